@@ -1,0 +1,27 @@
+"""The errors that end a command with one line on standard error."""
+
+from __future__ import annotations
+
+__all__ = ["BusfareError", "InputError", "LimitPassed", "NoGpuError"]
+
+
+class BusfareError(Exception):
+    """Base of every error that busfare raises on purpose; `exit_status` is what the command returns."""
+
+    exit_status = 2
+
+
+class InputError(BusfareError):
+    """Input that cannot be used. The message says what, where, and the mend."""
+
+
+class LimitPassed(BusfareError):
+    """A limit that the user set with `--fail-if` was passed."""
+
+    exit_status = 1
+
+
+class NoGpuError(BusfareError):
+    """A GPU is needed and none is there."""
+
+    exit_status = 3

@@ -1,0 +1,148 @@
+"""The columns of every table of a `Trace`: the one place where they are named, typed and explained.
+
+Times are integer nanoseconds since the first thing that the trace saw; sizes are bytes; a null is 'the trace
+does not say', never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+__all__ = [
+    "CALLS",
+    "DEVICES",
+    "EVENTS",
+    "MARKERS",
+    "OPERATIONS",
+    "OPERATIONS_RECORDED",
+    "STREAMS",
+    "DIRECTIONS",
+    "KINDS",
+    "MEMORY_KINDS",
+    "WAITS_FOR",
+    "empty",
+    "conform",
+]
+
+#: What ran on the GPU. `graph` is a whole graph launch whose nodes the trace hides.
+KINDS = ("kernel", "copy", "set", "migration", "graph")
+DIRECTIONS = ("h2d", "d2h", "d2d", "p2p", "h2h")
+#: `array` and `static` are device memory (CUDA arrays, `__device__`/`__constant__` symbols), kept apart because
+#: advice differs.
+MEMORY_KINDS = ("pageable", "pinned", "managed", "mapped", "device", "array", "static")
+WAITS_FOR = ("none", "operation", "stream", "device", "event")
+EVENT_KINDS = ("record", "wait")
+STREAM_KINDS = ("null", "blocking", "non-blocking")
+
+Schema = Mapping[str, pl.DataType]
+
+OPERATIONS: Schema = {
+    "kind": pl.Enum(KINDS),
+    "direction": pl.Enum(DIRECTIONS),  # of copies and migrations
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "bytes": pl.Int64(),
+    "source_memory": pl.Enum(MEMORY_KINDS),
+    "destination_memory": pl.Enum(MEMORY_KINDS),  # of sets, too
+    "device": pl.Int32(),  # the ordinal that the program used
+    "peer_device": pl.Int32(),  # the other device of a p2p copy (the destination)
+    "context": pl.Int64(),
+    "stream": pl.Int64(),
+    "process": pl.Int64(),
+    "correlation": pl.Int64(),  # unique within a process only
+    "name": pl.Categorical(),
+    "graph_node": pl.Int64(),  # not null: ran inside a graph launch, which many operations share
+    "copy_count": pl.Int32(),  # copies that one row stands for (a batched copy); 1 otherwise
+}
+
+#: Columns that only busfare's own recorder fills; absent from other traces.
+OPERATIONS_RECORDED: Schema = {
+    "source_address": pl.UInt64(),
+    "destination_address": pl.UInt64(),
+    "source_allocation_bytes": pl.Int64(),
+    "destination_allocation_bytes": pl.Int64(),
+    "fingerprint": pl.UInt64(),  # a hash of the bytes copied
+}
+
+CALLS: Schema = {
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "process": pl.Int64(),
+    "thread": pl.Int64(),
+    "name": pl.Categorical(),  # without the ABI suffix: cudaMemcpyAsync, not cudaMemcpyAsync_v3020
+    "correlation": pl.Int64(),
+    "waits_for": pl.Enum(WAITS_FOR),
+    "stream": pl.Int64(),  # the stream waited for, where `waits_for` is `stream` and the trace says which
+    "event": pl.Int64(),  # the event waited for, likewise
+}
+
+#: Event records, and the waits of one stream for an event of another.
+EVENTS: Schema = {
+    "kind": pl.Enum(EVENT_KINDS),
+    "start_ns": pl.Int64(),  # of the call on the host
+    "end_ns": pl.Int64(),
+    "process": pl.Int64(),
+    "device": pl.Int32(),
+    "context": pl.Int64(),
+    "stream": pl.Int64(),  # where the event is recorded, or which waits
+    "event": pl.Int64(),  # re-used: an event may be recorded many times
+    "event_sync": pl.Int64(),  # unique to one record and its waits, where the trace has it
+    "correlation": pl.Int64(),
+    # The record that a wait waits for, where the trace says it itself (Kineto).
+    "record_correlation": pl.Int64(),
+}
+
+#: Ranges and marks that the program named (NVTX, user annotations).
+MARKERS: Schema = {
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),  # null for an instantaneous mark
+    "process": pl.Int64(),
+    "thread": pl.Int64(),
+    "name": pl.Categorical(),
+    "domain": pl.Int64(),
+}
+
+DEVICES: Schema = {
+    "device": pl.Int32(),
+    "process": pl.Int64(),  # null: the same in every process
+    "name": pl.String(),
+    "uuid": pl.String(),
+    "bus_id": pl.String(),
+    "memory_bytes": pl.Int64(),
+    "memory_bandwidth_bytes_per_s": pl.Float64(),
+    "clock_hz": pl.Float64(),
+    "multiprocessors": pl.Int32(),
+    "compute_capability": pl.String(),
+    "copy_engines": pl.Int32(),
+    "pcie_generation": pl.Int32(),
+    "pcie_lanes": pl.Int32(),
+}
+
+STREAMS: Schema = {
+    "process": pl.Int64(),
+    "device": pl.Int32(),
+    "context": pl.Int64(),
+    "stream": pl.Int64(),
+    "kind": pl.Enum(STREAM_KINDS),
+    "priority": pl.Int32(),
+}
+
+
+def empty(schema: Schema) -> pl.DataFrame:
+    """A table of no rows."""
+    return pl.DataFrame(schema=dict(schema))
+
+
+def conform(frame: pl.DataFrame, schema: Schema, optional: Schema | None = None) -> pl.DataFrame:
+    """`frame` with exactly the columns of `schema` (and those of `optional` that it has), in that order and of those types.
+
+    A column that `frame` lacks is all null. A value that does not fit its type (a 64-bit number where 32 are
+    meant, a kind that is not listed) becomes null: readers must have mapped and counted it before.
+    """
+    wanted = dict(schema) | {k: v for k, v in (optional or {}).items() if k in frame.columns}
+    return frame.select(
+        (pl.col(name).cast(kind, strict=False) if name in frame.columns else pl.lit(None, dtype=kind)).alias(name)
+        for name, kind in wanted.items()
+    )
