@@ -31,19 +31,18 @@ class Loggp:
             measured = node.measurement(batch.direction, batch.memory, batch.device)
             if batch.kind != "copy" or measured is None or not measured.pieces:
                 return None
-            seconds = piecewise_seconds(measured, batch.sizes)
-            further = measured.gap_s if measured.gap_s is not None else measured.pieces[0].latency_overhead_s
-            if other is not None:
-                seconds = seconds - measured.pieces[0].latency_overhead_s + other.of(batch)
-            return seconds + (batch.copies - 1) * further
+            own = measured.latency_overhead_s or 0.0
+            first = own if other is None else other.of(batch)
+            further = measured.gap_s if measured.gap_s is not None else first
+            return first - own + piecewise_seconds(measured, batch.sizes) + (batch.copies - 1) * further
 
         return priced(operations, price)
 
 
 def piecewise_seconds(measured: Measured, sizes: FloatArray) -> FloatArray:
     """(L+o) + k·G with the parameters of the piece that holds each size."""
-    ends = [piece.up_to_bytes or np.inf for piece in measured.pieces]
+    ends = np.array([piece.up_to_bytes or np.inf for piece in measured.pieces], dtype=np.float64)
+    fixed = np.array([piece.latency_overhead_s or 0.0 for piece in measured.pieces], dtype=np.float64)
+    slope = np.array([piece.gap_per_byte_s for piece in measured.pieces], dtype=np.float64)
     which = np.searchsorted(ends, sizes, side="left")
-    fixed = np.array([piece.latency_overhead_s for piece in measured.pieces])
-    slope = np.array([piece.gap_per_byte_s for piece in measured.pieces])
     return fixed[which] + slope[which] * sizes

@@ -16,10 +16,13 @@ MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One stretch of sizes, up to and including `up_to_bytes` (none: all that follow): seconds = L+o + bytes · G."""
+    """One stretch of sizes, up to and including `up_to_bytes` (none: all that follow): seconds = L+o + bytes · G.
 
-    latency_overhead_s: Seconds
+    Where `latency_overhead_s` is left out, only long copies were measured, and L+o is in `G`.
+    """
+
     gap_per_byte_s: SecondsPerByte
+    latency_overhead_s: Seconds | None = None
     up_to_bytes: Size | None = None
 
 
