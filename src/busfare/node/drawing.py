@@ -19,12 +19,11 @@ def draw(node: Node) -> str:
     lines = [_cut(f"{node.name}  {node.title}".rstrip())]
     seen: set[str] = set()
     used: set[int] = set()
-    roots = [c for c in node.components if isinstance(c, Cpu)] or list(node.components[:1])
+    roots = [c.name for c in node.components if isinstance(c, Cpu)] or [node.components[0].name]
+    seen.update(roots)
     for root in roots:
-        seen.add(root.name)
-    for root in roots:
-        lines += ["", _cut(f"{root.name}  {_facts(root)}".rstrip())]
-        lines += _below(node, root.name, "", seen, used)
+        lines += ["", _cut(f"{root}  {_facts(node.component(root))}".rstrip())]
+        lines += _below(node, root, "", seen, used)
     lines += _across(node, used)
     return "\n".join(lines)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
-from busfare.node.component import Component, Gpu, Memory
+from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
 from busfare.node.link import Flow, Link
 from busfare.node.measured import Measured
 from busfare.node.source import Source, Sourced
@@ -101,13 +101,22 @@ class Node:
     def route(self, start: str, end: str) -> Path:
         """The path of the fewest links from `start` to `end`, and of those the one with the widest narrowest link.
 
+        A GPU, memory or network card passes nothing on: paths lead through processors and switches only.
         Raises InputError where a name is unknown or no link leads there.
         """
         self.component(start), self.component(end)
+        found = self._found(start, end)
+        if found is None:
+            raise InputError(f"node {self.name}: no path from {start} to {end}; add a [[link]] that joins them")
+        return found
+
+    def _found(self, start: str, end: str) -> Path | None:
         best: dict[str, tuple[int, float, tuple[Link, ...]]] = {start: (0, float("inf"), ())}
         queue = deque([start])
         while queue:
             here = queue.popleft()
+            if here != start and not isinstance(self._by_name[here], (Cpu, Switch)):
+                continue
             hops, width, links = best[here]
             for there, link in self._neighbours[here]:
                 found = (hops + 1, min(width, link.bandwidth("write")), (*links, link))
@@ -116,9 +125,7 @@ class Node:
                     best[there] = found
                     queue.append(there)
         if end not in best:
-            raise InputError(
-                f"node {self.name}: no path from {start} to {end}; add a [[link]] that joins them"
-            )
+            return None
         ends = [self._by_name[n] for n in (start, end)]
         memory = next((c for c in ends if isinstance(c, Memory)), None)
         return Path(best[end][2], memory)
@@ -128,23 +135,13 @@ class Node:
         memories = [c.name for c in self.components if isinstance(c, Memory)]
         paths = []
         for gpu in self._gpus:
-            reachable = [self.route(m, gpu.name) for m in memories if self.joined(m, gpu.name)]
+            reachable = [path for m in memories if (path := self._found(m, gpu.name)) is not None]
             if not reachable:
                 raise InputError(
                     f"node {self.name}: no host memory reaches {gpu.name}; add a [[link]] that joins them"
                 )
             paths.append(min(reachable, key=lambda path: (len(path.links), -path.bandwidth("read"))))
         return tuple(paths)
-
-    def joined(self, start: str, end: str) -> bool:
-        """Whether any chain of links leads from `start` to `end`."""
-        seen, queue = {start}, deque([start])
-        while queue:
-            for there, _ in self._neighbours[queue.popleft()]:
-                if there not in seen:
-                    seen.add(there)
-                    queue.append(there)
-        return end in seen
 
     def host_path(self, ordinal: int) -> Path:
         """The path between a GPU and the host memory nearest to it. Raises InputError where none leads there."""
