@@ -1,8 +1,8 @@
 """The `datasheet` model against other people's published measurements: predicted | measured | error.
 
-Run `python validation/datasheet.py`. Prints which rows were left out by which rule, large copies (32 MB and up) of
-fitted and held-out machines, and WMAPE by size decade of every size sweep with L+o taken from another node.
-Exit status 1 where a goal is missed.
+Run `python validation/datasheet.py`. Prints which rows were left out by which rule, large copies (32 MB and
+up) of fitted and held-out machines, and WMAPE by size decade of every size sweep with L+o taken from another
+node. Exit status 1 where a goal is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from busfare.cost.price import one_copy
 from busfare.node import Cpu, Measured, Node, Piece, load_node
 
 MODELS = ("datasheet", "ahead", "peak", "envelope")
-#: No L+o is known of the machines of the large copies: the defaults of the models stand, as a link in short has none.
+#: No L+o is known of the machines of the large copies: the defaults of the models stand, as a link in short
+#: has none.
 NOBODY = load_node("pcie:3x16")
 #: The only published L+o of a machine that is in no sweep: W14's, and so the 'old node' of every prediction.
 OLD_NODE = load_node("gtx-titan")
@@ -58,7 +59,7 @@ def _large_copies(rows: list[Row]) -> bool:
         print(f"  {len(found):5}  left out: {name} ({machines})")
     out = {id(row) for found in doubtful.values() for row in found}
     print("\nlarge copies, GB/s      (a line is one machine, source and direction: its median)")
-    print(f"  {'group':5} {'machine':39} {'node':12} {'way':3} {'predicted':>9} | {'measured':>8} | {'error %':>7}")
+    print(f"  {'group':5} {'machine':39} {'node':12} way predicted | measured | error %")
     cells = defaultdict(list)
     for row in rows:
         cells[row.fitted, row.group, row.author, row.direction].append(row)
@@ -69,7 +70,8 @@ def _large_copies(rows: list[Row]) -> bool:
         mark = " left out" if id(members[0]) in out else ""
         kind, node = "fit" if fitted else "held", node_of(members[0])
         name = node.name if node else ""
-        print(f"  {kind:5} {group[:39]:39} {name:12} {way:3} {predicted:9.2f} | {measured:8.2f} | {error:+7.1f}{mark}")
+        figures = f"{predicted:9.2f} | {measured:8.2f} | {error:+7.1f}{mark}"
+        print(f"  {kind:5} {group[:39]:39} {name:12} {way:3} {figures}")
     sound = [row for row in rows if id(row) not in out]
     print()
     _summary("fitted machines", [row for row in sound if row.fitted])
@@ -87,8 +89,8 @@ def _summary(name: str, rows: list[Row]) -> bool:
     median, ninth = _quantile(errors, weights, 0.5), _quantile(errors, weights, 0.9)
     plain = np.quantile(errors, [0.5, 0.9])
     print(
-        f"  {name:36} {len(set(sources)):2} sources {len(rows):4} rows | by source: median {median:5.2f} % (goal 3), "
-        f"90th {ninth:5.2f} % (goal 12) | by row: {plain[0]:.2f}, {plain[1]:.2f}"
+        f"  {name:36} {len(set(sources)):2} sources {len(rows):4} rows | "
+        f"by source: median {median:5.2f} % (goal 3), 90th {ninth:5.2f} % (goal 12) | by row: {plain[0]:.2f}, {plain[1]:.2f}"
     )
     return median <= 3 and ninth <= 12
 
@@ -112,18 +114,29 @@ def _predicted(row: Row) -> float:
 def _sweeps(rows: list[Row], memory: str) -> bool:
     sweeps = defaultdict(list)
     for row in rows:
-        if row.size >= 1 and row.bytes_per_second > 0 and row.direction in ("h2d", "d2h") and node_of(row) is not None:
+        if (
+            row.size >= 1
+            and row.bytes_per_second > 0
+            and row.direction in ("h2d", "d2h")
+            and node_of(row) is not None
+        ):
             sweeps[row.group, row.source, row.direction, row.notes].append(row)
-    found = [sorted(sweep, key=lambda row: row.size) for sweep in sweeps.values() if len(sweep) >= SMALLEST_SWEEP]
+    found = [
+        sorted(sweep, key=lambda row: row.size) for sweep in sweeps.values() if len(sweep) >= SMALLEST_SWEEP
+    ]
     print(f"size sweeps, {memory}: {len(found)}")
     for sweep in found:
         print(f"  {sweep[0].group} {sweep[0].direction} {sweep[0].source.rpartition('/')[2]}")
     print(f"\n  WMAPE % by decade, L+o of {OLD_NODE.name} (W14 table I) for every model")
     met = _table(found, lambda sweep: [OLD_NODE])
-    print("\n  WMAPE % by decade, L+o of every other machine that the same tool measured in that direction, in turn")
+    print(
+        "\n  WMAPE % by decade, L+o of every other machine that the tool measured in that direction, in turn"
+    )
     _table(found, lambda sweep: [_as_node(other) for other in found if _comparable(sweep[0], other[0])])
     if memory == "pageable":
-        print("\n  the first table again with the catalogue's memcpy rates, which were read off sweeps of these hosts")
+        print(
+            "\n  the first table again with the catalogue's memcpy rates, read off sweeps of these very hosts"
+        )
         _table(found, lambda sweep: [OLD_NODE], copy_rates=True)
     print()
     return met
@@ -137,14 +150,15 @@ def _as_node(sweep: list[Row]) -> Node:
     """A node that knows nothing but the time of the sweep's shortest copy."""
     shortest = sweep[0].size / sweep[0].bytes_per_second
     piece = Piece(latency_overhead_s=shortest, gap_per_byte_s=1e-12)
-    measured = Measured(direction=sweep[0].direction, memory=sweep[0].memory, pieces=(piece,))  # type: ignore[arg-type]
+    table = {"direction": sweep[0].direction, "memory": sweep[0].memory, "pieces": (piece,)}
+    measured = msgspec.convert(table, Measured)
     return Node("old", NOBODY.components, NOBODY.links, measured=(measured,))
 
 
 def _table(
     sweeps: Sequence[list[Row]], old_nodes: Callable[[list[Row]], list[Node]], copy_rates: bool = False
 ) -> bool:
-    """Prints WMAPE by decade and model; True where `datasheet` is the lowest in every decade from 4 KiB up."""
+    """Prints WMAPE by decade and model; True where `datasheet` is the lowest in every decade."""
     wrong: dict[tuple[int, str], float] = defaultdict(float)
     total: dict[int, float] = defaultdict(float)
     counts: dict[int, int] = defaultdict(int)
@@ -177,8 +191,14 @@ def _table(
 
 
 def _without_copy_rates(node: Node) -> Node:
-    """The node without its processor's measured `memcpy` rates: some were read off the very sweeps judged here."""
-    bare = {"copy_bandwidth_bytes_per_s": None, "cached_copy_bandwidth_bytes_per_s": None, "cache_bytes": None}
+    """The node without its processor's measured `memcpy` rates: some were read off the very sweeps judged
+    here.
+    """
+    bare = {
+        "copy_bandwidth_bytes_per_s": None,
+        "cached_copy_bandwidth_bytes_per_s": None,
+        "cache_bytes": None,
+    }
     parts = tuple(msgspec.structs.replace(c, **bare) if isinstance(c, Cpu) else c for c in node.components)
     return Node(node.name, parts, node.links, node.title, node.description, node.measured, node.sources)
 

@@ -72,7 +72,9 @@ class Row:
 def read() -> list[Row]:
     """All rows. Raises SystemExit where the file is not there."""
     folder = Path(os.environ.get("BUSFARE_SHARED", "../shared"))
-    found = next((p for p in (folder / "measurements.csv", folder / "data/measurements.csv") if p.is_file()), None)
+    found = next(
+        (p for p in (folder / "measurements.csv", folder / "data/measurements.csv") if p.is_file()), None
+    )
     if found is None:
         raise SystemExit(f"no measurements.csv under {folder}; set BUSFARE_SHARED to the folder that has it")
     with found.open(newline="", encoding="utf-8") as file:
@@ -102,8 +104,14 @@ def _says(*words: str) -> Callable[[Row], bool]:
 
 #: What the row itself says. In this order; a row is counted under the first rule that it breaks.
 BY_NOTES: list[tuple[str, Callable[[Row], bool]]] = [
-    ("link inferred from the rate", _says("lanes inferred", "gen inferred", "generation inferred", "link inferred")),
-    ("link not stated", lambda row: not row.link or (row.link == "pcie" and not (row.generation and row.width))),
+    (
+        "link inferred from the rate",
+        _says("lanes inferred", "gen inferred", "generation inferred", "link inferred"),
+    ),
+    (
+        "link not stated",
+        lambda row: not row.link or (row.link == "pcie" and not (row.generation and row.width)),
+    ),
     ("memory integrated: no link", _says("integrated")),
     ("another socket's memory", _says("remote")),
     ("virtual machine", lambda row: _says("virtual", "vm")(row) or " vm" in row.host.lower()),
@@ -134,20 +142,22 @@ def sift(rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:
 
 
 def node_of(row: Row) -> Node | None:
-    """The catalogue's machine with that GPU on such a link, else the link in short; None where neither exists."""
+    """The catalogue's machine with that GPU on such a link, else the link in short; None where neither is."""
     for name in catalogue_names():
         node = load_node(name)
-        title = node.gpus()[0].title.lower()
-        if all(word in title for word in row.gpu.split("(")[0].lower().replace("-", " ").split()) or (
-            row.gpu.split()[0].lower() in (name.split("-")[0], name) and row.link == "nvlink-c2c"
-        ):
-            if _same_link(node, row):
-                return node
+        if _same_gpu(node, row) and _same_link(node, row):
+            return node
     short = {"pcie": f"pcie:{row.generation}x{row.width}", "nvlink": f"nvlink:{row.generation}x{row.width}"}
     try:
         return load_node("c2c:1" if row.link == "nvlink-c2c" else short.get(row.link, ""))
     except InputError:
         return None
+
+
+def _same_gpu(node: Node, row: Row) -> bool:
+    words = row.gpu.split("(")[0].lower().replace("-", " ").split()
+    title = node.gpus()[0].title.lower()
+    return all(word in title for word in words) or (row.link == "nvlink-c2c" and words[0] == node.name)
 
 
 def _same_link(node: Node, row: Row) -> bool:
@@ -180,5 +190,7 @@ def _line_below(row: Row) -> float:
 
 def _lopsided(row: Row, rows: list[Row]) -> bool:
     run = [r for r in rows if (r.group, r.source, r.tool) == (row.group, row.source, row.tool)]
-    best = [max((r.bytes_per_second for r in run if r.direction == way), default=0.0) for way in ("h2d", "d2h")]
+    best = [
+        max((r.bytes_per_second for r in run if r.direction == way), default=0.0) for way in ("h2d", "d2h")
+    ]
     return min(best) > 0 and min(best) < 0.75 * max(best)

@@ -161,7 +161,7 @@ def test_a_cycle_of_links_is_no_trouble() -> None:
         "= = =",
         'name = "../../etc"\ncomponent = []',
         "date = 9999-99-99",
-        'name = "__import__(\'os\').system(\'true\')"\ncomponent = []',
+        "name = \"__import__('os').system('true')\"\ncomponent = []",
     ],
 )
 def test_hostile_text_is_an_input_error(hostile: str) -> None:
@@ -196,7 +196,9 @@ def test_a_name_that_is_close_is_offered() -> None:
         load_node("zzzzzz")
 
 
-@pytest.mark.parametrize("short", ["pcie:", "pcie:3", "pcie:9x16", "pcie:3x15", "nvlink:2x0", "c2c:1x2", "pcie:3x16x2"])
+@pytest.mark.parametrize(
+    "short", ["pcie:", "pcie:3", "pcie:9x16", "pcie:3x15", "nvlink:2x0", "c2c:1x2", "pcie:3x16x2"]
+)
 def test_a_wrong_link_in_short_names_the_forms(short: str) -> None:
     if short == "pcie:3":
         assert load_node(short).host_path(0).peak() == pytest.approx(984.6e6, rel=1e-3)

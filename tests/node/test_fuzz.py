@@ -12,7 +12,23 @@ from busfare.node import Node, catalogue, catalogue_names
 from busfare.node.file import decode
 
 SEEDS = [catalogue.text_of(name) for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky")]
-WORDS = ["nan", "inf", "-1", "1e999", "0", "''", "[]", "{}", "[[component]]", "[x", '"gpu[0-99]"', "true", "\n", "=", "99999999999999999999"]
+WORDS = [
+    "nan",
+    "inf",
+    "-1",
+    "1e999",
+    "0",
+    "''",
+    "[]",
+    "{}",
+    "[[component]]",
+    "[x",
+    '"gpu[0-99]"',
+    "true",
+    "\n",
+    "=",
+    "99999999999999999999",
+]
 
 
 def mutated(text: str, dice: random.Random) -> str:
@@ -22,7 +38,11 @@ def mutated(text: str, dice: random.Random) -> str:
         if kind == 0:
             text = text[:at]
         elif kind == 1:
-            text = text[:at] + chr(dice.choice([0, 10, 34, 91, 93, 123, 0xFFFD, dice.randrange(32, 127)])) + text[at + 1 :]
+            text = (
+                text[:at]
+                + chr(dice.choice([0, 10, 34, 91, 93, 123, 0xFFFD, dice.randrange(32, 127)]))
+                + text[at + 1 :]
+            )
         elif kind == 2:
             text = text[:at] + dice.choice(WORDS) + text[at:]
         elif kind == 3:
@@ -32,7 +52,7 @@ def mutated(text: str, dice: random.Random) -> str:
             text = "\n".join(lines)
         else:
             left, _, right = text[at:].partition("= ")
-            value, _, rest = right.partition("\n")
+            _, _, rest = right.partition("\n")
             text = text[:at] + left + "= " + dice.choice(WORDS) + "\n" + rest
     return text
 
@@ -64,7 +84,9 @@ def test_any_text(text: str) -> None:
 @given(
     st.recursive(
         st.one_of(st.integers(), st.floats(), st.text(max_size=5), st.booleans()),
-        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text("abkind", min_size=1), inner, max_size=3)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.text("abkind", min_size=1), inner, max_size=3)
+        ),
         max_leaves=10,
     )
 )

@@ -27,9 +27,14 @@ def test_a_flit_carries_the_frame_from_generation_6() -> None:
 
 
 def test_a_read_pays_for_completions_and_for_the_link_layer_of_its_requests() -> None:
-    # 8 completions of 20; generation 3 sends an acknowledgement and a credit for each of 2 requests, 4 only the first
-    assert wire.pcie_read_bytes(KIB, 3, 128, 512)[0] == pytest.approx((1024 + 8 * 20 + 2 * 16) * (1 + 4 / 1538))
-    assert wire.pcie_read_bytes(KIB, 4, 128, 512)[0] == pytest.approx((1024 + 8 * 20 + 2 * 8) * (1 + 4 / 1538))
+    # 8 completions of 20; generation 3 sends an acknowledgement and a credit for each of 2 requests, 4 only
+    # the first
+    assert wire.pcie_read_bytes(KIB, 3, 128, 512)[0] == pytest.approx(
+        (1024 + 8 * 20 + 2 * 16) * (1 + 4 / 1538)
+    )
+    assert wire.pcie_read_bytes(KIB, 4, 128, 512)[0] == pytest.approx(
+        (1024 + 8 * 20 + 2 * 8) * (1 + 4 / 1538)
+    )
 
 
 def test_a_part_packet_costs_a_whole_header() -> None:

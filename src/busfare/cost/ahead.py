@@ -34,7 +34,9 @@ class Ahead:
         self._recorded = recorded_on is not None
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
-        """Seconds of every copy whose path is PCIe or NVLink (other links as plain bandwidth), and of copies in place."""
+        """Seconds of every copy whose path is PCIe or NVLink (other links as plain bandwidth), and of copies
+        in place.
+        """
         latency = latency_for(operations, node, self._latency_from, self._recorded)
         return priced(operations, lambda batch: _seconds(batch, node, latency))
 

@@ -1,4 +1,6 @@
-"""Operations as arrays, sorted into batches of one path each, so that a model is one formula over a vector of sizes."""
+"""Operations as arrays, sorted into batches of one path each, so that a model is one formula over a vector of
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ _HOST_KINDS = ("pageable", "pinned", "managed", "mapped")
 
 @dataclass(frozen=True)
 class Batch:
-    """Operations of one kind on one path. `rows` index the table; `sizes` (bytes) and `copies` are parallel to them.
+    """Operations of one kind on one path. `rows` index the table; `sizes` (bytes) and `copies` are parallel
+    to them.
 
-    `memory` is the kind of the host's side for `h2d` and `d2h`, and `device` otherwise. A trace that does not say
-    the kind is priced as pinned: no staging is assumed where none was seen.
+    `memory` is the kind of the host's side for `h2d` and `d2h`, and `device` otherwise. A trace that does not
+    say the kind is priced as pinned: no staging is assumed where none was seen.
     """
 
     kind: str
@@ -55,7 +58,9 @@ def batches(operations: pl.DataFrame) -> Iterator[Batch]:
 
 
 def priced(operations: pl.DataFrame, price: Callable[[Batch], Seconds | None]) -> Seconds:
-    """`price` applied to every batch, put back in the order of the rows; NaN where it gives None or no batch holds a row."""
+    """`price` applied to every batch, put back in the order of the rows; NaN where it gives None or no batch
+    holds a row.
+    """
     seconds = np.full(operations.height, np.nan)
     for batch in batches(operations):
         found = price(batch)

@@ -1,9 +1,10 @@
-"""`calibrated`: each copy's own recorded time, split into overhead, link and host share, each re-priced on the new node.
+"""`calibrated`: each copy's own recorded time, split into overhead, link and host share, each re-priced on
+the new node.
 
-The overhead is the trace's own L+o of that path. The link share is what the data sheet of the old node says the wire
-needs, or all that is left where the copy was quicker. The host share is the rest: staging, a cold cache, a busy
-memory. On the new node the link share changes as the data sheets do, the host share as the processors do, and the
-overhead stays, or is that of `latency_from`.
+The overhead is the trace's own L+o of that path. The link share is what the data sheet of the old node says
+the wire needs, or all that is left where the copy was quicker. The host share is the rest: staging, a cold
+cache, a busy memory. On the new node the link share changes as the data sheets do, the host share as the
+processors do, and the overhead stays, or is that of `latency_from`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Calibrated:
         self._latency_from = latency_from
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
-        """Seconds of every recorded copy on `node`: its recorded time where `node` is the one it was recorded on."""
+        """Seconds of every recorded copy on `node`: its recorded time where `node` is the one it was recorded
+        on.
+        """
         recorded = _recorded_seconds(operations)
         before = of_trace(operations)
         after = of_node(self._latency_from) if self._latency_from is not None else before
@@ -62,7 +65,9 @@ class Calibrated:
     def _staged(
         self, batch: Batch, node: Node, rest: FloatArray, link: FloatArray, new_link: FloatArray
     ) -> FloatArray:
-        """The staging pace that the recorded time shows, moved to the new processor and put beside the new link."""
+        """The staging pace that the recorded time shows, moved to the new processor and put beside the new
+        link.
+        """
         sizes = np.maximum(batch.sizes, 1.0)
         pace = copying_pace(sizes, rest, link / sizes)
         pace = pace * copy_seconds_per_byte(sizes, node) / copy_seconds_per_byte(sizes, self._old)

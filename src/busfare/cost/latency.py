@@ -1,4 +1,5 @@
-"""L+o, the latency and overhead of a copy of no length, and where it can be had for a machine nobody has touched.
+"""L+o, the latency and overhead of a copy of no length, and where it can be had for a machine nobody has
+touched.
 
 [A19 §IV-C]: take it from the old node, because it changes far less from node to node than the bandwidth does.
 """
@@ -16,7 +17,8 @@ from busfare.node.arrays import FloatArray
 
 __all__ = ["DEFAULT_LATENCY_S", "Latency", "latency_for", "of_node", "of_trace"]
 
-#: What a further copy adds when the calls before it hide everything but the copy engine's own start [W14 table I, g].
+#: What a further copy adds when the calls before it hide everything but the copy engine's own start [W14
+#: table I, g].
 DEFAULT_LATENCY_S = {"h2d": 2.503e-6, "d2h": 2.674e-6, "d2d": 2.503e-6, "p2p": 2.674e-6, "set": 2.503e-6}
 #: Up to here a copy's time is its latency on every machine known; data-sheet bandwidths add under 0.1 µs.
 SHORT_BYTES = 1024
@@ -33,7 +35,7 @@ _STAND_IN = {
 
 @dataclass(frozen=True)
 class Latency:
-    """L+o in seconds by (direction, memory kind); `of` falls back to the nearest kind, then to the default."""
+    """L+o in seconds by (direction, memory kind); `of` falls back to the next kind, then the default."""
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -56,7 +58,9 @@ def of_node(node: Node) -> Latency:
 
 
 def of_trace(operations: pl.DataFrame) -> Latency:
-    """The median of each path's recorded copies of up to 1 KiB: A19's one-byte copy, read off the trace itself."""
+    """The median of each path's recorded copies of up to 1 KiB: A19's one-byte copy, read off the trace
+    itself.
+    """
     durations = (operations["end_ns"] - operations["start_ns"]).cast(pl.Float64).fill_null(
         np.nan
     ).to_numpy() * 1e-9
@@ -71,7 +75,9 @@ def of_trace(operations: pl.DataFrame) -> Latency:
 
 
 def latency_for(operations: pl.DataFrame, node: Node, latency_from: Node | None, recorded: bool) -> Latency:
-    """The L+o to use: of the node named for it, else of the trace where it is a recorded one, else of `node` itself."""
+    """The L+o to use: of the node named for it, else of the trace where it is a recorded one, else of `node`
+    itself.
+    """
     if latency_from is not None:
         return of_node(latency_from)
     return of_trace(operations) if recorded else of_node(node)

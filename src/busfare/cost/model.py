@@ -16,7 +16,8 @@ Seconds = FloatArray
 
 
 class CostModel(Protocol):
-    """Anything that prices operations. Third parties register theirs under the entry-point group `busfare.cost_models`.
+    """Anything that prices operations. Third parties register theirs under the entry-point group
+    `busfare.cost_models`.
 
     An entry point names a callable `(latency_from: Node | None, recorded_on: Node | None) -> CostModel`.
     """

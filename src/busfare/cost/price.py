@@ -54,9 +54,11 @@ def price(
     operations = one_copy(direction, memory, [bytes_])
     prices = []
     for name in model_names():
-        if name == "calibrated":
+        try:
+            asked = model(name, latency_from=latency_from)
+        except InputError:  # needs a trace, or is a plug-in that cannot be used: it does not apply here
             continue
-        seconds = float(model(name, latency_from=latency_from).seconds(operations, node)[0])
+        seconds = float(asked.seconds(operations, node)[0])
         if math.isfinite(seconds):
             rate = bytes_ / seconds if seconds > 0 else None
             prices.append({"model": name, "seconds": seconds, "bytes_per_second": rate})

@@ -43,8 +43,14 @@ def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | No
 
     Raises InputError naming the known models, or saying why a plug-in cannot be used.
     """
-    factory = _BUILT_IN.get(name) or _loaded(name)
-    return factory(latency_from=latency_from, recorded_on=recorded_on)
+    built_in = _BUILT_IN.get(name)
+    if built_in is not None:
+        return built_in(latency_from=latency_from, recorded_on=recorded_on)
+    factory = _loaded(name)
+    try:
+        return factory(latency_from=latency_from, recorded_on=recorded_on)
+    except Exception as error:
+        raise InputError(f"model {name!r}: its plug-in cannot be made ({error}); mend or remove it") from None
 
 
 def _loaded(name: str) -> Callable[..., CostModel]:

@@ -1,4 +1,4 @@
-"""The path of a batch through a node, which way its data flows on it, and how long the path is busy with it."""
+"""The path of a batch through a node, which way its data flows, and how long it keeps the path busy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = ["flow_of", "moving_seconds", "path_of", "stays_on_device"]
 
 
 def path_of(batch: Batch, node: Node) -> Path | None:
-    """The path of a host or peer copy; None where the copy stays inside one memory or the node has no such path."""
+    """The path of a host or peer copy; None where the copy stays inside one memory or the node has no such
+    path.
+    """
     try:
         if batch.direction in ("h2d", "d2h"):
             return node.host_path(batch.device)
@@ -29,14 +31,17 @@ def flow_of(batch: Batch) -> Flow:
 
 
 def stays_on_device(batch: Batch, node: Node) -> bool:
-    """Whether the bytes never leave the GPU's memory: copies in place, sets, and host copies where memory is one."""
+    """Whether the bytes never leave the GPU's memory: copies in place, sets, and host copies where memory is
+    one.
+    """
     return batch.direction == "d2d" or (
         batch.direction in ("h2d", "d2h") and node.gpu(batch.device).unified_memory
     )
 
 
 def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
-    """Seconds that the path, or the device's memory, is busy with each row; None where the node has neither figure.
+    """Seconds that the path, or the device's memory, is busy with each row; None where the node has neither
+    figure.
 
     Device memory is read and written by a copy, and only written by a set. Staging and L+o are not in it.
     """

@@ -1,8 +1,8 @@
 """A pageable copy: the driver carries it through pinned buffers of its own, by one core's `memcpy`.
 
-Seen alike in published size sweeps of Xeon, POWER8 and POWER9 hosts: up to 1 MiB each chunk is first copied and then
-sent, one after the other; beyond it the two work at once and the slower one sets the pace. Sources that outgrow the
-processor's cache are copied at memory speed.
+Seen alike in published size sweeps of Xeon, POWER8 and POWER9 hosts: up to 1 MiB each chunk is first copied
+and then sent, one after the other; beyond it the two work at once and the slower one sets the pace. Sources
+that outgrow the processor's cache are copied at memory speed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["SERIAL_BYTES", "copy_seconds_per_byte", "copying_pace", "staged_seco
 
 #: From here on, staging and sending overlap. The knee of [A19 §VII-A], at 1 MiB in every published H2D sweep.
 SERIAL_BYTES = float(1 << 20)
-#: One core's `memcpy` of cached data, of a host that says nothing (forums.developer.nvidia.com/t/56270, derived).
+#: One core's `memcpy` of cached data, of a host that says nothing (forums.developer.nvidia.com/t/56270,
+#: derived).
 CACHED_COPY_BYTES_PER_S = 15e9
 #: The same beyond the cache (the same sweep, 64 MiB and above).
 COPY_BYTES_PER_S = 8.3e9
@@ -40,7 +41,9 @@ def staged_seconds(sizes: FloatArray, link_pace: FloatArray, copy_pace: FloatArr
 
 
 def copying_pace(sizes: FloatArray, seconds: FloatArray, link_pace: FloatArray) -> FloatArray:
-    """The seconds a byte of `memcpy` with which `staged_seconds` gives `seconds`: its inverse; zero where none does."""
+    """The seconds a byte of `memcpy` with which `staged_seconds` gives `seconds`: its inverse; zero where
+    none does.
+    """
     serial = np.minimum(sizes, SERIAL_BYTES)
     with np.errstate(divide="ignore", invalid="ignore"):
         copy_bound = (seconds - serial * link_pace) / sizes

@@ -45,10 +45,11 @@ class Switch(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="gpu"):
-    """A GPU (or a die that programs see as one). `coherent`: it and the host read each other's memory in place.
+    """A GPU (or a die that programs see as one). `coherent`: it and the host read each other's memory in
+    place.
 
-    `implicit_synchronization` is W14's word for devices (Fermi, GTX 680) where a dependent copy waits until every
-    earlier kernel has started. `unified_memory`: CPU and GPU share one memory, and copies stay in it.
+    `implicit_synchronization` is W14's word for devices (Fermi, GTX 680) where a dependent copy waits until
+    every earlier kernel has started. `unified_memory`: CPU and GPU share one memory, and copies stay in it.
     """
 
     name: Name

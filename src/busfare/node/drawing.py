@@ -15,7 +15,9 @@ WIDTH = 100
 
 
 def draw(node: Node) -> str:
-    """The graph of `node` in at most 100 columns: processors with what hangs below them, then the links across."""
+    """The graph of `node` in at most 100 columns: processors with what hangs below them, then the links
+    across.
+    """
     lines = [_cut(f"{node.name}  {node.title}".rstrip())]
     seen: set[str] = set()
     used: set[int] = set()
@@ -41,7 +43,9 @@ def _below(node: Node, name: str, indent: str, seen: set[str], used: set[int]) -
         used.add(number)
         last = position == len(branches) - 1
         wire = "" if isinstance(link, MemoryLink) else f"{_speed(link)} ── "
-        lines.append(_cut(f"{indent}{'└' if last else '├'}── {wire}{other}  {_facts(node.component(other))}".rstrip()))
+        lines.append(
+            _cut(f"{indent}{'└' if last else '├'}── {wire}{other}  {_facts(node.component(other))}".rstrip())
+        )
         lines += _below(node, other, indent + ("    " if last else "│   "), seen, used)
     return lines
 

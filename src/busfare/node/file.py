@@ -1,4 +1,4 @@
-"""A node file: TOML text → a checked `Node`, or one line that says what is wrong, where, and how to mend it."""
+"""A node file: TOML text → a checked `Node`, or one line that says what is wrong, where, and the mend."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ class _WrongError(Exception):
 
 
 def decode(text: str, origin: str) -> Node:
-    """The node that TOML `text` describes; `origin` names it in messages. Raises InputError, and nothing else."""
+    """The node that TOML `text` describes; `origin` names it in messages. Raises InputError, and nothing
+    else.
+    """
     if len(text) > MOST_BYTES:
         raise InputError(
             f"{origin}: over {MOST_BYTES} bytes; a node file is a page or two, so this is another file"
@@ -104,7 +106,9 @@ def _finite(value: Any, path: str, depth: int) -> None:
     if depth > 8:
         raise _WrongError(path, "nested too deep; a node file has tables of values, no more")
     if isinstance(value, float) and not math.isfinite(value):
-        raise _WrongError(path, f"{value} is no figure of a machine; give a finite number or leave the key out")
+        raise _WrongError(
+            path, f"{value} is no figure of a machine; give a finite number or leave the key out"
+        )
     if isinstance(value, dict):
         for key, inner in value.items():
             _finite(inner, f"{path}.{key}", depth + 1)
@@ -221,17 +225,23 @@ def _check_sources(file: _File) -> None:
         for n, table in enumerate(tables):
             for tag in (table.source, *table.source_of.values()):
                 if tag is not None and tag not in file.sources:
-                    raise _WrongError(f"$.{group}[{n}].source", f"no [sources.{tag}]; add it, or correct the tag")
+                    raise _WrongError(
+                        f"$.{group}[{n}].source", f"no [sources.{tag}]; add it, or correct the tag"
+                    )
             for key in table.source_of:
                 if key not in table.__struct_fields__:
-                    raise _WrongError(f"$.{group}[{n}].source_of", f"{key!r} is no key of this table; correct it")
+                    raise _WrongError(
+                        f"$.{group}[{n}].source_of", f"{key!r} is no key of this table; correct it"
+                    )
 
 
 def _check_measured(file: _File, gpus: int) -> None:
     for n, measured in enumerate(file.measured):
         path = f"$.measured[{n}]"
         if measured.gpu is not None and measured.gpu >= gpus:
-            raise _WrongError(f"{path}.gpu", f"there is no GPU {measured.gpu}; ordinals run from 0 to {gpus - 1}")
+            raise _WrongError(
+                f"{path}.gpu", f"there is no GPU {measured.gpu}; ordinals run from 0 to {gpus - 1}"
+            )
         ends = [piece.up_to_bytes for piece in measured.pieces]
         if ends and ends[-1] is not None:
             raise _WrongError(
@@ -240,6 +250,8 @@ def _check_measured(file: _File, gpus: int) -> None:
             )
         inner = ends[:-1]
         if any(end is None for end in inner):
-            raise _WrongError(f"{path}.pieces", "only the last piece may lack 'up_to_bytes'; add it to the others")
+            raise _WrongError(
+                f"{path}.pieces", "only the last piece may lack 'up_to_bytes'; add it to the others"
+            )
         if any(a is not None and b is not None and a >= b for a, b in pairwise(inner)):
             raise _WrongError(f"{path}.pieces", "'up_to_bytes' does not rise from piece to piece; sort them")

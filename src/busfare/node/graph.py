@@ -39,7 +39,9 @@ class Path:
         return min([*rates, self._memory_rate(flow)])
 
     def seconds(self, sizes: FloatArray, flow: Flow) -> FloatArray:
-        """Seconds that copies of `sizes` bytes keep the slowest part of the path busy; the parts work at once."""
+        """Seconds that copies of `sizes` bytes keep the slowest part of the path busy; the parts work at
+        once.
+        """
         slowest = sizes / self._memory_rate(flow)
         for link in self.links:
             slowest = np.maximum(slowest, link.seconds(sizes, flow))
@@ -54,7 +56,9 @@ class Path:
 
 @dataclass(frozen=True)
 class Node:
-    """A machine: what it is made of, how it is joined, what somebody measured on it, and where every figure comes from."""
+    """A machine: what it is made of, how it is joined, what somebody measured on it, and where every figure
+    comes from.
+    """
 
     name: str
     components: tuple[Component, ...]
@@ -99,7 +103,8 @@ class Node:
         return self._gpus[ordinal % len(self._gpus)]
 
     def route(self, start: str, end: str) -> Path:
-        """The path of the fewest links from `start` to `end`, and of those the one with the widest narrowest link.
+        """The path of the fewest links from `start` to `end`, and of those the one with the widest narrowest
+        link.
 
         A GPU, memory or network card passes nothing on: paths lead through processors and switches only.
         Raises InputError where a name is unknown or no link leads there.
@@ -107,7 +112,9 @@ class Node:
         self.component(start), self.component(end)
         found = self._found(start, end)
         if found is None:
-            raise InputError(f"node {self.name}: no path from {start} to {end}; add a [[link]] that joins them")
+            raise InputError(
+                f"node {self.name}: no path from {start} to {end}; add a [[link]] that joins them"
+            )
         return found
 
     def _found(self, start: str, end: str) -> Path | None:
@@ -144,7 +151,7 @@ class Node:
         return tuple(paths)
 
     def host_path(self, ordinal: int) -> Path:
-        """The path between a GPU and the host memory nearest to it. Raises InputError where none leads there."""
+        """The path between a GPU and the nearest host memory. Raises InputError where none leads there."""
         return self._host_paths[ordinal % len(self._gpus)]
 
     def peer_path(self, ordinal: int, peer: int) -> Path:

@@ -50,9 +50,10 @@ class _Wire(Sourced, frozen=True, kw_only=True):
         return float(long[0] / self.seconds(long, flow)[0])
 
 
-#: Completion and request sizes that a host of each generation's days shows. Chipsets up to generation 2 answer in
-#: cache lines (64 bytes, the smallest read-completion boundary) to requests of 512; later ones merge lines into the
-#: 128 bytes that NVIDIA's memory system moves at a time until Ada, and the 256 of Hopper and after.
+#: Completion and request sizes that a host of each generation's days shows. Chipsets up to generation 2
+#: answer in cache lines (64 bytes, the smallest read-completion boundary) to requests of 512; later ones
+#: merge lines into the 128 bytes that NVIDIA's memory system moves at a time until Ada, and the 256 of Hopper
+#: and after.
 _PCIE_DEFAULTS = {
     1: (128, 64, 512),
     2: (128, 64, 512),
@@ -64,7 +65,9 @@ _PCIE_DEFAULTS = {
 
 
 class PcieLink(_Wire, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pcie"):
-    """PCI Express. `payload_bytes`: data in one write; `completion_bytes`: in one answer to a read of `read_request_bytes`."""
+    """PCI Express. `payload_bytes`: data in one write; `completion_bytes`: in one answer to a read of
+    `read_request_bytes`.
+    """
 
     generation: Literal[1, 2, 3, 4, 5, 6]
     lanes: Lanes
@@ -118,7 +121,9 @@ class NvlinkLink(
         return f"NVLink {self.generation} x{self.links}"
 
     def overhead_flits(self, flow: Flow) -> float:
-        """Header flits a packet: one, and from generation 4 one more for the requests of the other way [nccl#1397]."""
+        """Header flits a packet: one, and from generation 4 one more for the requests of the other way
+        [nccl#1397].
+        """
         given = self.read_overhead_flits if flow == "read" else self.write_overhead_flits
         return given if given is not None else (1.0 if self.generation <= 3 else 2.0)
 
@@ -127,7 +132,9 @@ class NvlinkLink(
 
 
 class C2cLink(_Wire, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="c2c"):
-    """NVLink-C2C between a Grace processor and a GPU; `bandwidth_bytes_per_s` where the port is shared or narrower."""
+    """NVLink-C2C between a Grace processor and a GPU; `bandwidth_bytes_per_s` where the port is shared or
+    narrower.
+    """
 
     generation: Literal[1] = 1
     bandwidth_bytes_per_s: Rate = wire.C2C_LINE_BYTES_PER_S
@@ -172,7 +179,9 @@ class FabricLink(
 class SocketLink(
     _Wire, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="socket"
 ):
-    """The link between two processors (QPI, UPI, X-bus, HyperTransport); `efficiency` is the share that copies reach."""
+    """The link between two processors (QPI, UPI, X-bus, HyperTransport); `efficiency` is the share that
+    copies reach.
+    """
 
     bandwidth_bytes_per_s: Rate
     efficiency: Factor = 1.0

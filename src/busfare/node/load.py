@@ -21,7 +21,8 @@ def catalogue_names() -> list[str]:
 
 
 def load_node(text: str) -> Node:
-    """The node that `text` names: of the catalogue, of a TOML file at that path, or a link in short (`pcie:4x16`).
+    """The node that `text` names: of the catalogue, of a TOML file at that path, or a link in short
+    (`pcie:4x16`).
 
     Raises InputError with the nearest names, or with the file, line, key and mend.
     """

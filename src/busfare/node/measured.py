@@ -16,7 +16,8 @@ MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One stretch of sizes, up to and including `up_to_bytes` (none: all that follow): seconds = L+o + bytes · G.
+    """One stretch of sizes, up to and including `up_to_bytes` (none: all that follow): seconds = L+o + bytes
+    · G.
 
     Where `latency_overhead_s` is left out, only long copies were measured, and L+o is in `G`.
     """
@@ -29,10 +30,10 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parameters of one path and memory kind.
 
-    `gap_s` is what each further copy, issued back to back, adds. The both-directions gaps per byte hold while copies
-    run the other way; the mapped ones while a kernel reads or writes mapped memory the other way [W14 table II].
-    `allocation_*` and `pinning_*` are the cost of making the host buffer: a constant and a rate. `timing` says what
-    the clock held: the whole `call`, or the `device` alone.
+    `gap_s` is what each further copy, issued back to back, adds. The both-directions gaps per byte hold while
+    copies run the other way; the mapped ones while a kernel reads or writes mapped memory the other way [W14
+    table II]. `allocation_*` and `pinning_*` are the cost of making the host buffer: a constant and a rate.
+    `timing` says what the clock held: the whole `call`, or the `device` alone.
     """
 
     direction: Direction

@@ -13,7 +13,9 @@ _RANGE = re.compile(r"^([^\[\]]*)\[(\d{1,4})-(\d{1,4})\]([^\[\]]*)$")
 
 
 def expand(name: str) -> list[str]:
-    """The names that `name` stands for: itself, or one a number of its range. Raises ValueError with the mend."""
+    """The names that `name` stands for: itself, or one a number of its range. Raises ValueError with the
+    mend.
+    """
     found = _RANGE.match(name)
     if found is None:
         if "[" in name or "]" in name:

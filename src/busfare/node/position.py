@@ -10,7 +10,8 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def line_of(text: str, path: str) -> int:
-    """The line, from 1, where `path` (as msgspec writes it: `$.link[2].lanes`) stands; 1 where it cannot be found.
+    """The line, from 1, where `path` (as msgspec writes it: `$.link[2].lanes`) stands; 1 where it cannot be
+    found.
 
     A key that is missing gives the line of the table that lacks it.
     """

@@ -1,4 +1,4 @@
-"""A link in short, `pcie:4x16`, as a node: one GPU on that link, and a host of which nothing else is known."""
+"""A link in short, `pcie:4x16`, as a node: one GPU on that link, and a host that nothing else is known of."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sourced(msgspec.Struct, frozen=True, kw_only=True):
-    """What every table of a node file has: the tag of its source, and of single keys that have another one."""
+    """What every table of a node file has: the tag of its source, and of keys that have another one."""
 
     source: Tag | None = None
     source_of: dict[str, Tag] = msgspec.field(default_factory=dict)

@@ -1,11 +1,11 @@
 """The bytes that a copy puts on the wire, protocol by protocol, and the rate at which a wire carries them.
 
-FloatArray are bytes, rates bytes per second per direction. `sizes` is a float64 array; results have its shape.
-'Read' is a copy for which the GPU sends requests and data comes back (host to device); 'write' is one for which the
-GPU sends the data (device to host, and to a peer).
+FloatArray are bytes, rates bytes per second per direction. `sizes` is a float64 array; results have its
+shape. 'Read' is a copy for which the GPU sends requests and data comes back (host to device); 'write' is one
+for which the GPU sends the data (device to host, and to a peer).
 
-Sources: [A19] the AHEAD paper; [pcie-model] the published byte counts of pcie-bench/pcie-model; [nccl#1397] and
-[WikiChip] for NVLink. `docs/models.md` tells what each formula leaves out.
+Sources: [A19] the AHEAD paper; [pcie-model] the published byte counts of pcie-bench/pcie-model; [nccl#1397]
+and [WikiChip] for NVLink. `docs/models.md` tells what each formula leaves out.
 """
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ def pcie_frame_bytes(generation: int) -> int:
 
 
 def pcie_request_dllp_bytes(generation: int) -> int:
-    """Data-link bytes that share the wire with the completions of one read request, sent for the request itself.
+    """Data-link bytes that share the wire with the completions of one read request, sent for the request
+    itself.
 
-    Each request is acknowledged, and its header credit given back. Generation 4's scaled flow control makes the
-    credits plentiful, so that updates are rare from there on; flits carry both from generation 6.
+    Each request is acknowledged, and its header credit given back. Generation 4's scaled flow control makes
+    the credits plentiful, so that updates are rare from there on; flits carry both from generation 6.
     """
     if generation >= 6:
         return 0
@@ -85,7 +86,7 @@ def pcie_request_dllp_bytes(generation: int) -> int:
 
 
 def pcie_skip_share(generation: int) -> float:
-    """The share of the wire that skip ordered sets take [pcie-model]; flit mode counts them in its own share."""
+    """The share of the wire that skip ordered sets take [pcie-model]; flits count them in their own share."""
     return SKIP_SHARE if generation <= 5 else 0.0
 
 
@@ -101,7 +102,8 @@ def pcie_write_bytes(sizes: FloatArray, generation: int, payload_bytes: int) -> 
 def pcie_read_bytes(
     sizes: FloatArray, generation: int, completion_bytes: int, read_request_bytes: int
 ) -> FloatArray:
-    """Bytes on the wire towards the reader for `sizes` bytes: completions, and the data-link packets of its requests.
+    """Bytes on the wire towards the reader for `sizes` bytes: completions, and the data-link packets of its
+    requests.
 
     The form of [A19 eq 4] with the packet cost of [pcie-model] (20 bytes) and the data-link share; the first
     request's flight is part of L+o, not of the wire.
@@ -117,7 +119,8 @@ def nvlink_line_rate(generation: int, links: int) -> float:
 
 
 def nvlink_bytes(sizes: FloatArray, payload_bytes: int, overhead_flits: float) -> FloatArray:
-    """Bytes on the wire for `sizes` bytes in packets of `payload_bytes`, each with `overhead_flits` of 16 bytes.
+    """Bytes on the wire for `sizes` bytes in packets of `payload_bytes`, each with `overhead_flits` of 16
+    bytes.
 
     [A19 eq 7] with its one header flit; two flits where address extension, byte enables or the opposite way's
     requests share the wire (an eighth of the data [nccl#1397]). NVLink-C2C is counted the same way.
