@@ -90,7 +90,8 @@ def _summary(name: str, rows: list[Row]) -> bool:
     plain = np.quantile(errors, [0.5, 0.9])
     print(
         f"  {name:36} {len(set(sources)):2} sources {len(rows):4} rows | "
-        f"by source: median {median:5.2f} % (goal 3), 90th {ninth:5.2f} % (goal 12) | by row: {plain[0]:.2f}, {plain[1]:.2f}"
+        f"by source: median {median:5.2f} % (goal 3), 90th {ninth:5.2f} % (goal 12) | "
+        f"by row: {plain[0]:.2f}, {plain[1]:.2f}"
     )
     return median <= 3 and ninth <= 12
 
