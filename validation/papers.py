@@ -48,9 +48,7 @@ def _head(what: str) -> None:
 
 
 def _w14_tables() -> bool:
-    print(
-        "W14 table I on its GTX Titan: our data-sheet G against the measured G            predicted | published | error"
-    )
+    _head("W14 table I on its GTX Titan: our data-sheet G against the measured G")
     titan = load_node("gtx-titan")
     sound = True
     for way, flow in WAYS:
@@ -88,9 +86,7 @@ def _w14_streams() -> None:
 
 
 def _a19_tables() -> bool:
-    print(
-        "A19 table II and text                                                            predicted | published | error"
-    )
+    _head("A19 table II and text")
     sound = True
     for generation, published in ((1, 0.25), (2, 0.5), (3, 1.0), (4, 2.0)):
         rate = wire.pcie_line_rate(generation, 1) / 1e9
@@ -127,9 +123,7 @@ def _a19_curves() -> None:
 
 
 def _other_papers() -> None:
-    print(
-        "F12 and S16: data sheet against their large pinned copies                        predicted | published | error"
-    )
+    _head("F12 and S16: data sheet against their large pinned copies")
     for name in ("c2050", "gt-740"):
         node = load_node(name)
         for way, flow in WAYS:

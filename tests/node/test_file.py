@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,37 @@ def test_a_wrong_link_in_short_names_the_forms(short: str) -> None:
         return
     with pytest.raises(InputError):
         load_node(short)
+
+
+def test_a_maze_of_links_is_read_in_bounded_time() -> None:
+    ends = "\n".join(f'[[component]]\nkind = "memory"\nname = "m{n}"' for n in range(100))
+    maze = f"""name = "maze"
+{ends}
+[[component]]
+kind = "switch"
+name = "s[0-49]"
+[[component]]
+kind = "gpu"
+name = "g[0-99]"
+[[link]]
+kind = "pcie"
+between = ["s[0-49]", "s[0-49]"]
+generation = 3
+lanes = 16
+[[link]]
+kind = "pcie"
+between = ["s[0-9]", "g[0-99]"]
+generation = 3
+lanes = 16
+""" + "".join(f'[[link]]\nkind = "memory"\nbetween = ["m{n}", "s49"]\n' for n in range(100))
+    start = time.perf_counter()
+    node = decode(maze, "maze.toml")
+    assert time.perf_counter() - start < 5
+    assert len(node.host_path(99).links) == 3
+
+
+def test_too_many_components_are_refused_early() -> None:
+    many = "".join(f'[[component]]\nkind = "gpu"\nname = "g{n}-[0-255]"\n' for n in range(5000))
+    start = time.perf_counter()
+    assert "limit of 256" in message('name = "many"\n' + many)
+    assert time.perf_counter() - start < 5

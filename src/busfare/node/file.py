@@ -154,8 +154,6 @@ def _fields(path: str, raw: dict[str, Any]) -> list[str]:
 
 def _build(file: _File) -> Node:
     components = list(_expanded_components(file))
-    if len(components) > MOST_COMPONENTS:
-        raise _WrongError("$.component", f"over the limit of {MOST_COMPONENTS} components")
     if not any(isinstance(c, Gpu) for c in components):
         raise _WrongError("$.component", "no component of kind 'gpu'; a node needs one at least")
     links = _expanded_links(file, {c.name for c in components})
@@ -183,6 +181,8 @@ def _expanded_components(file: _File) -> Iterator[Component]:
                     f"$.component[{n}].name", f"a second component called {name!r}; names are unique"
                 )
             seen.add(name)
+            if len(seen) > MOST_COMPONENTS:
+                raise _WrongError(f"$.component[{n}]", f"over the limit of {MOST_COMPONENTS} components")
             yield msgspec.structs.replace(component, name=name)
 
 

@@ -56,9 +56,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Node:
-    """A machine: what it is made of, how it is joined, what somebody measured on it, and where every figure
-    comes from.
-    """
+    """A machine: what it is made of, how it is joined, what was measured on it, and where figures come from."""
 
     name: str
     components: tuple[Component, ...]
@@ -73,12 +71,14 @@ class Node:
         return {c.name: c for c in self.components}
 
     @cached_property
-    def _neighbours(self) -> dict[str, list[tuple[str, Link]]]:
-        joined: dict[str, list[tuple[str, Link]]] = {c.name: [] for c in self.components}
+    def _neighbours(self) -> dict[str, list[tuple[str, Link, float]]]:
+        """What each component is joined to, by which link, and how wide that is."""
+        joined: dict[str, list[tuple[str, Link, float]]] = {c.name: [] for c in self.components}
         for link in self.links:
             a, b = link.between
-            joined[a].append((b, link))
-            joined[b].append((a, link))
+            width = link.bandwidth("write")
+            joined[a].append((b, link, width))
+            joined[b].append((a, link, width))
         return joined
 
     @cached_property
@@ -103,51 +103,53 @@ class Node:
         return self._gpus[ordinal % len(self._gpus)]
 
     def route(self, start: str, end: str) -> Path:
-        """The path of the fewest links from `start` to `end`, and of those the one with the widest narrowest
-        link.
+        """The path of the fewest links from `start` to `end`; of several, the one whose narrowest is widest.
 
         A GPU, memory or network card passes nothing on: paths lead through processors and switches only.
         Raises InputError where a name is unknown or no link leads there.
         """
         self.component(start), self.component(end)
-        found = self._found(start, end)
-        if found is None:
+        links = self._reached(start).get(end)
+        if links is None:
             raise InputError(
                 f"node {self.name}: no path from {start} to {end}; add a [[link]] that joins them"
             )
-        return found
+        ends = [self._by_name[name] for name in (start, end)]
+        return Path(links, next((c for c in ends if isinstance(c, Memory)), None))
 
-    def _found(self, start: str, end: str) -> Path | None:
-        best: dict[str, tuple[int, float, tuple[Link, ...]]] = {start: (0, float("inf"), ())}
+    def _reached(self, start: str) -> dict[str, tuple[Link, ...]]:
+        """The links of the best path from `start` to every component that it reaches, breadth first."""
+        hops, width = {start: 0}, {start: float("inf")}
+        links: dict[str, tuple[Link, ...]] = {start: ()}
         queue = deque([start])
         while queue:
             here = queue.popleft()
             if here != start and not isinstance(self._by_name[here], (Cpu, Switch)):
                 continue
-            hops, width, links = best[here]
-            for there, link in self._neighbours[here]:
-                found = (hops + 1, min(width, link.bandwidth("write")), (*links, link))
-                known = best.get(there)
-                if known is None or (known[0] == found[0] and known[1] < found[1]):
-                    best[there] = found
+            for there, link, wide in self._neighbours[here]:
+                narrowest = min(width[here], wide)
+                if there not in hops:
+                    hops[there] = hops[here] + 1
                     queue.append(there)
-        if end not in best:
-            return None
-        ends = [self._by_name[n] for n in (start, end)]
-        memory = next((c for c in ends if isinstance(c, Memory)), None)
-        return Path(best[end][2], memory)
+                elif hops[there] <= hops[here] or width[there] >= narrowest:
+                    continue
+                width[there], links[there] = narrowest, (*links[here], link)
+        return links
 
     @cached_property
     def _host_paths(self) -> tuple[Path, ...]:
-        memories = [c.name for c in self.components if isinstance(c, Memory)]
+        memories = [c for c in self.components if isinstance(c, Memory)]
         paths = []
         for gpu in self._gpus:
-            reachable = [path for m in memories if (path := self._found(m, gpu.name)) is not None]
-            if not reachable:
+            reached = self._reached(gpu.name)
+            found = [Path(reached[m.name][::-1], m) for m in memories if m.name in reached]
+            if not found:
                 raise InputError(
                     f"node {self.name}: no host memory reaches {gpu.name}; add a [[link]] that joins them"
                 )
-            paths.append(min(reachable, key=lambda path: (len(path.links), -path.bandwidth("read"))))
+            nearest = min(len(path.links) for path in found)
+            near = [path for path in found if len(path.links) == nearest]
+            paths.append(max(near, key=lambda path: path.bandwidth("read")) if len(near) > 1 else near[0])
         return tuple(paths)
 
     def host_path(self, ordinal: int) -> Path:
