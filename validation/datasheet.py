@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
-from published import LARGE_BYTES, Row, contradicted, node_of, read, sift
+from published import LARGE_BYTES, Row, node_of, read, sift
 
 from busfare.cost import model
 from busfare.cost.price import one_copy
@@ -53,12 +53,7 @@ def _is_large(row: Row) -> bool:
 
 
 def _large_copies(rows: list[Row]) -> bool:
-    doubtful = contradicted(rows)
-    for name, found in doubtful.items():
-        machines = ", ".join(sorted({row.gpu for row in found}))
-        print(f"  {len(found):5}  left out: {name} ({machines})")
-    out = {id(row) for found in doubtful.values() for row in found}
-    print("\nlarge copies, GB/s      (a line is one machine, source and direction: its median)")
+    print("large copies, GB/s      (a line is one machine, source and direction: its median)")
     print(f"  {'group':5} {'machine':39} {'node':12} way predicted | measured | error %")
     cells = defaultdict(list)
     for row in rows:
@@ -67,19 +62,16 @@ def _large_copies(rows: list[Row]) -> bool:
         predicted = float(np.median([_predicted(row) for row in members])) / 1e9
         measured = float(np.median([row.bytes_per_second for row in members])) / 1e9
         error = 100 * (predicted / measured - 1)
-        mark = " left out" if id(members[0]) in out else ""
         kind, node = "fit" if fitted else "held", node_of(members[0])
         name = node.name if node else ""
-        figures = f"{predicted:9.2f} | {measured:8.2f} | {error:+7.1f}{mark}"
+        figures = f"{predicted:9.2f} | {measured:8.2f} | {error:+7.1f}"
         print(f"  {kind:5} {group[:39]:39} {name:12} {way:3} {figures}")
-    sound = [row for row in rows if id(row) not in out]
     print()
-    _summary("fitted machines", [row for row in sound if row.fitted])
-    _summary("held-out machines", [row for row in sound if not row.fitted])
-    everything = _summary("all machines", sound)
-    _summary("all, and the contradicted rows too", rows)
+    _summary("fitted machines", [row for row in rows if row.fitted])
+    _summary("held-out machines", [row for row in rows if not row.fitted])
+    met = _summary("all machines", rows)
     print()
-    return everything
+    return met
 
 
 def _summary(name: str, rows: list[Row]) -> bool:

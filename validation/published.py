@@ -14,7 +14,6 @@ from pathlib import Path
 
 from busfare.errors import InputError
 from busfare.node import C2cLink, MemoryLink, Node, NvlinkLink, PcieLink, catalogue_names, load_node
-from busfare.node.wire import pcie_line_rate
 
 #: Tools whose copies are large where no size is printed: their defaults are 32 MB and up.
 LARGE_BY_DEFAULT = {
@@ -167,30 +166,3 @@ def _same_link(node: Node, row: Row) -> bool:
     if isinstance(wire, NvlinkLink):
         return (row.link, row.generation, row.width) == ("nvlink", str(wire.generation), str(wire.links))
     return (row.link == "nvlink-c2c") == isinstance(wire, C2cLink)
-
-
-def contradicted(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows that others, or the link itself, contradict; by rule, and without a look at any model.
-
-    A rate that fits the line of the generation below cannot show that the link ran at its own; and where one
-    direction is under three quarters of the other in one run, something other than the link held it back.
-    """
-    slow = [row for row in rows if row.link == "pcie" and row.bytes_per_second <= _line_below(row)]
-    lopsided = [row for row in rows if row not in slow and _lopsided(row, rows)]
-    return {
-        "rate fits the line of the generation below": slow,
-        "one direction under 3/4 of the other in one run": lopsided,
-    }
-
-
-def _line_below(row: Row) -> float:
-    generation = int(row.generation)
-    return 0.0 if generation == 1 else pcie_line_rate(generation - 1, int(row.width))
-
-
-def _lopsided(row: Row, rows: list[Row]) -> bool:
-    run = [r for r in rows if (r.group, r.source, r.tool) == (row.group, row.source, row.tool)]
-    best = [
-        max((r.bytes_per_second for r in run if r.direction == way), default=0.0) for way in ("h2d", "d2h")
-    ]
-    return min(best) > 0 and min(best) < 0.75 * max(best)

@@ -39,6 +39,14 @@ def test_host_memory_can_be_the_narrowest_part() -> None:
     assert path.bandwidth("write") == pytest.approx(384e9 * 0.80)
 
 
+def test_a_gpus_own_copy_hardware_can_be_the_narrowest_part() -> None:
+    path = load_node("k80").host_path(1)
+    assert (
+        path.bandwidth("read") == path.bandwidth("write") == pytest.approx(16 * 562e6 * 128 / 148, rel=1e-3)
+    )
+    assert path.peak() > 2 * path.bandwidth("read")
+
+
 def test_an_unknown_component_is_named() -> None:
     with pytest.raises(InputError, match="no component 'gpu9'"):
         load_node("summit").route("gpu9", "cpu0")

@@ -45,9 +45,10 @@ class Switch(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="gpu"):
-    """A GPU (or a die that programs see as one). `coherent`: it and the host read each other's memory in
-    place.
+    """A GPU (or a die that programs see as one).
 
+    `host_interface_bytes_per_s` is given where its own copy hardware is slower than its link. `coherent`: it
+    and the host read each other's memory in place.
     `implicit_synchronization` is W14's word for devices (Fermi, GTX 680) where a dependent copy waits until
     every earlier kernel has started. `unified_memory`: CPU and GPU share one memory, and copies stay in it.
     """
@@ -61,6 +62,7 @@ class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     flops_per_s: Rate | None = None
     compute_capability: ComputeCapability | None = None
     copy_engines: Count | None = None
+    host_interface_bytes_per_s: Rate | None = None
     coherent: bool = False
     unified_memory: bool = False
     implicit_synchronization: bool = False

@@ -20,10 +20,11 @@ __all__ = ["Node", "Path"]
 
 @dataclass(frozen=True)
 class Path:
-    """The links from one component to another in order, and host memory where the path ends in it."""
+    """The links from one component to another in order, and the host memory and GPU that a copy ends in."""
 
     links: tuple[Link, ...]
     memory: Memory | None = None
+    gpu: Gpu | None = None
 
     def narrowest(self, flow: Flow) -> Link:
         """The link that a long copy fills first. Raises ValueError for a path of no links."""
@@ -34,29 +35,33 @@ class Path:
         return min(link.line_rate for link in self.links)
 
     def bandwidth(self, flow: Flow) -> float:
-        """Bytes of data per second of a long copy: the narrowest of the links and the host memory's share."""
+        """Bytes of data per second of a long copy: the narrowest of the links and of their ends."""
         rates = [link.bandwidth(flow) for link in self.links]
-        return min([*rates, self._memory_rate(flow)])
+        return min([*rates, self._end_rate(flow)])
 
     def seconds(self, sizes: FloatArray, flow: Flow) -> FloatArray:
         """Seconds that copies of `sizes` bytes keep the slowest part of the path busy; the parts work at
         once.
         """
-        slowest = sizes / self._memory_rate(flow)
+        slowest = sizes / self._end_rate(flow)
         for link in self.links:
             slowest = np.maximum(slowest, link.seconds(sizes, flow))
         return slowest
 
-    def _memory_rate(self, flow: Flow) -> float:
+    def _end_rate(self, flow: Flow) -> float:
+        """Bytes per second of the slower end: host memory's share for that way, and the GPU's own hardware."""
+        rate = float("inf")
+        if self.gpu is not None and self.gpu.host_interface_bytes_per_s is not None:
+            rate = self.gpu.host_interface_bytes_per_s
         if self.memory is None or self.memory.bandwidth_bytes_per_s is None:
-            return float("inf")
+            return rate
         share = self.memory.read_efficiency if flow == "read" else self.memory.write_efficiency
-        return self.memory.bandwidth_bytes_per_s * (share if share is not None else 1.0)
+        return min(rate, self.memory.bandwidth_bytes_per_s * (share if share is not None else 1.0))
 
 
 @dataclass(frozen=True)
 class Node:
-    """A machine: what it is made of, how it is joined, what was measured on it, and where figures come from."""
+    """A machine: what it is made of, how it is joined, what was measured on it, and where it is from."""
 
     name: str
     components: tuple[Component, ...]
@@ -115,7 +120,8 @@ class Node:
                 f"node {self.name}: no path from {start} to {end}; add a [[link]] that joins them"
             )
         ends = [self._by_name[name] for name in (start, end)]
-        return Path(links, next((c for c in ends if isinstance(c, Memory)), None))
+        memory = next((c for c in ends if isinstance(c, Memory)), None)
+        return Path(links, memory, next((c for c in ends if isinstance(c, Gpu)), None))
 
     def _reached(self, start: str) -> dict[str, tuple[Link, ...]]:
         """The links of the best path from `start` to every component that it reaches, breadth first."""
@@ -142,7 +148,7 @@ class Node:
         paths = []
         for gpu in self._gpus:
             reached = self._reached(gpu.name)
-            found = [Path(reached[m.name][::-1], m) for m in memories if m.name in reached]
+            found = [Path(reached[m.name][::-1], m, gpu) for m in memories if m.name in reached]
             if not found:
                 raise InputError(
                     f"node {self.name}: no host memory reaches {gpu.name}; add a [[link]] that joins them"
