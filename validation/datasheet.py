@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
-from published import LARGE_BYTES, Row, node_of, read, sift
+from published import BY_NOTES, LARGE_BYTES, Row, node_of, read, sift
 
 from busfare.cost import model
 from busfare.cost.price import one_copy
@@ -42,6 +42,9 @@ def main() -> int:
     print(f"{len(unknown)} of them have no node that could be named\n")
     large = [row for row in large if node_of(row) is not None]
     met = _large_copies(large)
+    print("For information, rows whose link was inferred from the rate and that break no other rule:")
+    _summary("inferred links", [row for row in rows if _is_inferred(row)])
+    print()
     met &= _sweeps([row for row in kept if row.memory == "pinned"], "pinned")
     _sweeps([row for row in kept if row.memory == "pageable"], "pageable")
     return 0 if met else 1
@@ -50,6 +53,11 @@ def main() -> int:
 def _is_large(row: Row) -> bool:
     moves = row.memory == "pinned" and row.direction in ("h2d", "d2h")
     return moves and row.bytes_per_second > 0 and row.copied >= LARGE_BYTES
+
+
+def _is_inferred(row: Row) -> bool:
+    broken = [name for name, breaks in BY_NOTES if breaks(row)]
+    return broken == [BY_NOTES[0][0]] and _is_large(row) and node_of(row) is not None
 
 
 def _large_copies(rows: list[Row]) -> bool:

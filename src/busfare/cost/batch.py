@@ -18,6 +18,10 @@ __all__ = ["Batch", "batches", "priced"]
 #: Kinds that move data over a path.
 _MOVES = ("copy", "migration")
 _HOST_KINDS = ("pageable", "pinned", "managed", "mapped")
+#: The words of the columns, as the small numbers that group fast.
+_WORDS = pl.Enum(
+    [*_MOVES, "set", "h2d", "d2h", "d2d", "p2p", *_HOST_KINDS, "device"],
+)
 
 
 @dataclass(frozen=True)
@@ -77,23 +81,27 @@ def _column(frame: pl.DataFrame, name: str, kind: pl.DataType) -> pl.Expr:
     )
 
 
+def _word(text: str) -> pl.Expr:
+    return pl.lit(text, dtype=_WORDS)
+
+
 def _columns(operations: pl.DataFrame) -> pl.DataFrame:
     text = ("kind", "direction", "source_memory", "destination_memory")
     numbers = ("bytes", "device", "peer_device", "copy_count")
     table = operations.select(
-        *(_column(operations, name, pl.String()) for name in text),
+        *(_column(operations, name, _WORDS) for name in text),
         *(_column(operations, name, pl.Int64()) for name in numbers),
     ).with_row_index("row")
-    direction = pl.when(pl.col("kind") == "set").then(pl.lit("d2d")).otherwise(pl.col("direction"))
+    direction = pl.when(pl.col("kind") == "set").then(_word("d2d")).otherwise(pl.col("direction"))
     host_side = (
         pl.when(direction == "h2d").then("source_memory").when(direction == "d2h").then("destination_memory")
     )
     memory = (
         pl.when(~direction.is_in(["h2d", "d2h"]))
-        .then(pl.lit("device"))
+        .then(_word("device"))
         .when(host_side.is_in(_HOST_KINDS))
         .then(host_side)
-        .otherwise(pl.lit("pinned"))
+        .otherwise(_word("pinned"))
     )
     return table.select(
         "row",

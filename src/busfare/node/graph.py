@@ -49,7 +49,7 @@ class Path:
         return slowest
 
     def _end_rate(self, flow: Flow) -> float:
-        """Seconds that copies of `sizes` bytes keep the slowest part of the path busy; all parts work at once."""
+        """Bytes per second of the slower end: the memory, with its share for that way, or the GPU itself."""
         rate = float("inf")
         if self.gpu is not None and self.gpu.host_interface_bytes_per_s is not None:
             rate = self.gpu.host_interface_bytes_per_s
