@@ -23,17 +23,27 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-nodes_app = typer.Typer(help="The catalogue of nodes; show one, or check a node file of your own.", rich_markup_mode=None)
+nodes_app = typer.Typer(
+    help="The catalogue of nodes; show one, or check a node file of your own.", rich_markup_mode=None
+)
 app.add_typer(nodes_app, name="nodes")
 
-TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace.")]
+TracePath = Annotated[
+    Path, typer.Argument(metavar="TRACE", help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that opens offline.")]
 RecordedOn = Annotated[
-    str | None, typer.Option("--node", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise.")
+    str | None,
+    typer.Option(
+        "--node", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
+    ),
 ]
 FromNode = Annotated[
-    str | None, typer.Option("--from", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise.")
+    str | None,
+    typer.Option(
+        "--from", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
+    ),
 ]
 
 
@@ -62,7 +72,9 @@ def report(trace: TracePath, node: RecordedOn = None, json: AsJson = False, html
 @app.command()
 def project(
     trace: TracePath,
-    to: Annotated[list[str], typer.Option("--to", metavar="NODE", help="Node to predict for; may be repeated.")],
+    to: Annotated[
+        list[str], typer.Option("--to", metavar="NODE", help="Node to predict for; may be repeated.")
+    ],
     from_: FromNode = None,
     model: Annotated[str, typer.Option(help="Cost model.")] = "calibrated",
     json: AsJson = False,
@@ -93,10 +105,19 @@ def project(
 @app.command()
 def compare(
     predicted: Annotated[Path, typer.Argument(metavar="TRACE", help="The trace to predict from.")],
-    actual: Annotated[Path, typer.Argument(metavar="ACTUAL", help="A trace of the same program, recorded on the node predicted for.")],
+    actual: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ACTUAL", help="A trace of the same program, recorded on the node predicted for."
+        ),
+    ],
     from_: FromNode = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="NODE", help="Where ACTUAL was recorded; guessed otherwise.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Cost model; may be repeated. All that apply otherwise.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NODE", help="Where ACTUAL was recorded; guessed otherwise.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Cost model; may be repeated. All that apply otherwise.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """How far predictions for a node are from a trace recorded there, by every cost model."""
@@ -114,11 +135,20 @@ def compare(
 
 @app.command()
 def price(
-    node: Annotated[str, typer.Option("--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")],
-    bytes_: Annotated[str, typer.Option("--bytes", metavar="N", help="Size of the copy: 4096, 64KiB, 1.5GB.")],
+    node: Annotated[
+        str,
+        typer.Option(
+            "--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16."
+        ),
+    ],
+    bytes_: Annotated[
+        str, typer.Option("--bytes", metavar="N", help="Size of the copy: 4096, 64KiB, 1.5GB.")
+    ],
     direction: Annotated[str, typer.Option(help="h2d, d2h, d2d or p2p.")] = "h2d",
     memory: Annotated[str, typer.Option(help="pageable, pinned, managed, mapped or device.")] = "pinned",
-    latency_from: Annotated[str | None, typer.Option("--latency-from", metavar="NODE", help="Node whose measured L+o to take.")] = None,
+    latency_from: Annotated[
+        str | None, typer.Option("--latency-from", metavar="NODE", help="Node whose measured L+o to take.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """What one copy costs on a node, by every model that applies."""
@@ -163,7 +193,10 @@ def nodes(context: typer.Context, json: AsJson = False) -> None:
 
 @nodes_app.command("show")
 def nodes_show(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")], json: AsJson = False
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
+    ],
+    json: AsJson = False,
 ) -> None:
     """One node, with a drawing of its graph."""
     from busfare.node import load_node
@@ -185,13 +218,21 @@ def nodes_check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A nod
     if not file.is_file():
         raise InputError(f"{file}: no such file; give the path of a node file")
     checked = load_node(str(file))
-    print(f"{file}: {checked.name} is right: {len(checked.components)} components, {len(checked.links)} links, {len(checked.gpus())} GPUs")
+    print(
+        f"{file}: {checked.name} is right: {len(checked.components)} components, {len(checked.links)} "
+        f"links, {len(checked.gpus())} GPUs"
+    )
 
 
 @app.command()
 def export(
     trace: TracePath,
-    to: Annotated[str, typer.Option("--to", help="parquet (a directory of tables) or perfetto (a time line for ui.perfetto.dev).")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="parquet (a directory of tables) or perfetto (a time line for ui.perfetto.dev)."
+        ),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Where to write.")],
 ) -> None:
     """Write a trace as tables or as a time line for others' tools."""
@@ -203,7 +244,9 @@ def export(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the pages go.")] = Path("busfare-demo"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the pages go.")
+    ] = Path("busfare-demo"),
 ) -> None:
     """Report a real trace that comes with busfare, and project it onto three other nodes."""
     from busfare.report.demo import run_demo
@@ -231,9 +274,14 @@ def _recorded_on(trace: Trace, node: str | None, option: str = "--from") -> Node
 
     found = load_node(node) if node else guess_node(trace)
     if found is None:
-        raise InputError(f"{trace.path}: the trace does not name a GPU of the catalogue; say where it was recorded with {option} NODE")
+        raise InputError(
+            f"{trace.path}: the trace does not name a GPU of the catalogue; say where it was recorded with {option} NODE"
+        )
     if not node:
-        print(f"{trace.path.name}: taken as recorded on {found.name}, from the GPU's name ({option} says otherwise)", file=sys.stderr)
+        print(
+            f"{trace.path.name}: taken as recorded on {found.name}, from the GPU's name ({option} says otherwise)",
+            file=sys.stderr,
+        )
     return found
 
 
@@ -279,7 +327,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except MemoryError:
-        print("busfare: not enough memory for this trace; use a machine with more, or export a shorter part of it", file=sys.stderr)
+        print(
+            "busfare: not enough memory for this trace; use a machine with more, or export a shorter part of it",
+            file=sys.stderr,
+        )
         status = 2
     except (KeyboardInterrupt, typer.Abort):
         print("busfare: stopped", file=sys.stderr)

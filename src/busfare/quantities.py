@@ -20,7 +20,9 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE]\+?\d{1,3})?)\s*([a-zA-Z]*)\s*", text)
     units = {unit.lower(): factor for unit, factor in BYTE_UNITS.items()}
     if not match or match[2].lower() not in units:
-        raise InputError(f"{text!r} is not a size; write bytes (4096) or a unit ({', '.join(u for u in BYTE_UNITS if u)})")
+        raise InputError(
+            f"{text!r} is not a size; write bytes (4096) or a unit ({', '.join(u for u in BYTE_UNITS if u)})"
+        )
     value = float(match[1]) * units[match[2].lower()]
     if not math.isfinite(value) or value > MOST_BYTES:
         raise InputError(f"{text!r} is more than busfare reckons with (1 EiB)")

@@ -118,7 +118,9 @@ def totals(trace: Trace) -> Totals:
         sets=kinds.get("set", none)[0],
         set_seconds=kinds.get("set", none)[1],
         makespan_seconds=_makespan(trace),
-        gpus=[_gpu_totals(device, operations.filter(pl.col("device").eq_missing(device))) for device in ordinals],
+        gpus=[
+            _gpu_totals(device, operations.filter(pl.col("device").eq_missing(device))) for device in ordinals
+        ],
     )
 
 
@@ -185,7 +187,14 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     """
     sized = operations.filter(is_transfer() & pl.col("bytes").is_not_null())
     if sized.is_empty():
-        return pl.DataFrame(schema={"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64})
+        return pl.DataFrame(
+            schema={
+                "lower_bytes": pl.Int64,
+                "upper_bytes": pl.Int64,
+                "count": pl.Int64,
+                "seconds": pl.Float64,
+            }
+        )
     bounds = 10 ** np.arange(0, 19, dtype=np.int64)
     decades = np.maximum(np.searchsorted(bounds, sized["bytes"].to_numpy(), side="right") - 1, 0)
     durations = (sized["end_ns"] - sized["start_ns"]).to_numpy() * NS
@@ -206,13 +215,26 @@ def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds."""
     work = operations.filter(is_work())
     grouped = work.group_by("name").agg(count=pl.len(), seconds=seconds().sum())
-    return grouped.with_columns(pl.col("name").cast(pl.String)).sort("seconds", "count", "name", descending=[True, True, False]).head(most)
+    return (
+        grouped.with_columns(pl.col("name").cast(pl.String))
+        .sort("seconds", "count", "name", descending=[True, True, False])
+        .head(most)
+    )
 
 
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
     transfers = operations.filter(is_transfer()).with_columns(seconds=seconds())
-    columns = ["start_ns", "direction", "source_memory", "destination_memory", "bytes", "seconds", "device", "stream"]
+    columns = [
+        "start_ns",
+        "direction",
+        "source_memory",
+        "destination_memory",
+        "bytes",
+        "seconds",
+        "device",
+        "stream",
+    ]
     return transfers.sort("seconds", descending=True, maintain_order=True).head(most).select(columns)
 
 
@@ -247,10 +269,15 @@ def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
 
 
 def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int) -> IdleGap:
-    inside = pl.min_horizontal("end_ns", pl.lit(start + length)) - pl.max_horizontal("start_ns", pl.lit(start))
+    inside = pl.min_horizontal("end_ns", pl.lit(start + length)) - pl.max_horizontal(
+        "start_ns", pl.lit(start)
+    )
     within = calls.filter(pl.col("start_ns") < start + length, pl.col("end_ns") > start)
     longest = (
-        within.group_by(pl.col("name").cast(pl.String)).agg(inside.sum().alias("inside")).sort("inside", descending=True).head(1)
+        within.group_by(pl.col("name").cast(pl.String))
+        .agg(inside.sum().alias("inside"))
+        .sort("inside", descending=True)
+        .head(1)
     )
     name, spent = longest.row(0) if longest.height else (None, 0)
     return IdleGap(device, start, length * NS, name, spent * NS)

@@ -54,11 +54,18 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
         )
     compared = both.drop_nulls("predicted_seconds")
     if compared.is_empty() or not compared["recorded_seconds"].sum():
-        raise InputError(f"model {model!r} has no price for any copy of {trace.path}; choose another with --model")
+        raise InputError(
+            f"model {model!r} has no price for any copy of {trace.path}; choose another with --model"
+        )
     error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds")).alias("wmape_percent")
     by_path = (
         compared.group_by(PATH)
-        .agg(pl.len().alias("count"), error, pl.col("recorded_seconds").sum(), pl.col("predicted_seconds").sum())
+        .agg(
+            pl.len().alias("count"),
+            error,
+            pl.col("recorded_seconds").sum(),
+            pl.col("predicted_seconds").sum(),
+        )
         .select(*PATH, "count", "recorded_seconds", "predicted_seconds", "wmape_percent")
         .with_columns(pl.when(pl.col("wmape_percent").is_finite()).then("wmape_percent"))
         .sort("recorded_seconds", "count", descending=True)

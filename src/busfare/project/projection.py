@@ -19,7 +19,8 @@ Seconds = NDArray[np.float64]
 NS = 1e-9
 PATH = ["direction", "source_memory", "destination_memory"]
 MAKESPAN_METHOD = (
-    "exposed time scaled: what each copy keeps to itself grows or shrinks with the copy, kernels and the host keep their times"
+    "exposed time scaled: what each copy keeps to itself grows or shrinks with the copy, "
+    "kernels and the host keep their times"
 )
 
 
@@ -59,12 +60,21 @@ def project(trace: Trace, recorded_on: Node, to: Node, model: str) -> Projection
     """Predicts copies and whole-run time of `trace` on node `to`. Raises InputError for an unknown model."""
     transfers = transfers_priced(trace, recorded_on, to, model)
     if transfers.is_empty():
-        raise InputError(f"{trace.path}: no copies in this trace; there is nothing to project (see `busfare report`)")
+        raise InputError(
+            f"{trace.path}: no copies in this trace; there is nothing to project (see `busfare report`)"
+        )
     unpriced = transfers["predicted_seconds"].null_count()
-    transfers = transfers.with_columns(pl.coalesce("predicted_seconds", "recorded_seconds").alias("predicted_seconds"))
+    transfers = transfers.with_columns(
+        pl.coalesce("predicted_seconds", "recorded_seconds").alias("predicted_seconds")
+    )
     by_path = (
         transfers.group_by(PATH)
-        .agg(pl.len().alias("count"), pl.col("bytes").sum(), pl.col("recorded_seconds").sum(), pl.col("predicted_seconds").sum())
+        .agg(
+            pl.len().alias("count"),
+            pl.col("bytes").sum(),
+            pl.col("recorded_seconds").sum(),
+            pl.col("predicted_seconds").sum(),
+        )
         .sort("recorded_seconds", "count", descending=True)
     )
     makespan = account.totals(trace).makespan_seconds

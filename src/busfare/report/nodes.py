@@ -12,7 +12,10 @@ __all__ = ["catalogue_result", "node_result"]
 
 def catalogue_result() -> dict[str, Any]:
     """Every node of the catalogue."""
-    return {"schema": "busfare.nodes/1", "nodes": [node_result(load_node(name)) for name in catalogue_names()]}
+    return {
+        "schema": "busfare.nodes/1",
+        "nodes": [node_result(load_node(name)) for name in catalogue_names()],
+    }
 
 
 def node_result(node: Node) -> dict[str, Any]:

@@ -25,7 +25,11 @@ def _projection(p: Projection) -> dict[str, Any]:
         "from": p.recorded_on,
         "to": p.to,
         "model": p.model,
-        "transfers": {"recorded_seconds": p.recorded_seconds, "predicted_seconds": p.predicted_seconds, "unpriced": p.unpriced},
+        "transfers": {
+            "recorded_seconds": p.recorded_seconds,
+            "predicted_seconds": p.predicted_seconds,
+            "unpriced": p.unpriced,
+        },
         "makespan": {
             "recorded_seconds": p.recorded_makespan_seconds,
             "replayed_seconds": None,
@@ -54,7 +58,12 @@ def compared(
     if not comparisons:
         raise refused[0]
     every = [_comparison(c) for c in sorted(comparisons, key=lambda c: c.wmape_percent)]
-    where = {"predicted": str(trace.path), "actual": str(actual.path), "from": recorded_on.name, "to": to.name}
+    where = {
+        "predicted": str(trace.path),
+        "actual": str(actual.path),
+        "from": recorded_on.name,
+        "to": to.name,
+    }
     return {"schema": "busfare.compare/1", **where, **every[0], "models": every}
 
 

@@ -14,7 +14,9 @@ __all__ = ["SCHEMA", "summarise"]
 
 SCHEMA = "busfare.report/1"
 MOST_ROWS = 10
-GAIN_IS = "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way"
+GAIN_IS = (
+    "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way"
+)
 
 
 def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
@@ -34,7 +36,9 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
             "format": trace.format,
             "producer": trace.producer,
             "host": trace.host,
-            "devices": trace.devices.select("device", "name", "memory_bytes", "copy_engines").unique(maintain_order=True).to_dicts(),
+            "devices": trace.devices.select("device", "name", "memory_bytes", "copy_engines")
+            .unique(maintain_order=True)
+            .to_dicts(),
         },
         "node": {"name": node.name, "guessed_from_gpu_name": guessed} if node else None,
         "transfers": _copies(totals.transfers) | {"share_of_gpu_time": totals.share_of_gpu_time},
@@ -57,7 +61,10 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
         "size_histogram": account.size_histogram(operations).to_dicts(),
         "streams": account.streams(operations, MOST_ROWS).to_dicts(),
         "top_kernels": account.top_kernels(operations, MOST_ROWS).to_dicts(),
-        "top_copies": account.top_copies(operations, MOST_ROWS).with_columns(pl.col("start_ns") / 1e9).rename({"start_ns": "start_seconds"}).to_dicts(),
+        "top_copies": account.top_copies(operations, MOST_ROWS)
+        .with_columns(pl.col("start_ns") / 1e9)
+        .rename({"start_ns": "start_seconds"})
+        .to_dicts(),
         "idle_gaps": [
             {
                 "device": gap.device,

@@ -19,7 +19,9 @@ WIDTH = 100
 
 def _console() -> Console:
     # Text of a trace may hold brackets and control characters: it is never markup, nor an emoji name.
-    return Console(file=sys.stdout, width=min(WIDTH, Console().width), markup=False, emoji=False, highlight=False)
+    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
+    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    return console
 
 
 def _plain(text: object) -> Text:
@@ -29,10 +31,15 @@ def _plain(text: object) -> Text:
 
 def _table(*columns: str, title: str | None = None) -> Table:
     """A plain table; columns whose name ends in a space are text, the others numbers to the right."""
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", header_style="dim")
+    table = Table(
+        box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", header_style="dim"
+    )
     for column in columns:
         text = column.endswith(" ")
-        table.add_column(column.strip(), justify="left" if text else "right", overflow="ellipsis", no_wrap=True)
+        # Numbers keep their width; texts give way.
+        table.add_column(
+            column.strip(), justify="left" if text else "right", no_wrap=True, min_width=None if text else 8
+        )
     return table
 
 
@@ -53,11 +60,21 @@ def show_report(result: dict[str, Any]) -> None:
     makespan = result["makespan_seconds"]
     console.print(_plain(trace["path"]), style="bold")
     gpus = ", ".join(sorted({d["name"] for d in trace["devices"] if d["name"]})) or "GPU not named"
-    console.print(_plain(f"{trace['producer']} · {gpus}" + (f" · {trace['host']['cpu']}" if "cpu" in trace["host"] else "")), style="dim")
+    console.print(
+        _plain(
+            f"{trace['producer']} · {gpus}" + (f" · {trace['host']['cpu']}" if "cpu" in trace["host"] else "")
+        ),
+        style="dim",
+    )
     console.print()
 
     summary = _table("recorded ", "count", "bytes", "time", "of the run", "exposed")
-    part = (lambda s: f"{s / makespan:.1%}") if makespan else (lambda s: "–")
+    one_gpu = len(result["gpus"]) == 1 and makespan > 0
+
+    def part(seconds: float) -> str:
+        # Sums over several GPUs are no part of one run's time.
+        return f"{seconds / makespan:.1%}" if one_gpu else "–"
+
     summary.add_row(
         "transfers",
         amounts.count(transfers["count"]),
@@ -66,15 +83,30 @@ def show_report(result: dict[str, Any]) -> None:
         part(transfers["seconds"]),
         amounts.time(transfers["exposed_seconds"]),
     )
-    summary.add_row("kernels", amounts.count(kernels["count"]), "", amounts.time(kernels["seconds"]), part(kernels["seconds"]), "")
+    summary.add_row(
+        "kernels",
+        amounts.count(kernels["count"]),
+        "",
+        amounts.time(kernels["seconds"]),
+        part(kernels["seconds"]),
+        "",
+    )
     for what, key in (("graph launches' work", "graph_work"), ("memory sets", "sets")):
         if result[key]["count"]:
-            summary.add_row(what, amounts.count(result[key]["count"]), "", amounts.time(result[key]["seconds"]), part(result[key]["seconds"]), "")
+            summary.add_row(
+                what,
+                amounts.count(result[key]["count"]),
+                "",
+                amounts.time(result[key]["seconds"]),
+                part(result[key]["seconds"]),
+                "",
+            )
     summary.add_row("whole run", "", "", amounts.time(makespan), "", "")
     console.print(summary)
     if transfers["count"]:
         console.print(
-            f"Transfers are {transfers['share_of_gpu_time']:.1%} of GPU time (transfers and kernels); exposed: no kernel runs beside them."
+            f"Transfers are {transfers['share_of_gpu_time']:.1%} of GPU time (transfers and kernels); "
+            "exposed: no kernel runs beside them."
         )
     if len(result["gpus"]) > 1:
         console.print()
@@ -85,7 +117,11 @@ def show_report(result: dict[str, Any]) -> None:
         paths = _table("path ", "count", "bytes", "time", "rate", title="Transfers by path")
         for row in result["by_path"]:
             paths.add_row(
-                _path(row), amounts.count(row["count"]), amounts.size(row["bytes"]), amounts.time(row["seconds"]), amounts.rate(row["bytes_per_second"])
+                _path(row),
+                amounts.count(row["count"]),
+                amounts.size(row["bytes"]),
+                amounts.time(row["seconds"]),
+                amounts.rate(row["bytes_per_second"]),
             )
         console.print(paths)
         console.print()
@@ -95,16 +131,25 @@ def show_report(result: dict[str, Any]) -> None:
         tops = _table("kernel ", "count", "time", title="Longest kernels")
         for row in result["top_kernels"][:5]:
             name = _plain(row["name"])
-            name.truncate(70, overflow="ellipsis")
+            name.truncate(74, overflow="ellipsis")
             tops.add_row(name, amounts.count(row["count"]), amounts.time(row["seconds"]))
         console.print(tops)
     gaps = [g for g in result["idle_gaps"] if makespan and g["seconds"] > 0.005 * makespan]
     if gaps:
         console.print()
-        idle = _table("GPU", "at", "idle for", "the host was mostly in ", title="Longest gaps on a GPU")
+        idle = _table("GPU", "at", "idle for", "longest API call meanwhile ", title="Longest gaps on a GPU")
         for gap in gaps:
-            call = f"{gap['longest_call']} ({amounts.time(gap['longest_call_seconds'])})" if gap["longest_call"] else "no API call"
-            idle.add_row(str(gap["device"]), amounts.time(gap["start_seconds"]), amounts.time(gap["seconds"]), _plain(call))
+            call = (
+                f"{gap['longest_call']} ({amounts.time(gap['longest_call_seconds'])})"
+                if gap["longest_call"]
+                else "no API call"
+            )
+            idle.add_row(
+                str(gap["device"]),
+                amounts.time(gap["start_seconds"]),
+                amounts.time(gap["seconds"]),
+                _plain(call),
+            )
         console.print(idle)
     _show_findings(console, result)
     _show_omissions(console, result["omissions"])
@@ -143,8 +188,11 @@ def _show_findings(console: Console, result: dict[str, Any]) -> None:
         console.print("Nothing worth doing about transfers was found.", style="bold")
         return
     node = result["node"]
-    basis = f"by the data sheet of {node['name']}" + (", a guess from the GPU's name; set --node" if node["guessed_from_gpu_name"] else "") if node else (
-        "the machine is not known: name it with --node"
+    basis = (
+        f"by the data sheet of {node['name']}"
+        + (", a guess from the GPU's name; set --node" if node["guessed_from_gpu_name"] else "")
+        if node
+        else ("the machine is not known: name it with --node")
     )
     console.print("What to do", style="bold", end="")
     console.print(f"  (gains are predicted upper bounds, {basis})", style="dim")
@@ -152,7 +200,9 @@ def _show_findings(console: Console, result: dict[str, Any]) -> None:
         gain = finding["predicted_gain_seconds"]
         said = "gain not known" if gain is None else f"saves at most {amounts.time(gain)}"
         if gain is not None and result["makespan_seconds"]:
-            said += f" of {amounts.time(result['makespan_seconds'])} ({gain / result['makespan_seconds']:.0%})"
+            said += (
+                f" of {amounts.time(result['makespan_seconds'])} ({gain / result['makespan_seconds']:.0%})"
+            )
         console.print(f"{number}. {finding['title']}: {said}")
         console.print(Padding(_plain(finding["evidence"]), (0, 0, 0, 3)), style="dim")
         console.print(Padding(_plain(finding["change"]), (0, 0, 0, 3)))
@@ -176,7 +226,11 @@ def show_projection(result: dict[str, Any]) -> None:
     console.print()
     table = _table("node ", "transfers", "change", "whole run", "change")
     table.add_row(
-        f"{first['from']} (recorded)", amounts.time(first["transfers"]["recorded_seconds"]), "", amounts.time(first["makespan"]["recorded_seconds"]), ""
+        f"{first['from']} (recorded)",
+        amounts.time(first["transfers"]["recorded_seconds"]),
+        "",
+        amounts.time(first["makespan"]["recorded_seconds"]),
+        "",
     )
     for p in result["projections"]:
         moved, run = p["transfers"], p["makespan"]
@@ -203,7 +257,9 @@ def show_projection(result: dict[str, Any]) -> None:
         console.print(paths)
         if p["transfers"]["unpriced"]:
             console.print(
-                f"{amounts.count(p['transfers']['unpriced'])} copies have no price by this model: their recorded time is kept.", style="dim"
+                f"{amounts.count(p['transfers']['unpriced'])} copies have no price by this model: their recorded "
+                "time is kept.",
+                style="dim",
             )
 
 
@@ -214,15 +270,27 @@ def _change(old: float, new: float) -> str:
 def show_comparison(result: dict[str, Any]) -> None:
     """Predictions against a trace recorded on the machine that they are for."""
     console = _console()
-    console.print(_plain(f"Predicted from {result['predicted']} for {result['to']}, against {result['actual']} (recorded)"), style="bold")
+    console.print(
+        _plain(
+            f"Predicted from {result['predicted']} for {result['to']}, against {result['actual']} (recorded)"
+        ),
+        style="bold",
+    )
     console.print()
-    table = _table("model ", "copies compared", "WMAPE", title="Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded")
+    table = _table(
+        "model ",
+        "copies compared",
+        "WMAPE",
+        title="Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded",
+    )
     for m in result["models"]:
         table.add_row(m["model"], amounts.count(m["count"]), f"{m['wmape_percent']:.2f} %")
     console.print(table)
     best = result["models"][0]
     console.print()
-    paths = _table("path ", "count", "recorded", "predicted", "WMAPE", title=f"Best model, {best['model']}, by path")
+    paths = _table(
+        "path ", "count", "recorded", "predicted", "WMAPE", title=f"Best model, {best['model']}, by path"
+    )
     for row in best["by_path"]:
         error = row["wmape_percent"]
         paths.add_row(
@@ -234,7 +302,10 @@ def show_comparison(result: dict[str, Any]) -> None:
         )
     console.print(paths)
     if best["unmatched"]:
-        console.print(f"{amounts.count(best['unmatched'])} copies are in one of the two traces only: not compared.", style="dim")
+        console.print(
+            f"{amounts.count(best['unmatched'])} copies are in one of the two traces only: not compared.",
+            style="dim",
+        )
 
 
 def show_prices(result: dict[str, Any]) -> None:
@@ -250,9 +321,22 @@ def show_prices(result: dict[str, Any]) -> None:
 def show_nodes(result: dict[str, Any]) -> None:
     """The catalogue."""
     console = _console()
-    table = _table("node ", "GPUs", "host link ", "h2d", "d2h", "what ", title="Nodes (rates of large copies, predicted from data sheets)")
+    table = _table(
+        "node ",
+        "GPUs",
+        "host link ",
+        "h2d",
+        "d2h",
+        "what ",
+        title="Nodes (rates of large copies, predicted from data sheets)",
+    )
     for node in result["nodes"]:
         table.add_row(
-            node["name"], str(node["gpus"]), node["host_link"], amounts.rate(node["h2d_bytes_per_second"]), amounts.rate(node["d2h_bytes_per_second"]), node["title"]
+            node["name"],
+            str(node["gpus"]),
+            node["host_link"],
+            amounts.rate(node["h2d_bytes_per_second"]),
+            amounts.rate(node["d2h_bytes_per_second"]),
+            node["title"],
         )
     console.print(table)
