@@ -87,8 +87,9 @@ def project(
 
     targets = [load_node(text) for text in to]
     read = _read(trace)
-    recorded_on = _recorded_on(read, from_)
-    result = projection_result([project_trace(read, recorded_on, target, model) for target in targets])
+    recorded_on = _recorded_on(read, from_, "--from")
+    projections = [project_trace(read, recorded_on, target, model) for target in targets]
+    result = projection_result(projections, guessed=from_ is None)
     if html:
         from busfare.report.page import projection_page
 
@@ -124,7 +125,8 @@ def compare(
     from busfare.report.projections import compared
 
     first, second = _read(predicted), _read(actual)
-    result = compared(first, second, _recorded_on(first, from_), _recorded_on(second, to, "--to"), model)
+    recorded_on, target = _recorded_on(first, from_, "--from"), _recorded_on(second, to, "--to")
+    result = compared(first, second, recorded_on, target, model)
     if json:
         _print_json(result)
     else:
@@ -267,8 +269,8 @@ def _read(path: Path) -> Trace:
         return read(path)
 
 
-def _recorded_on(trace: Trace, node: str | None, option: str = "--from") -> Node:
-    """The node named, or the one whose GPU the trace names."""
+def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:
+    """The node named with `option`, or the one whose GPU the trace names."""
     from busfare.advise import guess_node
     from busfare.node import load_node
 
@@ -276,11 +278,6 @@ def _recorded_on(trace: Trace, node: str | None, option: str = "--from") -> Node
     if found is None:
         raise InputError(
             f"{trace.path}: the trace does not name a GPU of the catalogue; say where it was recorded with {option} NODE"
-        )
-    if not node:
-        print(
-            f"{trace.path.name}: taken as recorded on {found.name}, from the GPU's name ({option} says otherwise)",
-            file=sys.stderr,
         )
     return found
 
@@ -322,6 +319,9 @@ def main() -> None:
     except typer.TyperException as error:
         print(f"busfare: {_one_line(error.format_message())} Try `busfare --help`.", file=sys.stderr)
         status = 2
+    except SystemExit as stop:
+        # Typer answers a broken pipe with exit(1): whoever read our output has had enough.
+        status = 0 if stop.code == 1 else stop.code
     except BrokenPipeError:
         # Whoever read our output has had enough; keep the interpreter from complaining about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

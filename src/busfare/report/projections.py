@@ -14,10 +14,18 @@ from busfare.trace import Trace
 __all__ = ["compared", "projection_result"]
 
 
-def projection_result(projections: Sequence[Projection]) -> dict[str, Any]:
-    """The result of `project`: the first node's projection at the top, all of them under `projections`."""
+def projection_result(projections: Sequence[Projection], guessed: bool = False) -> dict[str, Any]:
+    """The result of `project`: the first node's projection at the top, all of them under `projections`.
+
+    `guessed`: where it was recorded is a guess, from the name of the GPU.
+    """
     every = [_projection(p) for p in projections]
-    return {"schema": "busfare.project/1", **every[0], "projections": every}
+    return {
+        "schema": "busfare.project/1",
+        **every[0],
+        "from_guessed_from_gpu_name": guessed,
+        "projections": every,
+    }
 
 
 def _projection(p: Projection) -> dict[str, Any]:

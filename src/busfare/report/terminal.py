@@ -222,7 +222,10 @@ def show_projection(result: dict[str, Any]) -> None:
     """What a run would take on other nodes."""
     console = _console()
     first = result["projections"][0]
-    console.print(f"Recorded on {first['from']}; predicted by cost model {first['model']}", style="bold")
+    guess = " (a guess from the GPU's name; set --from)" if result["from_guessed_from_gpu_name"] else ""
+    console.print(
+        f"Recorded on {first['from']}{guess}; predicted by cost model {first['model']}", style="bold"
+    )
     console.print()
     table = _table("node ", "transfers", "change", "whole run", "change")
     table.add_row(
@@ -331,12 +334,14 @@ def show_nodes(result: dict[str, Any]) -> None:
         title="Nodes (rates of large copies, predicted from data sheets)",
     )
     for node in result["nodes"]:
+        title = Text(node["title"])
+        title.truncate(42, overflow="ellipsis")
         table.add_row(
             node["name"],
             str(node["gpus"]),
             node["host_link"],
             amounts.rate(node["h2d_bytes_per_second"]),
             amounts.rate(node["d2h_bytes_per_second"]),
-            node["title"],
+            title,
         )
     console.print(table)
