@@ -335,7 +335,7 @@ def show_nodes(result: dict[str, Any]) -> None:
     )
     for node in result["nodes"]:
         title = Text(node["title"])
-        title.truncate(42, overflow="ellipsis")
+        title.truncate(36, overflow="ellipsis")
         table.add_row(
             node["name"],
             str(node["gpus"]),
