@@ -1,0 +1,79 @@
+"""One thing to measure: a path, a size, and the way in which the copies are issued."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Case", "Direction", "Memory", "Mode", "Samples"]
+
+Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
+#: `registered` is pageable memory made pinned afterwards; `none` is a cost that moves nothing.
+Memory = Literal[
+    "pageable", "pinned", "registered", "write-combined", "mapped", "managed", "device", "none"
+]
+#: `copies`: `count` copies of `bytes` each in one stream; `again`: the same copy over and over; `streams`: each in its own stream; `batch`: one
+#: `cudaMemcpyBatchAsync`; `graph`: captured and launched as a graph; `plane` and `block`: one strided 2D or
+#: 3D copy of `count` rows; `both`: a copy while others run the other way; `beside-mapped`: a copy while a
+#: kernel moves mapped memory the other way; `unblocked`: a copy issued without the blocking kernel.
+#: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory.
+#: The others are costs of the API: what one call takes.
+Mode = Literal[
+    "copies",
+    "again",
+    "streams",
+    "batch",
+    "graph",
+    "plane",
+    "block",
+    "both",
+    "beside-mapped",
+    "unblocked",
+    "touch",
+    "prefetch",
+    "kernel",
+    "empty",
+    "call",
+    "launch",
+    "synchronise",
+    "create-stream",
+    "create-event",
+    "allocate",
+    "register",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """What to measure. `bytes` is the size of each of `count` copies; a strided copy has `count` rows of it."""
+
+    direction: Direction
+    memory: Memory
+    mode: Mode
+    bytes: int = 0
+    count: int = 1
+    gpu: int = 0
+    peer: int | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that one sample moves in the measured direction."""
+        return self.bytes * self.count
+
+    def __str__(self) -> str:
+        way = f"{self.gpu}→{self.peer} " if self.peer is not None else ""
+        return f"{way}{self.direction} {self.memory} {self.mode} {self.count}×{self.bytes} B"
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Raw samples of one case, in seconds, side by side: what the device took, and what the API calls took.
+
+    `device_s` is empty where no device time exists (an allocation).
+    """
+
+    device_s: tuple[float, ...]
+    api_s: tuple[float, ...]
+
+    def __add__(self, other: Samples) -> Samples:
+        return Samples(self.device_s + other.device_s, self.api_s + other.api_s)

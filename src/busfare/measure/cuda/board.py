@@ -1,0 +1,145 @@
+"""One GPU: its context, kernels, streams, events, and buffers of every memory kind, made when first used."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from busfare.measure.cuda.blocker import Flags
+from busfare.measure.cuda.driver import checked, driver
+from busfare.measure.cuda.kernels import Kernels
+from busfare.measure.cuda.memory import Buffer, allocate
+from busfare.measure.device import UnavailableError, WrongDataError
+
+__all__ = ["MOST_BYTES", "Board"]
+
+#: The largest single copy, 1 GiB, and room for the 256-byte steps between small chunks.
+MOST_BYTES = (1 << 30) + (1 << 20)
+#: Kinds that no program moves gigabytes with get less, which halves the start-up.
+_MOST = {"registered": 1 << 28, "write-combined": 1 << 28, "managed": 1 << 28}
+_NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+_DEFAULT = driver.CUevent_flags.CU_EVENT_DEFAULT.value
+_ATTRIBUTE = driver.CUdevice_attribute
+
+
+class Board:
+    """What a run needs of one GPU. Its context is made current by `enter`."""
+
+    def __init__(self, ordinal: int, most_bytes: int = MOST_BYTES) -> None:
+        self.ordinal = ordinal
+        self.handle = checked(driver.cuDeviceGet(ordinal), "cuDeviceGet")
+        self.context = checked(driver.cuDevicePrimaryCtxRetain(self.handle), "cuDevicePrimaryCtxRetain")
+        self.enter()
+        self.capability = (
+            self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        )
+        processors = self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        self.kernels = Kernels(self.capability, processors)
+        self.flags = Flags(self.kernels)
+        self.most_bytes = most_bytes
+        self._buffers: dict[tuple[str, str], Buffer] = {}
+        self._streams: list[Any] = []
+        self._events: list[Any] = []
+        self._wrong = allocate("device", 8)
+
+    def enter(self) -> None:
+        """Makes this GPU's context current."""
+        checked(driver.cuCtxSetCurrent(self.context), "cuCtxSetCurrent")
+
+    def attribute(self, which: Any) -> int:
+        return int(checked(driver.cuDeviceGetAttribute(which, self.handle), "cuDeviceGetAttribute"))
+
+    def streams(self, count: int) -> list[Any]:
+        """`count` streams that do not wait for the default one."""
+        while len(self._streams) < count:
+            self._streams.append(checked(driver.cuStreamCreate(_NON_BLOCKING), "cuStreamCreate"))
+        return self._streams[:count]
+
+    def events(self, count: int) -> list[Any]:
+        """`count` events that hold a time."""
+        while len(self._events) < count:
+            self._events.append(checked(driver.cuEventCreate(_DEFAULT), "cuEventCreate"))
+        return self._events[:count]
+
+    def most(self, kind: str) -> int:
+        """The largest buffer of a kind that is made here."""
+        return min(self.most_bytes, _MOST.get(kind, self.most_bytes))
+
+    def buffer(self, kind: str, role: str, size: int) -> int:
+        """The address of the `source` (filled with the pattern) or `target` buffer of a kind.
+
+        Raises UnavailableError where it cannot hold `size` bytes.
+        """
+        if size > self.most(kind):
+            raise UnavailableError(f"{size} bytes are more than the {self.most(kind)} of {kind} memory at hand")
+        key = (kind, role)
+        if key not in self._buffers:
+            made = allocate(kind, self.most(kind))
+            self._buffers[key] = made
+            self._fill(made, kind)
+        return self._buffers[key].address
+
+    def _fill(self, made: Buffer, kind: str) -> None:
+        stream = self.streams(1)[0]
+        if kind != "pageable":
+            self.kernels.on_bytes("fill", stream, made.address, made.size)
+            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+            return
+        filled = self.buffer("device", "source", made.size)
+        checked(driver.cuMemcpyDtoH(made.address, filled, made.size), "cuMemcpyDtoH")
+
+    def poison(self, kind: str, size: int, row: int, pitch: int) -> None:
+        """Overwrites a target with what no copy could have left."""
+        stream, at = self.streams(1)[0], self.buffer(kind, "target", size // row * pitch)
+        if kind == "pageable":
+            view = _view(at, min(self.most(kind), size // row * pitch))
+            np.invert(_view(self._pattern(), len(view)), out=view)
+            return
+        self.kernels.on_bytes("poison", stream, at, size, row, pitch)
+        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+
+    def check(self, kind: str, size: int, row: int, pitch: int) -> None:
+        """Raises WrongDataError where a target does not hold the pattern."""
+        stream, at = self.streams(1)[0], self.buffer(kind, "target", size // row * pitch)
+        if kind == "pageable":
+            span = size // row * pitch
+            view, pattern = _view(at, span), _view(self._pattern(), span)
+            if row == pitch:
+                wrong = 0 if np.array_equal(view, pattern) else int((view != pattern).sum())
+            else:
+                shape = (size // row, pitch)
+                wrong = int((view.reshape(shape)[:, :row] != pattern.reshape(shape)[:, :row]).sum())
+        else:
+            checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
+            pointer = (at, size, row, pitch, self._wrong.address)
+            self.kernels.on_bytes("check", stream, *pointer)
+            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+            answer = bytearray(8)
+            checked(driver.cuMemcpyDtoH(answer, self._wrong.address, 8), "cuMemcpyDtoH")
+            wrong = int.from_bytes(answer, "little")
+        if wrong:
+            raise WrongDataError(f"{wrong} of {size} bytes arrived changed in {kind} memory; the link is not sound")
+
+    def _pattern(self) -> int:
+        """A host copy of the pattern that a processor reads fast."""
+        return self.buffer("pageable", "source", 1)
+
+    def close(self) -> None:
+        """Frees all that was made."""
+        self.enter()
+        for buffer in self._buffers.values():
+            buffer.free()
+        self._wrong.free()
+        self.flags.close()
+        for stream in self._streams:
+            checked(driver.cuStreamDestroy(stream), "cuStreamDestroy")
+        for event in self._events:
+            checked(driver.cuEventDestroy(event), "cuEventDestroy")
+        checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
+
+
+def _view(address: int, size: int) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

@@ -1,0 +1,422 @@
+"""A machine with NVIDIA GPUs, measured through the driver API."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from busfare.errors import NoGpuError
+from busfare.measure.case import Case, Samples
+from busfare.measure.cuda import facts, submit
+from busfare.measure.cuda.board import MOST_BYTES, Board
+from busfare.measure.cuda.driver import CudaError, checked, driver
+from busfare.measure.cuda.memory import allocate, register
+from busfare.measure.device import UnavailableError
+
+__all__ = ["CudaDevice", "open_cuda"]
+
+#: Copies whose data the host itself moves: a blocking kernel would wait for them for ever.
+_HOST_MOVED = ("pageable",)
+#: Time for the traffic kernel to fill the GPU before a copy starts beside it.
+_TRAFFIC_START_S = 5e-4
+
+
+def open_cuda() -> CudaDevice:
+    """The machine's GPUs. Raises NoGpuError, with what was looked for, where there is none."""
+    try:
+        checked(driver.cuInit(0), "cuInit")
+        count = int(checked(driver.cuDeviceGetCount(), "cuDeviceGetCount"))
+    except (CudaError, RuntimeError) as error:
+        raise NoGpuError(
+            f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {error}; "
+            "try `busfare probe --virtual h100-sxm`"
+        ) from None
+    if count == 0:
+        raise NoGpuError(
+            "no GPU: NVIDIA's driver is there, but shows no device (is CUDA_VISIBLE_DEVICES empty?)"
+        )
+    return CudaDevice(count)
+
+
+class CudaDevice:
+    """Runs cases on real GPUs."""
+
+    virtual = False
+
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
+        self._boards: dict[int, Board] = {}
+        self._linked: set[tuple[int, int]] = set()
+        self._most_bytes = min(MOST_BYTES, facts.roomy_bytes())
+
+    def facts(self) -> dict[str, Any]:
+        return facts.of_machine(self.gpus)
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        return facts.state(gpu)
+
+    def run(self, case: Case, repeats: int) -> Samples:
+        board = self._board(case.gpu)
+        if case.mode in _COSTS:
+            board.enter()
+            return _COSTS[case.mode](case, board, repeats)
+        if case.memory == "managed":
+            board.enter()
+            return _managed(case, board, repeats)
+        peer = self._peer(case) if case.peer is not None else None
+        board.enter()
+        ends = submit.ends_of(case, board, peer)
+        size = case.bytes if case.mode == "again" else case.total_bytes
+        pitch = ends.pitch or case.bytes
+        written = case.mode != "kernel" or case.direction == "d2h"
+        if written:
+            ends.board.enter()
+            ends.board.poison(ends.target_kind, size, case.bytes, pitch)
+            board.enter()
+        samples = _MODES[case.mode](case, board, ends, repeats)
+        if written:
+            ends.board.enter()
+            ends.board.check(ends.target_kind, size, case.bytes, pitch)
+        return samples
+
+    def close(self) -> None:
+        for board in self._boards.values():
+            board.close()
+        self._boards.clear()
+
+    def _board(self, ordinal: int) -> Board:
+        if ordinal not in self._boards:
+            self._boards[ordinal] = Board(ordinal, self._most_bytes)
+        return self._boards[ordinal]
+
+    def _peer(self, case: Case) -> Board:
+        assert case.peer is not None
+        here, there = self._board(case.gpu), self._board(case.peer)
+        if (case.gpu, case.peer) not in self._linked:
+            can = checked(driver.cuDeviceCanAccessPeer(here.handle, there.handle), "cuDeviceCanAccessPeer")
+            here.enter()
+            if can:
+                checked(driver.cuCtxEnablePeerAccess(there.context, 0), "cuCtxEnablePeerAccess")
+            self._linked.add((case.gpu, case.peer))
+        return there
+
+
+def _seconds(start: Any, end: Any) -> float:
+    return float(checked(driver.cuEventElapsedTime(start, end), "cuEventElapsedTime")) * 1e-3
+
+
+def _in_one_stream(
+    issue: Callable[[Any], None], board: Board, repeats: int, blocked: bool = True
+) -> Samples:
+    """Samples of work in one stream: held until all is submitted, then timed by events around it."""
+    (stream,), (start, end) = board.streams(1), board.events(2)
+    flags, clock = board.flags, time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        if blocked:
+            flags.hold(stream)
+        driver.cuEventRecord(start, stream)
+        before = clock()
+        issue(stream)
+        after = clock()
+        driver.cuEventRecord(end, stream)
+        flags.release()
+        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        if blocked:
+            flags.verify()
+        device_s.append(_seconds(start, end))
+        api_s.append(after - before)
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+def _copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    copy = submit.one(case, ends, board)
+    if case.memory in _HOST_MOVED:
+        return _by_the_host(copy, case.count, board, repeats)
+
+    def issue(stream: Any) -> None:
+        for i in range(case.count):
+            copy(i, stream)
+
+    return _in_one_stream(issue, board, repeats, blocked=case.mode != "unblocked")
+
+
+def _by_the_host(copy: Callable[[int, Any], None], count: int, board: Board, repeats: int) -> Samples:
+    """Pageable copies: the API time runs until the data are there, for the call may return earlier."""
+    (stream,), (start, end) = board.streams(1), board.events(2)
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        driver.cuEventRecord(start, stream)
+        before = clock()
+        for i in range(count):
+            copy(i, stream)
+        driver.cuEventRecord(end, stream)
+        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        api_s.append(clock() - before)
+        device_s.append(_seconds(start, end))
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+def _streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A chunk a stream: all wait for one event behind the blocking kernel; the last one's end counts."""
+    copy = submit.one(case, ends, board)
+    first, *streams = board.streams(case.count + 1)
+    start, *ended = board.events(case.count + 1)
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.flags.hold(first)
+        driver.cuEventRecord(start, first)
+        for stream in streams:
+            driver.cuStreamWaitEvent(stream, start, 0)
+        before = clock()
+        for i, stream in enumerate(streams):
+            copy(i, stream)
+        after = clock()
+        for stream, end in zip(streams, ended, strict=True):
+            driver.cuEventRecord(end, stream)
+        board.flags.release()
+        for stream in (first, *streams):
+            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        board.flags.verify()
+        device_s.append(max(_seconds(start, end) for end in ended))
+        api_s.append(after - before)
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+def _batch(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    if not hasattr(driver, "cuMemcpyBatchAsync"):
+        raise UnavailableError("this driver has no cuMemcpyBatchAsync (CUDA 12.8 and newer have)")
+    return _in_one_stream(submit.batch(case, ends), board, repeats)
+
+
+def _graph(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    copy = submit.one(case, ends, board)
+    stream = board.streams(1)[0]
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    checked(driver.cuStreamBeginCapture(stream, relaxed), "cuStreamBeginCapture")
+    for i in range(case.count):
+        copy(i, stream)
+    graph = checked(driver.cuStreamEndCapture(stream), "cuStreamEndCapture")
+    runnable = checked(driver.cuGraphInstantiate(graph, 0), "cuGraphInstantiate")
+    try:
+        return _in_one_stream(lambda s: checked(driver.cuGraphLaunch(runnable, s)), board, repeats)
+    finally:
+        checked(driver.cuGraphExecDestroy(runnable), "cuGraphExecDestroy")
+        checked(driver.cuGraphDestroy(graph), "cuGraphDestroy")
+
+
+def _strided(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    return _in_one_stream(submit.strided(case, ends), board, repeats)
+
+
+def _both(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """The measured direction's copies while more of the same size run the other way until past their end."""
+    copy = submit.one(case, ends, board)
+    away = "d2h" if case.direction == "h2d" else "h2d"
+    opposite = Case(away, case.memory, case.mode, case.bytes, case.count, case.gpu)
+    back = submit.one(opposite, submit.ends_of(opposite, board, None), board)
+    first, there, here = board.streams(3)
+    start, end, last = board.events(3)
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.flags.hold(first)
+        driver.cuEventRecord(start, first)
+        driver.cuStreamWaitEvent(there, start, 0)
+        driver.cuStreamWaitEvent(here, start, 0)
+        for n in range(2 * case.count + 2):
+            back(n % case.count, here)
+        driver.cuEventRecord(last, here)
+        before = clock()
+        for i in range(case.count):
+            copy(i, there)
+        after = clock()
+        driver.cuEventRecord(end, there)
+        board.flags.release()
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+        board.flags.verify()
+        device_s.append(_seconds(start, end))
+        api_s.append(after - before)
+        if _seconds(start, last) < device_s[-1]:
+            raise UnavailableError("the opposite copies ended first: one direction is over twice as fast")
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+def _beside_mapped(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A copy while a kernel reads or writes mapped memory the other way, as hybrid strategies do [W14]."""
+    copy = submit.one(case, ends, board)
+    reads = case.direction == "d2h"
+    side = "source" if reads else "target"
+    mapped = board.buffer("pinned", side, case.total_bytes)
+    # Small enough that a pass, and so the wait for its end, is short; large enough to fill the link.
+    span = min(board.most("pinned"), 1 << 25)
+    first, aside = board.streams(2)
+
+    def issue(stream: Any) -> None:
+        for i in range(case.count):
+            copy(i, stream)
+
+    samples = Samples((), ())
+    for _ in range(repeats):
+        board.flags.start_traffic(aside, mapped, mapped, span, reads)
+        time.sleep(_TRAFFIC_START_S)
+        try:
+            samples += _in_one_stream(issue, board, 1)
+        finally:
+            board.flags.stop_traffic()
+            checked(driver.cuStreamSynchronize(aside), "cuStreamSynchronize")
+    del first
+    return samples
+
+
+def _kernel(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A kernel that reads mapped memory (h2d), or writes it (d2h)."""
+    if case.bytes % 16:
+        raise UnavailableError("mapped memory is read sixteen bytes at a time")
+    pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+    name = "read16" if case.direction == "h2d" else "copy16"
+    arguments = (ends.source, ends.target, case.bytes // 16)
+
+    def issue(stream: Any) -> None:
+        board.kernels.launch(name, stream, arguments, (pointer, pointer, long), wide=True)
+
+    return _in_one_stream(issue, board, repeats)
+
+
+def _managed(case: Case, board: Board, repeats: int) -> Samples:
+    """Managed memory, driven to the other side before each sample: touched, or prefetched."""
+    address = board.buffer("managed", "source", case.bytes)
+    (stream,), (start, end) = board.streams(1), board.events(2)
+    host, gpu = driver.CUmemLocation(), driver.CUmemLocation()
+    host.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+    gpu.type, gpu.id = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, board.ordinal
+    to, away = (gpu, host) if case.direction == "h2d" else (host, gpu)
+    sink = board.buffer("device", "target", 16)
+    pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+    view = np.ctypeslib.as_array((ctypes.c_uint8 * case.bytes).from_address(address))
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        checked(driver.cuMemPrefetchAsync(address, case.bytes, away, 0, stream), "cuMemPrefetchAsync")
+        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        before = clock()
+        if case.mode == "touch" and case.direction == "d2h":
+            view[::4096].sum()
+            api_s.append(clock() - before)
+            continue
+        driver.cuEventRecord(start, stream)
+        if case.mode == "prefetch":
+            checked(driver.cuMemPrefetchAsync(address, case.bytes, to, 0, stream), "cuMemPrefetchAsync")
+        else:
+            arguments = (address, sink, case.bytes // 16)
+            board.kernels.launch("read16", stream, arguments, (pointer, pointer, long), wide=True)
+        driver.cuEventRecord(end, stream)
+        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        api_s.append(clock() - before)
+        device_s.append(_seconds(start, end))
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+def _empty(case: Case, board: Board, repeats: int) -> Samples:
+    """Two events with nothing between them: what every device time holds besides its copy."""
+    return _in_one_stream(lambda stream: None, board, repeats)
+
+
+def _call(case: Case, board: Board, repeats: int) -> Samples:
+    """The cheapest call there is: what Python's binding adds to every API time."""
+    return _timed(driver.cuDriverGetVersion, repeats)
+
+
+def _launch(case: Case, board: Board, repeats: int) -> Samples:
+    return _in_one_stream(lambda s: board.kernels.launch("nothing", s, (), (), wide=False), board, repeats)
+
+
+def _synchronise(case: Case, board: Board, repeats: int) -> Samples:
+    stream = board.streams(1)[0]
+    return _timed(lambda: driver.cuStreamSynchronize(stream), repeats)
+
+
+def _create_stream(case: Case, board: Board, repeats: int) -> Samples:
+    return _made(lambda: driver.cuStreamCreate(1), driver.cuStreamDestroy, repeats)
+
+
+def _create_event(case: Case, board: Board, repeats: int) -> Samples:
+    return _made(lambda: driver.cuEventCreate(0), driver.cuEventDestroy, repeats)
+
+
+def _allocate(case: Case, board: Board, repeats: int) -> Samples:
+    if case.bytes > board.most(case.memory):
+        raise UnavailableError(f"{case.bytes} bytes are more than is left for {case.memory} memory")
+    clock = time.perf_counter
+    api_s = []
+    for _ in range(repeats):
+        before = clock()
+        made = allocate(case.memory, case.bytes)
+        api_s.append(clock() - before)
+        made.free()
+    return Samples((), tuple(api_s))
+
+
+def _register(case: Case, board: Board, repeats: int) -> Samples:
+    """Pinning pages that exist and are resident."""
+    at = board.buffer("pageable", "target", case.bytes)
+    clock = time.perf_counter
+    api_s = []
+    for _ in range(repeats):
+        before = clock()
+        register(at, case.bytes)
+        api_s.append(clock() - before)
+        checked(driver.cuMemHostUnregister(at), "cuMemHostUnregister")
+    return Samples((), tuple(api_s))
+
+
+def _timed(call: Callable[[], Any], repeats: int) -> Samples:
+    clock = time.perf_counter
+    api_s = []
+    for _ in range(repeats):
+        before = clock()
+        call()
+        api_s.append(clock() - before)
+    return Samples((), tuple(api_s))
+
+
+def _made(make: Callable[[], Any], destroy: Callable[[Any], Any], repeats: int) -> Samples:
+    clock = time.perf_counter
+    api_s = []
+    for _ in range(repeats):
+        before = clock()
+        answer = make()
+        api_s.append(clock() - before)
+        checked(destroy(checked(answer)))
+    return Samples((), tuple(api_s))
+
+
+_MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
+    "copies": _copies,
+    "unblocked": _copies,
+    "again": _copies,
+    "streams": _streams,
+    "batch": _batch,
+    "graph": _graph,
+    "plane": _strided,
+    "block": _strided,
+    "both": _both,
+    "beside-mapped": _beside_mapped,
+    "kernel": _kernel,
+}
+_COSTS: dict[str, Callable[[Case, Board, int], Samples]] = {
+    "empty": _empty,
+    "call": _call,
+    "launch": _launch,
+    "synchronise": _synchronise,
+    "create-stream": _create_stream,
+    "create-event": _create_event,
+    "allocate": _allocate,
+    "register": _register,
+}

@@ -1,0 +1,83 @@
+// Waits until the host sets *go, or until limit_ns have passed: then *gave_up says so, aloud.
+extern "C" __global__ void block(volatile unsigned *go, volatile unsigned *gave_up, unsigned long long limit_ns) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    while (*go == 0u) {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        if (now - start > limit_ns) {
+            *gave_up = 1u;
+            return;
+        }
+    }
+}
+
+// The byte that belongs at each place: a copy that moved, dropped or repeated data shows.
+__device__ unsigned char expected(unsigned long long at) {
+    unsigned word = (unsigned)(at >> 2) * 2654435761u;
+    return (unsigned char)(word >> (8u * (unsigned)(at & 3u)));
+}
+
+extern "C" __global__ void fill(unsigned char *to, unsigned long long size) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step)
+        to[i] = expected(i);
+}
+
+// What no copy could have left: the complement of what belongs there.
+extern "C" __global__ void poison(unsigned char *to, unsigned long long size, unsigned long long row,
+                                  unsigned long long pitch) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
+        unsigned long long at = i / row * pitch + i % row;
+        to[at] = (unsigned char)~expected(at);
+    }
+}
+
+extern "C" __global__ void check(const volatile unsigned char *at_, unsigned long long size, unsigned long long row,
+                                 unsigned long long pitch, unsigned long long *wrong) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, mine = 0;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
+        unsigned long long at = i / row * pitch + i % row;
+        mine += at_[at] != expected(at);
+    }
+    if (mine) atomicAdd(wrong, mine);
+}
+
+// Mapped or managed memory is read, written, or both, sixteen bytes a thread and step.
+extern "C" __global__ void read16(const uint4 *from, uint4 *sink, unsigned long long count) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+    uint4 sum = make_uint4(0, 0, 0, 0);
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        uint4 v = __ldcv(from + i);
+        sum.x ^= v.x; sum.y ^= v.y; sum.z ^= v.z; sum.w ^= v.w;
+    }
+    if (sum.x == 0x9e3779b9u && sum.y == 0x85ebca6bu) *sink = sum;
+}
+
+extern "C" __global__ void copy16(const uint4 *from, uint4 *to, unsigned long long count) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
+        to[i] = from[i];
+}
+
+// Traffic beside a copy: until the host says stop, or limit_ns have passed.
+extern "C" __global__ void stream16(const uint4 *from, uint4 *to, unsigned long long count, volatile unsigned *stop,
+                                    unsigned long long limit_ns, unsigned reads) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    uint4 sum = make_uint4(0, 0, 0, 0);
+    do {
+        for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+            if (reads) {
+                uint4 v = __ldcv(from + i);
+                sum.x ^= v.x; sum.y ^= v.y;
+            } else {
+                __stcs(to + i, make_uint4((unsigned)i, 1u, 2u, 3u));
+            }
+        }
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (*stop == 0u && now - start < limit_ns);
+    if (sum.x == 0x9e3779b9u && sum.y == 0x85ebca6bu) to[0] = sum;
+}
+
+extern "C" __global__ void nothing() {}

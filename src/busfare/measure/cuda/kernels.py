@@ -1,0 +1,62 @@
+"""The kernels of `kernels.cu`, compiled for one GPU, and a plain way to launch them."""
+
+from __future__ import annotations
+
+import ctypes
+from importlib import resources
+from typing import Any
+
+from cuda.bindings import nvrtc
+
+from busfare.errors import BusfareError
+from busfare.measure.cuda.driver import checked, driver
+
+__all__ = ["Kernels"]
+
+_NAMES = ("block", "fill", "poison", "check", "read16", "copy16", "stream16", "nothing")
+
+
+class Kernels:
+    """The compiled kernels of the current context."""
+
+    def __init__(self, capability: tuple[int, int], multiprocessors: int) -> None:
+        self._module = checked(driver.cuModuleLoadData(_compiled(capability)), "cuModuleLoadData")
+        self._functions = {
+            name: checked(driver.cuModuleGetFunction(self._module, name.encode()), "cuModuleGetFunction")
+            for name in _NAMES
+        }
+        self._wide = 4 * multiprocessors
+
+    def launch(self, name: str, stream: Any, values: tuple[Any, ...], kinds: tuple[Any, ...], wide: bool) -> None:
+        """Launches kernel `name` with its arguments and their ctypes, on one thread or on the whole GPU."""
+        blocks, threads = (self._wide, 256) if wide else (1, 1)
+        arguments = (values, kinds) if values else 0
+        checked(
+            driver.cuLaunchKernel(
+                self._functions[name], blocks, 1, 1, threads, 1, 1, 0, stream, arguments, 0
+            ),
+            f"cuLaunchKernel({name})",
+        )
+
+    def on_bytes(self, name: str, stream: Any, address: int, *sizes: int) -> None:
+        """Launches a kernel of (pointer, sizes …) on the whole GPU."""
+        kinds = (ctypes.c_void_p, *(ctypes.c_ulonglong for _ in sizes))
+        self.launch(name, stream, (address, *sizes), kinds, wide=True)
+
+
+def _compiled(capability: tuple[int, int]) -> bytes:
+    source = resources.files("busfare.measure.cuda").joinpath("kernels.cu").read_bytes()
+    code, program = nvrtc.nvrtcCreateProgram(source, b"kernels.cu", 0, [], [])
+    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise BusfareError(f"NVRTC could not start ({code.name}); install the nvidia-cuda-nvrtc package")
+    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}".encode()]
+    (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        log = b" " * size
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise BusfareError(f"NVRTC refused kernels.cu: {log.decode(errors='replace')}")
+    _, size = nvrtc.nvrtcGetCUBINSize(program)
+    cubin = b" " * size
+    nvrtc.nvrtcGetCUBIN(program, cubin)
+    return cubin

@@ -1,0 +1,119 @@
+"""How each kind of copy is issued: one function a mode, all of them asynchronous."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from busfare.measure.case import Case
+from busfare.measure.cuda.board import Board
+from busfare.measure.cuda.driver import checked, driver
+
+__all__ = ["Ends", "batch", "ends_of", "one", "pitch_of", "strided"]
+
+_DEVICE = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+_HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
+#: Chunks start at multiples of this, as allocators give them, so that no two share a line.
+_STEP = 256
+
+
+class Ends:
+    """Where a case's data come from and go to, the kind of memory at each end, and the target's GPU."""
+
+    def __init__(self, case: Case, board: Board, peer: Board | None) -> None:
+        self.pitch = pitch_of(case)
+        span = case.bytes if case.mode == "again" else case.count * self.pitch
+        host = "pinned" if case.memory == "mapped" else case.memory
+        source, self.target_kind = {
+            "h2d": (host, "device"),
+            "d2h": ("device", host),
+        }.get(case.direction, ("device", "device"))
+        self.source = board.buffer(source, "source", span)
+        self.board = peer or board
+        if peer is not None:
+            peer.enter()
+        self.target = self.board.buffer(self.target_kind, "target", span)
+        board.enter()
+
+
+def ends_of(case: Case, board: Board, peer: Board | None) -> Ends:
+    """The buffers of a case. Raises UnavailableError where memory does not suffice."""
+    return Ends(case, board, peer)
+
+
+def pitch_of(case: Case) -> int:
+    """Bytes from one chunk or row to the next."""
+    if case.mode in ("plane", "block"):
+        return 2 * case.bytes
+    if case.mode == "again":
+        return 0
+    return case.bytes if case.count == 1 else -(-case.bytes // _STEP) * _STEP
+
+
+def one(case: Case, ends: Ends, board: Board) -> Callable[[int, Any], None]:
+    """What issues the copy of chunk `i` into a stream."""
+    size, pitch, source, target = case.bytes, ends.pitch, ends.source, ends.target
+    if case.direction == "h2d":
+        copy, name = driver.cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync"
+    elif case.direction == "d2h":
+        copy, name = driver.cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync"
+    elif case.peer is None:
+        copy, name = driver.cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync"
+    else:
+        there, here = ends.board.context, board.context
+
+        def across(i: int, stream: Any) -> None:
+            at = i * pitch
+            answer = driver.cuMemcpyPeerAsync(target + at, there, source + at, here, size, stream)
+            checked(answer, "cuMemcpyPeerAsync")
+
+        return across
+
+    def issue(i: int, stream: Any) -> None:
+        at = i * pitch
+        checked(copy(target + at, source + at, size, stream), name)
+
+    return issue
+
+
+def batch(case: Case, ends: Ends) -> Callable[[Any], None]:
+    """What issues all chunks in one call."""
+    attributes = driver.CUmemcpyAttributes()
+    attributes.srcAccessOrder = driver.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    starts = [i * ends.pitch for i in range(case.count)]
+    targets = [driver.CUdeviceptr(ends.target + at) for at in starts]
+    sources = [driver.CUdeviceptr(ends.source + at) for at in starts]
+    sizes = [case.bytes] * case.count
+
+    def issue(stream: Any) -> None:
+        answer = driver.cuMemcpyBatchAsync(
+            targets, sources, sizes, case.count, [attributes], [0], 1, stream
+        )
+        checked(answer, "cuMemcpyBatchAsync")
+
+    return issue
+
+
+def strided(case: Case, ends: Ends) -> Callable[[Any], None]:
+    """What issues one 2D or 3D copy of `count` rows; a block has as many rows a plane as planes."""
+    flat = case.mode == "plane"
+    rows = case.count if flat else round(case.count**0.5)
+    shape: Any = driver.CUDA_MEMCPY2D() if flat else driver.CUDA_MEMCPY3D()
+    shape.WidthInBytes, shape.Height = case.bytes, rows
+    shape.srcPitch = shape.dstPitch = ends.pitch
+    if not flat:
+        shape.Depth = case.count // rows
+        shape.srcHeight = shape.dstHeight = rows
+    _end(shape, "src", case.direction == "h2d", ends.source)
+    _end(shape, "dst", case.direction == "d2h", ends.target)
+    copy = driver.cuMemcpy2DAsync if flat else driver.cuMemcpy3DAsync
+
+    def issue(stream: Any) -> None:
+        checked(copy(shape, stream), copy.__name__)
+
+    return issue
+
+
+def _end(shape: Any, side: str, host: bool, address: int) -> None:
+    setattr(shape, f"{side}MemoryType", _HOST if host else _DEVICE)
+    setattr(shape, f"{side}{'Host' if host else 'Device'}", address)

@@ -1,0 +1,37 @@
+"""The middle of a set of samples, and how far off it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+__all__ = ["interval", "median", "spread"]
+
+
+def median(samples: Sequence[float]) -> float:
+    """The median, in the samples' unit. Raises ValueError for none."""
+    if not samples:
+        raise ValueError("no samples")
+    return float(np.median(samples))
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """An interval that holds the true median with at least 95 %, from order statistics: no shape is assumed.
+
+    With fewer than six samples no such interval exists, and the extremes are given.
+    """
+    ordered = np.sort(np.asarray(samples, np.float64))
+    count = len(ordered)
+    # Ranks n/2 ± z √n / 2 of the binomial distribution of how many samples lie below the median.
+    reach = 1.96 * np.sqrt(count) / 2
+    low, high = int(np.floor(count / 2 - reach)), int(np.ceil(count / 2 + reach))
+    return float(ordered[max(low, 0)]), float(ordered[min(high, count - 1)])
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Half the interval over the median; infinite for fewer than two samples or a median of zero."""
+    if len(samples) < 2 or median(samples) == 0:
+        return float("inf")
+    low, high = interval(samples)
+    return (high - low) / 2 / abs(median(samples))

@@ -1,0 +1,137 @@
+"""Which cases are measured: those that the parameters are fitted to, and those that they are judged on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from busfare.measure.case import Case, Direction, Memory
+
+__all__ = ["Plan", "full", "quick"]
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
+
+#: Where a copy's time stops being all latency and is not yet all bandwidth: sized every half octave.
+_BEND = (4 * KIB, 16 * MIB)
+#: No power of two and no neat multiple, so that no fitted size is among them, and odd ones that end in a
+#: part of a packet.
+HELD_OUT_BYTES = (
+    3, 100, 777, 1500, 5_000, 10_001, 23_456, 45_678, 91_000, 150_000, 300_007, 700_000, 1_300_000,
+    2_500_000, 5_500_000, 11_111_111, 27_000_000, 90_000_001, 300_000_000, 800_000_000,
+)  # fmt: skip
+#: Chunks of rows of copies: a quarter of an hour's choice is not needed, the fit adds pieces where it must.
+ROW_CHUNKS = (1, 256, 2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, MIB, 4 * MIB)
+ROW_COUNTS = (2, 8, 64, 256)
+HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
+HELD_OUT_COUNTS = (3, 16, 100, 200)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cases to fit, cases held out, and the cases that are reported as they are."""
+
+    fitted: tuple[Case, ...]
+    held_out: tuple[Case, ...]
+    shown: tuple[Case, ...] = ()
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """Every case once."""
+        return tuple(dict.fromkeys((*self.fitted, *self.held_out, *self.shown)))
+
+
+def powers(first: int, last: int, factor: int = 2) -> list[int]:
+    """first, first · factor, … up to and including `last`."""
+    sizes = [first]
+    while sizes[-1] * factor <= last:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+def fitted_bytes(most: int) -> list[int]:
+    """Powers of two, and between them where the curve bends."""
+    between = [size * 3 // 2 for size in powers(*_BEND)]
+    return sorted(size for size in {*powers(1, most), *between} if size <= most)
+
+
+def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
+    """All that 30 seconds hold."""
+    fitted, held_out = list(_single("pinned", fitted_bytes(most), gpu)), []
+    fitted += _single("pageable", fitted_bytes(most), gpu)
+    held_out += _single("pinned", HELD_OUT_BYTES, gpu)
+    held_out += _single("pageable", HELD_OUT_BYTES, gpu)
+    fitted += _rows(ROW_CHUNKS, ROW_COUNTS, gpu, most)
+    held_out += _rows(HELD_OUT_CHUNKS, HELD_OUT_COUNTS, gpu, most)
+    fitted += _device(gpu, peers, most)
+    return Plan(tuple(fitted), tuple(held_out), tuple(_shown(gpu, most)))
+
+
+def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
+    """What 10 seconds hold: the same paths on a coarser grid."""
+    fitted, held_out = list(_single("pinned", powers(1, most, 4), gpu)), []
+    fitted += _single("pageable", powers(1, min(most, 256 * MIB), 4), gpu)
+    held_out += _single("pinned", HELD_OUT_BYTES[1::2], gpu)
+    held_out += _single("pageable", HELD_OUT_BYTES[1:-2:2], gpu)
+    fitted += _rows(ROW_CHUNKS[::2], (8, 64), gpu, 256 * MIB)
+    held_out += _rows(HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB)
+    fitted += _device(gpu, peers, 64 * MIB)
+    shown = [Case(way, "pinned", "both", 64 * MIB, 4, gpu) for way in HOST_WAYS]
+    shown += [Case(way, "pinned", "beside-mapped", 64 * MIB, 1, gpu) for way in HOST_WAYS]
+    return Plan(tuple(fitted), tuple(held_out), tuple([*shown, *_costs(gpu, 16 * MIB)]))
+
+
+def _single(memory: Memory, sizes: Sequence[int], gpu: int) -> Iterator[Case]:
+    for way, size in product(HOST_WAYS, sizes):
+        yield Case(way, memory, "copies", size, 1, gpu)
+
+
+def _rows(chunks: Sequence[int], counts: Sequence[int], gpu: int, most: int) -> Iterator[Case]:
+    for way, chunk, count in product(HOST_WAYS, chunks, counts):
+        if chunk * count <= most:
+            yield Case(way, "pinned", "streams", chunk, count, gpu)
+
+
+def _device(gpu: int, peers: Sequence[int], most: int) -> Iterator[Case]:
+    for size in powers(1, most, 4):
+        yield Case("d2d", "device", "copies", size, 1, gpu)
+        for peer in peers:
+            yield Case("p2p", "device", "copies", size, 1, gpu, peer)
+
+
+def _shown(gpu: int, most: int) -> Iterator[Case]:
+    """What has no curve of its own in a node file, or is shown beside one."""
+    wide = min(most, 256 * MIB)
+    for way in HOST_WAYS:
+        for chunk, count in product((64, 4 * KIB, 64 * KIB, MIB), (16, 128)):
+            for mode in ("copies", "batch", "graph"):
+                yield Case(way, "pinned", mode, chunk, count, gpu)  # type: ignore[arg-type]
+        for width in (64, 512, 4 * KIB, 64 * KIB):
+            yield Case(way, "pinned", "plane", width, 1024, gpu)
+            yield Case(way, "pinned", "block", width, 1024, gpu)
+            yield Case(way, "pinned", "copies", width * 1024, 1, gpu)
+        for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
+            yield Case(way, "pinned", "both", size, 4, gpu)
+            yield Case(way, "pinned", "beside-mapped", size, 1, gpu)
+        for size in (1, KIB, 16 * KIB, 64 * KIB, MIB):
+            yield Case(way, "pinned", "unblocked", size, 1, gpu)
+        for size in powers(64 * KIB, wide, 4):
+            yield Case(way, "mapped", "kernel", size, 1, gpu)
+            yield Case(way, "registered", "copies", size, 1, gpu)
+            yield Case(way, "write-combined", "copies", size, 1, gpu)
+        for size in powers(64 * KIB, min(most, 64 * MIB), 4):
+            yield Case(way, "managed", "touch", size, 1, gpu)
+            yield Case(way, "managed", "prefetch", size, 1, gpu)
+        if most >= GIB:
+            yield Case(way, "pinned", "again", 512 * MIB, 16, gpu)
+    yield from _costs(gpu, wide)
+
+
+def _costs(gpu: int, most: int) -> Iterator[Case]:
+    for mode in ("empty", "call", "launch", "synchronise", "create-stream", "create-event"):
+        yield Case("none", "none", mode, 0, 1, gpu)  # type: ignore[arg-type]
+    for size in powers(4 * KIB, most, 16):
+        yield Case("none", "pinned", "allocate", size, 1, gpu)
+        yield Case("none", "device", "allocate", size, 1, gpu)
+        yield Case("none", "pageable", "register", size, 1, gpu)

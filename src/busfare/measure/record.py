@@ -1,0 +1,127 @@
+"""A run on file: every raw sample, what the machine was, and what happened meanwhile. JSON, times in
+nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from busfare.errors import InputError
+from busfare.measure.case import Case, Samples
+
+__all__ = ["SCHEMA", "Measurement", "Record", "read", "write"]
+
+SCHEMA = "busfare.probe-raw/1"
+_NS = 1e9
+
+
+@dataclass
+class Measurement:
+    """The raw samples of a case, how many each visit took, and why it was left."""
+
+    case: Case
+    samples: Samples
+    visits: tuple[int, ...] = ()
+    stopped: str = ""
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """What the device took; what the call took where the host moves the data or there is no device time."""
+        by_host = self.case.memory == "pageable" or not self.samples.device_s
+        return self.samples.api_s if by_host else self.samples.device_s
+
+
+@dataclass
+class Record:
+    """One run of one process. `states` are dated in seconds since its start."""
+
+    virtual: bool
+    date: str
+    command: str
+    facts: dict[str, Any]
+    seed: int
+    measurements: list[Measurement] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    disturbances: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def of(self, case: Case) -> Measurement | None:
+        """The measurement of a case; None where it was left out."""
+        return next((m for m in self.measurements if m.case == case), None)
+
+
+def write(record: Record, path: Path) -> None:
+    """Writes the record as one JSON object, a case a line. Raises InputError where the file cannot be written."""
+    head = {
+        "schema": SCHEMA,
+        "virtual": record.virtual,
+        "date": record.date,
+        "command": record.command,
+        "seconds": round(record.seconds, 3),
+        "seed": record.seed,
+        "facts": record.facts,
+        "disturbances": record.disturbances,
+        "left_out": record.left_out,
+        "states": record.states,
+    }
+    cases = ",\n".join(json.dumps(_row(m), separators=(",", ":")) for m in record.measurements)
+    text = json.dumps(head, indent=1)[:-2] + ',\n "cases": [\n' + cases + "\n]}\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); name another place") from None
+
+
+def _row(m: Measurement) -> dict[str, Any]:
+    c = m.case
+    row: dict[str, Any] = {
+        "direction": c.direction, "memory": c.memory, "mode": c.mode, "bytes": c.bytes, "count": c.count, "gpu": c.gpu,
+    }  # fmt: skip
+    if c.peer is not None:
+        row["peer"] = c.peer
+    row["stopped"], row["visits"] = m.stopped, list(m.visits)
+    row["device_ns"] = [round(s * _NS) for s in m.samples.device_s]
+    row["api_ns"] = [round(s * _NS) for s in m.samples.api_s]
+    return row
+
+
+def read(path: Path) -> Record:
+    """The record at `path`. Raises InputError where it is none."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        if raw["schema"] != SCHEMA:
+            raise InputError(f"{path}: schema {raw['schema']!r}; this reads {SCHEMA}")
+        return Record(
+            virtual=bool(raw["virtual"]),
+            date=raw["date"],
+            command=raw["command"],
+            facts=raw["facts"],
+            seed=raw["seed"],
+            measurements=[_measurement(row) for row in raw["cases"]],
+            states=raw["states"],
+            left_out=raw["left_out"],
+            disturbances=raw["disturbances"],
+            seconds=raw["seconds"],
+        )
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give a file that `probe --raw` wrote") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: no raw samples of a probe ({type(error).__name__}: {error}); give a file that `probe --raw` wrote"
+        ) from None
+
+
+def _measurement(row: dict[str, Any]) -> Measurement:
+    case = Case(
+        row["direction"], row["memory"], row["mode"], row["bytes"], row["count"], row["gpu"], row.get("peer")
+    )
+    samples = Samples(
+        tuple(n / _NS for n in row["device_ns"]),
+        tuple(n / _NS for n in row["api_ns"]),
+    )
+    return Measurement(case, samples, tuple(row["visits"]), row["stopped"])
