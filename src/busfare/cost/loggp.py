@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, priced
@@ -41,8 +40,4 @@ class Loggp:
 
 def piecewise_seconds(measured: Measured, sizes: FloatArray) -> FloatArray:
     """(L+o) + k·G with the parameters of the piece that holds each size."""
-    ends = np.array([piece.up_to_bytes or np.inf for piece in measured.pieces], dtype=np.float64)
-    fixed = np.array([piece.latency_overhead_s or 0.0 for piece in measured.pieces], dtype=np.float64)
-    slope = np.array([piece.gap_per_byte_s for piece in measured.pieces], dtype=np.float64)
-    which = np.searchsorted(ends, sizes, side="left")
-    return fixed[which] + slope[which] * sizes
+    return measured.seconds(sizes)

@@ -12,16 +12,19 @@ Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
 Memory = Literal[
     "pageable", "pinned", "registered", "write-combined", "mapped", "managed", "device", "none"
 ]
-#: `copies`: `count` copies of `bytes` each in one stream; `again`: the same copy over and over; `streams`: each in its own stream; `batch`: one
-#: `cudaMemcpyBatchAsync`; `graph`: captured and launched as a graph; `plane` and `block`: one strided 2D or
-#: 3D copy of `count` rows; `both`: a copy while others run the other way; `beside-mapped`: a copy while a
-#: kernel moves mapped memory the other way; `unblocked`: a copy issued without the blocking kernel.
+#: `copies`: `count` copies of `bytes` each in one stream, right after another copy; `after-kernel`: the same
+#: right after a kernel; `again`: the same copy over and over; `streams`: each copy in its own stream, all
+#: waiting for one event; `batch`: one `cudaMemcpyBatchAsync`; `graph`: captured and launched as a graph;
+#: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `both`: copies while others run the other
+#: way; `beside-mapped`: a copy while a kernel moves mapped memory the other way; `unblocked`: a copy issued
+#: without the blocking kernel.
 #: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory.
 #: The others are costs of the API: what one call takes.
 Mode = Literal[
     "copies",
     "again",
     "streams",
+    "after-kernel",
     "batch",
     "graph",
     "plane",

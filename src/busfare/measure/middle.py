@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["interval", "median", "spread"]
+__all__ = ["interval", "median", "middle", "spread"]
 
 
 def median(samples: Sequence[float]) -> float:
@@ -14,6 +14,17 @@ def median(samples: Sequence[float]) -> float:
     if not samples:
         raise ValueError("no samples")
     return float(np.median(samples))
+
+
+def middle(samples: Sequence[float]) -> float:
+    """The mean of the middle half, in the samples' unit: as deaf to outliers as the median, without the steps
+    of a clock that ticks every 32 ns. Raises ValueError for none.
+    """
+    ordered = np.sort(np.asarray(samples, np.float64))
+    if not len(ordered):
+        raise ValueError("no samples")
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:

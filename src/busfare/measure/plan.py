@@ -8,7 +8,7 @@ from itertools import product
 
 from busfare.measure.case import Case, Direction, Memory
 
-__all__ = ["Plan", "full", "quick"]
+__all__ = ["HOST_WAYS", "Plan", "full", "is_held_out", "quick"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
@@ -21,11 +21,13 @@ HELD_OUT_BYTES = (
     3, 100, 777, 1500, 5_000, 10_001, 23_456, 45_678, 91_000, 150_000, 300_007, 700_000, 1_300_000,
     2_500_000, 5_500_000, 11_111_111, 27_000_000, 90_000_001, 300_000_000, 800_000_000,
 )  # fmt: skip
-#: Chunks of rows of copies: a quarter of an hour's choice is not needed, the fit adds pieces where it must.
-ROW_CHUNKS = (1, 256, 2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, MIB, 4 * MIB)
-ROW_COUNTS = (2, 8, 64, 256)
+#: Chunks and counts of copies in several streams at once.
+ROW_CHUNKS = (1, KIB, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, MIB, 4 * MIB)
+ROW_COUNTS = (2, 8, 32, 64, 128, 192, 256)
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
-HELD_OUT_COUNTS = (3, 16, 100, 200)
+HELD_OUT_COUNTS = (16, 100, 200)
+#: Two streams pay more for the third than eight for the ninth: three have a row of their own.
+FEW = 3
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,13 @@ class Plan:
     def cases(self) -> tuple[Case, ...]:
         """Every case once."""
         return tuple(dict.fromkeys((*self.fitted, *self.held_out, *self.shown)))
+
+
+def is_held_out(case: Case) -> bool:
+    """Whether nothing is fitted to a case: the parameters are judged on it."""
+    if case.mode == "copies" and case.count == 1 and case.memory in ("pinned", "pageable"):
+        return case.bytes in HELD_OUT_BYTES
+    return case.mode == "streams" and case.count in HELD_OUT_COUNTS
 
 
 def powers(first: int, last: int, factor: int = 2) -> list[int]:
@@ -63,6 +72,7 @@ def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     held_out += _single("pinned", HELD_OUT_BYTES, gpu)
     held_out += _single("pageable", HELD_OUT_BYTES, gpu)
     fitted += _rows(ROW_CHUNKS, ROW_COUNTS, gpu, most)
+    fitted += _rows(HELD_OUT_CHUNKS, (FEW,), gpu, most)
     held_out += _rows(HELD_OUT_CHUNKS, HELD_OUT_COUNTS, gpu, most)
     fitted += _device(gpu, peers, most)
     return Plan(tuple(fitted), tuple(held_out), tuple(_shown(gpu, most)))
@@ -79,7 +89,7 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     fitted += _device(gpu, peers, 64 * MIB)
     shown = [Case(way, "pinned", "both", 64 * MIB, 4, gpu) for way in HOST_WAYS]
     shown += [Case(way, "pinned", "beside-mapped", 64 * MIB, 1, gpu) for way in HOST_WAYS]
-    return Plan(tuple(fitted), tuple(held_out), tuple([*shown, *_costs(gpu, 16 * MIB)]))
+    return Plan(tuple(fitted), tuple(held_out), (*shown, *_costs(gpu, 16 * MIB)))
 
 
 def _single(memory: Memory, sizes: Sequence[int], gpu: int) -> Iterator[Case]:
@@ -103,6 +113,8 @@ def _device(gpu: int, peers: Sequence[int], most: int) -> Iterator[Case]:
 def _shown(gpu: int, most: int) -> Iterator[Case]:
     """What has no curve of its own in a node file, or is shown beside one."""
     wide = min(most, 256 * MIB)
+    for way, size in product(HOST_WAYS, [*powers(1, 64 * KIB, 4), MIB, 16 * MIB]):
+        yield Case(way, "pinned", "after-kernel", size, 1, gpu)
     for way in HOST_WAYS:
         for chunk, count in product((64, 4 * KIB, 64 * KIB, MIB), (16, 128)):
             for mode in ("copies", "batch", "graph"):

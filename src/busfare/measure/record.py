@@ -4,6 +4,7 @@ nanoseconds.
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,7 @@ class Record:
 
 
 def write(record: Record, path: Path) -> None:
-    """Writes the record as one JSON object, a case a line. Raises InputError where the file cannot be written."""
+    """Writes the record as one JSON object, a case a line; packed where the name ends in `.gz`. Raises InputError where the file cannot be written."""
     head = {
         "schema": SCHEMA,
         "virtual": record.virtual,
@@ -72,7 +73,8 @@ def write(record: Record, path: Path) -> None:
     text = json.dumps(head, indent=1)[:-2] + ',\n "cases": [\n' + cases + "\n]}\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        content = text.encode()
+        path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); name another place") from None
 
@@ -93,7 +95,8 @@ def _row(m: Measurement) -> dict[str, Any]:
 def read(path: Path) -> Record:
     """The record at `path`. Raises InputError where it is none."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        raw = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
         if raw["schema"] != SCHEMA:
             raise InputError(f"{path}: schema {raw['schema']!r}; this reads {SCHEMA}")
         return Record(
@@ -110,7 +113,7 @@ def read(path: Path) -> Record:
         )
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a file that `probe --raw` wrote") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, EOFError) as error:
         raise InputError(
             f"{path}: no raw samples of a probe ({type(error).__name__}: {error}); give a file that `probe --raw` wrote"
         ) from None

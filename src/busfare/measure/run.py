@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from busfare.measure.case import Case, Samples
-from busfare.measure.device import Device, StalledError, UnavailableError
+from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
 from busfare.measure.middle import median, spread
 from busfare.measure.record import Measurement, Record
 
@@ -71,6 +71,7 @@ def measure(
     budget_s: float,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.monotonic,
+    warm_up: bool = True,
 ) -> None:
     """Adds raw samples of `cases` to `record`, within about `budget_s` seconds of `clock`.
 
@@ -78,10 +79,11 @@ def measure(
     """
     began = clock()
     shuffle = random.Random(record.seed).shuffle
-    log = _Log(device, record, began, clock, sorted({case.gpu for case in cases}))
+    log = _Log(device, record, began, clock, sorted({case.gpu for case in cases}), start=warm_up)
     open_ = [_Visited(case) for case in cases]
     done: list[_Visited] = []
-    _warm_up(device, cases, clock)
+    if warm_up:
+        _warm_up(device, cases, clock)
     first = True
     while open_:
         shuffle(open_)
@@ -102,7 +104,7 @@ def measure(
                 visited.stopped = "time"
         done += [v for v in open_ if v.stopped]
         open_ = [v for v in open_ if not v.stopped]
-    log.now(force=True)
+    log.now(force=warm_up)
     order = {case: n for n, case in enumerate(cases)}
     done.sort(key=lambda v: order[v.case])
     record.measurements += [v.measurement for v in done if v.samples.api_s]
@@ -119,7 +121,7 @@ def _warm_up(device: Device, cases: Sequence[Case], clock: Callable[[], float]) 
     while clock() < end:
         try:
             device.run(largest, 1)
-        except (UnavailableError, StalledError):
+        except (UnavailableError, StalledError, WrongDataError):
             return
 
 
@@ -133,10 +135,10 @@ def _visit(device: Device, visited: _Visited, record: Record) -> None:
         record.left_out.append({"case": str(case), "why": str(error)})
         visited.stopped, visited.samples = "unavailable", Samples((), ())
         return
-    except StalledError as error:
+    except (StalledError, WrongDataError) as error:
         record.left_out.append({"case": str(case), "why": str(error)})
         record.disturbances.append(f"{case}: {error}")
-        visited.stopped, visited.samples = "stalled", Samples((), ())
+        visited.stopped, visited.samples = "disturbed", Samples((), ())
         return
     visited.samples += taken
     visited.visits.append(len(taken.api_s))
@@ -147,12 +149,18 @@ class _Log:
     """The machine's state, about once a second."""
 
     def __init__(
-        self, device: Device, record: Record, began: float, clock: Callable[[], float], gpus: list[int]
+        self,
+        device: Device,
+        record: Record,
+        began: float,
+        clock: Callable[[], float],
+        gpus: list[int],
+        start: bool,
     ) -> None:
         self._device, self._record, self._began, self._clock = device, record, began, clock
         self._gpus = gpus
-        self._last = float("-inf")
-        self.now(force=True)
+        self._last = clock()
+        self.now(force=start)
 
     def now(self, force: bool = False) -> None:
         """Logs every GPU's state if a second has passed."""

@@ -4,12 +4,13 @@ from busfare.node.component import Component, Cpu, Gpu, Memory, Nic, Switch
 from busfare.node.graph import Node, Path
 from busfare.node.link import C2cLink, FabricLink, Flow, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
 from busfare.node.load import catalogue_names, load_node
-from busfare.node.measured import Measured, Piece
+from busfare.node.measured import Cost, Measured, Piece, Row
 from busfare.node.source import Source
 
 __all__ = [
     "C2cLink",
     "Component",
+    "Cost",
     "Cpu",
     "FabricLink",
     "Flow",
@@ -24,6 +25,7 @@ __all__ = [
     "Path",
     "PcieLink",
     "Piece",
+    "Row",
     "SocketLink",
     "Source",
     "Switch",

@@ -17,7 +17,7 @@ from busfare.node.component import Component, Cpu, Gpu, Memory, Nic, Switch
 from busfare.node.figures import Name, Tag, Text
 from busfare.node.graph import Node
 from busfare.node.link import C2cLink, FabricLink, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
-from busfare.node.measured import Measured, Piece
+from busfare.node.measured import Cost, Measured, Piece, Row
 from busfare.node.names import MOST_COMPONENTS, expand
 from busfare.node.position import line_of
 from busfare.node.source import Source
@@ -48,6 +48,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     title: Text = ""
     description: Text = ""
     measured: tuple[Measured, ...] = ()
+    cost: tuple[Cost, ...] = ()
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
 
 
@@ -140,8 +141,10 @@ def _explain(message: str, raw: dict[str, Any]) -> tuple[str, str]:
 def _fields(path: str, raw: dict[str, Any]) -> list[str]:
     """The keys that the table at `path` may have."""
     if path.startswith("$.measured"):
-        owner: type[msgspec.Struct] = Piece if ".pieces" in path else Measured
+        owner: type[msgspec.Struct] = Piece if ".pieces" in path else Row if ".rows" in path else Measured
         return list(owner.__struct_fields__)
+    if path.startswith("$.cost"):
+        return list(Cost.__struct_fields__)
     if path.startswith("$.sources"):
         return list(Source.__struct_fields__)
     found = re.match(r"\$\.(component|link)\[(\d+)\]", path)
@@ -166,6 +169,7 @@ def _build(file: _File) -> Node:
         title=file.title,
         description=file.description,
         measured=tuple(file.measured),
+        costs=tuple(file.cost),
         sources={str(tag): source for tag, source in file.sources.items()},
     )
     node.host_path(0)
@@ -220,7 +224,12 @@ def _names(name: str, path: str) -> list[str]:
 
 
 def _check_sources(file: _File) -> None:
-    groups = (("component", file.component), ("link", file.link), ("measured", file.measured))
+    groups = (
+        ("component", file.component),
+        ("link", file.link),
+        ("measured", file.measured),
+        ("cost", file.cost),
+    )
     for group, tables in groups:
         for n, table in enumerate(tables):
             for tag in (table.source, *table.source_of.values()):
@@ -242,16 +251,32 @@ def _check_measured(file: _File, gpus: int) -> None:
             raise _WrongError(
                 f"{path}.gpu", f"there is no GPU {measured.gpu}; ordinals run from 0 to {gpus - 1}"
             )
-        ends = [piece.up_to_bytes for piece in measured.pieces]
-        if ends and ends[-1] is not None:
+        if measured.peer is not None and measured.peer >= gpus:
             raise _WrongError(
-                f"{path}.pieces",
-                "the last piece has 'up_to_bytes'; leave it out, so that every size is covered",
+                f"{path}.peer", f"there is no GPU {measured.peer}; ordinals run from 0 to {gpus - 1}"
             )
-        inner = ends[:-1]
-        if any(end is None for end in inner):
+        _check_pieces(measured.pieces, f"{path}.pieces")
+        for k, row in enumerate(measured.rows):
+            if not row.pieces or row.copies < 2:
+                raise _WrongError(f"{path}.rows[{k}]", "a row has two copies at least, and pieces; add them")
+            _check_pieces(row.pieces, f"{path}.rows[{k}].pieces")
+        if any(a.copies >= b.copies for a, b in pairwise(measured.rows)):
+            raise _WrongError(f"{path}.rows", "'copies' does not rise from row to row; sort them")
+        if measured.rows and not measured.pieces:
+            raise _WrongError(f"{path}.rows", "rows without the pieces of one copy; add them")
+    for n, cost in enumerate(file.cost):
+        if cost.gpu is not None and cost.gpu >= gpus:
             raise _WrongError(
-                f"{path}.pieces", "only the last piece may lack 'up_to_bytes'; add it to the others"
+                f"$.cost[{n}].gpu", f"there is no GPU {cost.gpu}; ordinals run from 0 to {gpus - 1}"
             )
-        if any(a is not None and b is not None and a >= b for a, b in pairwise(inner)):
-            raise _WrongError(f"{path}.pieces", "'up_to_bytes' does not rise from piece to piece; sort them")
+
+
+def _check_pieces(pieces: tuple[Piece, ...], path: str) -> None:
+    ends = [piece.up_to_bytes for piece in pieces]
+    if ends and ends[-1] is not None:
+        raise _WrongError(path, "the last piece has 'up_to_bytes'; leave it out, so that every size is covered")
+    inner = ends[:-1]
+    if any(end is None for end in inner):
+        raise _WrongError(path, "only the last piece may lack 'up_to_bytes'; add it to the others")
+    if any(a is not None and b is not None and a >= b for a, b in pairwise(inner)):
+        raise _WrongError(path, "'up_to_bytes' does not rise from piece to piece; sort them")

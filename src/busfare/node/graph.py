@@ -12,7 +12,7 @@ from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
 from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
 from busfare.node.link import Flow, Link
-from busfare.node.measured import Measured
+from busfare.node.measured import Cost, Measured
 from busfare.node.source import Source, Sourced
 
 __all__ = ["Node", "Path"]
@@ -69,6 +69,7 @@ class Node:
     title: str = ""
     description: str = ""
     measured: tuple[Measured, ...] = ()
+    costs: tuple[Cost, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
 
     @cached_property

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+import numpy as np
 
-from busfare.node.figures import Name, Ordinal, Seconds, SecondsPerByte, Size, Text
+from busfare.node.arrays import FloatArray
+from busfare.node.figures import Count, Name, Ordinal, Seconds, SecondsPerByte, Size, Text
 from busfare.node.source import Sourced
 
-__all__ = ["Direction", "Measured", "MemoryKind", "Piece"]
+__all__ = ["Cost", "Direction", "Measured", "MemoryKind", "Piece", "Row", "piecewise"]
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
@@ -27,19 +29,62 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     up_to_bytes: Size | None = None
 
 
+def piecewise(pieces: tuple[Piece, ...], sizes: FloatArray) -> FloatArray:
+    """(L+o) + k·G in seconds, with the parameters of the piece that holds each of `sizes` (bytes; same
+    shape).
+    """
+    ends = np.array([piece.up_to_bytes or np.inf for piece in pieces], dtype=np.float64)
+    fixed = np.array([piece.latency_overhead_s or 0.0 for piece in pieces], dtype=np.float64)
+    slope = np.array([piece.gap_per_byte_s for piece in pieces], dtype=np.float64)
+    which = np.searchsorted(ends, sizes, side="left")
+    return fixed[which] + slope[which] * sizes
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`copies` equal copies at once, each in its own stream: seconds of all of them, over the bytes of one."""
+
+    copies: Count
+    pieces: tuple[Piece, ...]
+
+
+class Cost(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an API call takes on the host besides any copy: seconds = `call_s` + bytes · `call_per_byte_s`.
+
+    `device_s` is what it takes on the GPU, where it does anything there.
+    """
+
+    call: Literal[
+        "launch",
+        "synchronise",
+        "create-stream",
+        "create-event",
+        "allocate-device",
+        "allocate-pinned",
+        "register",
+    ]
+    call_s: Seconds
+    call_per_byte_s: Seconds | None = None
+    device_s: Seconds | None = None
+    gpu: Ordinal | None = None
+
+
 class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parameters of one path and memory kind.
 
     `gap_s` is what each further copy, issued back to back, adds. The both-directions gaps per byte hold while
     copies run the other way; the mapped ones while a kernel reads or writes mapped memory the other way [W14
     table II]. `allocation_*` and `pinning_*` are the cost of making the host buffer: a constant and a rate.
-    `timing` says what the clock held: the whole `call`, or the `device` alone.
+    `timing` says what the clock held: the whole `call`, or the `device` alone; then `call_s` is what the host
+    pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before. `rows` are
+    copies in several streams at once.
     """
 
     direction: Direction
     memory: MemoryKind
     pieces: tuple[Piece, ...] = ()
+    rows: tuple[Row, ...] = ()
     gpu: Ordinal | None = None
+    peer: Ordinal | None = None
     gap_s: Seconds | None = None
     both_directions_gap_per_byte_s: SecondsPerByte | None = None
     mapped_gap_per_byte_s: SecondsPerByte | None = None
@@ -47,6 +92,8 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allocation_per_byte_s: SecondsPerByte | None = None
     pinning_s: Seconds | None = None
     pinning_per_byte_s: SecondsPerByte | None = None
+    call_s: Seconds | None = None
+    after_kernel_s: Seconds | None = None
     timing: Literal["call", "device"] = "call"
     from_component: Name | None = None
     tool: Text = ""
@@ -58,3 +105,28 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def latency_overhead_s(self) -> float | None:
         """L+o of the shortest copy, in seconds; None where only other costs were measured."""
         return self.pieces[0].latency_overhead_s if self.pieces else None
+
+    def seconds(self, sizes: FloatArray) -> FloatArray:
+        """Seconds of one copy of each of `sizes` bytes. Raises ValueError where no pieces were measured."""
+        if not self.pieces:
+            raise ValueError(f"no pieces of {self.direction} {self.memory}")
+        return piecewise(self.pieces, sizes)
+
+    def row_seconds(self, copies: int, sizes: FloatArray) -> FloatArray:
+        """Seconds of `copies` copies at once, one a stream, of each of `sizes` bytes (the bytes of one copy).
+
+        Linear in the number of copies between the rows that were measured, and beyond the last one; without
+        rows, each further copy adds `gap_s` and its bytes' G.
+        """
+        one = self.seconds(sizes)
+        if copies <= 1:
+            return one
+        if not self.rows:
+            further = self.gap_s if self.gap_s is not None else self.latency_overhead_s or 0.0
+            return one + (copies - 1) * (further + sizes * self.pieces[-1].gap_per_byte_s)
+        counts = [1, *(row.copies for row in self.rows)]
+        curves = [one, *(piecewise(row.pieces, sizes) for row in self.rows)]
+        above = min(int(np.searchsorted(counts, copies)), len(counts) - 1)
+        below = above - 1
+        share = (copies - counts[below]) / (counts[above] - counts[below])
+        return curves[below] + share * (curves[above] - curves[below])

@@ -31,7 +31,7 @@ class Flags:
         self._words[0] = self._words[1] = 0
         arguments = (self.address, self.address + 4, int(LIMIT_S * 1e9))
         kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ulonglong)
-        self._kernels.launch("block", stream, arguments, kinds, wide=False)
+        self._kernels.launch("block", stream, arguments, kinds)
 
     def release(self) -> None:
         """Lets the held stream go."""
@@ -45,13 +45,13 @@ class Flags:
                 "stalled; this case was thrown away"
             )
 
-    def start_traffic(self, stream: Any, source: int, target: int, size: int, reads: bool) -> None:
-        """A kernel that reads `source` or writes `target` over and over until `stop_traffic`."""
+    def start_traffic(self, stream: Any, mapped: int, size: int, reads: bool, threads: int) -> None:
+        """A kernel of `threads` a processor that reads or writes mapped memory until `stop_traffic`."""
         self._words[2] = 0
-        arguments = (source, target, size // 16, self.address + 8, int(LIMIT_S * 1e9), int(reads))
+        arguments = (mapped, size // 16, self.address + 8, int(LIMIT_S * 1e9), int(reads))
         pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
-        kinds = (pointer, pointer, long, pointer, long, ctypes.c_uint)
-        self._kernels.launch("stream16", stream, arguments, kinds, wide=True)
+        kinds = (pointer, long, pointer, long, ctypes.c_uint)
+        self._kernels.launch("stream16", stream, arguments, kinds, self._kernels.processors, threads)
 
     def stop_traffic(self) -> None:
         """Ends the traffic after its pass."""

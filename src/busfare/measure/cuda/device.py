@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,13 @@ __all__ = ["CudaDevice", "open_cuda"]
 
 #: Copies whose data the host itself moves: a blocking kernel would wait for them for ever.
 _HOST_MOVED = ("pageable",)
+#: Up to here the lead-in is as long as the copy: beyond it every copy takes the same engine.
+_LEAD_IN_BYTES = 1 << 16
+#: Untimed pageable copies of each visit.
+_CACHE_FILLS = 2
+#: Threads a processor of the kernel beside a copy: as few as fill a link by Little's law (16 bytes each, 1 µs of
+#: latency, 132 processors: 68 GB/s). More would only queue up, and starve the copy by their number.
+_TRAFFIC_THREADS = 32
 #: Time for the traffic kernel to fill the GPU before a copy starts beside it.
 _TRAFFIC_START_S = 5e-4
 
@@ -60,6 +68,12 @@ class CudaDevice:
         return facts.state(gpu)
 
     def run(self, case: Case, repeats: int) -> Samples:
+        try:
+            return self._run(case, repeats)
+        except CudaError as error:
+            raise UnavailableError(str(error)) from None
+
+    def _run(self, case: Case, repeats: int) -> Samples:
         board = self._board(case.gpu)
         if case.mode in _COSTS:
             board.enter()
@@ -105,32 +119,60 @@ class CudaDevice:
         return there
 
 
+def _record(event: Any, stream: Any) -> None:
+    checked(driver.cuEventRecord(event, stream), "cuEventRecord")
+
+
+def _wait(stream: Any, event: Any) -> None:
+    checked(driver.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent")
+
+
+def _synchronised(stream: Any) -> None:
+    checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+
+
 def _seconds(start: Any, end: Any) -> float:
     return float(checked(driver.cuEventElapsedTime(start, end), "cuEventElapsedTime")) * 1e-3
 
 
 def _in_one_stream(
-    issue: Callable[[Any], None], board: Board, repeats: int, blocked: bool = True
+    issue: Callable[[Any], None],
+    board: Board,
+    repeats: int,
+    lead_in: Callable[[Any], None] | None = None,
+    blocked: bool = True,
 ) -> Samples:
-    """Samples of work in one stream: held until all is submitted, then timed by events around it."""
+    """Samples of work in one stream: held until all is submitted, then timed by events around it.
+
+    `lead_in` is issued before the first event, so that the engine that will do the work holds the stream:
+    without it, the time holds the way from the blocking kernel to a copy engine.
+    """
     (stream,), (start, end) = board.streams(1), board.events(2)
     flags, clock = board.flags, time.perf_counter
     device_s, api_s = [], []
     for _ in range(repeats):
         if blocked:
             flags.hold(stream)
-        driver.cuEventRecord(start, stream)
+        if lead_in:
+            lead_in(stream)
+        _record(start, stream)
         before = clock()
         issue(stream)
         after = clock()
-        driver.cuEventRecord(end, stream)
+        _record(end, stream)
         flags.release()
-        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        _synchronised(stream)
         if blocked:
             flags.verify()
         device_s.append(_seconds(start, end))
         api_s.append(after - before)
     return Samples(tuple(device_s), tuple(api_s))
+
+
+def _lead_in(case: Case, board: Board, ends: submit.Ends) -> Callable[[Any], None]:
+    """A copy of the same way and, up to a size at which nothing but length matters, of the same bytes."""
+    first = submit.one(dataclasses.replace(case, bytes=min(case.bytes, _LEAD_IN_BYTES), count=1), ends, board)
+    return lambda stream: first(0, stream)
 
 
 def _copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -142,23 +184,29 @@ def _copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sample
         for i in range(case.count):
             copy(i, stream)
 
-    return _in_one_stream(issue, board, repeats, blocked=case.mode != "unblocked")
+    lead_in = None if case.mode in ("after-kernel", "unblocked") else _lead_in(case, board, ends)
+    return _in_one_stream(issue, board, repeats, lead_in, blocked=case.mode != "unblocked")
 
 
 def _by_the_host(copy: Callable[[int, Any], None], count: int, board: Board, repeats: int) -> Samples:
-    """Pageable copies: the API time runs until the data are there, for the call may return earlier."""
+    """Pageable copies: the API time runs until the data are there, for the call may return earlier.
+
+    Two copies that are not timed go before each visit: what fits the processor's cache is in it.
+    """
     (stream,), (start, end) = board.streams(1), board.events(2)
     clock = time.perf_counter
     device_s, api_s = [], []
-    for _ in range(repeats):
-        driver.cuEventRecord(start, stream)
+    for n in range(-_CACHE_FILLS, repeats):
+        _record(start, stream)
         before = clock()
         for i in range(count):
             copy(i, stream)
-        driver.cuEventRecord(end, stream)
-        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
-        api_s.append(clock() - before)
-        device_s.append(_seconds(start, end))
+        _record(end, stream)
+        _synchronised(stream)
+        after = clock()
+        if n >= 0:
+            api_s.append(after - before)
+            device_s.append(_seconds(start, end))
     return Samples(tuple(device_s), tuple(api_s))
 
 
@@ -171,18 +219,18 @@ def _streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sampl
     device_s, api_s = [], []
     for _ in range(repeats):
         board.flags.hold(first)
-        driver.cuEventRecord(start, first)
+        _record(start, first)
         for stream in streams:
-            driver.cuStreamWaitEvent(stream, start, 0)
+            _wait(stream, start)
         before = clock()
         for i, stream in enumerate(streams):
             copy(i, stream)
         after = clock()
         for stream, end in zip(streams, ended, strict=True):
-            driver.cuEventRecord(end, stream)
+            _record(end, stream)
         board.flags.release()
         for stream in (first, *streams):
-            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+            _synchronised(stream)
         board.flags.verify()
         device_s.append(max(_seconds(start, end) for end in ended))
         api_s.append(after - before)
@@ -192,7 +240,7 @@ def _streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sampl
 def _batch(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     if not hasattr(driver, "cuMemcpyBatchAsync"):
         raise UnavailableError("this driver has no cuMemcpyBatchAsync (CUDA 12.8 and newer have)")
-    return _in_one_stream(submit.batch(case, ends), board, repeats)
+    return _in_one_stream(submit.batch(case, ends), board, repeats, _lead_in(case, board, ends))
 
 
 def _graph(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -205,14 +253,15 @@ def _graph(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
     graph = checked(driver.cuStreamEndCapture(stream), "cuStreamEndCapture")
     runnable = checked(driver.cuGraphInstantiate(graph, 0), "cuGraphInstantiate")
     try:
-        return _in_one_stream(lambda s: checked(driver.cuGraphLaunch(runnable, s)), board, repeats)
+        launch = lambda s: checked(driver.cuGraphLaunch(runnable, s), "cuGraphLaunch")  # noqa: E731
+        return _in_one_stream(launch, board, repeats, _lead_in(case, board, ends))
     finally:
         checked(driver.cuGraphExecDestroy(runnable), "cuGraphExecDestroy")
         checked(driver.cuGraphDestroy(graph), "cuGraphDestroy")
 
 
 def _strided(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
-    return _in_one_stream(submit.strided(case, ends), board, repeats)
+    return _in_one_stream(submit.strided(case, ends), board, repeats, _lead_in(case, board, ends))
 
 
 def _both(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -227,17 +276,17 @@ def _both(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     device_s, api_s = [], []
     for _ in range(repeats):
         board.flags.hold(first)
-        driver.cuEventRecord(start, first)
-        driver.cuStreamWaitEvent(there, start, 0)
-        driver.cuStreamWaitEvent(here, start, 0)
+        _record(start, first)
+        _wait(there, start)
+        _wait(here, start)
         for n in range(2 * case.count + 2):
             back(n % case.count, here)
-        driver.cuEventRecord(last, here)
+        _record(last, here)
         before = clock()
         for i in range(case.count):
             copy(i, there)
         after = clock()
-        driver.cuEventRecord(end, there)
+        _record(end, there)
         board.flags.release()
         checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
         board.flags.verify()
@@ -256,7 +305,8 @@ def _beside_mapped(case: Case, board: Board, ends: submit.Ends, repeats: int) ->
     mapped = board.buffer("pinned", side, case.total_bytes)
     # Small enough that a pass, and so the wait for its end, is short; large enough to fill the link.
     span = min(board.most("pinned"), 1 << 25)
-    first, aside = board.streams(2)
+    _, aside = board.streams(2)
+    lead_in = _lead_in(case, board, ends)
 
     def issue(stream: Any) -> None:
         for i in range(case.count):
@@ -264,14 +314,13 @@ def _beside_mapped(case: Case, board: Board, ends: submit.Ends, repeats: int) ->
 
     samples = Samples((), ())
     for _ in range(repeats):
-        board.flags.start_traffic(aside, mapped, mapped, span, reads)
+        board.flags.start_traffic(aside, mapped, span, reads, _TRAFFIC_THREADS)
         time.sleep(_TRAFFIC_START_S)
         try:
-            samples += _in_one_stream(issue, board, 1)
+            samples += _in_one_stream(issue, board, 1, lead_in)
         finally:
             board.flags.stop_traffic()
-            checked(driver.cuStreamSynchronize(aside), "cuStreamSynchronize")
-    del first
+            _synchronised(aside)
     return samples
 
 
@@ -284,7 +333,7 @@ def _kernel(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sample
     arguments = (ends.source, ends.target, case.bytes // 16)
 
     def issue(stream: Any) -> None:
-        board.kernels.launch(name, stream, arguments, (pointer, pointer, long), wide=True)
+        board.kernels.launch_wide(name, stream, arguments, (pointer, pointer, long))
 
     return _in_one_stream(issue, board, repeats)
 
@@ -304,20 +353,20 @@ def _managed(case: Case, board: Board, repeats: int) -> Samples:
     device_s, api_s = [], []
     for _ in range(repeats):
         checked(driver.cuMemPrefetchAsync(address, case.bytes, away, 0, stream), "cuMemPrefetchAsync")
-        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        _synchronised(stream)
         before = clock()
         if case.mode == "touch" and case.direction == "d2h":
             view[::4096].sum()
             api_s.append(clock() - before)
             continue
-        driver.cuEventRecord(start, stream)
+        _record(start, stream)
         if case.mode == "prefetch":
             checked(driver.cuMemPrefetchAsync(address, case.bytes, to, 0, stream), "cuMemPrefetchAsync")
         else:
             arguments = (address, sink, case.bytes // 16)
-            board.kernels.launch("read16", stream, arguments, (pointer, pointer, long), wide=True)
-        driver.cuEventRecord(end, stream)
-        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+            board.kernels.launch_wide("read16", stream, arguments, (pointer, pointer, long))
+        _record(end, stream)
+        _synchronised(stream)
         api_s.append(clock() - before)
         device_s.append(_seconds(start, end))
     return Samples(tuple(device_s), tuple(api_s))
@@ -334,7 +383,7 @@ def _call(case: Case, board: Board, repeats: int) -> Samples:
 
 
 def _launch(case: Case, board: Board, repeats: int) -> Samples:
-    return _in_one_stream(lambda s: board.kernels.launch("nothing", s, (), (), wide=False), board, repeats)
+    return _in_one_stream(lambda s: board.kernels.launch("nothing", s), board, repeats)
 
 
 def _synchronise(case: Case, board: Board, repeats: int) -> Samples:
@@ -401,6 +450,7 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "copies": _copies,
     "unblocked": _copies,
     "again": _copies,
+    "after-kernel": _copies,
     "streams": _streams,
     "batch": _batch,
     "graph": _graph,

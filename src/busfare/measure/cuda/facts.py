@@ -48,7 +48,7 @@ def of_machine(gpus: int) -> dict[str, Any]:
     groups = Path("/sys/kernel/iommu_groups")
     processor = next((l for l in _text("/proc/cpuinfo").splitlines() if l.startswith("model name")), "")
     return {
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "cpu": processor.partition(":")[2].strip() or platform.machine(),
         "cores": os.cpu_count(),
         "memory_bytes": _meminfo("MemTotal"),

@@ -11,34 +11,45 @@ extern "C" __global__ void block(volatile unsigned *go, volatile unsigned *gave_
     }
 }
 
-// The byte that belongs at each place: a copy that moved, dropped or repeated data shows.
-__device__ unsigned char expected(unsigned long long at) {
-    unsigned word = (unsigned)(at >> 2) * 2654435761u;
-    return (unsigned char)(word >> (8u * (unsigned)(at & 3u)));
+// The word that belongs at each place: a copy that moved, dropped or repeated data shows.
+__device__ unsigned expected(unsigned long long at) { return (unsigned)(at >> 2) * 2654435761u; }
+
+__device__ unsigned char expected_byte(unsigned long long at) {
+    return (unsigned char)(expected(at) >> (8u * (unsigned)(at & 3u)));
 }
 
-extern "C" __global__ void fill(unsigned char *to, unsigned long long size) {
-    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step)
-        to[i] = expected(i);
+// Rows of `row` bytes, one every `pitch`, as words; a row's last bytes one by one. `pitch` is a multiple of four
+// where there is more than one row.
+#define FOR_EACH_WORD(at, left)                                                                                      \
+    unsigned long long words = (row + 3) / 4, all = size / row * words;                                              \
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;                                            \
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x,                           \
+                            at = i / words * pitch + i % words * 4, left = row - i % words * 4;                      \
+         i < all; i += step, at = i / words * pitch + i % words * 4, left = row - i % words * 4)
+
+extern "C" __global__ void fill(unsigned char *to, unsigned long long size, unsigned long long row,
+                                unsigned long long pitch) {
+    FOR_EACH_WORD(at, left) {
+        if (left >= 4) *(unsigned *)(to + at) = expected(at);
+        else for (unsigned n = 0; n < left; ++n) to[at + n] = expected_byte(at + n);
+    }
 }
 
 // What no copy could have left: the complement of what belongs there.
 extern "C" __global__ void poison(unsigned char *to, unsigned long long size, unsigned long long row,
                                   unsigned long long pitch) {
-    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
-        unsigned long long at = i / row * pitch + i % row;
-        to[at] = (unsigned char)~expected(at);
+    FOR_EACH_WORD(at, left) {
+        if (left >= 4) *(unsigned *)(to + at) = ~expected(at);
+        else for (unsigned n = 0; n < left; ++n) to[at + n] = (unsigned char)~expected_byte(at + n);
     }
 }
 
-extern "C" __global__ void check(const volatile unsigned char *at_, unsigned long long size, unsigned long long row,
+extern "C" __global__ void check(const unsigned char *from, unsigned long long size, unsigned long long row,
                                  unsigned long long pitch, unsigned long long *wrong) {
-    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, mine = 0;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
-        unsigned long long at = i / row * pitch + i % row;
-        mine += at_[at] != expected(at);
+    unsigned long long mine = 0;
+    FOR_EACH_WORD(at, left) {
+        if (left >= 4) mine += __ldcv((const unsigned *)(from + at)) != expected(at);
+        else for (unsigned n = 0; n < left; ++n) mine += __ldcv(from + at + n) != expected_byte(at + n);
     }
     if (mine) atomicAdd(wrong, mine);
 }
@@ -61,7 +72,7 @@ extern "C" __global__ void copy16(const uint4 *from, uint4 *to, unsigned long lo
 }
 
 // Traffic beside a copy: until the host says stop, or limit_ns have passed.
-extern "C" __global__ void stream16(const uint4 *from, uint4 *to, unsigned long long count, volatile unsigned *stop,
+extern "C" __global__ void stream16(uint4 *mapped, unsigned long long count, volatile unsigned *stop,
                                     unsigned long long limit_ns, unsigned reads) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, start, now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
@@ -69,15 +80,15 @@ extern "C" __global__ void stream16(const uint4 *from, uint4 *to, unsigned long 
     do {
         for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
             if (reads) {
-                uint4 v = __ldcv(from + i);
+                uint4 v = __ldcv(mapped + i);
                 sum.x ^= v.x; sum.y ^= v.y;
             } else {
-                __stcs(to + i, make_uint4((unsigned)i, 1u, 2u, 3u));
+                __stcs(mapped + i, make_uint4((unsigned)i, 1u, 2u, 3u));
             }
         }
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     } while (*stop == 0u && now - start < limit_ns);
-    if (sum.x == 0x9e3779b9u && sum.y == 0x85ebca6bu) to[0] = sum;
+    if (sum.x == 0x9e3779b9u && sum.y == 0x85ebca6bu) mapped[0] = sum;
 }
 
 extern "C" __global__ void nothing() {}

@@ -25,23 +25,33 @@ class Kernels:
             name: checked(driver.cuModuleGetFunction(self._module, name.encode()), "cuModuleGetFunction")
             for name in _NAMES
         }
-        self._wide = 4 * multiprocessors
+        self.processors = multiprocessors
 
-    def launch(self, name: str, stream: Any, values: tuple[Any, ...], kinds: tuple[Any, ...], wide: bool) -> None:
-        """Launches kernel `name` with its arguments and their ctypes, on one thread or on the whole GPU."""
-        blocks, threads = (self._wide, 256) if wide else (1, 1)
+    def launch(
+        self,
+        name: str,
+        stream: Any,
+        values: tuple[Any, ...] = (),
+        kinds: tuple[Any, ...] = (),
+        blocks: int = 1,
+        threads: int = 1,
+    ) -> None:
+        """Launches kernel `name` with its arguments and their ctypes."""
         arguments = (values, kinds) if values else 0
+        function = self._functions[name]
         checked(
-            driver.cuLaunchKernel(
-                self._functions[name], blocks, 1, 1, threads, 1, 1, 0, stream, arguments, 0
-            ),
+            driver.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, 0),
             f"cuLaunchKernel({name})",
         )
+
+    def launch_wide(self, name: str, stream: Any, values: tuple[Any, ...], kinds: tuple[Any, ...]) -> None:
+        """The same on the whole GPU."""
+        self.launch(name, stream, values, kinds, 4 * self.processors, 256)
 
     def on_bytes(self, name: str, stream: Any, address: int, *sizes: int) -> None:
         """Launches a kernel of (pointer, sizes …) on the whole GPU."""
         kinds = (ctypes.c_void_p, *(ctypes.c_ulonglong for _ in sizes))
-        self.launch(name, stream, (address, *sizes), kinds, wide=True)
+        self.launch_wide(name, stream, (address, *sizes), kinds)
 
 
 def _compiled(capability: tuple[int, int]) -> bytes:

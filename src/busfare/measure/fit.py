@@ -1,0 +1,160 @@
+"""Piecewise L+o and G of one curve [W14 §V]: as few pieces as predict a size that they were not fitted to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from busfare.node import Piece
+from busfare.node.arrays import FloatArray
+from busfare.node.measured import piecewise
+
+__all__ = ["Fit", "fit"]
+
+#: Beyond this many, pieces only follow noise.
+MOST_PIECES = 9
+#: Another piece must lower the cross-validated error by this share, or it is not worth a line in a file.
+WORTH = 0.08
+#: Pieces are added until they pass this near to every point: medians of quiet cases repeat within it.
+NEAR = 0.01
+#: A line through two points follows their noise: where a curve has this many points, a piece has three.
+MANY_POINTS = 20
+#: G may not be zero in a node file; no link moves a byte in less than this.
+LEAST_GAP = 1e-15
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Pieces, and their root-mean-square relative error on sizes left out one at a time."""
+
+    pieces: tuple[Piece, ...]
+    left_out_error: float
+
+
+def fit(sizes: FloatArray, seconds: FloatArray, near: float = NEAR) -> Fit:
+    """The fit of `seconds` over `sizes` (bytes, rising, parallel), within the share `near` of every point where
+    MOST_PIECES suffice. Raises ValueError for no sizes.
+    """
+    if len(sizes) == 0:
+        raise ValueError("nothing to fit")
+    most = max(1, min(MOST_PIECES, len(sizes) // _least_points(sizes)))
+    best, best_error = 1, _left_out(sizes, seconds, 1)
+    for count in range(2, most + 1):
+        error = _left_out(sizes, seconds, count)
+        if error < best_error * (1 - WORTH):
+            best, best_error = count, error
+    pieces = _pieces(sizes, seconds, best)
+    while best < most and _worst(pieces, sizes, seconds) > near:
+        best += 1
+        pieces = _pieces(sizes, seconds, best)
+    return Fit(pieces, _left_out(sizes, seconds, best))
+
+
+def _least_points(sizes: FloatArray) -> int:
+    """Points that a piece has at least."""
+    return 3 if len(sizes) >= MANY_POINTS else min(2, len(sizes))
+
+
+def _worst(pieces: tuple[Piece, ...], sizes: FloatArray, seconds: FloatArray) -> float:
+    """The largest relative error on the points themselves."""
+    return float(np.abs(piecewise(pieces, sizes) / seconds - 1).max())
+
+
+def _left_out(sizes: FloatArray, seconds: FloatArray, count: int) -> float:
+    """Root-mean-square relative error of each inner size, predicted from all the others."""
+    errors = []
+    for n in range(1, len(sizes) - 1):
+        keep = np.arange(len(sizes)) != n
+        ends, fixed, slope = _segments(sizes[keep], seconds[keep], count)
+        which = int(np.searchsorted(ends, sizes[n], side="left"))
+        errors.append((fixed[which] + slope[which] * sizes[n]) / seconds[n] - 1)
+    return float(np.sqrt(np.mean(np.square(errors)))) if errors else 0.0
+
+
+def _pieces(sizes: FloatArray, seconds: FloatArray, count: int) -> tuple[Piece, ...]:
+    ends, fixed, slope = _segments(sizes, seconds, count)
+    return tuple(
+        Piece(
+            latency_overhead_s=float(a),
+            gap_per_byte_s=float(b),
+            up_to_bytes=None if np.isinf(end) else int(end),
+        )
+        for end, a, b in zip(ends, fixed, slope, strict=True)
+    )
+
+
+def _segments(sizes: FloatArray, seconds: FloatArray, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The `count` lines of least summed squares of relative errors: where each ends, its L+o and its G."""
+    total = len(sizes)
+    sums = _Sums(sizes, seconds)
+    cost = np.full((count, total + 1), np.inf)
+    came = np.zeros((count, total + 1), np.int64)
+    least = _least_points(sizes)
+    table = sums.costs(least)
+    cost[0, 1:] = table[0, 1:]
+    for k in range(1, count):
+        for end in range(least * (k + 1), total + 1):
+            before = cost[k - 1, :end] + table[:end, end]
+            came[k, end] = int(np.argmin(before))
+            cost[k, end] = before[came[k, end]]
+    cuts, end = [total], total
+    for k in range(count - 1, 0, -1):
+        end = int(came[k, end])
+        cuts.append(end)
+    edges = [0, *sorted(set(cuts) - {0})]
+    lines = [sums.line(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    ends = [
+        _boundary(lines[i], lines[i + 1], sizes[edges[i + 1] - 1], sizes[edges[i + 1]])
+        for i in range(len(lines) - 1)
+    ]
+    fixed, slope = (np.array(column) for column in zip(*lines, strict=True))
+    return np.array([*ends, np.inf]), fixed, slope
+
+
+def _boundary(left: tuple[float, float], right: tuple[float, float], low: float, high: float) -> float:
+    """Where two neighbouring lines meet, if that is between the sizes that they end at; else the lower size."""
+    if left[1] == right[1]:
+        return low
+    meet = (left[0] - right[0]) / (right[1] - left[1])
+    return float(np.floor(meet)) if low <= meet < high else low
+
+
+class _Sums:
+    """Running sums from which the line through any stretch of points follows at once."""
+
+    def __init__(self, sizes: FloatArray, seconds: FloatArray) -> None:
+        # Relative errors: every point weighs 1/seconds², in units in which the sums keep their digits.
+        weight = 1 / seconds**2
+        scale = float(sizes[-1])
+        x = sizes / scale
+        self._scale, self._count = scale, len(sizes)
+        columns = (weight, weight * x, weight * x * x, weight * seconds, weight * x * seconds)
+        self._sums = [np.concatenate(([0.0], np.cumsum(column))) for column in columns]
+
+    def line(self, start: int, end: int) -> tuple[float, float]:
+        """L+o and G of the points from `start` up to `end`; neither is negative."""
+        fixed, slope = self._lines(np.array([start]), np.array([end]))
+        return float(fixed[0]), max(float(slope[0]) / self._scale, LEAST_GAP)
+
+    def _lines(self, start: np.ndarray, end: np.ndarray) -> tuple[FloatArray, FloatArray]:
+        w, wx, wxx, wy, wxy = (column[end] - column[start] for column in self._sums)
+        determinant = w * wxx - wx * wx
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.where(determinant > 1e-12 * w * wxx, (w * wxy - wx * wy) / determinant, 0.0)
+            slope = np.maximum(np.nan_to_num(slope), 0.0)
+            fixed = (wy - slope * wx) / w
+            # A line that starts below zero is one through zero.
+            slope = np.where(fixed < 0, wxy / wxx, slope)
+        return np.maximum(np.nan_to_num(fixed), 0.0), slope
+
+    def costs(self, least: int) -> FloatArray:
+        """Summed squares of relative errors of the line through points [start, end), `least` of them or more."""
+        start, end = np.meshgrid(np.arange(self._count), np.arange(self._count + 1), indexing="ij")
+        w, wx, wxx, wy, wxy = (column[end] - column[start] for column in self._sums)
+        fixed, slope = self._lines(start, end)
+        # Every point weighs 1/seconds², so the sum of weight · seconds² is the number of points.
+        squares = (end - start) - 2 * (fixed * wy + slope * wxy)
+        squares = squares + fixed**2 * w + 2 * fixed * slope * wx + slope**2 * wxx
+        return np.where(end - start < least, np.inf, np.maximum(squares, 0.0))
+

@@ -1,0 +1,204 @@
+"""Raw samples → the parameters of every path, and how far they are off on sizes that they were not fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from busfare.measure.case import Case
+from busfare.measure.fit import NEAR, fit
+from busfare.measure.middle import median, middle
+from busfare.measure.plan import HOST_WAYS, is_held_out
+from busfare.measure.record import Measurement, Record
+from busfare.node import Cost, Measured, Row
+from busfare.node.arrays import FloatArray
+
+__all__ = ["SOURCE", "Profile", "Residual", "predicted", "profile", "residuals"]
+
+#: The tag under which a node file says that its figures are from this probe.
+SOURCE = "probe"
+#: The processor moves pageable data, and shares its cache and memory while it does: medians repeat within this.
+NEAR_BY_HOST = 0.05
+#: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
+ENGINE_BYTES = 4096
+#: The calls whose cost a node file holds.
+_CALLS = ("launch", "synchronise", "create-stream", "create-event")
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A case that nothing was fitted to: measured and predicted seconds."""
+
+    case: Case
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def percent(self) -> float:
+        """Predicted over measured, less one, in percent."""
+        return 100 * (self.predicted_s / self.measured_s - 1)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The parameters that a node file holds."""
+
+    measured: tuple[Measured, ...]
+    costs: tuple[Cost, ...]
+
+
+def profile(record: Record) -> Profile:
+    """The parameters of every path that `record` has samples of."""
+    gpus = sorted({m.case.gpu for m in record.measurements})
+    told = {
+        "source": SOURCE,
+        "tool": "busfare probe --virtual" if record.virtual else "busfare probe",
+        "date": record.date,
+        "driver": str(record.facts.get("driver") or ""),
+        "command": record.command,
+    }
+    measured: list[Measured] = []
+    costs: list[Cost] = []
+    for gpu in gpus:
+        own = {m.case: m for m in record.measurements if m.case.gpu == gpu}
+        measured += [m for m in _of_gpu(own, gpu, told) if m is not None]
+        costs += _costs(own, gpu)
+    return Profile(tuple(measured), tuple(costs))
+
+
+def _of_gpu(own: dict[Case, Measurement], gpu: int, told: dict[str, Any]) -> Iterable[Measured | None]:
+    for way in HOST_WAYS:
+        pinned = Case(way, "pinned", "copies", 1, 1, gpu)
+        yield _path(own, pinned, told | _pinned_extras(own, pinned), NEAR)
+        yield _path(own, replace(pinned, memory="pageable"), told | {"timing": "call"}, NEAR_BY_HOST)
+        yield _path(own, replace(pinned, memory="mapped", mode="kernel"), told, NEAR)
+        yield _path(own, replace(pinned, memory="managed", mode="prefetch"), told, NEAR_BY_HOST)
+    yield _path(own, Case("d2d", "device", "copies", 1, 1, gpu), told, NEAR)
+    for peer in sorted({c.peer for c in own if c.peer is not None}):
+        yield _path(own, Case("p2p", "device", "copies", 1, 1, gpu, peer), told | {"peer": peer}, NEAR)
+
+
+def _path(
+    own: dict[Case, Measurement], like: Case, extras: dict[str, Any], near: float
+) -> Measured | None:
+    """The pieces of the path of `like`, which gives all but the size; None where nothing was measured."""
+    sizes, seconds = _curve(own, like)
+    if not len(sizes):
+        return None
+    pieces = fit(sizes, seconds, near).pieces
+    parts = {"direction": like.direction, "memory": like.memory, "gpu": like.gpu, "pieces": pieces}
+    return Measured(**(parts | {"timing": "device"} | extras))  # type: ignore[arg-type]
+
+
+def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatArray]:
+    """Sizes and middle seconds of the fitted cases that differ from `like` in size alone."""
+    found = sorted(
+        (case.bytes, middle(m.seconds))
+        for case, m in own.items()
+        if replace(case, bytes=like.bytes) == like and not is_held_out(case)
+    )
+    columns = np.array(found, np.float64).reshape(-1, 2).T
+    return columns[0], columns[1]
+
+
+def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
+    extras: dict[str, Any] = {}
+    rows = []
+    for count in sorted({c.count for c in own if c.mode == "streams" and c.direction == one.direction}):
+        sizes, seconds = _curve(own, replace(one, mode="streams", count=count))
+        if len(sizes):
+            rows.append(Row(copies=count, pieces=fit(sizes, seconds).pieces))
+    if rows:
+        extras["rows"] = tuple(rows)
+    short = [m.samples.api_s for c, m in own.items() if replace(c, bytes=1) == one and c.bytes <= 1 << 16]
+    if short:
+        extras["call_s"] = median([middle(samples) for samples in short])
+    extras |= _gap(own, one) | _after_kernel(own, one)
+    for mode, key in (("both", "both_directions_gap_per_byte_s"), ("beside-mapped", "mapped_gap_per_byte_s")):
+        loaded = [c for c in own if c.mode == mode and c.direction == one.direction]
+        if loaded:
+            largest = max(loaded, key=lambda c: c.total_bytes)
+            extras[key] = middle(own[largest].seconds) / largest.total_bytes
+    if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
+        extras |= _line(own, Case("none", "pinned", "allocate", 1, 1, one.gpu), "allocation_s")
+        extras |= _line(own, Case("none", "pageable", "register", 1, 1, one.gpu), "pinning_s")
+    return extras
+
+
+def _gap(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
+    """g: what each further copy in the same stream adds, from the shortest copies in the longest train."""
+    trains = [
+        c for c in own
+        if c.mode == "copies" and c.memory == "pinned" and c.direction == one.direction and c.count > 1
+    ]  # fmt: skip
+    if not trains:
+        return {}
+    longest = max(trains, key=lambda c: (c.count, -c.bytes))
+    shorter = min((c for c in trains if c.bytes == longest.bytes), key=lambda c: c.count)
+    if shorter.count == longest.count:
+        return {}
+    rise = middle(own[longest].seconds) - middle(own[shorter].seconds)
+    return {"gap_s": max(rise / (longest.count - shorter.count), 0.0)}
+
+
+def _after_kernel(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
+    """What the way from a kernel to a copy engine adds."""
+    added = [
+        middle(m.seconds) - middle(own[plain].seconds)
+        for c, m in own.items()
+        if c.mode == "after-kernel" and c.direction == one.direction and c.bytes >= ENGINE_BYTES
+        and (plain := replace(c, mode="copies")) in own
+    ]  # fmt: skip
+    return {"after_kernel_s": max(median(added), 0.0)} if added else {}
+
+
+def _line(own: dict[Case, Measurement], like: Case, key: str) -> dict[str, float]:
+    """A constant and a rate of a cost by size: the line through the largest two sizes, which cost the most."""
+    sizes, seconds = _curve(own, like)
+    if len(sizes) < 2:
+        return {}
+    rate = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 0.0)
+    found = {key: max(float(seconds[-1] - rate * sizes[-1]), 0.0)}
+    return found | ({key.replace("_s", "_per_byte_s"): float(rate)} if rate > 0 else {})
+
+
+def _costs(own: dict[Case, Measurement], gpu: int) -> Iterable[Cost]:
+    for call in _CALLS:
+        m = own.get(Case("none", "none", call, 0, 1, gpu))  # type: ignore[arg-type]
+        if m is not None:
+            device_s = middle(m.samples.device_s) if m.samples.device_s else None
+            yield Cost(call=call, call_s=middle(m.samples.api_s), device_s=device_s, gpu=gpu, source=SOURCE)  # type: ignore[arg-type]
+    for memory, mode, name in (
+        ("device", "allocate", "allocate-device"),
+        ("pinned", "allocate", "allocate-pinned"),
+        ("pageable", "register", "register"),
+    ):
+        line = _line(own, Case("none", memory, mode, 1, 1, gpu), "call_s")  # type: ignore[arg-type]
+        if line:
+            yield Cost(call=name, gpu=gpu, source=SOURCE, **line)  # type: ignore[arg-type]
+
+
+def predicted(measured: Iterable[Measured], case: Case) -> float | None:
+    """Seconds of a case by the parameters; None where they do not hold it."""
+    if case.mode not in ("copies", "streams") or (case.mode == "copies" and case.count > 1):
+        return None
+    for m in measured:
+        if (m.direction, m.memory, m.gpu, m.peer) == (case.direction, case.memory, case.gpu, case.peer) and m.pieces:
+            return float(m.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
+    return None
+
+
+def residuals(measured: Iterable[Measured], record: Record, held_out_only: bool = True) -> list[Residual]:
+    """What `measured` predicts for the cases of `record` beside what was measured there."""
+    found = []
+    for m in record.measurements:
+        if held_out_only and not is_held_out(m.case):
+            continue
+        seconds = predicted(measured, m.case)
+        if seconds is not None:
+            found.append(Residual(m.case, middle(m.seconds), seconds))
+    return found
+
