@@ -9,9 +9,7 @@ __all__ = ["Case", "Direction", "Memory", "Mode", "Samples"]
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
 #: `registered` is pageable memory made pinned afterwards; `none` is a cost that moves nothing.
-Memory = Literal[
-    "pageable", "pinned", "registered", "write-combined", "mapped", "managed", "device", "none"
-]
+Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped", "managed", "device", "none"]
 #: `copies`: `count` copies of `bytes` each in one stream, right after another copy; `after-kernel`: the same
 #: right after a kernel; `again`: the same copy over and over; `streams`: each copy in its own stream, all
 #: waiting for one event; `batch`: one `cudaMemcpyBatchAsync`; `graph`: captured and launched as a graph;

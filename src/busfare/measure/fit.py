@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +21,8 @@ WORTH = 0.08
 NEAR = 0.01
 #: A line through two points follows their noise: where a curve has this many points, a piece has three.
 MANY_POINTS = 20
+#: Every so many-th size is left out at once, in turn.
+FOLDS = 5
 #: G may not be zero in a node file; no link moves a byte in less than this.
 LEAST_GAP = 1e-15
 
@@ -32,23 +35,42 @@ class Fit:
     left_out_error: float
 
 
-def fit(sizes: FloatArray, seconds: FloatArray, near: float = NEAR) -> Fit:
+@dataclass(frozen=True)
+class _Points:
+    """A curve: bytes, seconds, and how far off the seconds may be, as a share."""
+
+    sizes: FloatArray
+    seconds: FloatArray
+    doubt: FloatArray
+
+    def without(self, out: np.ndarray) -> _Points:
+        """The same without the points at `out`."""
+        keep = np.ones(len(self.sizes), bool)
+        keep[out] = False
+        return _Points(self.sizes[keep], self.seconds[keep], self.doubt[keep])
+
+
+def fit(sizes: FloatArray, seconds: FloatArray, near: float = NEAR, doubt: FloatArray | None = None) -> Fit:
     """The fit of `seconds` over `sizes` (bytes, rising, parallel), within the share `near` of every point where
     MOST_PIECES suffice. Raises ValueError for no sizes.
+
+    `doubt` is how far off each point may be, as a share of it: one that few samples know counts for less.
     """
     if len(sizes) == 0:
         raise ValueError("nothing to fit")
+    doubt = np.zeros_like(seconds) if doubt is None else doubt
+    points = _Points(sizes, seconds, doubt)
     most = max(1, min(MOST_PIECES, len(sizes) // _least_points(sizes)))
-    best, best_error = 1, _left_out(sizes, seconds, 1)
+    best, best_error = 1, _left_out(points, 1)
     for count in range(2, most + 1):
-        error = _left_out(sizes, seconds, count)
+        error = _left_out(points, count)
         if error < best_error * (1 - WORTH):
             best, best_error = count, error
-    pieces = _pieces(sizes, seconds, best)
-    while best < most and _worst(pieces, sizes, seconds) > near:
+    pieces = _pieces(points, best)
+    while best < most and _worst(pieces, points) > near:
         best += 1
-        pieces = _pieces(sizes, seconds, best)
-    return Fit(pieces, _left_out(sizes, seconds, best))
+        pieces = _pieces(points, best)
+    return Fit(pieces, _left_out(points, best))
 
 
 def _least_points(sizes: FloatArray) -> int:
@@ -56,24 +78,29 @@ def _least_points(sizes: FloatArray) -> int:
     return 3 if len(sizes) >= MANY_POINTS else min(2, len(sizes))
 
 
-def _worst(pieces: tuple[Piece, ...], sizes: FloatArray, seconds: FloatArray) -> float:
-    """The largest relative error on the points themselves."""
-    return float(np.abs(piecewise(pieces, sizes) / seconds - 1).max())
+def _worst(pieces: tuple[Piece, ...], points: _Points) -> float:
+    """The largest relative error on the points themselves, beyond their doubt."""
+    return float((np.abs(piecewise(pieces, points.sizes) / points.seconds - 1) - points.doubt).max())
 
 
-def _left_out(sizes: FloatArray, seconds: FloatArray, count: int) -> float:
-    """Root-mean-square relative error of each inner size, predicted from all the others."""
+def _left_out(points: _Points, count: int) -> float:
+    """Root-mean-square relative error of each inner size, predicted from sizes that it is not among."""
     errors = []
-    for n in range(1, len(sizes) - 1):
-        keep = np.arange(len(sizes)) != n
-        ends, fixed, slope = _segments(sizes[keep], seconds[keep], count)
-        which = int(np.searchsorted(ends, sizes[n], side="left"))
-        errors.append((fixed[which] + slope[which] * sizes[n]) / seconds[n] - 1)
-    return float(np.sqrt(np.mean(np.square(errors)))) if errors else 0.0
+    inner = np.arange(1, len(points.sizes) - 1)
+    for fold in range(FOLDS):
+        out = inner[inner % FOLDS == fold]
+        kept = points.without(out)
+        ends, fixed, slope = _segments(kept, min(count, max(1, len(kept.sizes) // _least_points(kept.sizes))))
+        which = np.searchsorted(ends, points.sizes[out], side="left")
+        guess = fixed[which] + slope[which] * points.sizes[out]
+        errors.append(
+            (guess / points.seconds[out] - 1) * np.minimum(1, NEAR / np.maximum(points.doubt[out], NEAR))
+        )
+    return float(np.sqrt(np.mean(np.square(np.concatenate(errors))))) if len(inner) else 0.0
 
 
-def _pieces(sizes: FloatArray, seconds: FloatArray, count: int) -> tuple[Piece, ...]:
-    ends, fixed, slope = _segments(sizes, seconds, count)
+def _pieces(points: _Points, count: int) -> tuple[Piece, ...]:
+    ends, fixed, slope = _segments(points, count)
     return tuple(
         Piece(
             latency_overhead_s=float(a),
@@ -84,10 +111,11 @@ def _pieces(sizes: FloatArray, seconds: FloatArray, count: int) -> tuple[Piece, 
     )
 
 
-def _segments(sizes: FloatArray, seconds: FloatArray, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _segments(points: _Points, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The `count` lines of least summed squares of relative errors: where each ends, its L+o and its G."""
+    sizes = points.sizes
     total = len(sizes)
-    sums = _Sums(sizes, seconds)
+    sums = _Sums(points)
     cost = np.full((count, total + 1), np.inf)
     came = np.zeros((count, total + 1), np.int64)
     least = _least_points(sizes)
@@ -103,7 +131,7 @@ def _segments(sizes: FloatArray, seconds: FloatArray, count: int) -> tuple[Float
         end = int(came[k, end])
         cuts.append(end)
     edges = [0, *sorted(set(cuts) - {0})]
-    lines = [sums.line(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    lines = [sums.line(a, b) for a, b in pairwise(edges)]
     ends = [
         _boundary(lines[i], lines[i + 1], sizes[edges[i + 1] - 1], sizes[edges[i + 1]])
         for i in range(len(lines) - 1)
@@ -123,13 +151,16 @@ def _boundary(left: tuple[float, float], right: tuple[float, float], low: float,
 class _Sums:
     """Running sums from which the line through any stretch of points follows at once."""
 
-    def __init__(self, sizes: FloatArray, seconds: FloatArray) -> None:
-        # Relative errors: every point weighs 1/seconds², in units in which the sums keep their digits.
-        weight = 1 / seconds**2
+    def __init__(self, points: _Points) -> None:
+        # Relative errors, over what they may be; sizes in units in which the sums keep their digits.
+        sizes, seconds = points.sizes, points.seconds
+        weight = 1 / (seconds * np.maximum(points.doubt, NEAR) / NEAR) ** 2
         scale = float(sizes[-1])
         x = sizes / scale
         self._scale, self._count = scale, len(sizes)
-        columns = (weight, weight * x, weight * x * x, weight * seconds, weight * x * seconds)
+        columns = (
+            weight, weight * x, weight * x * x, weight * seconds, weight * x * seconds, weight * seconds**2
+        )  # fmt: skip
         self._sums = [np.concatenate(([0.0], np.cumsum(column))) for column in columns]
 
     def line(self, start: int, end: int) -> tuple[float, float]:
@@ -138,7 +169,7 @@ class _Sums:
         return float(fixed[0]), max(float(slope[0]) / self._scale, LEAST_GAP)
 
     def _lines(self, start: np.ndarray, end: np.ndarray) -> tuple[FloatArray, FloatArray]:
-        w, wx, wxx, wy, wxy = (column[end] - column[start] for column in self._sums)
+        w, wx, wxx, wy, wxy, _ = (column[end] - column[start] for column in self._sums)
         determinant = w * wxx - wx * wx
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.where(determinant > 1e-12 * w * wxx, (w * wxy - wx * wy) / determinant, 0.0)
@@ -151,10 +182,8 @@ class _Sums:
     def costs(self, least: int) -> FloatArray:
         """Summed squares of relative errors of the line through points [start, end), `least` of them or more."""
         start, end = np.meshgrid(np.arange(self._count), np.arange(self._count + 1), indexing="ij")
-        w, wx, wxx, wy, wxy = (column[end] - column[start] for column in self._sums)
+        w, wx, wxx, wy, wxy, wyy = (column[end] - column[start] for column in self._sums)
         fixed, slope = self._lines(start, end)
-        # Every point weighs 1/seconds², so the sum of weight · seconds² is the number of points.
-        squares = (end - start) - 2 * (fixed * wy + slope * wxy)
+        squares = wyy - 2 * (fixed * wy + slope * wxy)
         squares = squares + fixed**2 * w + 2 * fixed * slope * wx + slope**2 * wxx
         return np.where(end - start < least, np.inf, np.maximum(squares, 0.0))
-

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from busfare.measure.case import Case
 from busfare.measure.device import Device
@@ -35,9 +36,7 @@ class Jump:
 def jumps(sizes: Sequence[int], seconds: Sequence[float]) -> list[Jump]:
     """Jumps of a curve; `sizes` (bytes, rising) and `seconds` are parallel."""
     found = []
-    slopes = [
-        (seconds[i + 1] - seconds[i]) / (sizes[i + 1] - sizes[i]) for i in range(len(sizes) - 1)
-    ]
+    slopes = [(seconds[i + 1] - seconds[i]) / (sizes[i + 1] - sizes[i]) for i in range(len(sizes) - 1)]
     for i in range(1, len(slopes) - 1):
         explained = max(slopes[i - 1], slopes[i + 1], 0.0) * (sizes[i + 1] - sizes[i])
         rise = seconds[i + 1] - seconds[i] - explained
@@ -46,7 +45,9 @@ def jumps(sizes: Sequence[int], seconds: Sequence[float]) -> list[Jump]:
     return found
 
 
-def locate(device: Device, record: Record, like: Case) -> list[Jump]:
+def locate(
+    device: Device, record: Record, like: Case, clock: Callable[[], float] = time.monotonic
+) -> list[Jump]:
     """The jumps of the path of `like`, each halved until it is known well enough; adds what it measures.
 
     `like` gives all but the size. The measurements go to `record` as any others.
@@ -59,7 +60,7 @@ def locate(device: Device, record: Record, like: Case) -> list[Jump]:
         while high - low > max(1, low // RESOLUTION):
             between = dataclasses.replace(like, bytes=(low + high) // 2)
             if record.of(between) is None:
-                measure(device, [between], record, BUDGET_S, warm_up=False)
+                measure(device, [between], record, BUDGET_S, clock=clock, warm_up=False)
             taken = record.of(between)
             if taken is None:
                 break

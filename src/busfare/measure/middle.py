@@ -23,7 +23,7 @@ def middle(samples: Sequence[float]) -> float:
     ordered = np.sort(np.asarray(samples, np.float64))
     if not len(ordered):
         raise ValueError("no samples")
-    cut = len(ordered) // 4
+    cut = (len(ordered) + 1) // 4  # of three samples, the middle one
     return float(ordered[cut : len(ordered) - cut].mean())
 
 

@@ -16,10 +16,24 @@ __all__ = ["encode"]
 def encode(node: Node) -> str:
     """TOML of `node`: figures that are not known are left out, as the format asks."""
     lines = [f"name = {_value(node.name)}"]
-    lines += [f"{key} = {_value(text)}" for key, text in (("title", node.title), ("description", node.description)) if text]
+    lines += [
+        f"{key} = {_value(text)}"
+        for key, text in (("title", node.title), ("description", node.description))
+        if text
+    ]
     for tag, source in node.sources.items():
-        lines += ["", f"[sources.{json.dumps(tag)}]", f"kind = {_value(source.kind)}", f"cite = {_value(source.cite)}"]
-    groups = (("component", node.components), ("link", node.links), ("measured", node.measured), ("cost", node.costs))
+        lines += [
+            "",
+            f"[sources.{json.dumps(tag)}]",
+            f"kind = {_value(source.kind)}",
+            f"cite = {_value(source.cite)}",
+        ]
+    groups = (
+        ("component", node.components),
+        ("link", node.links),
+        ("measured", node.measured),
+        ("cost", node.costs),
+    )
     for name, tables in groups:
         for table in tables:
             lines += _table(name, msgspec.to_builtins(table))
@@ -31,9 +45,9 @@ def _table(path: str, table: dict[str, Any]) -> Iterator[str]:
     yield f"[[{path}]]"
     inner = []
     for key, value in table.items():
-        if value in (None, "", [], {}) or value is False:
+        if value is None or value is False or value in ("", (), [], {}):
             continue
-        if isinstance(value, list) and isinstance(value[0], dict):
+        if isinstance(value, (list, tuple)) and isinstance(value[0], dict):
             inner.append((key, value))
         else:
             yield f"{key} = {_value(value)}"

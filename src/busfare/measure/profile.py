@@ -10,7 +10,7 @@ import numpy as np
 
 from busfare.measure.case import Case
 from busfare.measure.fit import NEAR, fit
-from busfare.measure.middle import median, middle
+from busfare.measure.middle import median, middle, spread
 from busfare.measure.plan import HOST_WAYS, is_held_out
 from busfare.measure.record import Measurement, Record
 from busfare.node import Cost, Measured, Row
@@ -81,36 +81,34 @@ def _of_gpu(own: dict[Case, Measurement], gpu: int, told: dict[str, Any]) -> Ite
         yield _path(own, Case("p2p", "device", "copies", 1, 1, gpu, peer), told | {"peer": peer}, NEAR)
 
 
-def _path(
-    own: dict[Case, Measurement], like: Case, extras: dict[str, Any], near: float
-) -> Measured | None:
+def _path(own: dict[Case, Measurement], like: Case, extras: dict[str, Any], near: float) -> Measured | None:
     """The pieces of the path of `like`, which gives all but the size; None where nothing was measured."""
-    sizes, seconds = _curve(own, like)
+    sizes, seconds, doubt = _curve(own, like)
     if not len(sizes):
         return None
-    pieces = fit(sizes, seconds, near).pieces
+    pieces = fit(sizes, seconds, near, doubt).pieces
     parts = {"direction": like.direction, "memory": like.memory, "gpu": like.gpu, "pieces": pieces}
     return Measured(**(parts | {"timing": "device"} | extras))  # type: ignore[arg-type]
 
 
-def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatArray]:
-    """Sizes and middle seconds of the fitted cases that differ from `like` in size alone."""
+def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sizes, middle seconds and their doubt of the fitted cases that differ from `like` in size alone."""
     found = sorted(
-        (case.bytes, middle(m.seconds))
+        (case.bytes, middle(m.seconds), min(spread(m.seconds), 1.0))
         for case, m in own.items()
         if replace(case, bytes=like.bytes) == like and not is_held_out(case)
     )
-    columns = np.array(found, np.float64).reshape(-1, 2).T
-    return columns[0], columns[1]
+    columns = np.array(found, np.float64).reshape(-1, 3).T
+    return columns[0], columns[1], columns[2]
 
 
 def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     extras: dict[str, Any] = {}
     rows = []
     for count in sorted({c.count for c in own if c.mode == "streams" and c.direction == one.direction}):
-        sizes, seconds = _curve(own, replace(one, mode="streams", count=count))
+        sizes, seconds, doubt = _curve(own, replace(one, mode="streams", count=count))
         if len(sizes):
-            rows.append(Row(copies=count, pieces=fit(sizes, seconds).pieces))
+            rows.append(Row(copies=count, pieces=fit(sizes, seconds, NEAR, doubt).pieces))
     if rows:
         extras["rows"] = tuple(rows)
     short = [m.samples.api_s for c, m in own.items() if replace(c, bytes=1) == one and c.bytes <= 1 << 16]
@@ -157,7 +155,7 @@ def _after_kernel(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
 
 def _line(own: dict[Case, Measurement], like: Case, key: str) -> dict[str, float]:
     """A constant and a rate of a cost by size: the line through the largest two sizes, which cost the most."""
-    sizes, seconds = _curve(own, like)
+    sizes, seconds, _ = _curve(own, like)
     if len(sizes) < 2:
         return {}
     rate = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 0.0)
@@ -186,7 +184,12 @@ def predicted(measured: Iterable[Measured], case: Case) -> float | None:
     if case.mode not in ("copies", "streams") or (case.mode == "copies" and case.count > 1):
         return None
     for m in measured:
-        if (m.direction, m.memory, m.gpu, m.peer) == (case.direction, case.memory, case.gpu, case.peer) and m.pieces:
+        if (m.direction, m.memory, m.gpu, m.peer) == (
+            case.direction,
+            case.memory,
+            case.gpu,
+            case.peer,
+        ) and m.pieces:
             return float(m.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
     return None
 
@@ -201,4 +204,3 @@ def residuals(measured: Iterable[Measured], record: Record, held_out_only: bool 
         if seconds is not None:
             found.append(Residual(m.case, middle(m.seconds), seconds))
     return found
-

@@ -56,7 +56,10 @@ class Record:
 
 
 def write(record: Record, path: Path) -> None:
-    """Writes the record as one JSON object, a case a line; packed where the name ends in `.gz`. Raises InputError where the file cannot be written."""
+    """Writes the record as one JSON object, a case a line; packed where the name ends in `.gz`.
+
+    Raises InputError where the file cannot be written.
+    """
     head = {
         "schema": SCHEMA,
         "virtual": record.virtual,

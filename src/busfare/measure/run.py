@@ -60,7 +60,9 @@ class _Visited:
         seconds = self.measurement.seconds
         if len(seconds) >= MOST_SAMPLES:
             self.stopped = "enough"
-        elif len(self.visits) >= LEAST_VISITS and len(seconds) >= LEAST_SAMPLES and spread(seconds) <= SETTLED:
+        elif (
+            len(self.visits) >= LEAST_VISITS and len(seconds) >= LEAST_SAMPLES and spread(seconds) <= SETTLED
+        ):
             self.stopped = "settled"
 
 

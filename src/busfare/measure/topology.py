@@ -45,7 +45,9 @@ def bare_node(record: Record) -> Node:
         return _unmeasured(load_node(record.facts["plays"]))
     gpus = record.facts["gpus"]
     memory = Memory(name="memory0", size_bytes=record.facts.get("memory_bytes"), source=SOURCE)
-    cpu = Cpu(name="cpu0", title=record.facts.get("cpu") or "", cores=record.facts.get("cores"), source=SOURCE)
+    cpu = Cpu(
+        name="cpu0", title=record.facts.get("cpu") or "", cores=record.facts.get("cores"), source=SOURCE
+    )
     components: list[Component] = [memory, cpu]
     links: list[Link] = [MemoryLink(between=("memory0", "cpu0"))]
     for ordinal, gpu in enumerate(gpus):
@@ -97,7 +99,8 @@ def link_of(record: Record, ordinal: int, most: bool = False) -> PcieLink | None
         return None
     between = ("cpu0", f"gpu{ordinal}")
     return msgspec.convert(
-        {"kind": "pcie", "between": between, "generation": generation, "lanes": width, "source": SOURCE}, PcieLink
+        {"kind": "pcie", "between": between, "generation": generation, "lanes": width, "source": SOURCE},
+        PcieLink,
     )
 
 

@@ -274,7 +274,9 @@ def _check_measured(file: _File, gpus: int) -> None:
 def _check_pieces(pieces: tuple[Piece, ...], path: str) -> None:
     ends = [piece.up_to_bytes for piece in pieces]
     if ends and ends[-1] is not None:
-        raise _WrongError(path, "the last piece has 'up_to_bytes'; leave it out, so that every size is covered")
+        raise _WrongError(
+            path, "the last piece has 'up_to_bytes'; leave it out, so that every size is covered"
+        )
     inner = ends[:-1]
     if any(end is None for end in inner):
         raise _WrongError(path, "only the last piece may lack 'up_to_bytes'; add it to the others")

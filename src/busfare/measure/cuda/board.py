@@ -78,7 +78,9 @@ class Board:
         Raises UnavailableError where it cannot hold `size` bytes.
         """
         if size > self.most(kind):
-            raise UnavailableError(f"{size} bytes are more than the {self.most(kind)} of {kind} memory at hand")
+            raise UnavailableError(
+                f"{size} bytes are more than the {self.most(kind)} of {kind} memory at hand"
+            )
         key = (kind, role)
         if key not in self._buffers:
             made = allocate(kind, self.most(kind))
@@ -121,7 +123,9 @@ class Board:
             checked(driver.cuMemcpyDtoH(answer, self._wrong.address, 8), "cuMemcpyDtoH")
             wrong = int.from_bytes(answer, "little")
         if wrong:
-            raise WrongDataError(f"data arrived changed in {kind} memory ({wrong} places of {size} bytes); the link is not sound")
+            raise WrongDataError(
+                f"data arrived changed in {kind} memory ({wrong} places of {size} bytes); the link is not sound"
+            )
 
     def _pattern(self) -> int:
         """A host copy of the pattern that a processor reads fast."""

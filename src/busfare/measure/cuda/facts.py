@@ -46,7 +46,9 @@ def _text(path: str) -> str:
 def of_machine(gpus: int) -> dict[str, Any]:
     """Driver, processor, memory, NUMA, IOMMU and every GPU."""
     groups = Path("/sys/kernel/iommu_groups")
-    processor = next((l for l in _text("/proc/cpuinfo").splitlines() if l.startswith("model name")), "")
+    processor = next(
+        (line for line in _text("/proc/cpuinfo").splitlines() if line.startswith("model name")), ""
+    )
     return {
         "kernel": platform.release().partition("-")[0],
         "cpu": processor.partition(":")[2].strip() or platform.machine(),

@@ -59,7 +59,9 @@ def register(address: int, size: int) -> None:
         checked(driver.cuMemHostRegister(address, size, _REGISTER), "cuMemHostRegister")
     except CudaError as error:
         if error.code in _REFUSED:
-            raise UnavailableError(f"{size} bytes could not be locked ({error.code}); see ulimit -l") from None
+            raise UnavailableError(
+                f"{size} bytes could not be locked ({error.code}); see ulimit -l"
+            ) from None
         raise
 
 

@@ -86,9 +86,7 @@ def batch(case: Case, ends: Ends) -> Callable[[Any], None]:
     sizes = [case.bytes] * case.count
 
     def issue(stream: Any) -> None:
-        answer = driver.cuMemcpyBatchAsync(
-            targets, sources, sizes, case.count, [attributes], [0], 1, stream
-        )
+        answer = driver.cuMemcpyBatchAsync(targets, sources, sizes, case.count, [attributes], [0], 1, stream)
         checked(answer, "cuMemcpyBatchAsync")
 
     return issue
