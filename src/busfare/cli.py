@@ -257,6 +257,52 @@ def demo(
     print(f"\nThe page to open: {page.resolve()}")
 
 
+@app.command()
+def probe(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the node file goes.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="10 seconds a GPU in place of 30.")] = False,
+    virtual: Annotated[
+        str | None, typer.Option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
+    ] = None,
+    fault: Annotated[
+        list[str] | None, typer.Option(help="With --virtual: a fault to play; may be repeated.")
+    ] = None,
+    raw: Annotated[
+        Path | None, typer.Option("--raw", metavar="FILE", help="Where all raw samples go (.json, .json.gz).")
+    ] = None,
+    json: AsJson = False,
+    html: Html = None,
+) -> None:
+    """Measure this machine's GPUs and links, and write the node file that describes them."""
+    from busfare.measure import probe as probing
+    from busfare.report import probes
+
+    device = probing.open_device(virtual, faults=fault or ())
+    with probes.progress() as progress:
+        probed = probing.probe(device, quick, progress)
+    device.close()
+    result = probing.result(probed)
+    if output:
+        from busfare.measure.node_file import encode
+
+        _write(output, encode(probed.node))
+    if raw:
+        from busfare.measure.record import write
+
+        write(probed.record, raw)
+    if html:
+        from busfare.report.probe_page import probe_page
+
+        _write(html, probe_page(result))
+    if json:
+        _print_json(result)
+    else:
+        probes.show_probe(result)
+    _say_page(html)
+
+
 def _read(path: Path) -> Trace:
     """The trace at `path`, with a sign of life on a terminal while it is read."""
     from busfare.trace import read

@@ -27,7 +27,8 @@ class Loggp:
         other = of_node(self._latency_from) if self._latency_from is not None else None
 
         def price(batch: Batch) -> Seconds | None:
-            measured = node.measurement(batch.direction, batch.memory, batch.device)
+            peer = batch.peer if batch.peer >= 0 else None
+            measured = node.measurement(batch.direction, batch.memory, batch.device, peer)
             if batch.kind != "copy" or measured is None or not measured.pieces:
                 return None
             own = measured.latency_overhead_s or 0.0

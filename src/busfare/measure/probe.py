@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from busfare.errors import BusfareError
+from busfare.errors import BusfareError, InputError, NoGpuError
 from busfare.measure.case import Case
 from busfare.measure.device import Device
 from busfare.measure.disturbance import disturbances
@@ -60,11 +60,14 @@ def open_device(virtual: str | None, seed: int = 0, faults: Sequence[str] = ()) 
         from busfare.node import load_node
 
         return VirtualDevice(load_node(virtual), seed, faults=faults)
+    if faults:
+        raise InputError("--fault needs --virtual NODE: a real machine is measured as it is")
     try:
         from busfare.measure.cuda import open_cuda
     except ImportError as error:
-        raise BusfareError(
-            f"the package {error.name or 'cuda'} is missing: pip install 'busfare[gpu]', or try --virtual h100-sxm"
+        raise NoGpuError(
+            f"no way to a GPU: looked for the package {error.name or 'cuda.bindings'}, which is not installed; "
+            "pip install 'busfare[gpu]', or try --virtual h100-sxm"
         ) from None
     return open_cuda()
 

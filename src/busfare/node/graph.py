@@ -167,9 +167,15 @@ class Node:
         """The path between two GPUs. Raises InputError where none leads there."""
         return self.route(self.gpu(ordinal).name, self.gpu(peer).name)
 
-    def measurement(self, direction: str, memory: str, ordinal: int = 0) -> Measured | None:
-        """What was measured for a direction, memory kind and GPU; None where nothing was."""
-        fitting = [m for m in self.measured if m.direction == direction and m.memory == memory]
+    def measurement(
+        self, direction: str, memory: str, ordinal: int = 0, peer: int | None = None
+    ) -> Measured | None:
+        """What was measured for a direction, memory kind, GPU and, between GPUs, peer; None where nothing was."""
+        fitting = [
+            m
+            for m in self.measured
+            if (m.direction, m.memory) == (direction, memory) and (m.peer is None or peer in (None, m.peer))
+        ]
         exact = [m for m in fitting if m.gpu is not None and m.gpu == ordinal % len(self._gpus)]
         return next(iter([*exact, *(m for m in fitting if m.gpu is None)]), None)
 

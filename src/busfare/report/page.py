@@ -14,8 +14,13 @@ from busfare.advise import amounts
 from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
 from busfare.trace import Trace
 
-__all__ = ["projection_page", "report_page"]
+__all__ = ["document", "projection_page", "report_page", "section", "table"]
 
+#: The words of every page of a trace.
+TRACE_FOOTER = (
+    "Recorded: read from the trace. Predicted: by a cost model. Exposed: a transfer runs and no kernel does. "
+    "Transfers' part of GPU time: their summed durations over those of transfers and kernels."
+)
 #: Nothing but what the page carries itself may run or load.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -27,7 +32,7 @@ def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any
     if plot := timeline_plot(trace):
         plots["timeline"] = plot
         body.append(
-            _section(
+            section(
                 "Time line, as recorded",
                 '<div id="timeline" class="plot"></div>'
                 '<p class="dim">Drag to zoom, double-click to go back. Operations too close to tell apart at '
@@ -44,9 +49,9 @@ def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any
         body.append(_by_path(result["by_path"]))
     if plot := histogram_plot(result["size_histogram"]):
         plots["histogram"] = plot
-        body.append(_section("Transfers by size, as recorded", '<div id="histogram" class="plot"></div>'))
+        body.append(section("Transfers by size, as recorded", '<div id="histogram" class="plot"></div>'))
     body += [_gpus(result), _tops(result), _gaps(result), _omissions(result["omissions"])]
-    return _document(f"busfare: {result['trace']['path']}", body, plots)
+    return document(f"busfare: {result['trace']['path']}", body, plots)
 
 
 def projection_page(result: dict[str, Any], trace: Trace) -> str:
@@ -54,10 +59,11 @@ def projection_page(result: dict[str, Any], trace: Trace) -> str:
     said = f"Recorded on {result['from']}; predicted for other nodes."
     heading = f"<h1>{escape(str(trace.path))}</h1><p class='dim'>{escape(said)}</p>"
     plots = {"projection": projection_plot(result["projections"])}
-    return _document(f"busfare: {trace.path}", [heading, _projections(result)], plots)
+    return document(f"busfare: {trace.path}", [heading, _projections(result)], plots)
 
 
-def _document(title: str, body: Iterable[str], plots: dict[str, Any]) -> str:
+def document(title: str, body: Iterable[str], plots: dict[str, Any], footer: str = TRACE_FOOTER) -> str:
+    """A page of its own: `body` is HTML, `plots` the figures by the id of their element."""
     files = resources.files("busfare.report")
     library = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
     # A '<' inside the data could otherwise end its script element.
@@ -78,9 +84,7 @@ def _document(title: str, body: Iterable[str], plots: dict[str, Any]) -> str:
             f"<style>{files.joinpath('page.css').read_text(encoding='utf-8')}</style>",
             "</head><body>",
             *body,
-            f"<footer>busfare {__version__}. Recorded: read from the trace. Predicted: by a cost model. "
-            "Exposed: a transfer runs and no kernel does. "
-            "Transfers' part of GPU time: their summed durations over those of transfers and kernels.</footer>",
+            f"<footer>busfare {__version__}. {escape(footer)}</footer>",
             f'<script id="plots" type="application/json">{data}</script>',
             f"<script>{library}</script>",
             f"<script>{files.joinpath('page.js').read_text(encoding='utf-8')}</script>",
@@ -89,11 +93,12 @@ def _document(title: str, body: Iterable[str], plots: dict[str, Any]) -> str:
     )
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
+    """A part of a page under a heading; `content` is HTML."""
     return f"<section><h2>{escape(title)}</h2>{content}</section>"
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
     """A table whose first `texts` columns are text and whose others are numbers."""
     head = "".join(
         f'<th class="{"name" if i < texts else "number"}">{escape(c)}</th>' for i, c in enumerate(columns)
@@ -141,7 +146,7 @@ def _tiles(result: dict[str, Any]) -> str:
 
 def _findings(result: dict[str, Any]) -> str:
     if not result["findings"]:
-        return _section("What to do", "<p>Nothing worth doing about transfers was found.</p>")
+        return section("What to do", "<p>Nothing worth doing about transfers was found.</p>")
     node, makespan = result["node"], result["makespan_seconds"]
     if node:
         basis = f"by the data sheet of {node['name']}" + (
@@ -160,7 +165,7 @@ def _findings(result: dict[str, Any]) -> str:
             f"{escape(finding['evidence'])}<br>{escape(finding['change'])}</li>"
         )
     note = f"<p class='dim'>Gains are predicted upper bounds ({escape(basis)}).</p>"
-    return _section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
+    return section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
 
 
 def _projections(result: dict[str, Any]) -> str:
@@ -185,9 +190,7 @@ def _projections(result: dict[str, Any]) -> str:
     )
     basis = f"cost model {result['model']}; whole run: {result['makespan']['method']}"
     note = f"<p class='dim'>Recorded on {escape(result['from'])}; {escape(basis)}.</p>"
-    return _section(
-        "On other nodes", f'{note}<div id="projection" class="plot"></div>{_table(columns, rows)}'
-    )
+    return section("On other nodes", f'{note}<div id="projection" class="plot"></div>{table(columns, rows)}')
 
 
 def _by_path(paths: list[dict[str, Any]]) -> str:
@@ -201,9 +204,7 @@ def _by_path(paths: list[dict[str, Any]]) -> str:
         )
         for r in paths
     )
-    return _section(
-        "Transfers by path, as recorded", _table(("path", "count", "bytes", "time", "rate"), rows)
-    )
+    return section("Transfers by path, as recorded", table(("path", "count", "bytes", "time", "rate"), rows))
 
 
 def _gpus(result: dict[str, Any]) -> str:
@@ -237,11 +238,11 @@ def _gpus(result: dict[str, Any]) -> str:
         for s in result["streams"]
     )
     tables = (
-        _table(("GPU", "kernels", "transfers", "exposed", "busy", "idle"), rows),
-        _table(("engine", "busy", "of the run", "rate while busy"), engines),
-        _table(("stream", "kernels", "transfers", "busy"), streams),
+        table(("GPU", "kernels", "transfers", "exposed", "busy", "idle"), rows),
+        table(("engine", "busy", "of the run", "rate while busy"), engines),
+        table(("stream", "kernels", "transfers", "busy"), streams),
     )
-    return _section("GPUs, engines and streams, as recorded", "<br>".join(tables))
+    return section("GPUs, engines and streams, as recorded", "<br>".join(tables))
 
 
 def _tops(result: dict[str, Any]) -> str:
@@ -258,11 +259,9 @@ def _tops(result: dict[str, Any]) -> str:
         )
         for r in result["top_copies"]
     )
-    return _section(
+    return section(
         "Longest kernels and copies, as recorded",
-        _table(("kernel", "count", "time"), kernels)
-        + "<br>"
-        + _table(("copy", "at", "bytes", "time"), copies),
+        table(("kernel", "count", "time"), kernels) + "<br>" + table(("copy", "at", "bytes", "time"), copies),
     )
 
 
@@ -280,9 +279,9 @@ def _gaps(result: dict[str, Any]) -> str:
         )
         for g in result["idle_gaps"]
     )
-    return _section(
+    return section(
         "Longest gaps on a GPU, as recorded",
-        _table(("GPU", "longest API call meanwhile", "at", "idle for"), rows, 2),
+        table(("GPU", "longest API call meanwhile", "at", "idle for"), rows, 2),
     )
 
 
@@ -293,4 +292,4 @@ def _omissions(omissions: list[dict[str, Any]]) -> str:
         f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{escape(o['what'])}</li>"
         for o in omissions
     )
-    return _section("What this trace does not tell", f"<ul>{items}</ul>")
+    return section("What this trace does not tell", f"<ul>{items}</ul>")

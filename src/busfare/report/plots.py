@@ -9,7 +9,7 @@ from busfare.advise import amounts
 from busfare.report import timeline
 from busfare.trace import Trace
 
-__all__ = ["histogram_plot", "projection_plot", "timeline_plot"]
+__all__ = ["COLOUR", "histogram_plot", "layout", "projection_plot", "timeline_plot"]
 
 COLOUR = {"kernels": "#56b4e9", "h2d": "#e69f00", "d2h": "#009e73", "other copies": "#cc79a7"}
 PATTERN = {"kernels": "", "h2d": "/", "d2h": "\\", "other copies": "x"}
@@ -19,7 +19,8 @@ LONGEST_NAME = 90
 Plot = dict[str, Any]
 
 
-def _layout(height: int, **more: Any) -> dict[str, Any]:
+def layout(height: int, **more: Any) -> dict[str, Any]:
+    """What all plots share: margins, grid, fonts; `more` goes on top."""
     axis = {"gridcolor": GRID, "zerolinecolor": GRID}
     return {
         "height": height,
@@ -74,7 +75,7 @@ def timeline_plot(trace: Trace) -> Plot | None:
         )
         shown.add(row.work)
     labels = len({name for trace_ in data for name in trace_["y"][:1]})
-    layout = _layout(
+    frame = layout(
         90 + 42 * labels,
         xaxis={"title": {"text": "recorded time, seconds"}},
         yaxis={"autorange": "reversed", "fixedrange": True},
@@ -82,7 +83,7 @@ def timeline_plot(trace: Trace) -> Plot | None:
         bargap=0.25,
         dragmode="zoom",
     )
-    return {"data": data, "layout": layout}
+    return {"data": data, "layout": frame}
 
 
 def _short(name: str) -> str:
@@ -113,7 +114,7 @@ def histogram_plot(rows: list[dict[str, Any]]) -> Plot | None:
     ]
     return {
         "data": data,
-        "layout": _layout(320, yaxis={"title": {"text": "% of transfers (recorded)"}}, barmode="group"),
+        "layout": layout(320, yaxis={"title": {"text": "% of transfers (recorded)"}}, barmode="group"),
     }
 
 
@@ -144,5 +145,5 @@ def projection_plot(projections: list[dict[str, Any]]) -> Plot:
     ]
     return {
         "data": data,
-        "layout": _layout(340, yaxis={"title": {"text": "seconds"}, "rangemode": "tozero"}, barmode="group"),
+        "layout": layout(340, yaxis={"title": {"text": "seconds"}, "rangemode": "tozero"}, barmode="group"),
     }

@@ -21,11 +21,12 @@ _REFUSED = {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OPERATING_SYSTEM", "CUDA_ERR
 
 @dataclass(frozen=True)
 class Buffer:
-    """`size` bytes at `address`; `free` gives them back."""
+    """`size` bytes at `address`; `free` gives them back. `pages` keeps those of the process itself alive."""
 
     address: int
     size: int
     free: Callable[[], None]
+    pages: Any = None
 
 
 def allocate(kind: str, size: int) -> Buffer:
@@ -33,9 +34,9 @@ def allocate(kind: str, size: int) -> Buffer:
     if kind in ("pageable", "registered"):
         pages, address = _pages(size)
         if kind == "pageable":
-            return Buffer(address, size, lambda: _keep(pages))
+            return Buffer(address, size, lambda: None, pages)
         register(address, size)
-        return Buffer(address, size, lambda: (_keep(pages), checked(driver.cuMemHostUnregister(address)))[0])
+        return Buffer(address, size, lambda: checked(driver.cuMemHostUnregister(address)), pages)
     try:
         if kind == "device":
             at = int(checked(driver.cuMemAlloc(size), "cuMemAlloc"))
@@ -74,8 +75,3 @@ def _pages(size: int) -> tuple[Any, int]:
     view = np.frombuffer(pages, np.uint8)
     view[::4096] = 1
     return view, int(view.ctypes.data)
-
-
-def _keep(pages: Any) -> None:
-    """Holds `pages` until their buffer is freed; dropping the last reference unmaps them."""
-    del pages

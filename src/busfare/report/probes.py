@@ -1,0 +1,113 @@
+"""`probe` on a terminal: progress while it measures, tables when it is done. Needs rich alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from busfare.advise import amounts
+
+__all__ = ["progress", "show_probe"]
+
+WIDTH = 100
+
+
+@contextmanager
+def progress() -> Iterator[Any]:
+    """What `measure` calls with the share done and the case at hand; None where no terminal shows it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (
+        BarColumn(30),
+        TextColumn("{task.percentage:3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("warming up", total=1.0)
+        yield lambda share, what: shown.update(task, completed=share, description=what)
+
+
+def show_probe(result: dict[str, Any]) -> None:
+    """The node's parameters, their residuals, and what is wrong with the machine."""
+    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
+    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    node = result["node"]
+    if result["virtual"]:
+        console.print(
+            f"VIRTUAL: {result['facts']['plays']} is played here; nothing was measured", style="bold"
+        )
+    console.print(node["title"], style="bold")
+    console.print()
+    console.print(_paths(node["measured"]))
+    console.print()
+    console.print(_costs(node["costs"]))
+    console.print()
+    for h in result["health"]:
+        said = h["verdict"] or "sound"
+        share = h["measured_bytes_per_second"] / h["predicted_bytes_per_second"]
+        rates = f"{amounts.rate(h['measured_bytes_per_second'])} of {amounts.rate(h['predicted_bytes_per_second'])}"
+        console.print(f"GPU {h['gpu']} {h['direction']}: {rates} by the data sheet ({share:.0%}): {said}")
+    for name, summary in (("pinned", result["residuals"]), ("pageable", result["residuals"]["pageable"])):
+        if summary["count"]:
+            console.print(
+                f"Residuals on {summary['count']} {name} cases that were not fitted: "
+                f"median {summary['median_percent']:.2f} %, largest {summary['max_percent']:.2f} %"
+            )
+    for sentence in result["disturbances"]:
+        console.print(f"DISTURBED: {sentence}", style="bold")
+    if result["left_out"]:
+        reasons: dict[str, int] = {}
+        for row in result["left_out"]:
+            reasons[row["why"]] = reasons.get(row["why"], 0) + 1
+        for why, count in reasons.items():
+            console.print(f"left out, {count} case{'s' * (count > 1)}: {why}")
+
+
+def _paths(measured: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("GPU", "path"):
+        table.add_column(name, no_wrap=True)
+    for name in ("L+o", "g", "large copies", "both ways", "beside mapped", "pieces"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for m in measured:
+        path = f"{m['direction']} {m['memory']}" + (f" → GPU {m['peer']}" if m["peer"] is not None else "")
+        table.add_row(
+            str(m["gpu"]),
+            path,
+            amounts.time(m["pieces"][0]["latency_overhead_s"]),
+            "–" if m["gap_s"] is None else amounts.time(m["gap_s"]),
+            amounts.rate(1 / m["pieces"][-1]["gap_per_byte_s"]),
+            *(_rate(m[f"{key}_gap_per_byte_s"]) for key in ("both_directions", "mapped")),
+            str(len(m["pieces"])),
+        )
+    return table
+
+
+def _rate(gap_per_byte_s: float | None) -> str:
+    return "–" if gap_per_byte_s is None else amounts.rate(1 / gap_per_byte_s)
+
+
+def _costs(costs: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("GPU", "call"):
+        table.add_column(name, no_wrap=True)
+    for name in ("on the host", "a MiB", "on the GPU"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cost in costs:
+        rate = cost["call_per_byte_s"]
+        table.add_row(
+            str(cost["gpu"]),
+            cost["call"],
+            amounts.time(cost["call_s"]),
+            "–" if rate is None else amounts.time(rate * 2**20),
+            "–" if cost["device_s"] is None else amounts.time(cost["device_s"]),
+        )
+    return table

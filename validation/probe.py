@@ -1,0 +1,117 @@
+"""`probe` on an H100 and an H200: what its parameters predict, beside raw samples that they were not fitted to.
+
+Run `python validation/probe.py [FILE.json.gz …]`. Recomputes every figure from `results/probe/*-run1.json.gz`
+(fitted) and `*-run2.json.gz` (a second run in a fresh process, nothing fitted). Exit status 1 where a median
+misses its goal; a largest error that misses is printed as MISSED, with the case.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from busfare.measure.case import Case
+from busfare.measure.middle import interval, median, middle
+from busfare.measure.profile import Residual, profile, residuals
+from busfare.measure.record import Record, read
+from busfare.node import Measured
+
+FOLDER = Path(__file__).parents[1] / "results" / "probe"
+#: Percent: median and largest.
+GOALS = {"pinned": (1.0, 3.0), "pageable": (5.0, 15.0)}
+#: What nvbandwidth does: 16 copies of 512 MiB behind a blocking kernel, the median of 3 [its README].
+COPIES, COPY_BYTES, SAMPLES = 16, 512 << 20, 3
+BANDWIDTH_GOAL = 1.0
+
+
+def main() -> int:
+    first = [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*-run1.json.gz"))
+    if not first:
+        print(f"no *-run1.json.gz in {FOLDER}: run `busfare probe --raw FILE` on a GPU", file=sys.stderr)
+        return 2
+    met = True
+    for path in first:
+        fitted = read(path)
+        measured = profile(fitted).measured
+        gpu = fitted.facts["gpus"][0]["name"]
+        label = "VIRTUAL " if fitted.virtual else ""
+        print(f"{label}{gpu}, driver {fitted.facts['driver']}, {fitted.date}, {path.name}")
+        for sentence in fitted.disturbances:
+            print(f"  disturbed: {sentence}")
+        print("  predicted over measured, percent          cases | median (goal) | largest (goal)")
+        met &= _judge("same run, sizes not fitted", residuals(measured, fitted))
+        again = path.with_name(path.name.replace("-run1", "-run2"))
+        if again != path and again.exists():
+            second = read(again)
+            met &= _judge("second run, sizes not fitted", residuals(measured, second))
+            met &= _judge("second run, all sizes", residuals(measured, second, held_out_only=False))
+        met &= _bandwidth(fitted, measured)
+        _latency(fitted)
+        print()
+    return 0 if met else 1
+
+
+def _judge(name: str, found: list[Residual]) -> bool:
+    met = True
+    for memory, (median_goal, largest_goal) in GOALS.items():
+        for way in ("h2d", "d2h"):
+            own = [r for r in found if (r.case.memory, r.case.direction) == (memory, way)]
+            if not own:
+                print(f"  {name:30} {way} {memory:9} not measured")
+                continue
+            errors = np.array([abs(r.percent) for r in own])
+            worst = own[int(errors.argmax())]
+            met &= bool(np.median(errors) <= median_goal)
+            print(
+                f"  {name:30} {way} {memory:9} {len(own):4} | {np.median(errors):5.2f} ({median_goal:g}) "
+                f"{_verdict(np.median(errors) <= median_goal)} | {errors.max():5.2f} ({largest_goal:g}) "
+                f"{_verdict(errors.max() <= largest_goal)}  {(errors > largest_goal).sum()} beyond; worst: {worst.case}"
+            )
+    return met
+
+
+def _verdict(met: bool) -> str:
+    return "met   " if met else "MISSED"
+
+
+def _bandwidth(record: Record, measured: tuple[Measured, ...]) -> bool:
+    """1 / G of the fit against nvbandwidth's method on the same machine, in the same run."""
+    met = True
+    for way in ("h2d", "d2h"):
+        taken = record.of(Case(way, "pinned", "again", COPY_BYTES, COPIES))
+        if taken is None:
+            print(f"  bandwidth {way}: nvbandwidth's method was not run")
+            continue
+        theirs = COPIES * COPY_BYTES / median(taken.samples.device_s[:SAMPLES])
+        pieces = next(m.pieces for m in measured if (m.direction, m.memory) == (way, "pinned"))
+        ours = 1 / pieces[-1].gap_per_byte_s
+        error = 100 * (ours / theirs - 1)
+        met &= abs(error) <= BANDWIDTH_GOAL
+        print(
+            f"  bandwidth {way}: probe {ours / 1e9:.2f} GB/s | nvbandwidth's method {theirs / 1e9:.2f} GB/s | "
+            f"{error:+.2f} % (goal {BANDWIDTH_GOAL:g}) {_verdict(abs(error) <= BANDWIDTH_GOAL)}"
+        )
+    return met
+
+
+def _latency(record: Record) -> None:
+    """The shortest copy after a copy, after a kernel, and issued without the blocking kernel, in microseconds."""
+    for way in ("h2d", "d2h"):
+        for size in (1, 16 << 10):
+            parts = []
+            for mode, said in (
+                ("copies", "after a copy"),
+                ("after-kernel", "after a kernel"),
+                ("unblocked", "with submission gaps"),
+            ):
+                taken = record.of(Case(way, "pinned", mode, size))  # type: ignore[arg-type]
+                if taken is not None:
+                    low, high = (1e6 * end for end in interval(taken.samples.device_s))
+                    parts.append(f"{said} {1e6 * middle(taken.samples.device_s):.2f} [{low:.2f}, {high:.2f}]")
+            print(f"  {size:5} B {way}, µs: " + " | ".join(parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
