@@ -17,6 +17,8 @@ __all__ = ["Fit", "fit"]
 MOST_PIECES = 9
 #: Another piece must lower the cross-validated error by this share, or it is not worth a line in a file.
 WORTH = 0.08
+#: An error below this is none: no clock tells it.
+NOTHING = 1e-6
 #: Pieces are added until they pass this near to every point: medians of quiet cases repeat within it.
 NEAR = 0.01
 #: A line through two points follows their noise: where a curve has this many points, a piece has three.
@@ -64,7 +66,7 @@ def fit(sizes: FloatArray, seconds: FloatArray, near: float = NEAR, doubt: Float
     best, best_error = 1, _left_out(points, 1)
     for count in range(2, most + 1):
         error = _left_out(points, count)
-        if error < best_error * (1 - WORTH):
+        if best_error > NOTHING and error < best_error * (1 - WORTH):
             best, best_error = count, error
     pieces = _pieces(points, best)
     while best < most and _worst(pieces, points) > near:

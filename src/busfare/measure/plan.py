@@ -67,9 +67,9 @@ def fitted_bytes(most: int) -> list[int]:
 
 def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     """All that 30 seconds hold."""
-    fitted, held_out = list(_single("pinned", fitted_bytes(most), gpu)), []
+    fitted = list(_single("pinned", fitted_bytes(most), gpu))
+    held_out = list(_single("pinned", HELD_OUT_BYTES, gpu))
     fitted += _single("pageable", fitted_bytes(most), gpu)
-    held_out += _single("pinned", HELD_OUT_BYTES, gpu)
     held_out += _single("pageable", HELD_OUT_BYTES, gpu)
     fitted += _rows(ROW_CHUNKS, ROW_COUNTS, gpu, most)
     fitted += _rows(HELD_OUT_CHUNKS, (FEW,), gpu, most)
@@ -80,9 +80,9 @@ def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
 
 def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     """What 10 seconds hold: the same paths on a coarser grid."""
-    fitted, held_out = list(_single("pinned", powers(1, most, 4), gpu)), []
+    fitted = list(_single("pinned", powers(1, most, 4), gpu))
+    held_out = list(_single("pinned", HELD_OUT_BYTES[1::2], gpu))
     fitted += _single("pageable", powers(1, min(most, 256 * MIB), 4), gpu)
-    held_out += _single("pinned", HELD_OUT_BYTES[1::2], gpu)
     held_out += _single("pageable", HELD_OUT_BYTES[1:-2:2], gpu)
     fitted += _rows(ROW_CHUNKS[::2], (8, 64), gpu, 256 * MIB)
     held_out += _rows(HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB)
@@ -119,7 +119,7 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
     for way in HOST_WAYS:
         for chunk, count in product((64, 4 * KIB, 64 * KIB, MIB), (16, 128)):
             for mode in ("copies", "batch", "graph"):
-                yield Case(way, "pinned", mode, chunk, count, gpu)  # type: ignore[arg-type]
+                yield Case(way, "pinned", mode, chunk, count, gpu)
         for width in (64, 512, 4 * KIB, 64 * KIB):
             yield Case(way, "pinned", "plane", width, 1024, gpu)
             yield Case(way, "pinned", "block", width, 1024, gpu)
@@ -143,7 +143,7 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
 
 def _costs(gpu: int, most: int) -> Iterator[Case]:
     for mode in ("empty", "call", "launch", "synchronise", "create-stream", "create-event"):
-        yield Case("none", "none", mode, 0, 1, gpu)  # type: ignore[arg-type]
+        yield Case("none", "none", mode, 0, 1, gpu)
     for size in powers(4 * KIB, most, 16):
         yield Case("none", "pinned", "allocate", size, 1, gpu)
         yield Case("none", "device", "allocate", size, 1, gpu)

@@ -88,7 +88,7 @@ def _path(own: dict[Case, Measurement], like: Case, extras: dict[str, Any], near
         return None
     pieces = fit(sizes, seconds, near, doubt).pieces
     parts = {"direction": like.direction, "memory": like.memory, "gpu": like.gpu, "pieces": pieces}
-    return Measured(**(parts | {"timing": "device"} | extras))  # type: ignore[arg-type]
+    return Measured(**(parts | {"timing": "device"} | extras))
 
 
 def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from busfare.errors import NoGpuError
-from busfare.measure.case import Case, Samples
+from busfare.measure.case import Case, Direction, Samples
 from busfare.measure.cuda import facts, submit
 from busfare.measure.cuda.board import MOST_BYTES, Board
 from busfare.measure.cuda.driver import CudaError, checked, driver
@@ -267,7 +267,7 @@ def _strided(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sampl
 def _both(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     """The measured direction's copies while more of the same size run the other way until past their end."""
     copy = submit.one(case, ends, board)
-    away = "d2h" if case.direction == "h2d" else "h2d"
+    away: Direction = "d2h" if case.direction == "h2d" else "h2d"
     opposite = Case(away, case.memory, case.mode, case.bytes, case.count, case.gpu)
     back = submit.one(opposite, submit.ends_of(opposite, board, None), board)
     first, there, here = board.streams(3)

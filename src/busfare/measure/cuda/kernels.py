@@ -67,6 +67,6 @@ def _compiled(capability: tuple[int, int]) -> bytes:
         nvrtc.nvrtcGetProgramLog(program, log)
         raise BusfareError(f"NVRTC refused kernels.cu: {log.decode(errors='replace')}")
     _, size = nvrtc.nvrtcGetCUBINSize(program)
-    cubin = b" " * size
+    cubin: bytes = b" " * size
     nvrtc.nvrtcGetCUBIN(program, cubin)
     return cubin

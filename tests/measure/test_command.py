@@ -1,0 +1,54 @@
+"""`busfare probe` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busfare.node import load_node
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "busfare", "probe", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_json_alone_is_on_standard_output(tmp_path: Path) -> None:
+    toml, page, raw = tmp_path / "n.toml", tmp_path / "n.html", tmp_path / "r.json.gz"
+    done = run(
+        "--virtual", "gtx-titan", "--quick", "--json", "-o", str(toml), "--html", str(page), "--raw", str(raw)
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert next(iter(result)) == "schema"
+    assert result["schema"] == "busfare.probe/1"
+    assert {"median_percent", "max_percent"} <= result["residuals"].keys()
+    assert load_node(str(toml)).measured
+    text = page.read_text(encoding="utf-8")
+    assert "VIRTUAL" in text and "http-equiv" in text
+    assert raw.stat().st_size > 1000
+
+
+def test_a_virtual_result_says_that_it_is_one() -> None:
+    done = run("--virtual", "gtx-titan", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("VIRTUAL")
+
+
+def test_a_fault_needs_a_virtual_node() -> None:
+    done = run("--fault", "busy")
+    assert done.returncode == 2
+    assert "--virtual" in done.stderr
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_without_a_gpu_one_line_says_what_was_looked_for() -> None:
+    done = run()
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "looked for" in done.stderr

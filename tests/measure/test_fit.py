@@ -1,0 +1,69 @@
+"""The fit: known parameters come back, and doubtful points do not bend it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from busfare.measure.fit import fit
+from busfare.measure.middle import interval, median, middle, spread
+from busfare.measure.plan import fitted_bytes
+
+SIZES = np.array(fitted_bytes(1 << 30), np.float64)
+
+
+def test_one_line_needs_one_piece() -> None:
+    found = fit(SIZES, 5e-6 + SIZES * 2e-11)
+    assert len(found.pieces) == 1
+    assert found.pieces[0].latency_overhead_s == pytest.approx(5e-6)
+    assert found.pieces[0].gap_per_byte_s == pytest.approx(2e-11)
+
+
+def test_a_knee_is_found_where_it_is() -> None:
+    seconds = np.where(SIZES <= 65536, 4e-6 + SIZES * 9e-11, 9e-6 + SIZES * 2e-11)
+    pieces = fit(SIZES, seconds).pieces
+    assert len(pieces) == 2
+    assert 65536 <= (pieces[0].up_to_bytes or 0) < 98304
+    assert pieces[1].gap_per_byte_s == pytest.approx(2e-11)
+
+
+def test_no_piece_has_a_negative_parameter() -> None:
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        pieces = fit(SIZES, random.uniform(1e-6, 1e-3, len(SIZES))).pieces
+        assert all((p.latency_overhead_s or 0) >= 0 and p.gap_per_byte_s > 0 for p in pieces)
+        ends = [p.up_to_bytes for p in pieces[:-1]]
+        assert ends == sorted(set(ends))
+        assert pieces[-1].up_to_bytes is None
+
+
+def test_a_point_in_doubt_does_not_bend_the_line() -> None:
+    seconds = 5e-6 + SIZES * 2e-11
+    doubt = np.zeros_like(SIZES)
+    seconds[30] *= 2
+    doubt[30] = 1.0
+    guess = fit(SIZES, seconds, doubt=doubt).pieces
+    assert guess[-1].gap_per_byte_s == pytest.approx(2e-11, rel=1e-3)
+
+
+def test_nothing_cannot_be_fitted() -> None:
+    with pytest.raises(ValueError):
+        fit(np.array([]), np.array([]))
+
+
+def test_the_middle_is_deaf_to_late_samples_and_smoother_than_the_median() -> None:
+    assert middle([1.0, 1.0, 50.0]) == 1.0
+    assert median([3.0, 1.0, 2.0]) == 2.0
+    assert 1.0 < middle([1.0] * 5 + [1.032] * 5) < 1.032
+    with pytest.raises(ValueError):
+        middle([])
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+    random = np.random.default_rng(1)
+    held = 0
+    for _ in range(400):
+        low, high = interval(random.exponential(1.0, 31).tolist())
+        held += low <= np.log(2) <= high
+    assert held / 400 >= 0.93
+    assert spread([1.0]) == float("inf")

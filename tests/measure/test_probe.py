@@ -1,0 +1,212 @@
+"""The probe, on virtual nodes: parameters come back, faults are named, budgets are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.errors import BusfareError, InputError
+from busfare.measure import probe as probing
+from busfare.measure.case import Case, Samples
+from busfare.measure.knees import jumps, locate
+from busfare.measure.node_file import encode
+from busfare.measure.plan import full, is_held_out, quick
+from busfare.measure.profile import profile
+from busfare.measure.record import Record, read, write
+from busfare.measure.run import measure
+from busfare.measure.virtual import FAULTS, VirtualDevice
+from busfare.node import Measured, Node, Piece, load_node
+from busfare.node.file import decode
+
+NODES = 200
+
+
+def record_of(device: VirtualDevice, seed: int = 0) -> Record:
+    return Record(True, "2026-01-01", "test", device.facts(), seed)
+
+
+def random_node(seed: int) -> Node:
+    """A PCIe node with parameters over all that machines have shown: one piece, or two with a knee."""
+    drawn = random.Random(seed)
+    measured = []
+    for way in ("h2d", "d2h"):
+        latency, gap = drawn.uniform(1e-6, 2e-5), 10 ** drawn.uniform(-11.5, -9)
+        pieces = (Piece(latency_overhead_s=latency, gap_per_byte_s=gap),)
+        if drawn.random() < 0.5:
+            knee = 2 ** drawn.randrange(12, 22)
+            first = Piece(latency_overhead_s=latency, gap_per_byte_s=1.5 * gap, up_to_bytes=knee)
+            pieces = (first, Piece(latency_overhead_s=latency + 0.5 * gap * knee, gap_per_byte_s=gap))
+        further = drawn.uniform(5e-7, 5e-6)
+        measured.append(Measured(direction=way, memory="pinned", pieces=pieces, gap_s=further))  # type: ignore[arg-type]
+    return dataclasses.replace(load_node("pcie:4x16"), measured=tuple(measured))
+
+
+@pytest.mark.parametrize("first", range(0, NODES, 25))
+def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> None:
+    cases = [c for c in full(0, []).fitted if c.memory == "pinned" and c.mode == "copies"]
+    cases += [c for c in full(0, []).shown if c.memory == "pinned" and c.mode == "copies" and c.bytes == 64]
+    for seed in range(first, first + 25):
+        device = VirtualDevice(random_node(seed), seed)
+        record = record_of(device, seed)
+        measure(device, cases, record, 25, clock=device.clock)
+        found = {m.direction: m for m in profile(record).measured}
+        for true in device.node.measured:
+            own = found[true.direction]
+            assert own.latency_overhead_s == pytest.approx(true.latency_overhead_s, rel=0.01), seed
+            assert own.pieces[-1].gap_per_byte_s == pytest.approx(true.pieces[-1].gap_per_byte_s, rel=0.01), (
+                seed
+            )
+            assert own.gap_s == pytest.approx(
+                (true.gap_s or 0) + 64 * true.pieces[-1].gap_per_byte_s, rel=0.05
+            )
+
+
+@pytest.fixture(scope="module")
+def whole() -> probing.Probed:
+    return probing.probe(probing.open_device("gtx-titan"), fast=False, seed=5)
+
+
+def test_a_whole_virtual_probe_predicts_what_it_did_not_fit(whole: probing.Probed) -> None:
+    result = probing.result(whole)
+    assert result["virtual"] is True
+    assert result["residuals"]["count"] == sum(
+        is_held_out(c) and c.memory == "pinned" for c in full(0, []).cases
+    )
+    assert result["residuals"]["median_percent"] < 0.5
+    assert result["residuals"]["max_percent"] < 3
+    assert not result["disturbances"] and not result["left_out"]
+    assert all(h["sound"] for h in result["health"])
+
+
+def test_the_node_file_reads_back_as_the_node(whole: probing.Probed) -> None:
+    read_back = decode(encode(whole.node), "probed.toml")
+    assert read_back.measured == whole.node.measured
+    assert read_back.costs == whole.node.costs
+    assert read_back.components == whole.node.components
+    assert read_back.links == whole.node.links
+    assert {s.kind for tag, s in read_back.sources.items() if tag == "probe"} == {"estimated"}
+
+
+def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Path) -> None:
+    for name in ("raw.json", "raw.json.gz"):
+        write(whole.record, tmp_path / name)
+        back = read(tmp_path / name)
+        assert len(back.measurements) == len(whole.record.measurements)
+        for ours, theirs in zip(whole.record.measurements, back.measurements, strict=True):
+            assert (ours.case, ours.stopped, ours.visits) == (theirs.case, theirs.stopped, theirs.visits)
+            assert theirs.seconds == pytest.approx(ours.seconds, abs=1e-9)
+    with pytest.raises(InputError, match="probe --raw"):
+        (tmp_path / "other.json").write_text("{}")
+        read(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("half-width", "half width (x8 of x16)"),
+        ("slow-link", "carries half of what it should"),
+        ("throttled", "throttled by heat"),
+        ("stalled", "the blocking kernel waited"),
+        ("busy", "busy: 1 other program"),
+        ("replays", "packets again"),
+    ],
+)
+def test_each_fault_is_detected_and_named(fault: str, said: str) -> None:
+    probed = probing.probe(probing.open_device("h100-sxm", faults=[fault]), fast=True, seed=1, gpus=[0])
+    sentences = [*probed.record.disturbances, *(h.verdict for h in probed.health)]
+    assert any(said in sentence for sentence in sentences), sentences
+
+
+def test_a_sound_node_has_no_complaint() -> None:
+    probed = probing.probe(probing.open_device("h100-sxm"), fast=True, seed=1, gpus=[0])
+    assert not probed.record.disturbances
+    assert all(h.sound for h in probed.health)
+
+
+@pytest.mark.parametrize("fault", ["no-locked-memory", "little-memory"])
+def test_what_cannot_be_had_is_left_out_with_the_reason(fault: str) -> None:
+    probed = probing.probe(probing.open_device("h100-sxm", faults=[fault]), fast=True, seed=1, gpus=[0])
+    assert all("refused" in row["why"] for row in probed.record.left_out)
+    assert probed.record.left_out
+    kinds = {(m.direction, m.memory) for m in probed.node.measured}
+    assert ("h2d", "pageable") in kinds
+    assert (("h2d", "pinned") in kinds) == (fault == "little-memory")
+
+
+def test_all_faults_are_described() -> None:
+    with pytest.raises(InputError, match="half-width"):
+        VirtualDevice(load_node("h100-sxm"), faults=["no such"])
+    assert all(FAULTS.values())
+
+
+@pytest.mark.parametrize(("fast", "limit"), [(True, probing.QUICK_S), (False, probing.FULL_S)])
+def test_the_time_budget_is_kept(fast: bool, limit: float) -> None:
+    device: Any = probing.open_device("gtx-titan")
+    probing.probe(device, fast, seed=2)
+    assert limit / 3 < device.clock() <= limit
+
+
+def test_every_case_has_a_reason_for_its_stop(whole: probing.Probed) -> None:
+    assert {m.stopped for m in whole.record.measurements} <= {"settled", "enough", "time"}
+    assert all(sum(m.visits) == len(m.samples.api_s) for m in whole.record.measurements)
+
+
+def test_the_order_of_cases_is_not_that_of_their_sizes() -> None:
+    seen: list[Case] = []
+
+    class Watched(VirtualDevice):
+        def run(self, case: Case, repeats: int) -> Samples:
+            seen.append(case)
+            return super().run(case, repeats)
+
+    device = Watched(load_node("gtx-titan"))
+    cases = [Case("h2d", "pinned", "copies", 1 << n) for n in range(20)]
+    measure(device, cases, record_of(device), 0.1, clock=device.clock, warm_up=False)
+    visits = [case.bytes for case in seen]
+    assert any(later < earlier for earlier, later in pairwise(visits))
+    assert len(set(visits)) == 20
+
+
+def test_a_jump_is_located_by_halving() -> None:
+    pieces = (
+        Piece(latency_overhead_s=3e-6, gap_per_byte_s=4e-10, up_to_bytes=5000),
+        Piece(latency_overhead_s=9e-6, gap_per_byte_s=2e-11),
+    )
+    measured = Measured(direction="h2d", memory="pinned", pieces=pieces)
+    device = VirtualDevice(dataclasses.replace(load_node("pcie:4x16"), measured=(measured,)))
+    record = record_of(device)
+    like = Case("h2d", "pinned", "copies", 1)
+    cases = [c for c in full(0, []).fitted if dataclasses.replace(c, bytes=1) == like]
+    measure(device, cases, record, 2.0, clock=device.clock)
+    (jump,) = locate(device, record, like, device.clock)
+    assert jump.below <= 5000 < jump.above
+    assert jump.above - jump.below <= 5000 // 32
+    assert jumps([1, 2, 4, 8], [1e-6, 1e-6, 1e-6, 1e-6]) == []
+
+
+def test_nothing_fitted_is_held_out() -> None:
+    for plan in (full(0, [1]), quick(0, [1])):
+        assert not any(is_held_out(case) for case in plan.fitted)
+        assert all(is_held_out(case) for case in plan.held_out)
+        assert len(plan.cases) == len(set(plan.cases))
+
+
+def test_with_nothing_measured_it_says_why() -> None:
+    device = VirtualDevice(load_node("gtx-titan"), faults=["no-locked-memory"])
+    record = record_of(device)
+    measure(device, [Case("h2d", "pinned", "copies", 64)], record, 1, clock=device.clock)
+    with pytest.raises(BusfareError, match="refused"):
+        probing.evaluated(record)
+
+
+def test_peers_are_measured_in_every_ordered_pair() -> None:
+    probed = probing.probe(probing.open_device("summit"), fast=True, seed=1, gpus=[0, 1])
+    pairs = {(m.gpu, m.peer) for m in probed.node.measured if m.direction == "p2p"}
+    assert pairs == {(0, 1), (1, 0)}
+    one = probed.node.measurement("p2p", "device", 1, 0)
+    assert one is not None and (one.gpu, one.peer) == (1, 0)
