@@ -272,17 +272,23 @@ def probe(
     raw: Annotated[
         Path | None, typer.Option("--raw", metavar="FILE", help="Where all raw samples go (.json, .json.gz).")
     ] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Fit raw samples of an earlier run anew.")
+    ] = None,
     json: AsJson = False,
     html: Html = None,
 ) -> None:
     """Measure this machine's GPUs and links, and write the node file that describes them."""
     from busfare.measure import probe as probing
-    from busfare.report import probes
+    from busfare.report.probe_progress import progress
 
-    device = probing.open_device(virtual, faults=fault or ())
-    with probes.progress() as progress:
-        probed = probing.probe(device, quick, progress)
-    device.close()
+    if from_:
+        probed = probing.again(from_)
+    else:
+        device = probing.open_device(virtual, faults=fault or ())
+        with progress() as shown:
+            probed = probing.probe(device, quick, shown)
+        device.close()
     result = probing.result(probed)
     if output:
         from busfare.measure.node_file import encode
@@ -299,7 +305,9 @@ def probe(
     if json:
         _print_json(result)
     else:
-        probes.show_probe(result)
+        from busfare.report.probes import show_probe
+
+        show_probe(result)
     _say_page(html)
 
 

@@ -52,3 +52,22 @@ def test_without_a_gpu_one_line_says_what_was_looked_for() -> None:
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert "looked for" in done.stderr
+
+
+def test_measuring_needs_no_table_or_plot_library() -> None:
+    code = (
+        "import sys, busfare.cli, busfare.measure.probe, busfare.measure.virtual, busfare.report.probe_progress; "
+        "print([m for m in ('polars', 'plotly', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_raw_samples_of_a_real_gpu_are_fitted_anew() -> None:
+    raw = Path(__file__).parents[2] / "results" / "probe" / "h100-run1.json.gz"
+    done = run("--from", str(raw), "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["virtual"] is False
+    assert all(h["sound"] for h in result["health"])
+    assert result["residuals"]["median_percent"] <= 1

@@ -44,7 +44,7 @@ def test_every_promised_node_is_there() -> None:
 
 @by_name
 def test_every_figure_has_a_source(node: Node) -> None:
-    for table in (*node.components, *node.links, *node.measured):
+    for table in (*node.components, *node.links, *node.measured, *node.costs):
         for key in table.figures():
             if table.figures()[key] == getattr(type(table), key, None) or key in _defaults(table):
                 continue

@@ -27,6 +27,12 @@ def test_what_follows_from_the_papers_own_formulas_follows() -> None:
     assert "Not reproduced" in done.stdout
 
 
+def test_the_probes_medians_and_bandwidths_meet_their_goals() -> None:
+    done = run("probe.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("nvbandwidth's method") >= 4
+
+
 @pytest.mark.conformance
 @pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="needs the published measurements")
 def test_the_data_sheet_model_meets_its_goals() -> None:

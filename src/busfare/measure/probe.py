@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,12 @@ from busfare.measure.knees import Jump, locate
 from busfare.measure.middle import interval, middle
 from busfare.measure.plan import HOST_WAYS, Plan, full, quick
 from busfare.measure.profile import Residual, profile, residuals
-from busfare.measure.record import Record
+from busfare.measure.record import Record, read
 from busfare.measure.run import Progress, measure
 from busfare.measure.topology import node_of
 from busfare.node import Node
 
-__all__ = ["FULL_S", "QUICK_S", "Knee", "Probed", "evaluated", "open_device", "probe", "result"]
+__all__ = ["FULL_S", "QUICK_S", "Knee", "Probed", "again", "evaluated", "open_device", "probe", "result"]
 
 #: Seconds a GPU, of the goals that the project set itself.
 FULL_S, QUICK_S = 30.0, 10.0
@@ -102,6 +103,11 @@ def probe(
             like = Case(way, "pinned", "copies", 1, 1, gpu)
             knees += [Knee(like, jump) for jump in locate(device, record, like, clock)]
     return evaluated(record, knees)
+
+
+def again(raw: Path) -> Probed:
+    """The same from the raw samples of an earlier run. Raises InputError where the file holds none."""
+    return evaluated(read(raw))
 
 
 def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:

@@ -146,15 +146,21 @@ class VirtualDevice:
         else:
             seconds = first + (case.count - 1) * further
         if case.mode == "both":
-            seconds *= _SLOWED_BY_BOTH_WAYS
+            slowed = one.both_directions_gap_per_byte_s or _SLOWED_BY_BOTH_WAYS * slope
+            seconds += case.total_bytes * (slowed - slope)
         if case.mode == "beside-mapped":
-            seconds *= _SLOWED_BY_MAPPED
+            seconds += case.total_bytes * ((one.mapped_gap_per_byte_s or _SLOWED_BY_MAPPED * slope) - slope)
         if case.mode == "after-kernel":
             seconds += one.after_kernel_s or 0.0
         return seconds, _CALL_S * (1 if case.mode in ("batch", "graph", "plane", "block") else case.count)
 
     def _cost(self, case: Case) -> tuple[float | None, float]:
         slow = 3.0 if "throttled" in self._faults else 1.0
+        name = f"allocate-{case.memory}" if case.mode == "allocate" else case.mode
+        own = next((c for c in self.node.costs if c.call == name and c.gpu in (None, case.gpu)), None)
+        if own is not None:
+            call_s = own.call_s + case.bytes * (own.call_per_byte_s or 0.0)
+            return (own.device_s * slow if own.device_s else None), call_s * slow
         if case.mode in ("allocate", "register"):
             return None, _ALLOCATION[0] + case.bytes * _ALLOCATION[1]
         seconds = _COST_S[case.mode] * slow

@@ -1,38 +1,18 @@
-"""`probe` on a terminal: progress while it measures, tables when it is done. Needs rich alone."""
+"""`probe` on a terminal: the node's parameters as tables, and what is wrong with the machine."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from busfare.advise import amounts
 
-__all__ = ["progress", "show_probe"]
+__all__ = ["show_probe"]
 
 WIDTH = 100
-
-
-@contextmanager
-def progress() -> Iterator[Any]:
-    """What `measure` calls with the share done and the case at hand; None where no terminal shows it."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (
-        BarColumn(30),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("warming up", total=1.0)
-        yield lambda share, what: shown.update(task, completed=share, description=what)
 
 
 def show_probe(result: dict[str, Any]) -> None:
