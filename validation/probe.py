@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from busfare.measure.case import Case
+from busfare.measure.disturbance import disturbances
 from busfare.measure.middle import interval, median, middle
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.record import Record, read
@@ -38,19 +39,24 @@ def main() -> int:
         gpu = fitted.facts["gpus"][0]["name"]
         label = "VIRTUAL " if fitted.virtual else ""
         print(f"{label}{gpu}, driver {fitted.facts['driver']}, {fitted.date}, {path.name}")
-        for sentence in fitted.disturbances:
-            print(f"  disturbed: {sentence}")
+        _disturbed("first run", fitted)
         print("  predicted over measured, percent          cases | median (goal) | largest (goal)")
         met &= _judge("same run, sizes not fitted", residuals(measured, fitted))
         again = path.with_name(path.name.replace("-run1", "-run2"))
         if again != path and again.exists():
             second = read(again)
+            _disturbed("second run", second)
             met &= _judge("second run, sizes not fitted", residuals(measured, second))
             met &= _judge("second run, all sizes", residuals(measured, second, held_out_only=False))
         met &= _bandwidth(fitted, measured)
         _latency(fitted)
         print()
     return 0 if met else 1
+
+
+def _disturbed(name: str, record: Record) -> None:
+    for sentence in disturbances(record):
+        print(f"  {name} was disturbed: {sentence}")
 
 
 def _judge(name: str, found: list[Residual]) -> bool:

@@ -113,6 +113,7 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
         ("throttled", "throttled by heat"),
         ("stalled", "the blocking kernel waited"),
         ("busy", "busy: 1 other program"),
+        ("drift", "during the run: probe again"),
         ("replays", "packets again"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from busfare.measure.middle import middle
 from busfare.measure.record import Record
 
 __all__ = ["disturbances"]
@@ -18,6 +19,12 @@ _THROTTLES = {
 }
 #: A GPU at work runs above this share of its highest clock.
 LEAST_CLOCK = 0.7
+#: A path drifted when this many sizes differ by more than this from one half of the run to the other; a single
+#: one may have been unlucky.
+LEAST_MOVED = 4
+DRIFT, DRIFT_BY_HOST = 0.05, 0.25
+#: Fewer visits have no two halves to compare.
+LEAST_VISITS = 4
 
 
 def disturbances(record: Record) -> list[str]:
@@ -26,6 +33,30 @@ def disturbances(record: Record) -> list[str]:
     for gpu in sorted({state["gpu"] for state in record.states}):
         states = [state for state in record.states if state["gpu"] == gpu]
         found += _of_gpu(gpu, states)
+    found += _drifts(record)
+    return list(dict.fromkeys(found))
+
+
+def _drifts(record: Record) -> list[str]:
+    """Paths whose copies took longer, or shorter, in the second half of the run than in the first."""
+    changes: dict[tuple[int, str, str], list[tuple[int, float]]] = {}
+    for m in record.measurements:
+        if m.case.mode == "copies" and m.case.count == 1 and len(m.visits) >= LEAST_VISITS:
+            half = sum(m.visits[: len(m.visits) // 2])
+            change = middle(m.seconds[half:]) / middle(m.seconds[:half]) - 1
+            path = (m.case.gpu, m.case.direction, m.case.memory)
+            changes.setdefault(path, []).append((m.case.bytes, change))
+    found = []
+    for (gpu, direction, memory), of_path in changes.items():
+        limit = DRIFT_BY_HOST if memory == "pageable" else DRIFT
+        moved = [(size, change) for size, change in of_path if abs(change) > limit]
+        if len(moved) >= LEAST_MOVED:
+            sizes, shares = zip(*sorted(moved), strict=True)
+            most = max(shares, key=abs)
+            found.append(
+                f"GPU {gpu} {direction} {memory}: {len(moved)} of {len(of_path)} sizes, {sizes[0]} to {sizes[-1]} bytes, "
+                f"changed by up to {most:+.0%} during the run: probe again, and compare"
+            )
     return found
 
 

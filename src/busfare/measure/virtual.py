@@ -26,6 +26,7 @@ FAULTS = {
     "throttled": "the GPU is hot, and its clocks are held down",
     "stalled": "the blocking kernel is not released in time",
     "busy": "another program uses the GPU",
+    "drift": "copies into the GPU grow slower after a while",
     "replays": "the link sends packets again",
     "no-locked-memory": "pinned memory is refused",
     "little-memory": "buffers above 16 MiB are refused",
@@ -47,6 +48,7 @@ _ALLOCATION = (2e-4, 3e-10)
 _COPY_BYTES_PER_S = 8.3e9
 _SLOWED_BY_BOTH_WAYS = 1.1
 _SLOWED_BY_MAPPED = 1.5
+_DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
 _LATE_EVERY = 200
 
@@ -145,6 +147,8 @@ class VirtualDevice:
             seconds = first + (case.count - 1) * case.bytes * slope
         else:
             seconds = first + (case.count - 1) * further
+        if "drift" in self._faults and case.direction == "h2d" and self._now > _DRIFT_AFTER_S:
+            seconds *= _DRIFT
         if case.mode == "both":
             slowed = one.both_directions_gap_per_byte_s or _SLOWED_BY_BOTH_WAYS * slope
             seconds += case.total_bytes * (slowed - slope)
