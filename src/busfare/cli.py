@@ -286,9 +286,11 @@ def probe(
         probed = probing.again(from_)
     else:
         device = probing.open_device(virtual, faults=fault or ())
-        with progress() as shown:
-            probed = probing.probe(device, quick, shown)
-        device.close()
+        try:
+            with progress() as shown:
+                probed = probing.probe(device, quick, shown)
+        finally:
+            device.close()
     result = probing.result(probed)
     if output:
         from busfare.measure.node_file import encode
