@@ -16,7 +16,7 @@ from busfare.measure.case import Case
 from busfare.measure.disturbance import disturbances
 from busfare.measure.middle import interval, median, middle
 from busfare.measure.profile import Residual, profile, residuals
-from busfare.measure.record import Record, read
+from busfare.measure.raw import Record, read
 from busfare.node import Measured
 
 FOLDER = Path(__file__).parents[1] / "results" / "probe"

@@ -297,7 +297,7 @@ def probe(
 
         _write(output, encode(probed.node))
     if raw:
-        from busfare.measure.record import write
+        from busfare.measure.raw import write
 
         write(probed.record, raw)
     if html:

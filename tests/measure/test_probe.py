@@ -17,7 +17,7 @@ from busfare.measure.knees import jumps, locate
 from busfare.measure.node_file import encode
 from busfare.measure.plan import full, is_held_out, quick
 from busfare.measure.profile import profile
-from busfare.measure.record import Record, read, write
+from busfare.measure.raw import Record, read, write
 from busfare.measure.run import measure
 from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Measured, Node, Piece, load_node

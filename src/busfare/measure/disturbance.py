@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busfare.measure.middle import middle
-from busfare.measure.record import Record
+from busfare.measure.raw import Record
 
 __all__ = ["disturbances"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from busfare.measure.record import Record
+from busfare.measure.raw import Record
 from busfare.measure.topology import link_of
 from busfare.node import Measured, Node, PcieLink
 from busfare.node.link import Flow

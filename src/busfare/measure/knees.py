@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from busfare.measure.case import Case
 from busfare.measure.device import Device
 from busfare.measure.middle import middle
-from busfare.measure.record import Measurement, Record
+from busfare.measure.raw import Measurement, Record
 from busfare.measure.run import measure
 
 __all__ = ["Jump", "jumps", "locate"]

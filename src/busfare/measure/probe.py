@@ -22,7 +22,7 @@ from busfare.measure.knees import Jump, locate
 from busfare.measure.middle import interval, middle
 from busfare.measure.plan import HOST_WAYS, Plan, full, quick
 from busfare.measure.profile import Residual, profile, residuals
-from busfare.measure.record import Record, read
+from busfare.measure.raw import Record, read
 from busfare.measure.run import Progress, measure
 from busfare.measure.topology import node_of
 from busfare.node import Node

@@ -12,7 +12,7 @@ from busfare.measure.case import Case
 from busfare.measure.fit import NEAR, fit
 from busfare.measure.middle import median, middle, spread
 from busfare.measure.plan import HOST_WAYS, is_held_out
-from busfare.measure.record import Measurement, Record
+from busfare.measure.raw import Measurement, Record
 from busfare.node import Cost, Measured, Row
 from busfare.node.arrays import FloatArray
 

@@ -13,7 +13,7 @@ from typing import Any
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
 from busfare.measure.middle import median, spread
-from busfare.measure.record import Measurement, Record
+from busfare.measure.raw import Measurement, Record
 
 __all__ = ["Progress", "measure"]
 

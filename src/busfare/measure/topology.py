@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from busfare.measure.profile import SOURCE, Profile
-from busfare.measure.record import Record
+from busfare.measure.raw import Record
 from busfare.node import Node, Source, load_node
 from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
 from busfare.node.link import Link, MemoryLink, NvlinkLink, PcieLink
