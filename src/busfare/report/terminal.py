@@ -29,11 +29,22 @@ def _plain(text: object) -> Text:
     return Text("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
 
 
+class _Titled(Table):
+    """A table under a heading that keeps to one line, however narrow the table is."""
+
+    def __init__(self, heading: str | None) -> None:
+        super().__init__(box=None, pad_edge=False, header_style="dim")
+        self.heading = heading
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.heading:
+            yield Text(self.heading, style="bold")
+        yield from super().__rich_console__(console, options)
+
+
 def _table(*columns: str, title: str | None = None) -> Table:
     """A plain table; columns whose name ends in a space are text, the others numbers to the right."""
-    table = Table(
-        box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", header_style="dim"
-    )
+    table = _Titled(title)
     for column in columns:
         text = column.endswith(" ")
         # Numbers keep their width; texts give way.
