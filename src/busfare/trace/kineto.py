@@ -87,14 +87,6 @@ def read(path: Path) -> Trace:
         host=_host(header),
     )
     name_process(trace)
-    if operations.is_empty():
-        omissions.add(
-            "no-gpu-records",
-            "the file holds no GPU activity: the profiler did not trace the GPU (it may well have worked); "
-            "record with `ProfilerActivity.CUDA`",
-        )
-    elif calls.is_empty():
-        omissions.add("no-calls", "the file holds no API calls: what the host did and waited for is not known")
     shared = operations.filter(pl.col("graph_node").is_not_null()).height
     omissions.add_if(
         shared,

@@ -32,7 +32,7 @@ MIGRATION_DIRECTION_OF = {11: "h2d", 12: "d2h", 13: "d2d"}
 #: ENUM_CUDA_MEM_KIND: one less than CUPTI's own numbers.
 MEMORY_OF = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "static", 6: "managed"}
 
-NO_ID = 4294967295  # an unsigned -1: no stream, or no event
+NO_ID = [-1, 4294967295]  # no stream, or no event; SQLite exports hold it unsigned
 
 PLACE = {"deviceId": INT, "contextId": INT, "streamId": INT, "correlationId": INT, "globalPid": INT}
 TIMES = {"start": INT, "end": INT}
@@ -80,12 +80,6 @@ def read(tables: TableSource) -> Trace:
         host=nsys_devices.host(tables),
     )
     _note_diagnostics(tables, omissions)
-    if KERNELS not in tables.names and COPIES not in tables.names:
-        omissions.add(
-            "no-gpu-records",
-            "the file holds no record of kernels or copies: the GPU was not traced (it may well have worked); "
-            "record again with `nsys profile --trace=cuda`",
-        )
     trace.omissions = omissions.list()
     return trace
 
@@ -248,7 +242,7 @@ def _events(
         waits = with_missing(waits, TIMES | place)
         waits = _placed(waits).join(call_ids.select("process", "correlation", "call"), on=["process", "correlation"], how="left")
         waits = waits.with_columns(
-            stream=pl.col("stream").replace(NO_ID, None), event=pl.col("eventId").replace(NO_ID, None).replace(0, None)
+            stream=pl.col("stream").replace(NO_ID, None), event=_some_id("eventId")
         )
         stream_wait = pl.col("call").str.contains(api_calls.STREAM_WAIT_EVENT)
         unnamed = waits.filter(pl.col("call").is_null() & pl.col("event").is_not_null() & pl.col("stream").is_not_null())
@@ -267,14 +261,8 @@ def _events(
         records = _placed(with_missing(records, place)).join(
             call_ids.select("process", "correlation", "start_ns", "end_ns"), on=["process", "correlation"], how="left"
         )
-        lost = records.filter(pl.col("start_ns").is_null()).height
-        omissions.add_if(lost, "records-without-call", "event records whose call is outside the trace: left out of the dependencies")
-        records = records.filter(pl.col("start_ns").is_not_null())
-        parts.append(
-            conform(
-                records.with_columns(kind=pl.lit("record"), event="eventId", event_sync=_some_id("eventSyncId")), EVENTS
-            )
-        )
+        ids = {"event": _some_id("eventId"), "event_sync": _some_id("eventSyncId")}
+        parts.append(conform(records.with_columns(kind=pl.lit("record"), **ids), EVENTS))
     elif parts and parts[0].height:
         omissions.add(
             "waits-without-records",
@@ -285,7 +273,7 @@ def _events(
 
 
 def _some_id(column: str) -> pl.Expr:
-    return pl.col(column).replace(0, None)
+    return pl.col(column).replace([0, *NO_ID], None)
 
 
 def _with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:

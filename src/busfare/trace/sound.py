@@ -12,8 +12,18 @@ __all__ = ["make_sound"]
 
 #: Nanoseconds; wide enough for times since 1970, and any difference of two of them fits 64 bits.
 EARLIEST, LATEST = -(1 << 60), 3 << 60
-#: A copy is not larger than an exbibyte; sums of a few such sizes fit 64 bits.
-LARGEST = 1 << 60
+#: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
+LARGEST = 1 << 44
+
+#: How to record the GPU, where a trace has nothing of it.
+RECORD_AGAIN = {
+    "nsys-sqlite": "`nsys profile --trace=cuda`",
+    "nsys-directory": "`nsys profile --trace=cuda`",
+    "kineto": "`ProfilerActivity.CUDA`",
+    "nvprof": "`nvprof -o`, without `--cpu-profiling` alone",
+    "rocpd": "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`",
+    "rpd": "`runTracer.sh`",
+}
 
 
 def make_sound(trace: Trace) -> None:
@@ -22,7 +32,8 @@ def make_sound(trace: Trace) -> None:
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
     trace.markers = _marked(trace.markers, omissions)
-    trace.events = trace.events.filter(pl.col("start_ns").is_not_null() & pl.col("start_ns").is_between(EARLIEST, LATEST))
+    trace.events = _dated(trace.events, omissions)
+    _note_what_is_absent(trace, omissions)
 
     unsized = pl.col("bytes").is_not_null() & ~pl.col("bytes").is_between(0, LARGEST)
     bad = trace.operations.filter(unsized).height
@@ -69,6 +80,28 @@ def _marked(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     return kept
 
 
+def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    kept = events.filter(start.is_between(EARLIEST, LATEST))
+    omissions.add_if(
+        events.height - kept.height,
+        "records-without-call",
+        "event records or waits whose call is outside the trace: left out of the dependencies",
+    )
+    return kept.with_columns(end_ns=pl.when(end.is_between(start, LATEST)).then(end))
+
+
+def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
+    if trace.operations.is_empty():
+        again = RECORD_AGAIN.get(trace.format, "the GPU's activity on")
+        omissions.add(
+            "no-gpu-records",
+            f"the trace holds no GPU activity: the GPU was not traced (it may well have worked); record with {again}",
+        )
+    elif trace.calls.is_empty():
+        omissions.add("no-calls", "the trace holds no API calls: what the host did and waited for is not known")
+
+
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
     """An asynchronous copy into pageable memory returns when the copy is done [CUDA: API synchronization behavior]."""
     copies = trace.operations.filter(
@@ -85,10 +118,11 @@ def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
 
 
 def _count_from_first(trace: Trace) -> None:
-    firsts = [f["start_ns"].min() for f in (trace.operations, trace.calls) if f.height]
-    if not firsts:
+    timed = (trace.operations, trace.calls) if trace.operations.height or trace.calls.height else (trace.markers,)
+    starts = pl.concat(frame.select("start_ns") for frame in timed)
+    if starts.is_empty():
         return
-    first = min(firsts)  # type: ignore[type-var]  # start_ns holds integers
+    first = starts["start_ns"].min()
     trace.operations, trace.calls, trace.events, trace.markers = (
         frame.with_columns(pl.col("start_ns") - first, pl.col("end_ns") - first)
         for frame in (trace.operations, trace.calls, trace.events, trace.markers)
