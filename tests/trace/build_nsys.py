@@ -61,7 +61,10 @@ def columns_of(generation: str) -> dict[str, list[str]]:
         ],
         MEMSET: [*place, "value", "bytes", "graphNodeId", "memKind"],
         GRAPH: [*place, "graphId", "graphExecId"],
-        RUNTIME: [*["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"], "callchainId"],
+        RUNTIME: [
+            *["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"],
+            "callchainId",
+        ],
         SYNC: [
             *place,
             *(["deprecatedSyncType"] if year >= 2025 else []),
@@ -73,7 +76,10 @@ def columns_of(generation: str) -> dict[str, list[str]]:
             *["deviceId", "contextId", *green, "streamId", "correlationId", "globalPid", "eventId"],
             *(["eventSyncId"] if year >= 2025.6 else []),
         ],
-        "NVTX_EVENTS": [*["start", "end", "eventType", "rangeId", "text", "globalTid", "textId", "domainId"], "jsonText"],
+        "NVTX_EVENTS": [
+            *["start", "end", "eventType", "rangeId", "text", "globalTid", "textId", "domainId"],
+            "jsonText",
+        ],
         "TARGET_INFO_CUDA_STREAM": ["streamId", "hwId", "vmId", "processId", "contextId", "priority", "flag"],
         "TARGET_INFO_CUDA_DEVICE": ["gpuId", "cudaId", "pid", "uuid", "numMultiprocessors"],
         "TARGET_INFO_SYSTEM_ENV": ["globalVid", "devStateName", "name", "nameEnum", "value"],
@@ -89,7 +95,16 @@ def columns_of(generation: str) -> dict[str, list[str]]:
         ]
     else:
         columns["TARGET_INFO_GPU"] = [
-            *["vmId", "id", "name", "busLocation", "isDiscrete", "totalMemory", "memoryBandwidth", "clockRate"],
+            *[
+                "vmId",
+                "id",
+                "name",
+                "busLocation",
+                "isDiscrete",
+                "totalMemory",
+                "memoryBandwidth",
+                "clockRate",
+            ],
             *["smCount", "uuid", "chipName", "cuDevice", "asyncEngines", "computeMajor", "computeMinor"],
         ]
     return columns
@@ -136,10 +151,18 @@ class NsysExport:
         }
 
     def kernel(
-        self, name: str, start: int, end: int, correlation: int | None = None, process: int = PROCESS, **more: Value
+        self,
+        name: str,
+        start: int,
+        end: int,
+        correlation: int | None = None,
+        process: int = PROCESS,
+        **more: Value,
     ) -> None:
         place = self.place(start, end, correlation, process)
-        self.add(KERNEL, **place | {"demangledName": self.text(name), "shortName": self.text(name[:4])} | more)
+        self.add(
+            KERNEL, **place | {"demangledName": self.text(name), "shortName": self.text(name[:4])} | more
+        )
 
     def copy(
         self,
@@ -154,35 +177,64 @@ class NsysExport:
     ) -> None:
         """A copy by nsys's numbers: `copy_kind` 1 HtoD, 2 DtoH…; `kinds` 0 pageable, 1 pinned, 2 device…"""
         place = self.place(start, end, correlation, process)
-        what: dict[str, Value] = {"bytes": size, "copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1]}
+        what: dict[str, Value] = {
+            "bytes": size,
+            "copyKind": copy_kind,
+            "srcKind": kinds[0],
+            "dstKind": kinds[1],
+        }
         self.add(MEMCPY, **place | what | more)
 
     def call(
-        self, name: str, start: int, end: int, correlation: int, process: int = PROCESS, thread: int = 5, **more: Value
+        self,
+        name: str,
+        start: int,
+        end: int,
+        correlation: int,
+        process: int = PROCESS,
+        thread: int = 5,
+        **more: Value,
     ) -> None:
         """An API call with its ABI suffix, as nsys writes it: cudaMemcpy_v3020."""
         row: dict[str, Value] = {"start": start, "end": end, "eventClass": 0, "correlationId": correlation}
-        self.add(RUNTIME, **row | {"globalTid": global_pid(process) + thread, "nameId": self.text(name)} | more)
+        self.add(
+            RUNTIME, **row | {"globalTid": global_pid(process) + thread, "nameId": self.text(name)} | more
+        )
 
-    def wait(self, sync_type: int, start: int, end: int, correlation: int, process: int = PROCESS, **more: Value) -> None:
+    def wait(
+        self, sync_type: int, start: int, end: int, correlation: int, process: int = PROCESS, **more: Value
+    ) -> None:
         """A synchronisation record; by default of a whole context."""
         place = self.place(start, end, correlation, process) | {"streamId": NONE_32, "eventId": NONE_32}
         self.add(SYNC, **place | {"syncType": sync_type} | more)
 
-    def record(self, event: int, stream: int, correlation: int, process: int = PROCESS, **more: Value) -> None:
+    def record(
+        self, event: int, stream: int, correlation: int, process: int = PROCESS, **more: Value
+    ) -> None:
         """A cudaEventRecord, which has no time of its own."""
-        place: dict[str, Value] = {"deviceId": 0, "contextId": 1, "streamId": stream, "correlationId": correlation}
+        place: dict[str, Value] = {
+            "deviceId": 0,
+            "contextId": 1,
+            "streamId": stream,
+            "correlationId": correlation,
+        }
         self.add(EVENT, **place | {"globalPid": global_pid(process), "eventId": event} | more)
 
     def without(self, table: str, *names: str) -> None:
         """Takes columns away, from the table and from its rows."""
         self.columns[table] = [name for name in self.columns[table] if name not in names]
-        self.rows[table] = [{k: v for k, v in row.items() if k not in names} for row in self.rows.get(table, [])]
+        self.rows[table] = [
+            {k: v for k, v in row.items() if k not in names} for row in self.rows.get(table, [])
+        ]
 
     def tables_written(self) -> tuple[dict[str, list[str]], dict[str, list[Row]]]:
         rows: dict[str, list[Row]] = {table: list(found) for table, found in self.rows.items()}
-        rows.setdefault("StringIds", []).extend({"id": number, "value": text} for text, number in self.strings.items())
-        columns = {table: names for table, names in self.columns.items() if table in rows or table in self.tables}
+        rows.setdefault("StringIds", []).extend(
+            {"id": number, "value": text} for text, number in self.strings.items()
+        )
+        columns = {
+            table: names for table, names in self.columns.items() if table in rows or table in self.tables
+        }
         return columns, rows
 
     def write(self, path: Path, after: str = "") -> Path:
@@ -202,5 +254,7 @@ def small_export(generation: str = "2025.1") -> NsysExport:
     export.copy(2, (2, 0), 8192, 440, 590, 4)
     export.call("cudaDeviceSynchronize_v3020", 610, 650, 5)
     export.wait(1, 611, 649, 5)
-    export.add("NVTX_EVENTS", start=90, end=700, eventType=59, text="step", globalTid=global_pid() + 5, domainId=0)
+    export.add(
+        "NVTX_EVENTS", start=90, end=700, eventType=59, text="step", globalTid=global_pid() + 5, domainId=0
+    )
     return export

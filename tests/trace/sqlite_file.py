@@ -27,7 +27,8 @@ def write_sqlite(
             for row in rows.get(table, ()):
                 marks = ", ".join("?" * len(row))
                 database.execute(
-                    f'INSERT INTO "{table}" ({", ".join(quoted(n) for n in row)}) VALUES ({marks})', list(row.values())
+                    f'INSERT INTO "{table}" ({", ".join(quoted(n) for n in row)}) VALUES ({marks})',
+                    list(row.values()),
                 )
         database.commit()
         if after:

@@ -90,7 +90,11 @@ def cuda_copies() -> list[str]:
 def test_every_copy_of_cuda_is_blocking_unless_it_says_async() -> None:
     copies = cuda_copies()
     assert len(copies) > 80
-    wrong = [n for n, wait in zip(copies, waits(*copies), strict=True) if wait != ("none" if "Async" in n else "operation")]
+    wrong = [
+        n
+        for n, wait in zip(copies, waits(*copies), strict=True)
+        if wait != ("none" if "Async" in n else "operation")
+    ]
     assert wrong == []
 
 

@@ -35,7 +35,16 @@ def omitted(trace: Trace) -> dict[str, int]:
 @pytest.mark.parametrize("generation", VERSIONS)
 def test_every_generation_gives_the_same_operations_and_calls(generation: str, tmp_path: Path) -> None:
     trace = written(small_export(generation), tmp_path)
-    wanted = ["kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "stream"]
+    wanted = [
+        "kind",
+        "direction",
+        "start_ns",
+        "end_ns",
+        "bytes",
+        "source_memory",
+        "destination_memory",
+        "stream",
+    ]
     assert trace.operations.select(wanted).rows() == [
         ("copy", "h2d", 100, 200, 4096, "pinned", "device", 7),
         ("set", None, 210, 220, 512, None, "device", 7),
@@ -64,7 +73,9 @@ def test_every_generation_gives_the_same_operations_and_calls(generation: str, t
         ("2026.2", "Nsight Systems 2026.2.1.210 (schema 3.25.0)"),
     ],
 )
-def test_the_version_stands_in_three_places_or_nowhere(generation: str, producer: str, tmp_path: Path) -> None:
+def test_the_version_stands_in_three_places_or_nowhere(
+    generation: str, producer: str, tmp_path: Path
+) -> None:
     assert written(small_export(generation), tmp_path).producer == producer
 
 
@@ -83,7 +94,23 @@ def test_directions_of_all_copy_kinds(tmp_path: Path) -> None:
     for number in range(15):
         export.copy(number, (2, 2), 1, 10 * number, 10 * number + 5)
     trace = written(export, tmp_path)
-    directions = [None, "h2d", "d2h", "h2d", "d2h", "d2d", "d2d", "d2d", "d2d", "h2h", "p2p", "h2d", "d2h", "d2d", None]
+    directions = [
+        None,
+        "h2d",
+        "d2h",
+        "h2d",
+        "d2h",
+        "d2d",
+        "d2d",
+        "d2d",
+        "d2d",
+        "h2h",
+        "p2p",
+        "h2d",
+        "d2h",
+        "d2d",
+        None,
+    ]
     assert trace.operations["direction"].to_list() == directions
     assert trace.operations["kind"].to_list() == ["copy"] * 11 + ["migration"] * 3 + ["copy"]
     assert omitted(trace)["unknown-direction"] == 2
@@ -266,7 +293,9 @@ def test_nvtx_text_stands_in_the_row_or_in_the_strings(tmp_path: Path) -> None:
     export = NsysExport()
     thread = global_pid() + 5
     export.add("NVTX_EVENTS", start=0, end=10, eventType=59, text="spelled", globalTid=thread, domainId=1)
-    export.add("NVTX_EVENTS", start=5, end=9, eventType=60, textId=export.text("registered"), globalTid=thread)
+    export.add(
+        "NVTX_EVENTS", start=5, end=9, eventType=60, textId=export.text("registered"), globalTid=thread
+    )
     export.add("NVTX_EVENTS", start=7, end=None, eventType=34, text="mark", globalTid=thread)
     export.add("NVTX_EVENTS", start=8, end=None, eventType=59, text="never popped", globalTid=thread)
     export.add("NVTX_EVENTS", start=9, end=None, eventType=75, text="a domain's name", globalTid=thread)
@@ -290,7 +319,9 @@ def test_a_newer_nvtx_table_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("generation", ["2021", "2025.1"])
-@pytest.mark.parametrize("table", [KERNEL, MEMCPY, RUNTIME, SYNC, EVENT, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU"])
+@pytest.mark.parametrize(
+    "table", [KERNEL, MEMCPY, RUNTIME, SYNC, EVENT, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU"]
+)
 def test_any_column_may_be_missing(generation: str, table: str, tmp_path: Path) -> None:
     for column in small_export(generation).columns[table]:
         export = small_export(generation)
@@ -306,13 +337,16 @@ def test_any_column_may_be_missing(generation: str, table: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "table", [KERNEL, MEMCPY, RUNTIME, SYNC, EVENT, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU", "META_DATA_EXPORT"]
+    "table",
+    [KERNEL, MEMCPY, RUNTIME, SYNC, EVENT, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU", "META_DATA_EXPORT"],
 )
 def test_any_table_may_be_missing(table: str, tmp_path: Path) -> None:
     export = small_export()
     export.record(4, 13, 1)
     export.add("TARGET_INFO_GPU", id=0, name="GPU")
-    if table == "StringIds":  # without it nothing says that this is an export of nsys: the strings alone are gone
+    if (
+        table == "StringIds"
+    ):  # without it nothing says that this is an export of nsys: the strings alone are gone
         export.strings.clear()
     else:
         export.rows.pop(table)

@@ -56,7 +56,9 @@ def test_gpus_of_2022_and_later_count_in_bytes_and_hertz(tmp_path: Path) -> None
 
 def test_gpus_of_2021_count_in_kilobytes_and_kilohertz(tmp_path: Path) -> None:
     export = small_export("2021")
-    export.add("TARGET_INFO_GPU", vmId=0, deviceId=0, name="RTX 3080", busLocation="0000:01:00.0", isDiscrete=1)
+    export.add(
+        "TARGET_INFO_GPU", vmId=0, deviceId=0, name="RTX 3080", busLocation="0000:01:00.0", isDiscrete=1
+    )
     export.add(
         "TARGET_INFO_CUDA_GPU",
         deviceId=0,
@@ -77,7 +79,9 @@ def test_gpus_of_2021_count_in_kilobytes_and_kilohertz(tmp_path: Path) -> None:
 def test_gpus_of_2021_without_their_cuda_facts(tmp_path: Path) -> None:
     export = small_export("2021")
     export.add("TARGET_INFO_GPU", deviceId=1, name="RTX 3080")
-    assert written(export, tmp_path).devices.select("device", "name", "clock_hz").rows() == [(1, "RTX 3080", None)]
+    assert written(export, tmp_path).devices.select("device", "name", "clock_hz").rows() == [
+        (1, "RTX 3080", None)
+    ]
 
 
 def test_the_cuda_ordinal_names_a_gpu_and_not_nsyss_number(tmp_path: Path) -> None:
@@ -85,7 +89,12 @@ def test_the_cuda_ordinal_names_a_gpu_and_not_nsyss_number(tmp_path: Path) -> No
     for number, cuda in enumerate((3, 2, 1, 0)):
         export.add("TARGET_INFO_GPU", **gpu(number, cuda))
     devices = written(export, tmp_path).devices.sort("device")
-    assert devices.select("device", "uuid").rows() == [(0, "uuid-3"), (1, "uuid-2"), (2, "uuid-1"), (3, "uuid-0")]
+    assert devices.select("device", "uuid").rows() == [
+        (0, "uuid-3"),
+        (1, "uuid-2"),
+        (2, "uuid-1"),
+        (3, "uuid-0"),
+    ]
 
 
 def test_the_map_of_each_process_wins_over_the_ordinal(tmp_path: Path) -> None:
@@ -101,7 +110,9 @@ def test_the_map_of_each_process_wins_over_the_ordinal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unknown", [-1, None])
-def test_gpus_that_cuda_does_not_see_are_left_out_where_some_are_seen(unknown: int | None, tmp_path: Path) -> None:
+def test_gpus_that_cuda_does_not_see_are_left_out_where_some_are_seen(
+    unknown: int | None, tmp_path: Path
+) -> None:
     export = small_export("2024.5")
     export.add("TARGET_INFO_GPU", **gpu(0, unknown))
     export.add("TARGET_INFO_GPU", **gpu(1, 0))
@@ -117,7 +128,9 @@ def test_nsyss_number_stands_in_where_no_ordinal_is_told(tmp_path: Path) -> None
 def test_a_stream_priority_is_signed_although_stored_unsigned(tmp_path: Path) -> None:
     export = small_export()
     for stream, priority in ((13, 4294967291), (14, 0), (15, 5)):
-        export.add("TARGET_INFO_CUDA_STREAM", streamId=stream, processId=71, contextId=1, priority=priority, flag=2)
+        export.add(
+            "TARGET_INFO_CUDA_STREAM", streamId=stream, processId=71, contextId=1, priority=priority, flag=2
+        )
     assert written(export, tmp_path).streams["priority"].to_list() == [-5, 0, 5]
 
 
@@ -125,11 +138,22 @@ def test_stream_flags_are_named(tmp_path: Path) -> None:
     export = small_export()
     for flag in range(5):
         export.add("TARGET_INFO_CUDA_STREAM", streamId=flag, processId=71, contextId=1, priority=0, flag=flag)
-    assert written(export, tmp_path).streams["kind"].to_list() == [None, "blocking", "non-blocking", "null", None]
+    assert written(export, tmp_path).streams["kind"].to_list() == [
+        None,
+        "blocking",
+        "non-blocking",
+        "null",
+        None,
+    ]
 
 
 def test_the_host_is_named(tmp_path: Path) -> None:
     export = small_export()
-    for name, value in (("CpuDescription", "EPYC"), ("Hostname", "n1"), ("CpuCores", "64"), ("NvDriverVersion", "")):
+    for name, value in (
+        ("CpuDescription", "EPYC"),
+        ("Hostname", "n1"),
+        ("CpuCores", "64"),
+        ("NvDriverVersion", ""),
+    ):
         export.add("TARGET_INFO_SYSTEM_ENV", globalVid=0, name=name, value=value)
     assert written(export, tmp_path).host == {"cpu": "EPYC", "hostname": "n1"}

@@ -23,7 +23,10 @@ KNOWN = (
 )
 #: Files that people try, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
-    (b"QDSTRM", "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it"),
+    (
+        b"QDSTRM",
+        "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it",
+    ),
     (b"<?xml", "XML: a .nvvp that holds only a session; give the file that nvprof wrote"),
     (b"PK\x03\x04", "a zip archive; unpack it and give the trace inside"),
     (b"\x28\xb5\x2f\xfd", "zstd-compressed; decompress it first"),
@@ -49,7 +52,9 @@ def read(path: str | Path) -> Trace:
     try:
         trace = _read(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions") from None
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
+        ) from None
     except ValueError as error:  # an embedded NUL in the path, from the operating system's interface
         raise InputError(f"{str(path)!r}: not a usable path ({error})") from None
     make_sound(trace)
@@ -71,7 +76,9 @@ def _read(path: Path) -> Trace:
     if head.startswith(GZIP_MAGIC) or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return kineto.read(path)
     if b"NVIDIA Nsight" in head or head.startswith(b"NSYS"):
-        raise InputError(f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {path.name}`")
+        raise InputError(
+            f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {path.name}`"
+        )
     raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.trace.table_source import with_all
 
 __all__ = ["DirectoryTables"]
 
@@ -22,7 +23,9 @@ class DirectoryTables:
         try:
             found = sorted(path.iterdir())
         except OSError as error:
-            raise InputError(f"{path}: cannot list the directory ({error.strerror}); check its permissions") from None
+            raise InputError(
+                f"{path}: cannot list the directory ({error.strerror}); check its permissions"
+            ) from None
         self._files = {file.stem: file for file in found if file.suffix in SUFFIXES and file.is_file()}
         self.names = set(self._files)
         self._columns: dict[str, list[str]] = {}
@@ -36,7 +39,9 @@ class DirectoryTables:
         if table not in self._columns:
             file = self._files[table]
             try:
-                schema = pl.read_parquet_schema(file) if file.suffix == ".parquet" else pl.read_ipc_schema(file)
+                schema = (
+                    pl.read_parquet_schema(file) if file.suffix == ".parquet" else pl.read_ipc_schema(file)
+                )
             except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
                 raise _unusable(file, error) from None
             self._columns[table] = list(schema)
@@ -45,14 +50,16 @@ class DirectoryTables:
     def read(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
         present = [name for name in wanted if name in self.columns(table)]
         if not present:
-            return pl.DataFrame()
+            return pl.DataFrame(schema=wanted)
         file = self._files[table]
         try:
             if file.suffix == ".parquet":
                 frame = pl.read_parquet(file, columns=present, use_pyarrow=False)
             else:
                 frame = pl.read_ipc(file, columns=present, memory_map=False)
-            return frame.select(_as(name, frame.schema[name], wanted[name]) for name in present)
+            return with_all(
+                frame.select(_as(name, frame.schema[name], wanted[name]) for name in present), wanted
+            )
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise _unusable(file, error) from None
 

@@ -16,7 +16,17 @@ from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
-from busfare.trace.tables import CALLS, DEVICES, DIRECTIONS, EVENTS, MARKERS, MEMORY_KINDS, OPERATIONS, conform, empty
+from busfare.trace.tables import (
+    CALLS,
+    DEVICES,
+    DIRECTIONS,
+    EVENTS,
+    MARKERS,
+    MEMORY_KINDS,
+    OPERATIONS,
+    conform,
+    empty,
+)
 from busfare.trace.trace import Trace
 
 __all__ = ["read"]
@@ -27,9 +37,23 @@ PIECES_AHEAD = 4
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
 
-DIRECTION_OF = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h", "HtoA": "h2d", "AtoH": "d2h"}
+DIRECTION_OF = {
+    "HtoD": "h2d",
+    "DtoH": "d2h",
+    "DtoD": "d2d",
+    "PtoP": "p2p",
+    "HtoH": "h2h",
+    "HtoA": "h2d",
+    "AtoH": "d2h",
+}
 DIRECTION_OF |= {"AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d"}
-MEMORY_OF = {"Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed"}
+MEMORY_OF = {
+    "Pageable": "pageable",
+    "Pinned": "pinned",
+    "Device": "device",
+    "Array": "array",
+    "Managed": "managed",
+}
 MEMORY_OF |= {"Device Static": "static", "Managed Static": "managed"}
 #: `Host` of AMD traces says neither pinned nor pageable.
 COPY_NAME = r"(?i)^Memcpy (?<direction>\w+)(?: \((?<source>[\w ]+) -> (?<destination>[\w ]+)\))?"
@@ -61,15 +85,24 @@ def read(path: Path) -> Trace:
             break
     scanner.finish()
     if not scanner.saw_events:
-        reason = f"{scanner.error} at byte {scanner.error_position}" if scanner.error else "it has no `traceEvents`"
-        raise InputError(f"{path}: JSON, but not a PyTorch profiler trace ({reason}); give the file of `export_chrome_trace`")
+        reason = (
+            f"{scanner.error} at byte {scanner.error_position}"
+            if scanner.error
+            else "it has no `traceEvents`"
+        )
+        raise InputError(
+            f"{path}: JSON, but not a PyTorch profiler trace ({reason}); give the file of `export_chrome_trace`"
+        )
     if scanner.error:
         omissions.add(
-            "damaged", f"damaged JSON at byte {scanner.error_position} ({scanner.error}): what follows is left out"
+            "damaged",
+            f"damaged JSON at byte {scanner.error_position} ({scanner.error}): what follows is left out",
         )
     elif scanner.truncated:
         omissions.add("truncated", "the file ends in the middle: what it held beyond is missing")
-    omissions.add_if(scanner.unusable, "unusable-events", "entries of the event list without usable times: left out")
+    omissions.add_if(
+        scanner.unusable, "unusable-events", "entries of the event list without usable times: left out"
+    )
 
     events = _events_table(scanner)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
@@ -153,7 +186,10 @@ def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
             try:
                 piece = inflate.decompress(waiting, 4 * PIECE)
             except zlib_ng.error:
-                omissions.add("damaged-gzip", f"the compressed data is damaged near byte {file.tell()}: what follows is left out")
+                omissions.add(
+                    "damaged-gzip",
+                    f"the compressed data is damaged near byte {file.tell()}: what follows is left out",
+                )
                 return
             if piece:
                 yield piece
@@ -168,9 +204,13 @@ def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
 def _events_table(scanner: EventScanner) -> pl.DataFrame:
     columns = scanner.columns
     texts = pl.Series("text", [name.decode("utf-8", "replace") for name in scanner.names], dtype=pl.String)
-    frame = pl.DataFrame({name: values for name, values in columns.items() if name not in ("name", "sync_kind")})
+    frame = pl.DataFrame(
+        {name: values for name, values in columns.items() if name not in ("name", "sync_kind")}
+    )
     missing = [name for name, kind in frame.schema.items() if kind == pl.Int64]
-    frame = frame.with_columns(pl.when(pl.col(name) != MISSING).then(pl.col(name)).alias(name) for name in missing)
+    frame = frame.with_columns(
+        pl.when(pl.col(name) != MISSING).then(pl.col(name)).alias(name) for name in missing
+    )
     return frame.with_columns(
         pl.Series("name", texts.gather(_indices(columns["name"]))).fill_null("(unnamed)"),
         pl.Series("sync_kind", texts.gather(_indices(columns["sync_kind"]))),
@@ -191,7 +231,11 @@ def _operations(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     copy = category == COPY
     parts = pl.col("name").str.extract_groups(COPY_NAME)
     frame = frame.with_columns(
-        kind=pl.when(category == KERNEL).then(pl.lit("kernel")).when(copy).then(pl.lit("copy")).otherwise(pl.lit("set")),
+        kind=pl.when(category == KERNEL)
+        .then(pl.lit("kernel"))
+        .when(copy)
+        .then(pl.lit("copy"))
+        .otherwise(pl.lit("set")),
         # Older traces give the device as the process, and the stream as the thread, of a GPU row.
         device=pl.coalesce("device", "process"),
         stream=pl.coalesce("stream", "thread"),
@@ -199,19 +243,31 @@ def _operations(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
         copied=pl.when(copy).then(parts),
     ).unnest("copied")
     frame = frame.with_columns(
-        direction=pl.col("direction").replace_strict(DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)),
-        source_memory=pl.col("source").replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS)),
-        destination_memory=pl.col("destination").replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS)),
+        direction=pl.col("direction").replace_strict(
+            DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
+        ),
+        source_memory=pl.col("source").replace_strict(
+            MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS)
+        ),
+        destination_memory=pl.col("destination").replace_strict(
+            MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS)
+        ),
         copy_count=pl.when(copy).then(1),
         correlation=pl.when(pl.col("correlation") > 0).then("correlation"),
         graph_node=pl.when(pl.col("graph_node") > 0).then("graph_node"),
         name=pl.when(copy).then(None).otherwise("name"),
     )
     unknown = frame.filter((pl.col("kind") == "copy") & pl.col("direction").is_null()).height
-    omissions.add_if(unknown, "unknown-direction", "copies whose name does not say their direction: counted, with no direction")
+    omissions.add_if(
+        unknown,
+        "unknown-direction",
+        "copies whose name does not say their direction: counted, with no direction",
+    )
     host = frame.filter((pl.col("source") == "Host") | (pl.col("destination") == "Host")).height
     omissions.add_if(
-        host, "unknown-memory", "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given"
+        host,
+        "unknown-memory",
+        "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
     return conform(frame, OPERATIONS)
 
@@ -223,7 +279,9 @@ def _calls(events: pl.DataFrame) -> pl.DataFrame:
     plain = api_calls.plain_name(pl.col("name"))
     frame = frame.with_columns(name=plain, correlation=pl.when(pl.col("correlation") > 0).then("correlation"))
     frame = frame.with_columns(waits_for=api_calls.waits_for(pl.col("name"))).drop("stream")
-    waits = events.filter(pl.col("category") == SYNC, pl.col("sync_kind").is_in(["Stream Sync", "Event Sync"])).select(
+    waits = events.filter(
+        pl.col("category") == SYNC, pl.col("sync_kind").is_in(["Stream Sync", "Event Sync"])
+    ).select(
         "correlation",
         stream=pl.when(pl.col("sync_kind") == "Stream Sync", ~pl.col("stream").is_in(NO_ID)).then("stream"),
         event=pl.when(pl.col("sync_kind") == "Event Sync", pl.col("waited_event") >= 0).then("waited_event"),
@@ -244,16 +302,26 @@ def _dependencies(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     )
     # A wait names the record that it waits for; where the trace has no row of that record, its call gives one.
     implied = waits.filter(known).select(
-        correlation="waited_correlation", stream="waited_stream", event="event", device="device", context="context"
+        correlation="waited_correlation",
+        stream="waited_stream",
+        event="event",
+        device="device",
+        context="context",
     )
-    implied = implied.join(records.select("correlation"), on="correlation", how="anti").unique("correlation", keep="first")
+    implied = implied.join(records.select("correlation"), on="correlation", how="anti").unique(
+        "correlation", keep="first"
+    )
     implied = implied.join(
-        calls.select("correlation", "start_ns", "end_ns").drop_nulls("correlation").unique("correlation", keep="first"),
+        calls.select("correlation", "start_ns", "end_ns")
+        .drop_nulls("correlation")
+        .unique("correlation", keep="first"),
         on="correlation",
         how="inner",
     ).with_columns(kind=pl.lit("record"))
     records = records.with_columns(kind=pl.lit("record"), event="waited_event")
-    cleaned = [frame.with_columns(process=pl.lit(None, dtype=pl.Int64)) for frame in (waits, records, implied)]
+    cleaned = [
+        frame.with_columns(process=pl.lit(None, dtype=pl.Int64)) for frame in (waits, records, implied)
+    ]
     return pl.concat(conform(frame, EVENTS) for frame in cleaned)
 
 
@@ -281,7 +349,9 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
             "name": d.name,
             "memory_bytes": d.totalGlobalMem,
             "multiprocessors": d.numSms,
-            "compute_capability": f"{d.computeMajor}.{d.computeMinor}" if d.computeMajor is not None else None,
+            "compute_capability": f"{d.computeMajor}.{d.computeMinor}"
+            if d.computeMajor is not None
+            else None,
         }
         for d in found
         if d.id is not None and abs(d.id) < 1 << 31

@@ -11,7 +11,6 @@ import re
 import polars as pl
 
 from busfare.trace import api_calls
-from busfare.trace.missing_columns import with_missing
 from busfare.trace.omissions import Omissions
 from busfare.trace.table_source import TableSource
 from busfare.trace.tables import CALLS, DEVICES, DIRECTIONS, MARKERS, OPERATIONS, STREAMS, conform, empty
@@ -23,7 +22,12 @@ INT = pl.Int64()
 TEXT = pl.String()
 SUFFIX = r"(_[0-9a-fA-F_-]+)?"
 
-DIRECTION_OF_NAME = {"HOST_TO_DEVICE": "h2d", "DEVICE_TO_HOST": "d2h", "DEVICE_TO_DEVICE": "d2d", "HOST_TO_HOST": "h2h"}
+DIRECTION_OF_NAME = {
+    "HOST_TO_DEVICE": "h2d",
+    "DEVICE_TO_HOST": "d2h",
+    "DEVICE_TO_DEVICE": "d2d",
+    "HOST_TO_HOST": "h2h",
+}
 DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CPU>CPU": "h2h"}
 
 
@@ -39,7 +43,9 @@ def read(tables: TableSource) -> Trace:
     agents = _agents(tables)
     events = _all(tables, "rocpd_event", {"id": INT, "stack_id": INT, "category_id": INT})
     processes = _all(tables, "rocpd_info_process", {"id": INT, "pid": INT}).rename({"pid": "process"})
-    metadata = dict(_all(tables, "rocpd_metadata", {"tag": TEXT, "value": TEXT}).select("tag", "value").iter_rows())
+    metadata = dict(
+        _all(tables, "rocpd_metadata", {"tag": TEXT, "value": TEXT}).select("tag", "value").iter_rows()
+    )
 
     context = _Context(tables, strings, agents, events, processes)
     operations = pl.concat([_kernels(context), _copies(context, omissions)])
@@ -82,7 +88,16 @@ class _Context:
 
     def rows(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
         """Rows of a timed table, with start_ns, end_ns, process, correlation and the suffix's `part`."""
-        timed = {"start": INT, "end": INT, "start_id": INT, "end_id": INT, "track_id": INT, "pid": INT, "tid": INT, "event_id": INT}
+        timed = {
+            "start": INT,
+            "end": INT,
+            "start_id": INT,
+            "end_id": INT,
+            "track_id": INT,
+            "pid": INT,
+            "tid": INT,
+            "event_id": INT,
+        }
         frame = _all(self.tables, table, timed | wanted)
         if frame.get_column("start").is_null().all() and frame.get_column("start_id").is_not_null().any():
             frame = self._with_timestamps(frame)
@@ -99,7 +114,9 @@ class _Context:
             frame = frame.drop(side).join(values, on=[f"{side}_id", "part"], how="left")
         tracked = {"pid": INT, "tid": INT, "agent_id": INT, "queue_id": INT, "stream_id": INT}
         tracks = _all(self.tables, "rocpd_track", {"id": INT} | tracked)
-        frame = frame.join(tracks, left_on=["track_id", "part"], right_on=["id", "part"], how="left", suffix="_of_track")
+        frame = frame.join(
+            tracks, left_on=["track_id", "part"], right_on=["id", "part"], how="left", suffix="_of_track"
+        )
         both = [name for name in tracked if f"{name}_of_track" in frame.columns]
         return frame.with_columns(pl.coalesce(name, f"{name}_of_track").alias(name) for name in both)
 
@@ -114,8 +131,7 @@ def _all(tables: TableSource, name: str, wanted: dict[str, pl.DataType]) -> pl.D
     for table in sorted(tables.names):
         found = re.fullmatch(re.escape(name) + SUFFIX, table)
         if found:
-            frame = with_missing(tables.read(table, wanted), wanted)
-            parts.append(frame.select(*wanted, part=pl.lit(found.group(1) or "")))
+            parts.append(tables.read(table, wanted).with_columns(part=pl.lit(found.group(1) or "")))
     return pl.concat(parts) if parts else pl.DataFrame(schema=wanted | {"part": TEXT})
 
 
@@ -123,7 +139,14 @@ def _agents(tables: TableSource) -> pl.DataFrame:
     agents = _all(
         tables,
         "rocpd_info_agent",
-        {"id": INT, "type": TEXT, "absolute_index": INT, "type_index": INT, "name": TEXT, "product_name": TEXT},
+        {
+            "id": INT,
+            "type": TEXT,
+            "absolute_index": INT,
+            "type_index": INT,
+            "name": TEXT,
+            "product_name": TEXT,
+        },
     )
     return agents.with_columns(pl.col("type").str.to_uppercase()).unique(["id", "part"])
 
@@ -137,7 +160,9 @@ def _kernels(context: _Context) -> pl.DataFrame:
     frame = context.rows(
         "rocpd_kernel_dispatch", {"agent_id": INT, "kernel_id": INT, "queue_id": INT, "stream_id": INT}
     )
-    symbols = _all(context.tables, "rocpd_info_kernel_symbol", {"id": INT, "display_name": TEXT, "kernel_name": TEXT})
+    symbols = _all(
+        context.tables, "rocpd_info_kernel_symbol", {"id": INT, "display_name": TEXT, "kernel_name": TEXT}
+    )
     frame = frame.join(symbols, left_on=["kernel_id", "part"], right_on=["id", "part"], how="left")
     ordinals = context.agents.select("id", "part", device="type_index")
     frame = frame.join(ordinals, left_on=["agent_id", "part"], right_on=["id", "part"], how="left")
@@ -152,17 +177,33 @@ def _kernels(context: _Context) -> pl.DataFrame:
 
 
 def _copies(context: _Context, omissions: Omissions) -> pl.DataFrame:
-    wanted = {"name_id": INT, "src_agent_id": INT, "dst_agent_id": INT, "size": INT, "queue_id": INT, "stream_id": INT}
+    wanted = {
+        "name_id": INT,
+        "src_agent_id": INT,
+        "dst_agent_id": INT,
+        "size": INT,
+        "queue_id": INT,
+        "stream_id": INT,
+    }
     frame = context.text(context.rows("rocpd_memory_copy", wanted), "name_id", "copy_name")
     for side in ("src", "dst"):
         agents = context.agents.select(
-            pl.col("id").alias(f"{side}_agent_id"), "part", pl.col("type").alias(f"{side}_type"), pl.col("type_index").alias(side)
+            pl.col("id").alias(f"{side}_agent_id"),
+            "part",
+            pl.col("type").alias(f"{side}_type"),
+            pl.col("type_index").alias(side),
         )
         frame = frame.join(agents, on=[f"{side}_agent_id", "part"], how="left")
-    named = pl.col("copy_name").str.to_uppercase().str.extract(r"(HOST_TO_DEVICE|DEVICE_TO_HOST|DEVICE_TO_DEVICE|HOST_TO_HOST)")
+    named = (
+        pl.col("copy_name")
+        .str.to_uppercase()
+        .str.extract(r"(HOST_TO_DEVICE|DEVICE_TO_HOST|DEVICE_TO_DEVICE|HOST_TO_HOST)")
+    )
     direction = pl.coalesce(
         named.replace_strict(DIRECTION_OF_NAME, default=None, return_dtype=TEXT),
-        pl.concat_str("src_type", pl.lit(">"), "dst_type").replace_strict(DIRECTION_OF_AGENTS, default=None, return_dtype=TEXT),
+        pl.concat_str("src_type", pl.lit(">"), "dst_type").replace_strict(
+            DIRECTION_OF_AGENTS, default=None, return_dtype=TEXT
+        ),
     )
     frame = frame.with_columns(direction=direction)
     between = (pl.col("direction") == "d2d") & (pl.col("src") != pl.col("dst"))
@@ -178,7 +219,11 @@ def _copies(context: _Context, omissions: Omissions) -> pl.DataFrame:
         copy_count=pl.lit(1),
     )
     unknown = frame.filter(pl.col("direction").is_null()).height
-    omissions.add_if(unknown, "unknown-direction", "copies whose direction the trace does not say: counted, with no direction")
+    omissions.add_if(
+        unknown,
+        "unknown-direction",
+        "copies whose direction the trace does not say: counted, with no direction",
+    )
     return conform(frame, OPERATIONS)
 
 
@@ -193,4 +238,3 @@ def _calls_and_markers(context: _Context) -> tuple[pl.DataFrame, pl.DataFrame]:
     plain = api_calls.plain_name(pl.col("name").fill_null("(unnamed call)"))
     calls = frame.filter(~marked).with_columns(name=plain, waits_for=api_calls.waits_for(plain))
     return conform(calls, CALLS), conform(frame.filter(marked), MARKERS)
-

@@ -38,9 +38,13 @@ def make_sound(trace: Trace) -> None:
     unsized = pl.col("bytes").is_not_null() & ~pl.col("bytes").is_between(0, LARGEST)
     bad = trace.operations.filter(unsized).height
     if bad:
-        omissions.add("impossible-sizes", "operations of a negative or impossible size: size taken as unknown", bad)
+        omissions.add(
+            "impossible-sizes", "operations of a negative or impossible size: size taken as unknown", bad
+        )
         trace.operations = trace.operations.with_columns(bytes=pl.when(~unsized).then("bytes"))
-    sizeless = trace.operations.filter(pl.col("kind").is_in(["copy", "migration"]) & pl.col("bytes").is_null()).height
+    sizeless = trace.operations.filter(
+        pl.col("kind").is_in(["copy", "migration"]) & pl.col("bytes").is_null()
+    ).height
     omissions.add_if(
         sizeless - bad if sizeless > bad else 0,
         "unknown-sizes",
@@ -68,14 +72,19 @@ def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame
     omissions.add_if(frame.height - kept.height, "untimed", f"{what} without usable times: left out")
     backwards = kept.filter(end < start).height
     if backwards:
-        omissions.add("clock-backwards", f"{what} that end before they start: counted, as taking no time", backwards)
+        omissions.add(
+            "clock-backwards", f"{what} that end before they start: counted, as taking no time", backwards
+        )
         kept = kept.with_columns(end_ns=pl.max_horizontal("start_ns", "end_ns"))
     return kept
 
 
 def _marked(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    kept = frame.filter(start.is_between(EARLIEST, LATEST) & (end.is_null() | (end.is_between(EARLIEST, LATEST) & (end >= start))))
+    kept = frame.filter(
+        start.is_between(EARLIEST, LATEST)
+        & (end.is_null() | (end.is_between(EARLIEST, LATEST) & (end >= start)))
+    )
     omissions.add_if(frame.height - kept.height, "untimed", "markers without usable times: left out")
     return kept
 
@@ -99,26 +108,40 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
             f"the trace holds no GPU activity: the GPU was not traced (it may well have worked); record with {again}",
         )
     elif trace.calls.is_empty():
-        omissions.add("no-calls", "the trace holds no API calls: what the host did and waited for is not known")
+        omissions.add(
+            "no-calls", "the trace holds no API calls: what the host did and waited for is not known"
+        )
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
     """An asynchronous copy into pageable memory returns when the copy is done [CUDA: API synchronization behavior]."""
     copies = trace.operations.filter(
-        (pl.col("kind") == "copy") & (pl.col("direction") == "d2h") & (pl.col("destination_memory") == "pageable")
+        (pl.col("kind") == "copy")
+        & (pl.col("direction") == "d2h")
+        & (pl.col("destination_memory") == "pageable")
     )
     ids = copies.select("process", "correlation").drop_nulls("correlation").unique()
     if ids.is_empty() or trace.calls.is_empty():
         return trace.calls
     joined = trace.calls.join(
-        ids.with_columns(blocks=pl.lit(True)), on=["process", "correlation"], how="left", nulls_equal=True, maintain_order="left"
+        ids.with_columns(blocks=pl.lit(True)),
+        on=["process", "correlation"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )
-    waits = pl.when(pl.col("blocks") & (pl.col("waits_for") == "none")).then(pl.lit("operation")).otherwise("waits_for")
+    waits = (
+        pl.when(pl.col("blocks") & (pl.col("waits_for") == "none"))
+        .then(pl.lit("operation"))
+        .otherwise("waits_for")
+    )
     return joined.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR))).drop("blocks")
 
 
 def _count_from_first(trace: Trace) -> None:
-    timed = (trace.operations, trace.calls) if trace.operations.height or trace.calls.height else (trace.markers,)
+    timed = (
+        (trace.operations, trace.calls) if trace.operations.height or trace.calls.height else (trace.markers,)
+    )
     starts = pl.concat(frame.select("start_ns") for frame in timed)
     if starts.is_empty():
         return

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.trace.table_source import with_all
 
 __all__ = ["SqliteTables"]
 
@@ -30,13 +31,17 @@ class SqliteTables:
             self._database.text_factory = lambda text: text.decode("utf-8", "replace")
             self._database.execute("PRAGMA trusted_schema=OFF")
             self._database.execute("PRAGMA cell_size_check=ON")
-            rows = self._database.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
+            rows = self._database.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
+            ).fetchall()
         except sqlite3.Error as error:
             raise self._unusable(error) from None
         self.names = {
             name
             for name, sql in rows
-            if isinstance(name, str) and isinstance(sql, str) and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
+            if isinstance(name, str)
+            and isinstance(sql, str)
+            and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
         }
         self._columns: dict[str, list[str]] = {}
 
@@ -56,13 +61,13 @@ class SqliteTables:
         return self._columns[table]
 
     def read(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
-        """The columns of `wanted` that `table` has, as those types; no columns at all if the table is not there.
+        """The columns of `wanted`, as those types; one that `table` lacks is all null. No rows if it is not there.
 
         A value of another type than its column's becomes null. Raises InputError if the file is damaged.
         """
         present = {name: kind for name, kind in wanted.items() if name in self.columns(table)}
         if not present:
-            return pl.DataFrame()
+            return pl.DataFrame(schema=wanted)
         sql = f"SELECT {', '.join(_quoted(name) for name in present)} FROM {_quoted(table)}"
         # A row takes at least two bytes in its page; more rows than that is a loop in a damaged file.
         most_rows = self.path.stat().st_size
@@ -77,7 +82,7 @@ class SqliteTables:
                 pieces.append(_typed(rows, present))
         except sqlite3.Error as error:
             raise self._unusable(error) from None
-        return pl.concat(pieces) if pieces else pl.DataFrame(schema=present)
+        return with_all(pl.concat(pieces) if pieces else pl.DataFrame(schema=present), wanted)
 
     def _unusable(self, reason: object) -> InputError:
         return InputError(
@@ -102,4 +107,6 @@ def _column(name: str, kind: pl.DataType, values: tuple[object, ...]) -> pl.Seri
         return pl.Series(name, values, dtype=kind, strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         accepted = str if kind == pl.String else (int, float) if kind.is_float() else int
-        return pl.Series(name, [v if isinstance(v, accepted) else None for v in values], dtype=kind, strict=False)
+        return pl.Series(
+            name, [v if isinstance(v, accepted) else None for v in values], dtype=kind, strict=False
+        )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import polars as pl
 
-__all__ = ["TableSource"]
+__all__ = ["TableSource", "with_all"]
 
 
 class TableSource(Protocol):
@@ -23,6 +23,17 @@ class TableSource(Protocol):
         """Columns of `table`; none if it is not there."""
 
     def read(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
-        """Those columns of `wanted` that `table` has, as those types. Raises InputError if they cannot be read."""
+        """The columns of `wanted`, as those types; one that `table` lacks is all null.
+
+        No rows if the table is not there, or has none of the columns. Raises InputError if it cannot be read.
+        """
 
     def close(self) -> None: ...
+
+
+def with_all(frame: pl.DataFrame, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+    """`frame` with exactly the columns of `wanted`, in that order: what it lacks is all null."""
+    return frame.select(
+        pl.col(name) if name in frame.columns else pl.lit(None, dtype=kind).alias(name)
+        for name, kind in wanted.items()
+    )

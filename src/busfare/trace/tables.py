@@ -143,6 +143,8 @@ def conform(frame: pl.DataFrame, schema: Schema, optional: Schema | None = None)
     """
     wanted = dict(schema) | {k: v for k, v in (optional or {}).items() if k in frame.columns}
     return frame.select(
-        (pl.col(name).cast(kind, strict=False) if name in frame.columns else pl.lit(None, dtype=kind)).alias(name)
+        (pl.col(name).cast(kind, strict=False) if name in frame.columns else pl.lit(None, dtype=kind)).alias(
+            name
+        )
         for name, kind in wanted.items()
     )
