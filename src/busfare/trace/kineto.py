@@ -31,6 +31,7 @@ from busfare.trace.trace import Trace
 
 __all__ = ["read"]
 
+GZIP_MAGIC = b"\x1f\x8b"
 PIECE = 1 << 20
 PIECES_AHEAD = 4
 
@@ -91,7 +92,7 @@ def read(path: Path) -> Trace:
             else "it has no `traceEvents`"
         )
         raise InputError(
-            f"{path}: JSON, but not a PyTorch profiler trace ({reason}); give the file of `export_chrome_trace`"
+            f"{path}: not a PyTorch profiler trace ({reason}); give the .json or .json.gz of `export_chrome_trace`"
         )
     if scanner.error:
         omissions.add(
@@ -133,7 +134,7 @@ def read(path: Path) -> Trace:
 def _pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
     """The file's text in pieces; gzip is undone by a second thread."""
     with path.open("rb") as file:
-        if file.read(2) != b"\x1f\x8b":
+        if file.read(2) != GZIP_MAGIC:
             file.seek(0)
             while piece := file.read(8 * PIECE):
                 yield piece
@@ -176,13 +177,14 @@ def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
     with path.open("rb") as file:
         inflate = zlib_ng.decompressobj(31)
         waiting = b""
-        while True:
-            if not waiting:
-                waiting = file.read(PIECE // 4)
-            if not waiting:
-                if not inflate.eof:
-                    omissions.add("truncated-gzip", "the compressed file ends in the middle")
-                return
+        while waiting := waiting or file.read(PIECE // 4):
+            if inflate.eof:  # another member, or padding
+                waiting += file.read(1) if len(waiting) == 1 else b""
+                if not waiting.startswith(GZIP_MAGIC):
+                    if waiting.strip(b"\0") or file.read(PIECE).strip(b"\0"):
+                        omissions.add("not-gzip", "the compressed file has something after its end: left out")
+                    return
+                inflate = zlib_ng.decompressobj(31)
             try:
                 piece = inflate.decompress(waiting, 4 * PIECE)
             except zlib_ng.error:
@@ -193,12 +195,9 @@ def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
                 return
             if piece:
                 yield piece
-            waiting = inflate.unconsumed_tail
-            if inflate.eof:
-                waiting = inflate.unused_data
-                if waiting[:2] != b"\x1f\x8b":
-                    return  # the end, perhaps with padding
-                inflate = zlib_ng.decompressobj(31)
+            waiting = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+        if not inflate.eof:
+            omissions.add("truncated-gzip", "the compressed file ends in the middle")
 
 
 def _events_table(scanner: EventScanner) -> pl.DataFrame:
@@ -214,7 +213,7 @@ def _events_table(scanner: EventScanner) -> pl.DataFrame:
     return frame.with_columns(
         pl.Series("name", texts.gather(_indices(columns["name"]))).fill_null("(unnamed)"),
         pl.Series("sync_kind", texts.gather(_indices(columns["sync_kind"]))),
-        end_ns=pl.col("start_ns") + pl.col("duration_ns").fill_null(0),
+        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
     )
 
 
@@ -366,5 +365,5 @@ def _producer(header: dict[str, bytes]) -> str:
 
 def _host(header: dict[str, bytes]) -> dict[str, str]:
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
-    values = {new: _decoded(header.get(old), str) for old, new in keys.items()}
+    values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
     return {key: str(value) for key, value in values.items() if value}
