@@ -107,8 +107,8 @@ def read(path: Path) -> Trace:
 
     events = _events_table(scanner)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
-    operations = _operations(events, omissions)
     calls = _calls(events)
+    operations = _with_graph_nodes(_operations(events, omissions), calls)
     trace = Trace(
         path=path,
         format="kineto",
@@ -269,6 +269,14 @@ def _operations(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
     return conform(frame, OPERATIONS)
+
+
+def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Numbers the operations of each graph launch whose nodes the trace does not number itself."""
+    launches = calls.filter(pl.col("name").cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))["correlation"]
+    launched = pl.col("correlation").is_in(launches.drop_nulls().unique().implode())
+    number = pl.int_range(1, pl.len() + 1).over("correlation")
+    return operations.with_columns(pl.coalesce("graph_node", pl.when(launched).then(number)))
 
 
 def _calls(events: pl.DataFrame) -> pl.DataFrame:

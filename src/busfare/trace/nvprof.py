@@ -59,7 +59,7 @@ MEMORY_OF = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 
 #: CUpti_ActivityUnifiedMemoryCounterKind, of the kinds whose value is bytes moved.
 MIGRATION_DIRECTION_OF = {1: "h2d", 2: "d2h"}
 #: CUpti_ActivitySynchronizationType.
-STREAM_WAIT = 2
+EVENT_SYNC, STREAM_WAIT, STREAM_SYNC = 1, 2, 3
 #: CUpti_ActivityStreamFlag.
 STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
 NO_ID = [-1, 4294967295]
@@ -74,7 +74,8 @@ def read(tables: TableSource) -> Trace:
     """Reads an nvprof file. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
     strings = tables.read("StringTable", {"_id_": INT, "value": TEXT}).unique("_id_", keep="first")
-    calls = _calls(tables, omissions)
+    waits = _waits(tables)
+    calls = _with_waits(_calls(tables, omissions), waits)
     version = tables.read("Version", {"version": INT})
     number = version["version"][0] if version.height else None
     trace = Trace(
@@ -82,10 +83,10 @@ def read(tables: TableSource) -> Trace:
         format="nvprof",
         producer="nvprof" + (f" (file version {number})" if number is not None else ""),
         operations=pl.concat(
-            [_kernels(tables, strings), _copies(tables), _sets(tables), _migrations(tables)]
+            [_kernels(tables, strings), _copies(tables, omissions), _sets(tables), _migrations(tables)]
         ),
         calls=calls,
-        events=_events(tables, calls),
+        events=_events(tables, calls, waits),
         markers=_markers(tables, strings, omissions),
         devices=_devices(tables, strings, omissions),
         streams=_streams(tables),
@@ -108,6 +109,7 @@ def _call_names() -> pl.DataFrame:
         },
         schema={"driver": pl.Boolean, "cbid": INT, "name": TEXT},
     )
+    names = names.with_columns(api_calls.plain_name(pl.col("name")))
     return names.with_columns(waits_for=api_calls.waits_for(pl.col("name")))
 
 
@@ -163,7 +165,7 @@ def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts) if parts else empty(OPERATIONS)
 
 
-def _copies(tables: TableSource) -> pl.DataFrame:
+def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
     wanted = {
         "bytes": INT,
         "copyKind": INT,
@@ -190,7 +192,12 @@ def _copies(tables: TableSource) -> pl.DataFrame:
                     copy_count=pl.lit(1),
                 )
             )
-    return pl.concat(parts) if parts else empty(OPERATIONS)
+    copies = pl.concat(parts) if parts else empty(OPERATIONS)
+    unknown = copies.filter(pl.col("direction").is_null()).height
+    omissions.add_if(
+        unknown, "unknown-direction", "copies of a kind that this version does not know: counted, with no direction"
+    )
+    return copies
 
 
 def _memory(column: str) -> pl.Expr:
@@ -226,34 +233,42 @@ def _migrations(tables: TableSource) -> pl.DataFrame:
     )
 
 
-def _events(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
-    times = (
-        calls.select("correlation", "start_ns", "end_ns")
-        .drop_nulls("correlation")
-        .unique("correlation", keep="first")
+def _waits(tables: TableSource) -> pl.DataFrame:
+    wanted = {"type": INT, "correlationId": INT, "contextId": INT, "streamId": INT, "cudaEventId": INT}
+    waits = tables.read("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", TIMES | wanted).rename(RENAMES, strict=False)
+    return waits.with_columns(
+        pl.col("stream").replace(NO_ID, None), event=pl.col("cudaEventId").replace(NO_ID, None)
     )
-    parts = []
-    records = tables.read(
-        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
-        {"correlationId": INT, "contextId": INT, "streamId": INT, "eventId": INT},
+
+
+def _with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    """Calls with the stream or event that they wait for."""
+    on_host = waits.filter(pl.col("type").is_in([EVENT_SYNC, STREAM_SYNC])).select(
+        "correlation",
+        waited_stream=pl.when(pl.col("type") == STREAM_SYNC).then("stream"),
+        waited_event=pl.when(pl.col("type") == EVENT_SYNC).then("event"),
     )
-    if records.height:
-        joined = records.rename({"correlationId": "correlation"}).join(times, on="correlation", how="left")
-        parts.append((joined, "record"))
-    waited = {"type": INT, "correlationId": INT, "contextId": INT, "streamId": INT, "cudaEventId": INT}
-    waits = tables.read("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", TIMES | waited)
-    if waits.height:
-        waits = waits.filter(pl.col("type") == STREAM_WAIT)
-        parts.append((waits.rename({"cudaEventId": "eventId"}), "wait"))
-    if not parts:
-        return empty(EVENTS)
-    renames = RENAMES | {"eventId": "event"}
+    joined = calls.join(on_host.unique("correlation", keep="first"), on="correlation", how="left")
+    return conform(
+        joined.with_columns(
+            stream=pl.when(pl.col("waits_for") == "stream").then("waited_stream"),
+            event=pl.when(pl.col("waits_for") == "event").then("waited_event"),
+        ),
+        CALLS,
+    )
+
+
+def _events(tables: TableSource, calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    wanted = {"correlationId": INT, "contextId": INT, "streamId": INT, "eventId": INT}
+    records = tables.read("CUPTI_ACTIVITY_KIND_CUDA_EVENT", wanted)
+    times = calls.select("correlation", "start_ns", "end_ns").drop_nulls("correlation")
+    records = records.rename(RENAMES | {"eventId": "event"}, strict=False).join(
+        times.unique("correlation", keep="first"), on="correlation", how="left"
+    )
+    waits = waits.filter(pl.col("type") == STREAM_WAIT)
     return pl.concat(
-        conform(
-            frame.rename(renames, strict=False).with_columns(kind=pl.lit(kind)),
-            EVENTS,
-        )
-        for frame, kind in parts
+        conform(frame.with_columns(kind=pl.lit(kind)), EVENTS)
+        for frame, kind in ((records, "record"), (waits, "wait"))
     )
 
 

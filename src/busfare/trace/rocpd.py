@@ -39,10 +39,10 @@ def matches(tables: TableSource) -> bool:
 def read(tables: TableSource) -> Trace:
     """Reads a rocprofv3 database. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
-    strings = _all(tables, "rocpd_string", {"id": INT, "string": TEXT})
+    strings = _lookup(tables, "rocpd_string", {"id": INT, "string": TEXT})
     agents = _agents(tables)
-    events = _all(tables, "rocpd_event", {"id": INT, "stack_id": INT, "category_id": INT})
-    processes = _all(tables, "rocpd_info_process", {"id": INT, "pid": INT}).rename({"pid": "process"})
+    events = _lookup(tables, "rocpd_event", {"id": INT, "stack_id": INT, "category_id": INT})
+    processes = _lookup(tables, "rocpd_info_process", {"id": INT, "pid": INT}).rename({"pid": "process"})
     metadata = dict(
         _all(tables, "rocpd_metadata", {"tag": TEXT, "value": TEXT}).select("tag", "value").iter_rows()
     )
@@ -108,12 +108,12 @@ class _Context:
         )
 
     def _with_timestamps(self, frame: pl.DataFrame) -> pl.DataFrame:
-        times = _all(self.tables, "rocpd_timestamp", {"id": INT, "value": INT})
+        times = _lookup(self.tables, "rocpd_timestamp", {"id": INT, "value": INT})
         for side in ("start", "end"):
             values = times.rename({"value": side, "id": f"{side}_id"})
             frame = frame.drop(side).join(values, on=[f"{side}_id", "part"], how="left")
         tracked = {"pid": INT, "tid": INT, "agent_id": INT, "queue_id": INT, "stream_id": INT}
-        tracks = _all(self.tables, "rocpd_track", {"id": INT} | tracked)
+        tracks = _lookup(self.tables, "rocpd_track", {"id": INT} | tracked)
         frame = frame.join(
             tracks, left_on=["track_id", "part"], right_on=["id", "part"], how="left", suffix="_of_track"
         )
@@ -135,8 +135,13 @@ def _all(tables: TableSource, name: str, wanted: dict[str, pl.DataType]) -> pl.D
     return pl.concat(parts) if parts else pl.DataFrame(schema=wanted | {"part": TEXT})
 
 
+def _lookup(tables: TableSource, name: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+    """The rows of a table that others refer to by `id`: each id once, or a join would multiply rows."""
+    return _all(tables, name, wanted).unique(["id", "part"], keep="first")
+
+
 def _agents(tables: TableSource) -> pl.DataFrame:
-    agents = _all(
+    agents = _lookup(
         tables,
         "rocpd_info_agent",
         {
@@ -148,7 +153,7 @@ def _agents(tables: TableSource) -> pl.DataFrame:
             "product_name": TEXT,
         },
     )
-    return agents.with_columns(pl.col("type").str.to_uppercase()).unique(["id", "part"])
+    return agents.with_columns(pl.col("type").str.to_uppercase())
 
 
 def _devices(agents: pl.DataFrame) -> pl.DataFrame:
@@ -160,7 +165,7 @@ def _kernels(context: _Context) -> pl.DataFrame:
     frame = context.rows(
         "rocpd_kernel_dispatch", {"agent_id": INT, "kernel_id": INT, "queue_id": INT, "stream_id": INT}
     )
-    symbols = _all(
+    symbols = _lookup(
         context.tables, "rocpd_info_kernel_symbol", {"id": INT, "display_name": TEXT, "kernel_name": TEXT}
     )
     frame = frame.join(symbols, left_on=["kernel_id", "part"], right_on=["id", "part"], how="left")
@@ -191,7 +196,7 @@ def _copies(context: _Context, omissions: Omissions) -> pl.DataFrame:
             pl.col("id").alias(f"{side}_agent_id"),
             "part",
             pl.col("type").alias(f"{side}_type"),
-            pl.col("type_index").alias(side),
+            pl.when(pl.col("type") == "GPU").then("type_index").alias(side),
         )
         frame = frame.join(agents, on=[f"{side}_agent_id", "part"], how="left")
     named = (
@@ -230,7 +235,7 @@ def _copies(context: _Context, omissions: Omissions) -> pl.DataFrame:
 def _calls_and_markers(context: _Context) -> tuple[pl.DataFrame, pl.DataFrame]:
     frame = context.text(context.rows("rocpd_region", {"name_id": INT}), "name_id", "name")
     frame = context.text(frame, "category_id", "category")
-    threads = _all(context.tables, "rocpd_info_thread", {"id": INT, "tid": INT}).rename({"tid": "thread"})
+    threads = _lookup(context.tables, "rocpd_info_thread", {"id": INT, "tid": INT}).rename({"tid": "thread"})
     frame = frame.join(threads, left_on=["tid", "part"], right_on=["id", "part"], how="left").with_columns(
         thread=pl.coalesce("thread", "tid")
     )

@@ -40,7 +40,7 @@ def read(tables: TableSource) -> Trace:
     api = tables.read(
         "rocpd_api",
         {"id": INT, "pid": INT, "tid": INT, "start": INT, "end": INT, "apiName_id": INT, "args_id": INT},
-    )
+    ).unique("id", keep="first", maintain_order=True)
     api = api.join(
         strings.rename({"id": "apiName_id", "string": "name"}), on="apiName_id", how="left"
     ).with_columns(pl.col("name").fill_null("(unnamed call)"))
@@ -102,6 +102,10 @@ def _operations(
         in_graph=in_graph.fill_null(False),
         direction=direction,
         is_copy=pl.col("type").str.starts_with("Copy").fill_null(False),
+        between=(direction == "d2d")
+        & (pl.col("srcDevice") >= 0)
+        & (pl.col("dstDevice") >= 0)
+        & (pl.col("srcDevice") != pl.col("dstDevice")),
     )
     graphs = frame.filter("in_graph")
     omissions.add_if(
@@ -121,6 +125,7 @@ def _operations(
         .otherwise(pl.lit("kernel"))
     )
     frame = frame.with_columns(kind=kind)
+    _note_unknown(frame, omissions)
     copied = frame.filter(pl.col("kind") == "copy")
     if copied.height and not copied.filter(pl.col("pinned") != 0).height:
         omissions.add(
@@ -142,7 +147,10 @@ def _operations(
         ),
     }
     frame = frame.with_columns(
-        direction=pl.when(is_copy).then("direction").cast(pl.Enum(DIRECTIONS)),
+        direction=pl.when(is_copy)
+        .then(pl.when("between").then(pl.lit("p2p")).otherwise("direction"))
+        .cast(pl.Enum(DIRECTIONS)),
+        peer_device=pl.when(is_copy & pl.col("between")).then("dstDevice"),
         source_memory=pl.coalesce(
             side["source_memory"], pl.when(is_copy & (pl.col("direction") == "h2d")).then(host)
         ),
@@ -163,6 +171,17 @@ def _operations(
         end_ns="end",
     )
     return conform(frame, OPERATIONS)
+
+
+def _note_unknown(frame: pl.DataFrame, omissions: Omissions) -> None:
+    undirected = frame.filter((pl.col("kind") == "copy") & pl.col("direction").is_null()).height
+    omissions.add_if(
+        undirected, "unknown-direction", "copies whose direction the trace does not say: counted, with no direction"
+    )
+    others = frame.filter((pl.col("kind") == "kernel") & pl.col("type").ne_missing(KERNEL_TYPE)).height
+    omissions.add_if(
+        others, "unknown-operations", "operations that are no kernel, copy or fill: counted as kernels, by their time"
+    )
 
 
 def _calls(api: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
