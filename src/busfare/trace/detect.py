@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
+
+import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace import kineto, nsys, nvprof, rocpd, rpd
@@ -51,19 +54,28 @@ def read(path: str | Path) -> Trace:
     path = Path(path)
     try:
         trace = _read(path)
+        make_sound(trace)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
         ) from None
-    except ValueError as error:  # an embedded NUL in the path, from the operating system's interface
-        raise InputError(f"{str(path)!r}: not a usable path ({error})") from None
-    make_sound(trace)
+    except pl.exceptions.PanicException as panic:  # not an Exception: Polars met data that it did not foresee
+        raise InputError(f"{path}: damaged beyond reading ({_first_line(panic)}); export it again") from None
     return trace
 
 
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def _read(path: Path) -> Trace:
-    if path.is_dir():
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r}: not a usable path (it holds a NUL)")
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
         return _read_tables(DirectoryTables(path))
+    if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
+        raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     with path.open("rb") as file:
         head = file.read(4096)
     if not head:
@@ -75,7 +87,7 @@ def _read(path: Path) -> Trace:
             raise InputError(f"{path}: this is {what}")
     if head.startswith(GZIP_MAGIC) or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return kineto.read(path)
-    if b"NVIDIA Nsight" in head or head.startswith(b"NSYS"):
+    if b"NVIDIA Nsight" in head or head.startswith(b"NSYS") or path.suffix == ".nsys-rep":
         raise InputError(
             f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {path.name}`"
         )

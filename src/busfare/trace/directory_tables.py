@@ -42,7 +42,7 @@ class DirectoryTables:
                 schema = (
                     pl.read_parquet_schema(file) if file.suffix == ".parquet" else pl.read_ipc_schema(file)
                 )
-            except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            except (OSError, pl.exceptions.PolarsError) as error:
                 raise _unusable(file, error) from None
             self._columns[table] = list(schema)
         return self._columns[table]
@@ -53,24 +53,25 @@ class DirectoryTables:
             return pl.DataFrame(schema=wanted)
         file = self._files[table]
         try:
-            if file.suffix == ".parquet":
-                frame = pl.read_parquet(file, columns=present, use_pyarrow=False)
-            else:
-                frame = pl.read_ipc(file, columns=present, memory_map=False)
-            return with_all(
-                frame.select(_as(name, frame.schema[name], wanted[name]) for name in present), wanted
-            )
-        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            read = pl.read_parquet if file.suffix == ".parquet" else pl.read_ipc
+            with file.open("rb") as opened:  # not by path, which Polars maps: a file cut meanwhile would kill us
+                frame = read(opened, columns=present)
+            typed = frame.with_columns(_as(name, frame.schema[name], wanted[name]) for name in present)
+            return with_all(typed, wanted)
+        except (OSError, pl.exceptions.PolarsError) as error:
             raise _unusable(file, error) from None
 
 
 def _as(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+    """Column `name` as `wanted`; null where it holds something else, as in SQLite exports."""
     column = pl.col(name)
-    if wanted.is_integer() and found == pl.UInt64:
-        return column.reinterpret(signed=True) if wanted == pl.Int64 else column.cast(wanted, strict=False)
-    if wanted.is_numeric() and not (found.is_numeric() or found == pl.Boolean):
-        return pl.lit(None, dtype=wanted).alias(name)
-    return column.cast(wanted, strict=False)
+    if wanted.is_integer():
+        if found == pl.UInt64:  # serialised ids use all 64 bits
+            return column.reinterpret(signed=True)
+        alike = found.is_integer()
+    else:
+        alike = found in (pl.String, pl.Categorical, pl.Enum)
+    return column.cast(wanted, strict=False) if alike else pl.lit(None, dtype=wanted).alias(name)
 
 
 def _unusable(file: Path, reason: object) -> InputError:

@@ -14,7 +14,12 @@ from busfare.trace.table_source import with_all
 
 __all__ = ["SqliteTables"]
 
-ROWS_A_FETCH = 1 << 16
+ROWS_A_FETCH = 1 << 10
+ROWS_A_PIECE = 1 << 16
+#: Write-ahead mode, in the bytes 18 and 19 of the file.
+WRITE_AHEAD = 2
+#: A row takes two bytes of its page's index, and at least four of its own.
+LEAST_ROW = 6
 
 
 class SqliteTables:
@@ -27,7 +32,7 @@ class SqliteTables:
         """Raises InputError if `path` is not a readable SQLite file."""
         self.path = path
         try:
-            self._database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+            self._database = sqlite3.connect(_address(path), uri=True)
             self._database.text_factory = lambda text: text.decode("utf-8", "replace")
             self._database.execute("PRAGMA trusted_schema=OFF")
             self._database.execute("PRAGMA cell_size_check=ON")
@@ -69,19 +74,28 @@ class SqliteTables:
         if not present:
             return pl.DataFrame(schema=wanted)
         sql = f"SELECT {', '.join(_quoted(name) for name in present)} FROM {_quoted(table)}"
-        # A row takes at least two bytes in its page; more rows than that is a loop in a damaged file.
-        most_rows = self.path.stat().st_size
+        # What a table gives cannot be more than the file holds; more is a loop in a damaged one.
+        size = self.path.stat().st_size
+        most_rows, most_text = size // LEAST_ROW, 2 * size
+        texts = [i for i, kind in enumerate(present.values()) if kind == pl.String]
         pieces: list[pl.DataFrame] = []
-        count = 0
+        rows: list[tuple[object, ...]] = []
+        count = text = 0
         try:
             cursor = self._database.execute(sql)
-            while rows := cursor.fetchmany(ROWS_A_FETCH):
-                count += len(rows)
-                if count > most_rows:
+            while fetched := cursor.fetchmany(ROWS_A_FETCH):
+                count += len(fetched)
+                text += sum(len(v) for row in fetched for i in texts if isinstance(v := row[i], str))
+                if count > most_rows or text > most_text:
                     raise self._unusable(f"table {table} never ends")
-                pieces.append(_typed(rows, present))
+                rows += fetched
+                if len(rows) >= ROWS_A_PIECE:
+                    pieces.append(_typed(rows, present))
+                    rows = []
         except sqlite3.Error as error:
             raise self._unusable(error) from None
+        if rows:
+            pieces.append(_typed(rows, present))
         return with_all(pl.concat(pieces) if pieces else pl.DataFrame(schema=present), wanted)
 
     def _unusable(self, reason: object) -> InputError:
@@ -89,6 +103,15 @@ class SqliteTables:
             f"{self.path}: damaged or unreadable SQLite file ({reason}); export the trace again, "
             "or check that the copy is complete"
         )
+
+
+def _address(path: Path) -> str:
+    """What SQLite is to open. It would leave files beside a database in write-ahead mode, were it not immutable."""
+    with path.open("rb") as file:
+        modes = file.read(20)[18:20]
+    writer = path.with_name(path.name + "-wal").exists()
+    immutable = "&immutable=1" if WRITE_AHEAD in modes and not writer else ""
+    return f"file:{quote(str(path))}?mode=ro{immutable}"
 
 
 def _quoted(name: str) -> str:

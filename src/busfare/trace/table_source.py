@@ -33,7 +33,5 @@ class TableSource(Protocol):
 
 def with_all(frame: pl.DataFrame, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
     """`frame` with exactly the columns of `wanted`, in that order: what it lacks is all null."""
-    return frame.select(
-        pl.col(name) if name in frame.columns else pl.lit(None, dtype=kind).alias(name)
-        for name, kind in wanted.items()
-    )
+    lacking = [pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns]
+    return frame.with_columns(lacking).select(*wanted)
