@@ -104,7 +104,8 @@ def _sqlite(content: bytes, target: Path, dice: Random) -> None:
             database.execute("PRAGMA journal_mode = OFF")
             database.execute("PRAGMA synchronous = OFF")
             for _ in range(dice.choice([1, 2, 5])):
-                with suppress(sqlite3.Error, OverflowError):  # a mutation that SQLite itself refuses changes nothing
+                # A mutation that SQLite itself refuses, or that finds nothing left to change, changes nothing.
+                with suppress(sqlite3.Error, OverflowError, LookupError, TypeError, AttributeError, UnicodeError):
                     dice.choice(SQL_MUTATIONS)(database, dice)
     if kind in (4, 5, 6, 7):
         target.write_bytes(_pages(target.read_bytes(), dice))
@@ -239,7 +240,7 @@ def _directory(seed: Path, target: Path, dice: Random) -> None:
 
 def _other_columns(file: Path, dice: Random) -> None:
     """The same table with a column of another type, another name or none."""
-    with suppress(pa.ArrowException, OSError, UnicodeDecodeError, struct.error):  # damaged already: stays as it is
+    with suppress(pa.ArrowException, OSError, ValueError, OverflowError):  # damaged already: stays as it is
         parquets = file.suffix == ".parquet"
         table = cast(pa.Table, parquet.read_table(file) if parquets else feather.read_table(file, memory_map=False))
         at = dice.randrange(table.num_columns)

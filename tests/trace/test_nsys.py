@@ -414,6 +414,14 @@ def test_names_that_are_no_text_are_unknown(tmp_path: Path) -> None:
     assert written(export, tmp_path).operations["name"].to_list() == ["(unnamed kernel)"]
 
 
+def test_calls_without_a_name_wait_for_nothing_and_are_counted(tmp_path: Path) -> None:
+    export = small_export()
+    export.call("cudaFree_v3020", 660, 670, 6, nameId=999)
+    trace = written(export, tmp_path)
+    assert trace.calls.select("name", "waits_for").row(-1) == ("(unnamed call)", "none")
+    assert omitted(trace) == {"unnamed-calls": 1}
+
+
 def test_a_string_id_given_twice_does_not_double_rows(tmp_path: Path) -> None:
     export = small_export()
     export.rows["StringIds"] = [{"id": 1, "value": "again"}, {"id": 1, "value": "and again"}]

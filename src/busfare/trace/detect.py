@@ -11,6 +11,7 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.trace import kineto, nsys, nvprof, rocpd, rpd
 from busfare.trace.directory_tables import DirectoryTables
+from busfare.trace.printable import printable
 from busfare.trace.sound import make_sound
 from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.table_source import TableSource
@@ -55,22 +56,20 @@ def read(path: str | Path) -> Trace:
     try:
         trace = _read(path)
         make_sound(trace)
+    except InputError as error:  # names of files and tables, and what libraries say, may hold anything
+        raise InputError(printable(str(error))) from None
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
-        ) from None
+        reason = f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
+        raise InputError(printable(reason)) from None
     except pl.exceptions.PanicException as panic:  # not an Exception: Polars met data that it did not foresee
-        raise InputError(f"{path}: damaged beyond reading ({_first_line(panic)}); export it again") from None
+        reason = next(iter(str(panic).splitlines()), "no reason given")
+        raise InputError(printable(f"{path}: damaged beyond reading ({reason}); export it again")) from None
     return trace
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _read(path: Path) -> Trace:
     if "\0" in str(path):
-        raise InputError(f"{str(path)!r}: not a usable path (it holds a NUL)")
+        raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         return _read_tables(DirectoryTables(path))

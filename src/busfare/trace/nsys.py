@@ -63,7 +63,7 @@ def read(tables: TableSource) -> Trace:
     omissions = Omissions()
     strings = tables.read("StringIds", {"id": INT, "value": pl.String()}).unique("id", keep="first")
 
-    calls, call_ids = _calls(tables, strings)
+    calls, call_ids = _calls(tables, strings, omissions)
     events, waits = _events(tables, call_ids, omissions)
     calls = _with_waits(calls, waits)
     operations = [
@@ -207,7 +207,9 @@ def _graphs(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
     return _placed(frame).with_columns(kind=pl.lit("graph"), name=name.str.strip_chars())
 
 
-def _calls(tables: TableSource, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _calls(
+    tables: TableSource, strings: pl.DataFrame, omissions: Omissions
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The calls, and (process, correlation) → plain name of each, to look synchronisation records up by."""
     frame = tables.read(CALLS_TABLE, TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT})
     ids = {"process": INT, "correlation": INT, "call": pl.String(), "start_ns": INT, "end_ns": INT}
@@ -226,8 +228,13 @@ def _calls(tables: TableSource, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl
         name="plain",
         waits_for="waits_for",
     )
+    unnamed = frame["name"].null_count()
+    omissions.add_if(unnamed, "unnamed-calls", "API calls whose name is lost: taken to wait for nothing")
     call_ids = frame.filter(pl.col("correlation").is_not_null()).select(
         "process", "correlation", pl.col("name").cast(pl.String).alias("call"), "start_ns", "end_ns"
+    )
+    frame = frame.with_columns(
+        pl.col("name").cast(pl.String).fill_null("(unnamed call)"), pl.col("waits_for").fill_null("none")
     )
     return conform(frame, CALLS), call_ids.unique(["process", "correlation"], keep="first")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from busfare.trace.omissions import Omissions
+from busfare.trace.printable import printable
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.trace import Trace
+from busfare.trace.trace import Omission, Trace
 
 __all__ = ["make_sound"]
 
@@ -62,7 +63,8 @@ def make_sound(trace: Trace) -> None:
         "cut-window",
         "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, but not tied to a host thread",
     )
-    trace.omissions = omissions.list()
+    trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]
+    trace.producer = printable(trace.producer)
 
 
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:

@@ -14,6 +14,8 @@ from busfare.trace.table_source import with_all
 
 __all__ = ["SqliteTables"]
 
+#: What reading a damaged file raises; the module fails on SQLite's own message if that quotes bytes that are no text.
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 ROWS_A_FETCH = 1 << 10
 ROWS_A_PIECE = 1 << 16
 #: Write-ahead mode, in the bytes 18 and 19 of the file.
@@ -39,7 +41,7 @@ class SqliteTables:
             rows = self._database.execute(
                 "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
             ).fetchall()
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             raise self._unusable(error) from None
         self.names = {
             name
@@ -60,7 +62,7 @@ class SqliteTables:
         if table not in self._columns:
             try:
                 rows = self._database.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
-            except sqlite3.Error as error:
+            except DAMAGE as error:
                 raise self._unusable(error) from None
             self._columns[table] = [row[1] for row in rows]
         return self._columns[table]
@@ -92,7 +94,7 @@ class SqliteTables:
                 if len(rows) >= ROWS_A_PIECE:
                     pieces.append(_typed(rows, present))
                     rows = []
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             raise self._unusable(error) from None
         if rows:
             pieces.append(_typed(rows, present))
