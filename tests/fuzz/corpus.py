@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from busfare.node import catalogue
 from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocpd, build_rpd
 from tests.trace.build_directory import export_directory
+
+from busfare.node import catalogue
 
 __all__ = ["CORPUS"]
 
@@ -28,7 +29,9 @@ def full_export(generation: str) -> build_nsys.NsysExport:
         export.add("TARGET_INFO_GPU", deviceId=0, name="RTX 3080", busLocation="0000:01:00.0")
         export.add("TARGET_INFO_CUDA_GPU", deviceId=0, globalMemoryBandwidth=760080000, coreClockRate=1710000)
     else:
-        export.add("TARGET_INFO_GPU", id=0, name="A100", memoryBandwidth=2039040000000, cuDevice=0, computeMajor=8)
+        export.add(
+            "TARGET_INFO_GPU", id=0, name="A100", memoryBandwidth=2039040000000, cuDevice=0, computeMajor=8
+        )
         export.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=71)
     for i in range(150):  # enough for tables of several pages
         export.call("cudaLaunchKernel_v7000", 1000 + 10 * i, 1005 + 10 * i, 100 + i)
@@ -56,7 +59,10 @@ def kineto(folder: Path) -> list[Path]:
         build_kineto.call("cudaGraphLaunch", 70, 1, 62),
         build_kineto.kernel('node "é🚀"', 72, 3, 62, **{"graph node id": 9}),
     ]
-    header = {"deviceProperties": [{"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}], "cupti_version": 22}
+    header = {
+        "deviceProperties": [{"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}],
+        "cupti_version": 22,
+    }
     text = build_kineto.document(events, header).encode()
     contents = {
         "plain.json": text,
@@ -78,7 +84,9 @@ def nvprof(folder: Path) -> list[Path]:
     file.wait(2, 721, 729, 7, stream=14, event=5)
     file.add("MARKER", flags=2, timestamp=build_nvprof.EPOCH + 10, id=1, name=file.text("step"), domain=0)
     file.add("MARKER", flags=4, timestamp=build_nvprof.EPOCH + 90, id=1, name=0, domain=0)
-    file.add("DEVICE", id=0, name=file.text("P100"), globalMemoryBandwidth=732160000, computeCapabilityMajor=6)
+    file.add(
+        "DEVICE", id=0, name=file.text("P100"), globalMemoryBandwidth=732160000, computeCapabilityMajor=6
+    )
     file.add("PCIE", type=0, pcieGeneration=3, linkWidth=16)
     file.add("STREAM", contextId=1, streamId=13, priority=0, flag=2)
     times = {"start": build_nvprof.EPOCH + 800, "end": build_nvprof.EPOCH + 810}
@@ -104,7 +112,9 @@ def rpd(folder: Path) -> list[Path]:
     file = build_rpd.small_rpd()
     launch = file.call("hipGraphLaunch", 1510, 1520)
     for i in range(100):
-        file.operation("KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node {i}")
+        file.operation(
+            "KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node {i}"
+        )
     return [file.write(folder / "trace.rpd")]
 
 

@@ -18,18 +18,94 @@ import pyarrow.parquet as parquet
 
 __all__ = ["mutated"]
 
-NUMBERS = [0, 1, -1, 127, 255, 256, 65535, 1 << 31, (1 << 31) - 1, 4294967295, 1 << 53, 1 << 60, (1 << 63) - 1]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    127,
+    255,
+    256,
+    65535,
+    1 << 31,
+    (1 << 31) - 1,
+    4294967295,
+    1 << 53,
+    1 << 60,
+    (1 << 63) - 1,
+]
 CELLS: list[int | float | str | bytes | None] = [
-    *[*NUMBERS, -(1 << 63), -(1 << 31), None, 0.5, -1e308, 1e308, float("inf"), float("nan"), "", "x", "5", "-1"],
+    *[
+        *NUMBERS,
+        -(1 << 63),
+        -(1 << 31),
+        None,
+        0.5,
+        -1e308,
+        1e308,
+        float("inf"),
+        float("nan"),
+        "",
+        "x",
+        "5",
+        "-1",
+    ],
     *["é\ufffd", "a\nb", "\0", b"", b"\xff\xfe", "x" * 5000, b"\0" * 3000],
 ]
 SPANS = [1, 1, 2, 4, 8, 100, 1000]
 JSON_WORDS = [
-    *[b"null", b"true", b"NaN", b"-Infinity", b"1e999", b"-0", b"9" * 30, b"1e-999", b"[]", b"{}", b'""', b'"'],
-    *[b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\\u", b"\\ud800", b"\0", b"\xef\xbb\xbf", b"[" * 3000, b'{"a":' * 3000],
-    *[b'"ph":"X",', b'"cat":"kernel",', b'"ts":"5",', b'"dur":-5,', b'"args":5,', b'"args":{"bytes":-1},', b"// x"],
+    *[
+        b"null",
+        b"true",
+        b"NaN",
+        b"-Infinity",
+        b"1e999",
+        b"-0",
+        b"9" * 30,
+        b"1e-999",
+        b"[]",
+        b"{}",
+        b'""',
+        b'"',
+    ],
+    *[
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"\\",
+        b"\\u",
+        b"\\ud800",
+        b"\0",
+        b"\xef\xbb\xbf",
+        b"[" * 3000,
+        b'{"a":' * 3000,
+    ],
+    *[
+        b'"ph":"X",',
+        b'"cat":"kernel",',
+        b'"ts":"5",',
+        b'"dur":-5,',
+        b'"args":5,',
+        b'"args":{"bytes":-1},',
+        b"// x",
+    ],
 ]
-TOML_WORDS = [b"nan", b"inf", b"-1", b"1e999", b"''", b"[[component]]", b"[x", b"\0", b'"""', b"= 5", b"[" * 2000, b"\xff"]
+TOML_WORDS = [
+    b"nan",
+    b"inf",
+    b"-1",
+    b"1e999",
+    b"''",
+    b"[[component]]",
+    b"[x",
+    b"\0",
+    b'"""',
+    b"= 5",
+    b"[" * 2000,
+    b"\xff",
+]
 
 
 def mutated(seed: Path, target: Path, dice: Random) -> Path:
@@ -82,7 +158,9 @@ def _text(content: bytes, dice: Random, words: list[bytes]) -> bytes:
         if what == 0:
             content = content[:at] + dice.choice(words) + content[at:]
         elif what == 1:
-            end = min((i for i in (content.find(c, at + 1) for c in (b",", b"\n", b"}")) if i > 0), default=at)
+            end = min(
+                (i for i in (content.find(c, at + 1) for c in (b",", b"\n", b"}")) if i > 0), default=at
+            )
             start = max(content.rfind(c, 0, at) for c in (b":", b"=", b"["))
             content = content[: start + 1] + dice.choice(words) + content[end:]
         elif what == 2:
@@ -105,7 +183,9 @@ def _sqlite(content: bytes, target: Path, dice: Random) -> None:
             database.execute("PRAGMA synchronous = OFF")
             for _ in range(dice.choice([1, 2, 5])):
                 # A mutation that SQLite itself refuses, or that finds nothing left to change, changes nothing.
-                with suppress(sqlite3.Error, OverflowError, LookupError, TypeError, AttributeError, UnicodeError):
+                with suppress(
+                    sqlite3.Error, OverflowError, LookupError, TypeError, AttributeError, UnicodeError
+                ):
                     dice.choice(SQL_MUTATIONS)(database, dice)
     if kind in (4, 5, 6, 7):
         target.write_bytes(_pages(target.read_bytes(), dice))
@@ -164,9 +244,25 @@ def _schema_text(database: sqlite3.Connection, dice: Random) -> None:
     (text,) = database.execute("SELECT sql FROM sqlite_schema WHERE name = ?", [table]).fetchone()
     column, value = dice.choice(
         [
-            ("sql", text.replace("CREATE TABLE", dice.choice(["CREATE VIRTUAL TABLE", "create\ntable", "x", "CREATE VIEW"]))),
-            ("sql", _text(text.encode(), dice, [b"(", b")", b",", b"\n", b"'", b"--", b" AS (abs(a))", b" DEFAULT 5"])),
-            ("sql", text + dice.choice([" WITHOUT ROWID", " STRICT", ";", "\n\nx", ", b GENERATED ALWAYS AS (a)"])),
+            (
+                "sql",
+                text.replace(
+                    "CREATE TABLE", dice.choice(["CREATE VIRTUAL TABLE", "create\ntable", "x", "CREATE VIEW"])
+                ),
+            ),
+            (
+                "sql",
+                _text(
+                    text.encode(),
+                    dice,
+                    [b"(", b")", b",", b"\n", b"'", b"--", b" AS (abs(a))", b" DEFAULT 5"],
+                ),
+            ),
+            (
+                "sql",
+                text
+                + dice.choice([" WITHOUT ROWID", " STRICT", ";", "\n\nx", ", b GENERATED ALWAYS AS (a)"]),
+            ),
             ("sql", dice.choice(CELLS)),
             ("rootpage", dice.choice([*NUMBERS, *range(2, 30)])),
             ("type", dice.choice(["view", "index", "trigger", "", None])),
@@ -194,7 +290,9 @@ def _pages(content: bytes, dice: Random) -> bytes:
         start = page * size + (100 if page == 0 else 0)
         what = dice.randrange(7)
         if what == 0:  # the file's header: page size, versions, page count, free list, encoding
-            data[dice.choice([16, 17, 18, 19, 20, 28, 31, 35, 36, 44, 47, 56, 59])] = dice.choice([0, 1, 2, 3, 255])
+            data[dice.choice([16, 17, 18, 19, 20, 28, 31, 35, 36, 44, 47, 56, 59])] = dice.choice(
+                [0, 1, 2, 3, 255]
+            )
         elif what == 1:
             data[start] = dice.choice([0, 2, 5, 10, 13, 255])
         elif what == 2:
@@ -202,7 +300,9 @@ def _pages(content: bytes, dice: Random) -> bytes:
         elif what == 3:
             data[start + 3 : start + 5] = struct.pack(">H", dice.choice([0, 1, 5, 500, 65535]))
         elif what == 4:  # the last child: itself, an ancestor, a page of another table
-            data[start + 8 : start + 12] = struct.pack(">I", dice.choice([page + 1, dice.randrange(pages + 2), 0xFFFFFFFF]))
+            data[start + 8 : start + 12] = struct.pack(
+                ">I", dice.choice([page + 1, dice.randrange(pages + 2), 0xFFFFFFFF])
+            )
         elif what == 5:
             cell = start + 8 + 2 * dice.randrange(40)
             data[cell : cell + 2] = struct.pack(">H", dice.randrange(size))
@@ -242,7 +342,9 @@ def _other_columns(file: Path, dice: Random) -> None:
     """The same table with a column of another type, another name or none."""
     with suppress(pa.ArrowException, OSError, ValueError, OverflowError):  # damaged already: stays as it is
         parquets = file.suffix == ".parquet"
-        table = cast(pa.Table, parquet.read_table(file) if parquets else feather.read_table(file, memory_map=False))
+        table = cast(
+            pa.Table, parquet.read_table(file) if parquets else feather.read_table(file, memory_map=False)
+        )
         at = dice.randrange(table.num_columns)
         height = table.num_rows
         columns: list[pa.Array] = [
@@ -260,7 +362,11 @@ def _other_columns(file: Path, dice: Random) -> None:
             pa.array(["x"] * height).dictionary_encode(),
         ]
         name = dice.choice([table.column_names[at], "other", table.column_names[0]])
-        table = table.remove_column(at) if dice.random() < 0.2 else table.set_column(at, name, dice.choice(columns))
+        table = (
+            table.remove_column(at)
+            if dice.random() < 0.2
+            else table.set_column(at, name, dice.choice(columns))
+        )
         if parquets:
             parquet.write_table(table, file)
         else:

@@ -73,7 +73,9 @@ def _failure_of(path: Path) -> str:
         return _unsound(read(path))
     except InputError as error:
         message = str(error)
-        return "" if message and message.isprintable() else f"the message is not one line of text: {message!r}"
+        return (
+            "" if message and message.isprintable() else f"the message is not one line of text: {message!r}"
+        )
     except OutOfTime:
         raise
     except BaseException as error:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-
-from busfare.errors import InputError
-from busfare.trace import Trace, tables
 from tests.fuzz import outcome
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.outcome import failure_of
 from tests.fuzz.run import input_number, supervise
+
+from busfare.errors import InputError
+from busfare.trace import Trace, tables
 
 SEED = 7
 
@@ -53,7 +53,9 @@ def test_mutations_are_neither_all_refused_nor_all_harmless(reader: str, tmp_pat
 
 
 def trace_with(**changed: object) -> Trace:
-    operations = tables.conform(pl.DataFrame({"kind": ["copy"], "start_ns": [0], "end_ns": [5]}), tables.OPERATIONS)
+    operations = tables.conform(
+        pl.DataFrame({"kind": ["copy"], "start_ns": [0], "end_ns": [5]}), tables.OPERATIONS
+    )
     operations = operations.with_columns(**{name: pl.lit(value) for name, value in changed.items()})
     return Trace(Path("x"), "nsys-sqlite", "", tables.conform(operations, tables.OPERATIONS))
 

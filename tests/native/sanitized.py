@@ -1,6 +1,6 @@
 """The event scanner under the address and undefined-behaviour sanitizers, over the fuzzer's own inputs.
 
-    python -m tests.native.sanitized --count 10000
+python -m tests.native.sanitized --count 10000
 """
 
 from __future__ import annotations
@@ -26,8 +26,19 @@ FILES_A_RUN = 250
 def build(folder: Path) -> Path:
     """Compiles the driver. Raises CalledProcessError if it does not compile."""
     program = folder / "scan_files"
-    sources = [HERE / "scan_files.cpp", *(SCANNER / f"{name}.cpp" for name in ("event_scanner", "decimal", "unescape"))]
-    flags = ["-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    sources = [
+        HERE / "scan_files.cpp",
+        *(SCANNER / f"{name}.cpp" for name in ("event_scanner", "decimal", "unescape")),
+    ]
+    flags = [
+        "-std=c++20",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    ]
     compiler = os.environ.get("CXX", "c++")
     subprocess.run([compiler, *flags, f"-I{SCANNER}", *map(str, sources), "-o", str(program)], check=True)
     return program
@@ -40,9 +51,10 @@ def complaints(program: Path, first: int, count: int, seed: int) -> Iterator[str
         (folder / "corpus").mkdir()
         corpus = [file for file in CORPUS["kineto"](folder / "corpus") if file.suffix == ".json"]
         for start in range(first, first + count, FILES_A_RUN):
-            inputs = []
-            for number in range(start, min(start + FILES_A_RUN, first + count)):
-                inputs.append(input_number(number, seed, corpus, folder).rename(folder / f"{number}.json"))
+            inputs = [
+                input_number(number, seed, corpus, folder).rename(folder / f"{number}.json")
+                for number in range(start, min(start + FILES_A_RUN, first + count))
+            ]
             ran = subprocess.run([program, *inputs], capture_output=True, text=True, check=False)
             if ran.returncode != 0:
                 yield f"inputs {start} to {start + len(inputs)} of seed {seed}: {ran.stdout}{ran.stderr}"

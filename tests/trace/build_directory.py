@@ -12,7 +12,16 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 
 UNSIGNED_64 = ("globalPid", "globalTid", "endGlobalTid", "virtualAddress")
-UNSIGNED_32 = ("deviceId", "contextId", "streamId", "correlationId", "eventId", "nameId", "demangledName", "priority")
+UNSIGNED_32 = (
+    "deviceId",
+    "contextId",
+    "streamId",
+    "correlationId",
+    "eventId",
+    "nameId",
+    "demangledName",
+    "priority",
+)
 
 
 def arrow_type(column: str, values: Sequence[object]) -> pa.DataType:
@@ -40,7 +49,9 @@ def write_table(path: Path, columns: dict[str, list[object]]) -> None:
     arrays = {}
     for name, values in columns.items():
         kind = arrow_type(name, values)
-        unsigned = [v & 0xFFFFFFFFFFFFFFFF if kind == pa.uint64() and isinstance(v, int) else v for v in values]
+        unsigned = [
+            v & 0xFFFFFFFFFFFFFFFF if kind == pa.uint64() and isinstance(v, int) else v for v in values
+        ]
         arrays[name] = pa.array(unsigned, kind)
     table = pa.table(arrays)
     if path.suffix == ".parquet":

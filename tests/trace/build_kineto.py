@@ -17,7 +17,9 @@ def event(category: str, name: str, start_us: float, duration_us: float | None =
     return made | ({} if duration_us is None else {"dur": duration_us}) | more
 
 
-def on_gpu(category: str, name: str, start_us: float, duration_us: float, correlation: int, **args: Any) -> Event:
+def on_gpu(
+    category: str, name: str, start_us: float, duration_us: float, correlation: int, **args: Any
+) -> Event:
     args = {"device": 0, "context": 1, "stream": 7, "correlation": correlation} | args
     return event(category, name, start_us, duration_us, pid=0, tid=args["stream"], args=args)
 
@@ -26,7 +28,9 @@ def kernel(name: str, start_us: float, duration_us: float, correlation: int, **a
     return on_gpu("kernel", name, start_us, duration_us, correlation, **args)
 
 
-def copy(name: str, size: int | None, start_us: float, duration_us: float, correlation: int, **args: Any) -> Event:
+def copy(
+    name: str, size: int | None, start_us: float, duration_us: float, correlation: int, **args: Any
+) -> Event:
     """A copy; `name` is all that says its direction and kinds: Memcpy HtoD (Pageable -> Device)."""
     sized = {} if size is None else {"bytes": size}
     return on_gpu("gpu_memcpy", name, start_us, duration_us, correlation, **sized, **args)

@@ -32,11 +32,30 @@ COLUMNS: dict[str, list[str]] = {
     ],
     PREFIX + "CUDA_EVENT": ["_id_", "correlationId", "contextId", "streamId", "eventId"],
     PREFIX + "UNIFIED_MEMORY_COUNTER": [
-        *["_id_", "counterKind", "value", "start", "end", "address", "srcId", "dstId", "streamId", "processId"],
+        *[
+            "_id_",
+            "counterKind",
+            "value",
+            "start",
+            "end",
+            "address",
+            "srcId",
+            "dstId",
+            "streamId",
+            "processId",
+        ],
     ],
     PREFIX + "MARKER": ["_id_", "flags", "timestamp", "id", "objectKind", "objectId", "name", "domain"],
     PREFIX + "DEVICE": [
-        *["_id_", "id", "name", "globalMemoryBandwidth", "globalMemorySize", "coreClockRate", "numMemcpyEngines"],
+        *[
+            "_id_",
+            "id",
+            "name",
+            "globalMemoryBandwidth",
+            "globalMemorySize",
+            "coreClockRate",
+            "numMemcpyEngines",
+        ],
         *["numMultiprocessors", "computeCapabilityMajor", "computeCapabilityMinor", "uuid"],
     ],
     PREFIX + "PCIE": ["_id_", "type", "domain", "pcieGeneration", "linkRate", "linkWidth"],
@@ -63,14 +82,28 @@ class NvprofFile:
         place: dict[str, Value] = {"start": EPOCH + start, "end": EPOCH + end, "deviceId": 0, "contextId": 1}
         return place | {"streamId": 7, "correlationId": correlation}
 
-    def kernel(self, name: str, start: int, end: int, correlation: int, table: str = "CONCURRENT_KERNEL") -> None:
+    def kernel(
+        self, name: str, start: int, end: int, correlation: int, table: str = "CONCURRENT_KERNEL"
+    ) -> None:
         self.add(table, **self.place(start, end, correlation) | {"name": self.text(name)})
 
     def copy(
-        self, copy_kind: int, kinds: tuple[int, int], size: Value, start: int, end: int, correlation: int, **more: Value
+        self,
+        copy_kind: int,
+        kinds: tuple[int, int],
+        size: Value,
+        start: int,
+        end: int,
+        correlation: int,
+        **more: Value,
     ) -> None:
         """A copy by CUPTI's numbers: `kinds` 1 pageable, 2 pinned, 3 device…; to MEMCPY2 if it names two devices."""
-        what: dict[str, Value] = {"copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1], "bytes": size}
+        what: dict[str, Value] = {
+            "copyKind": copy_kind,
+            "srcKind": kinds[0],
+            "dstKind": kinds[1],
+            "bytes": size,
+        }
         table = "MEMCPY2" if "dstDeviceId" in more else "MEMCPY"
         self.add(table, **self.place(start, end, correlation) | what | more)
 
@@ -80,7 +113,9 @@ class NvprofFile:
         who: dict[str, Value] = {"processId": PROCESS, "threadId": -139_872, "correlationId": correlation}
         self.add(table, **times | who | {"cbid": number})
 
-    def wait(self, kind: int, start: int, end: int, correlation: int, stream: int = -1, event: int = -1) -> None:
+    def wait(
+        self, kind: int, start: int, end: int, correlation: int, stream: int = -1, event: int = -1
+    ) -> None:
         """A synchronisation: 1 event, 2 stream wait event, 3 stream, 4 context."""
         times: dict[str, Value] = {"start": EPOCH + start, "end": EPOCH + end, "contextId": 1}
         ids: dict[str, Value] = {"correlationId": correlation, "streamId": stream, "cudaEventId": event}

@@ -23,7 +23,15 @@ COLUMNS: dict[str, list[str]] = {
     "rocpd_info_kernel_symbol": ["id", "guid", "nid", "pid", "code_object_id", "kernel_name", "display_name"],
     "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id"],
     "rocpd_region": [*PLACED, *TIMED, "name_id", "extdata"],
-    "rocpd_kernel_dispatch": [*PLACED, *TIMED, "agent_id", "kernel_id", "dispatch_id", "queue_id", "stream_id"],
+    "rocpd_kernel_dispatch": [
+        *PLACED,
+        *TIMED,
+        "agent_id",
+        "kernel_id",
+        "dispatch_id",
+        "queue_id",
+        "stream_id",
+    ],
     "rocpd_memory_copy": [
         *[*PLACED, *TIMED, "name_id", "dst_agent_id", "dst_address", "src_agent_id", "src_address", "size"],
         *["queue_id", "stream_id"],
@@ -58,7 +66,14 @@ class ProcessTables:
         self.add("rocpd_info_process", pid=self.process)
         self.add("rocpd_info_thread", pid=1, tid=8080)
         for kind, index, name in (("CPU", 0, "EPYC"), ("GPU", 0, "gfx942"), ("GPU", 1, "gfx942")):
-            self.add("rocpd_info_agent", pid=1, type=kind, type_index=index, name=name, product_name=f"{kind} {index}")
+            self.add(
+                "rocpd_info_agent",
+                pid=1,
+                type=kind,
+                type_index=index,
+                name=name,
+                product_name=f"{kind} {index}",
+            )
 
     def add(self, table: str, **values: Value) -> int:
         """Adds a row and returns its id."""
@@ -71,7 +86,9 @@ class ProcessTables:
             self.strings[value] = self.add("rocpd_string", string=value)
         return self.strings[value]
 
-    def place(self, start: Value, end: Value, stack: int, category: str, agent: int | None = None) -> dict[str, Value]:
+    def place(
+        self, start: Value, end: Value, stack: int, category: str, agent: int | None = None
+    ) -> dict[str, Value]:
         """When and where, as this schema says it."""
         event = self.add("rocpd_event", category_id=self.text(category), stack_id=stack)
         stream: Value = None if agent is None else 4
@@ -88,10 +105,19 @@ class ProcessTables:
 
     def kernel(self, name: str, start: Value, end: Value, stack: int, agent: int = GPU_0) -> None:
         symbol = self.add("rocpd_info_kernel_symbol", kernel_name=f"{name}.kd", display_name=name)
-        self.add("rocpd_kernel_dispatch", **self.place(start, end, stack, DISPATCH, agent) | {"kernel_id": symbol})
+        self.add(
+            "rocpd_kernel_dispatch", **self.place(start, end, stack, DISPATCH, agent) | {"kernel_id": symbol}
+        )
 
     def copy(
-        self, name: str | None, source: int, destination: int, size: Value, start: Value, end: Value, stack: int
+        self,
+        name: str | None,
+        source: int,
+        destination: int,
+        size: Value,
+        start: Value,
+        end: Value,
+        stack: int,
     ) -> None:
         """A copy; `name` as MEMORY_COPY_HOST_TO_DEVICE, or None where only the agents tell."""
         what: dict[str, Value] = {"src_agent_id": source, "dst_agent_id": destination, "size": size}

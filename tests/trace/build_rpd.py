@@ -49,7 +49,9 @@ class RpdFile:
         who: dict[str, Value] = {"pid": PROCESS, "tid": 77, "start": start, "end": end}
         return self.add("rocpd_api", **who | {"apiName_id": self.text(name), "args_id": self.text(arguments)})
 
-    def operation(self, kind: str, start: int, end: int, call: int | None = None, description: str = "") -> None:
+    def operation(
+        self, kind: str, start: int, end: int, call: int | None = None, description: str = ""
+    ) -> None:
         """An operation: KernelExecution, CopyHostToDevice, FillBuffer, Task…"""
         where: dict[str, Value] = {"gpuId": 1, "queueId": 3, "start": start, "end": end}
         names: dict[str, Value] = {"opType_id": self.text(kind), "description_id": self.text(description)}

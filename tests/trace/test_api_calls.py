@@ -9,33 +9,113 @@ import pytest
 
 from busfare.trace import api_calls
 
-BLOCKING_RUNTIME = """
-cudaMemcpy cudaMemcpy2D cudaMemcpy3D cudaMemcpyPeer cudaMemcpy3DPeer cudaMemcpyToSymbol cudaMemcpyFromSymbol
-cudaMemcpyToArray cudaMemcpyFromArray cudaMemcpyArrayToArray cudaMemcpy2DToArray cudaMemcpy2DFromArray
-cudaMemcpy2DArrayToArray
-""".split()
-BLOCKING_DRIVER = """
-cuMemcpy cuMemcpyHtoD cuMemcpyDtoH cuMemcpyDtoD cuMemcpyHtoA cuMemcpyAtoH cuMemcpyDtoA cuMemcpyAtoD cuMemcpyAtoA
-cuMemcpy2D cuMemcpy2DUnaligned cuMemcpy3D cuMemcpyPeer cuMemcpy3DPeer
-""".split()
-BLOCKING_HIP = """
-hipMemcpy hipMemcpy2D hipMemcpy3D hipMemcpyPeer hipMemcpyToSymbol hipMemcpyFromSymbol hipMemcpyToArray
-hipMemcpyFromArray hipMemcpy2DToArray hipMemcpy2DFromArray hipMemcpy2DArrayToArray hipMemcpyHtoD hipMemcpyDtoH
-hipMemcpyDtoD hipMemcpyHtoA hipMemcpyAtoH hipMemcpyAtoD hipMemcpyDtoA hipMemcpyAtoA hipMemcpyWithStream
-hipMemcpyParam2D hipDrvMemcpy3D hipDrvMemcpy2DUnaligned
-""".split()
-WAITING_FOR_DEVICE = """
-cudaDeviceSynchronize cudaThreadSynchronize cuCtxSynchronize hipDeviceSynchronize hipCtxSynchronize cudaFree cudaFreeHost
-cudaFreeArray cudaHostUnregister cudaDeviceReset cuMemFree cuMemFreeHost cuMemHostUnregister hipFree hipHostFree
-""".split()
-NOT_WAITING = """
-cudaMemcpyAsync cudaMemcpy2DAsync cudaMemcpy3DAsync cudaMemcpyPeerAsync cudaMemcpyToSymbolAsync cudaMemcpyBatchAsync
-cudaMemcpy3DBatchAsync cudaMemcpyWithAttributesAsync cuMemcpyAsync cuMemcpyHtoDAsync cuMemcpyAtoHAsync
-cuMemcpy2DAsync cuMemcpyPeerAsync hipMemcpyAsync hipMemcpyHtoDAsync hipMemcpy2DToArrayAsync hipDrvMemcpy3DAsync
-cudaMemsetAsync cudaLaunchKernel cuLaunchKernel cudaEventRecord cudaEventQuery cudaStreamQuery cudaStreamWaitEvent
-cudaFreeAsync cuMemFreeAsync cudaMalloc cudaGraphLaunch cudaGraphAddMemcpyNode cudaGraphMemcpyNodeGetParams
-cudaMemcpyUnheardOf mycudaMemcpy
-""".split()
+BLOCKING_RUNTIME = [
+    "cudaMemcpy",
+    "cudaMemcpy2D",
+    "cudaMemcpy3D",
+    "cudaMemcpyPeer",
+    "cudaMemcpy3DPeer",
+    "cudaMemcpyToSymbol",
+    "cudaMemcpyFromSymbol",
+    "cudaMemcpyToArray",
+    "cudaMemcpyFromArray",
+    "cudaMemcpyArrayToArray",
+    "cudaMemcpy2DToArray",
+    "cudaMemcpy2DFromArray",
+    "cudaMemcpy2DArrayToArray",
+]
+BLOCKING_DRIVER = [
+    "cuMemcpy",
+    "cuMemcpyHtoD",
+    "cuMemcpyDtoH",
+    "cuMemcpyDtoD",
+    "cuMemcpyHtoA",
+    "cuMemcpyAtoH",
+    "cuMemcpyDtoA",
+    "cuMemcpyAtoD",
+    "cuMemcpyAtoA",
+    "cuMemcpy2D",
+    "cuMemcpy2DUnaligned",
+    "cuMemcpy3D",
+    "cuMemcpyPeer",
+    "cuMemcpy3DPeer",
+]
+BLOCKING_HIP = [
+    "hipMemcpy",
+    "hipMemcpy2D",
+    "hipMemcpy3D",
+    "hipMemcpyPeer",
+    "hipMemcpyToSymbol",
+    "hipMemcpyFromSymbol",
+    "hipMemcpyToArray",
+    "hipMemcpyFromArray",
+    "hipMemcpy2DToArray",
+    "hipMemcpy2DFromArray",
+    "hipMemcpy2DArrayToArray",
+    "hipMemcpyHtoD",
+    "hipMemcpyDtoH",
+    "hipMemcpyDtoD",
+    "hipMemcpyHtoA",
+    "hipMemcpyAtoH",
+    "hipMemcpyAtoD",
+    "hipMemcpyDtoA",
+    "hipMemcpyAtoA",
+    "hipMemcpyWithStream",
+    "hipMemcpyParam2D",
+    "hipDrvMemcpy3D",
+    "hipDrvMemcpy2DUnaligned",
+]
+WAITING_FOR_DEVICE = [
+    "cudaDeviceSynchronize",
+    "cudaThreadSynchronize",
+    "cuCtxSynchronize",
+    "hipDeviceSynchronize",
+    "hipCtxSynchronize",
+    "cudaFree",
+    "cudaFreeHost",
+    "cudaFreeArray",
+    "cudaHostUnregister",
+    "cudaDeviceReset",
+    "cuMemFree",
+    "cuMemFreeHost",
+    "cuMemHostUnregister",
+    "hipFree",
+    "hipHostFree",
+]
+NOT_WAITING = [
+    "cudaMemcpyAsync",
+    "cudaMemcpy2DAsync",
+    "cudaMemcpy3DAsync",
+    "cudaMemcpyPeerAsync",
+    "cudaMemcpyToSymbolAsync",
+    "cudaMemcpyBatchAsync",
+    "cudaMemcpy3DBatchAsync",
+    "cudaMemcpyWithAttributesAsync",
+    "cuMemcpyAsync",
+    "cuMemcpyHtoDAsync",
+    "cuMemcpyAtoHAsync",
+    "cuMemcpy2DAsync",
+    "cuMemcpyPeerAsync",
+    "hipMemcpyAsync",
+    "hipMemcpyHtoDAsync",
+    "hipMemcpy2DToArrayAsync",
+    "hipDrvMemcpy3DAsync",
+    "cudaMemsetAsync",
+    "cudaLaunchKernel",
+    "cuLaunchKernel",
+    "cudaEventRecord",
+    "cudaEventQuery",
+    "cudaStreamQuery",
+    "cudaStreamWaitEvent",
+    "cudaFreeAsync",
+    "cuMemFreeAsync",
+    "cudaMalloc",
+    "cudaGraphLaunch",
+    "cudaGraphAddMemcpyNode",
+    "cudaGraphMemcpyNodeGetParams",
+    "cudaMemcpyUnheardOf",
+    "mycudaMemcpy",
+]
 
 
 def waits(*names: str) -> list[str]:

@@ -16,7 +16,9 @@ from busfare.trace import Trace, read
 pytestmark = pytest.mark.conformance
 
 SHARED = os.environ.get("BUSFARE_SHARED")
-ROW = re.compile(r"\| (?P<file>(?:amd|kineto|nsys|nvprof)/\S+) \| (?P<kernels>\d+) \| (?P<copies>.*?) \| .* \|")
+ROW = re.compile(
+    r"\| (?P<file>(?:amd|kineto|nsys|nvprof)/\S+) \| (?P<kernels>\d+) \| (?P<copies>.*?) \| .* \|"
+)
 COPIES = re.compile(r"(?P<direction>\w+) (?P<count>\d+) / (?P<bytes>\d+)")
 
 
@@ -35,7 +37,9 @@ def listed() -> list[Listed]:
     found = []
     for line in Path(SHARED, "data/README.md").read_text(encoding="utf-8").splitlines():
         if row := ROW.fullmatch(line):
-            copies = {m["direction"]: (int(m["count"]), int(m["bytes"])) for m in COPIES.finditer(row["copies"])}
+            copies = {
+                m["direction"]: (int(m["count"]), int(m["bytes"])) for m in COPIES.finditer(row["copies"])
+            }
             found.append(Listed(row["file"], int(row["kernels"]), copies))
     return found
 

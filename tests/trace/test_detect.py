@@ -10,10 +10,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-
-from busfare.errors import InputError
-from busfare.trace import kineto, read
-from busfare.trace.printable import printable
 from tests.trace.build_kineto import document, gzipped, small_events
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
@@ -21,7 +17,20 @@ from tests.trace.build_rocpd import small_process, write_rocpd
 from tests.trace.build_rpd import small_rpd
 from tests.trace.sqlite_file import write_sqlite
 
-WRONG_NAMES = ["trace", "trace.sqlite", "trace.json", "trace.json.gz", "trace.nvvp", "trace.db", "trace.txt", "x.nsys-rep"]
+from busfare.errors import InputError
+from busfare.trace import kineto, read
+from busfare.trace.printable import printable
+
+WRONG_NAMES = [
+    "trace",
+    "trace.sqlite",
+    "trace.json",
+    "trace.json.gz",
+    "trace.nvvp",
+    "trace.db",
+    "trace.txt",
+    "x.nsys-rep",
+]
 
 
 def refused(path: Path | str) -> str:
@@ -82,7 +91,9 @@ def test_other_files_are_refused_with_the_mend(content: bytes, help: str, tmp_pa
     assert help in refused(tmp_path / "trace")
 
 
-@pytest.mark.parametrize(("name", "content"), [("run.nsys-rep", b"\x01\x02\x03"), ("run", b"\0\0NVIDIA Nsight Systems\0")])
+@pytest.mark.parametrize(
+    ("name", "content"), [("run.nsys-rep", b"\x01\x02\x03"), ("run", b"\0\0NVIDIA Nsight Systems\0")]
+)
 def test_an_nsys_report_is_to_be_exported(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     assert f"nsys export --type sqlite {name}" in refused(tmp_path / name)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
+from tests.trace.build_directory import export_directory
+from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, VERSIONS, global_pid, small_export
 
 from busfare.errors import InputError
 from busfare.trace import Trace, read
 from busfare.trace.directory_tables import DirectoryTables
-from tests.trace.build_directory import export_directory
-from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, VERSIONS, global_pid, small_export
 
 SUFFIXES = [".parquet", ".arrow"]
 INT = pl.Int64()
@@ -32,7 +32,9 @@ def same(left: Trace, right: Trace) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("generation", VERSIONS)
-def test_a_directory_gives_the_trace_of_the_sqlite_export(generation: str, suffix: str, tmp_path: Path) -> None:
+def test_a_directory_gives_the_trace_of_the_sqlite_export(
+    generation: str, suffix: str, tmp_path: Path
+) -> None:
     export = small_export(generation)
     export.call("cudaEventRecord_v3020", 700, 705, 6)
     export.record(4, 13, 6)
@@ -58,7 +60,9 @@ def test_a_missing_file_is_a_missing_table(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"ARROW1\0\0", b"PAR1" + bytes(100) + b"PAR1", b"\xff" * 64])
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"ARROW1\0\0", b"PAR1" + bytes(100) + b"PAR1", b"\xff" * 64]
+)
 def test_a_damaged_file_is_named(suffix: str, content: bytes, tmp_path: Path) -> None:
     folder = export_directory(small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", suffix)
     (folder / f"{MEMCPY}{suffix}").write_bytes(content)
@@ -68,7 +72,9 @@ def test_a_damaged_file_is_named(suffix: str, content: bytes, tmp_path: Path) ->
 
 
 def test_other_files_and_folders_are_passed_over(tmp_path: Path) -> None:
-    folder = export_directory(small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet")
+    folder = export_directory(
+        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
+    )
     (folder / "notes.txt").write_text("mine")
     (folder / "NVTX_EVENTS.parquet").unlink()
     (folder / "NVTX_EVENTS.parquet").mkdir()

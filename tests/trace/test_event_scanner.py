@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from busfare.trace._kineto_events import MISSING, EventScanner
 from tests.trace.build_kineto import copy, document, kernel, small_events
 
+from busfare.trace._kineto_events import MISSING, EventScanner
+
 TEXT = document(
-    [*small_events(), kernel(r"esc\"aped \\ \u00e9", 70, 1, 6), copy("Memcpy HtoD (Pinned -> Device)", 1, 80, 2, 7)],
-    {"deviceProperties": [{"id": 0, "name": "a \"quoted\" name"}]},
+    [
+        *small_events(),
+        kernel(r"esc\"aped \\ \u00e9", 70, 1, 6),
+        copy("Memcpy HtoD (Pinned -> Device)", 1, 80, 2, 7),
+    ],
+    {"deviceProperties": [{"id": 0, "name": 'a "quoted" name'}]},
 ).encode()
 
 

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-
-from busfare.errors import InputError
-from busfare.trace import Trace, kineto, read
 from tests.trace.build_kineto import (
     Event,
     call,
@@ -24,6 +21,9 @@ from tests.trace.build_kineto import (
     sync,
     write_kineto,
 )
+
+from busfare.errors import InputError
+from busfare.trace import Trace, kineto, read
 
 
 def written(events: list[Event], folder: Path, header: dict[str, object] | None = None) -> Trace:
@@ -41,7 +41,16 @@ def omitted(trace: Trace) -> dict[str, int]:
 
 
 def check_small(trace: Trace) -> None:
-    wanted = ["kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "correlation"]
+    wanted = [
+        "kind",
+        "direction",
+        "start_ns",
+        "end_ns",
+        "bytes",
+        "source_memory",
+        "destination_memory",
+        "correlation",
+    ]
     assert trace.operations.select(wanted).rows() == [
         ("copy", "h2d", 8000, 12500, 4096, "pageable", "device", 1),
         ("kernel", None, 13000, 23125, None, None, None, 2),
@@ -207,7 +216,9 @@ def test_entries_that_are_no_events_are_counted(tmp_path: Path) -> None:
 
 
 def test_gpu_annotations_are_no_work(tmp_path: Path) -> None:
-    trace = written([kernel("k", 0, 1, 1), event("gpu_user_annotation", "step", 0, 100, pid=0, tid=7)], tmp_path)
+    trace = written(
+        [kernel("k", 0, 1, 1), event("gpu_user_annotation", "step", 0, 100, pid=0, tid=7)], tmp_path
+    )
     assert trace.operations.height == 1
     assert trace.markers.is_empty()
 
@@ -296,9 +307,14 @@ def test_a_stream_wait_names_the_record_that_it_waits_for(tmp_path: Path) -> Non
 
 def test_a_wait_for_a_record_before_the_window_has_no_record(tmp_path: Path) -> None:
     waited = {"wait_on_stream": -1, "wait_on_cuda_event_id": -1, "wait_on_cuda_event_record_corr_id": -1}
-    events = [call("cudaStreamWaitEvent", 10, 2, 2), sync("Stream Wait Event", 11, 0.5, 2, stream=13, **waited)]
+    events = [
+        call("cudaStreamWaitEvent", 10, 2, 2),
+        sync("Stream Wait Event", 11, 0.5, 2, stream=13, **waited),
+    ]
     trace = written(events, tmp_path)
-    assert trace.events.select("kind", "stream", "event", "record_correlation").rows() == [("wait", 13, None, None)]
+    assert trace.events.select("kind", "stream", "event", "record_correlation").rows() == [
+        ("wait", 13, None, None)
+    ]
 
 
 def test_records_of_their_own_category(tmp_path: Path) -> None:
@@ -341,7 +357,14 @@ def test_no_gpu_activity_is_said(tmp_path: Path) -> None:
 
 
 def test_devices_and_versions_of_the_header(tmp_path: Path) -> None:
-    gpu = {"id": 1, "name": "H100", "totalGlobalMem": 80 << 30, "computeMajor": 9, "computeMinor": 0, "numSms": 132}
+    gpu = {
+        "id": 1,
+        "name": "H100",
+        "totalGlobalMem": 80 << 30,
+        "computeMajor": 9,
+        "computeMinor": 0,
+        "numSms": 132,
+    }
     header = {"deviceProperties": [gpu, {"name": "no id"}], "cupti_version": 22, "cuda_driver_version": 12040}
     trace = written(small_events(), tmp_path, header)
     wanted = ["device", "name", "memory_bytes", "compute_capability", "multiprocessors"]
@@ -351,7 +374,8 @@ def test_devices_and_versions_of_the_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "properties", ["text", 5, None, {}, [5], [{"id": "x"}], [{"id": 10**30}], [{"id": 0, "totalGlobalMem": 10**30}]]
+    "properties",
+    ["text", 5, None, {}, [5], [{"id": "x"}], [{"id": 10**30}], [{"id": 0, "totalGlobalMem": 10**30}]],
 )
 def test_a_header_that_says_something_else_is_no_device(properties: object, tmp_path: Path) -> None:
     trace = written(small_events(), tmp_path, {"deviceProperties": properties})
@@ -360,7 +384,11 @@ def test_a_header_that_says_something_else_is_no_device(properties: object, tmp_
 
 
 def test_a_file_truncated_at_any_byte_gives_what_it_held(tmp_path: Path) -> None:
-    events = [call("cudaMemcpy", 0, 9, 1), copy("Memcpy HtoD (Pinned -> Device)", 64, 1, 7, 1), kernel("k", 20, 5, 2)]
+    events = [
+        call("cudaMemcpy", 0, 9, 1),
+        copy("Memcpy HtoD (Pinned -> Device)", 64, 1, 7, 1),
+        kernel("k", 20, 5, 2),
+    ]
     text = document(events).encode()
     heights = []
     for length in range(1, len(text)):
@@ -369,7 +397,7 @@ def test_a_file_truncated_at_any_byte_gives_what_it_held(tmp_path: Path) -> None
         except InputError:
             assert b'"traceEvents": [' not in text[:length]
             continue
-        assert list(omitted(trace))[0] == "truncated"
+        assert next(iter(omitted(trace))) == "truncated"
         heights.append(trace.operations.height)
     assert heights == sorted(heights)
     assert set(heights) == {0, 1, 2}
@@ -396,7 +424,9 @@ def test_damage_in_the_middle_keeps_what_came_before_and_says_where(tmp_path: Pa
 
 
 def test_a_lost_quote_swallows_the_rest_and_is_said(tmp_path: Path) -> None:
-    trace = of_bytes(document(small_events()).replace('"Memset (Device)"', '"Memset (Device)').encode(), tmp_path)
+    trace = of_bytes(
+        document(small_events()).replace('"Memset (Device)"', '"Memset (Device)').encode(), tmp_path
+    )
     assert trace.operations["kind"].to_list() == ["copy", "kernel"]
     assert {"damaged", "truncated"} & set(omitted(trace))
 
@@ -449,7 +479,7 @@ def test_no_events_at_all_is_a_trace_of_nothing(tmp_path: Path) -> None:
     assert list(omitted(trace)) == ["no-gpu-records"]
 
 
-@pytest.mark.parametrize("opening", [b"[", b"{\"a\":"])
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_deep_nesting_is_no_matter(opening: bytes, tmp_path: Path) -> None:
     deep = opening * 200_000
     events = json.dumps(small_events()).encode()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.trace.build_nvprof import EPOCH, PREFIX, PROCESS, NvprofFile, small_file
 
 from busfare.trace import Trace, read
-from tests.trace.build_nvprof import EPOCH, PREFIX, PROCESS, NvprofFile, small_file
 
 
 def written(file: NvprofFile, folder: Path) -> Trace:
@@ -21,7 +21,16 @@ def omitted(trace: Trace) -> dict[str, int]:
 
 def test_a_small_file(tmp_path: Path) -> None:
     trace = written(small_file(), tmp_path)
-    wanted = ["kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "process"]
+    wanted = [
+        "kind",
+        "direction",
+        "start_ns",
+        "end_ns",
+        "bytes",
+        "source_memory",
+        "destination_memory",
+        "process",
+    ]
     assert trace.operations.select(wanted).rows() == [
         ("copy", "h2d", 100, 200, 4096, "pinned", "device", PROCESS),
         ("kernel", None, 210, 310, None, None, None, PROCESS),
@@ -91,7 +100,9 @@ def test_kernels_of_all_three_tables(table: str, tmp_path: Path) -> None:
         ("DRIVER", 307, "cuLaunchKernel", "none"),
     ],
 )
-def test_calls_are_known_by_number(table: str, number: int, name: str, waits_for: str, tmp_path: Path) -> None:
+def test_calls_are_known_by_number(
+    table: str, number: int, name: str, waits_for: str, tmp_path: Path
+) -> None:
     file = NvprofFile()
     file.call(number, 0, 10, 1, table)
     trace = written(file, tmp_path)
@@ -159,7 +170,9 @@ def test_migrations_count_their_bytes_as_a_value(tmp_path: Path) -> None:
     file = small_file()
     for kind, source, destination in ((1, 4294967295, 0), (2, 0, 4294967295), (3, 0, 0)):
         times = {"start": EPOCH + 600 * kind, "end": EPOCH + 600 * kind + 10}
-        file.add("UNIFIED_MEMORY_COUNTER", counterKind=kind, value=65536, srcId=source, dstId=destination, **times)
+        file.add(
+            "UNIFIED_MEMORY_COUNTER", counterKind=kind, value=65536, srcId=source, dstId=destination, **times
+        )
     trace = written(file, tmp_path)
     migrations = trace.operations.filter(pl.col("kind") == "migration")
     assert migrations.select("direction", "bytes", "device", "source_memory").rows() == [
@@ -258,7 +271,9 @@ def test_any_table_and_any_column_may_be_missing(table: str, tmp_path: Path) -> 
             del file.columns[table]
         else:
             file.columns[table].remove(column)
-            file.rows[table] = [{k: v for k, v in row.items() if k != column} for row in file.rows.get(table, [])]
+            file.rows[table] = [
+                {k: v for k, v in row.items() if k != column} for row in file.rows.get(table, [])
+            ]
         trace = written(file, tmp_path)
         lost = len(file.rows.get(table, ())) if column is None and table in OPERATION_TABLES else 0
         assert trace.operations.height + omitted(trace).get("untimed", 0) >= full - lost

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-
-from busfare.trace import Trace, read
 from tests.trace.build_rocpd import (
     COLUMNS,
     COLUMNS_4,
@@ -22,6 +20,8 @@ from tests.trace.build_rocpd import (
 )
 from tests.trace.sqlite_file import Row, write_sqlite
 
+from busfare.trace import Trace, read
+
 
 def written(folder: Path, *processes: ProcessTables) -> Trace:
     return read(write_rocpd(folder / "results.db", *processes))
@@ -35,7 +35,17 @@ def omitted(trace: Trace) -> dict[str, int]:
 @pytest.mark.parametrize("suffix", ["_00003fdc_2a1b", "_00003fdc-ffff-7000-a1b2-0123456789ab", ""])
 def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path: Path) -> None:
     trace = written(tmp_path, small_process(suffix, schema=schema))
-    wanted = ["kind", "direction", "start_ns", "end_ns", "bytes", "device", "stream", "process", "correlation"]
+    wanted = [
+        "kind",
+        "direction",
+        "start_ns",
+        "end_ns",
+        "bytes",
+        "device",
+        "stream",
+        "process",
+        "correlation",
+    ]
     assert trace.operations.select(wanted).rows() == [
         ("copy", "h2d", 100, 200, 4096, 0, 4, PROCESS, 11),
         ("kernel", None, 210, 310, None, 0, 4, PROCESS, 12),
@@ -61,8 +71,12 @@ def test_two_processes_in_one_file_share_no_ids(schema: int, tmp_path: Path) -> 
     second.call("hipDeviceSynchronize", 1410, 1460, 12)
     trace = written(tmp_path, first, second)
     assert trace.operations.height == 4
-    assert trace.operations.filter(process=4141).select("name", "device", "correlation").rows() == [("gemm", 1, 11)]
-    assert trace.calls.filter(process=4141).select("name", "waits_for").rows() == [("hipDeviceSynchronize", "device")]
+    assert trace.operations.filter(process=4141).select("name", "device", "correlation").rows() == [
+        ("gemm", 1, 11)
+    ]
+    assert trace.calls.filter(process=4141).select("name", "waits_for").rows() == [
+        ("hipDeviceSynchronize", "device")
+    ]
 
 
 def test_views_are_never_run(tmp_path: Path) -> None:
@@ -107,9 +121,17 @@ def test_gpus_are_the_devices(tmp_path: Path) -> None:
 
 def test_an_id_given_twice_does_not_double_rows(tmp_path: Path) -> None:
     process = small_process()
-    for table in ("rocpd_string", "rocpd_event", "rocpd_info_process", "rocpd_info_thread", "rocpd_info_agent"):
+    for table in (
+        "rocpd_string",
+        "rocpd_event",
+        "rocpd_info_process",
+        "rocpd_info_thread",
+        "rocpd_info_agent",
+    ):
         process.rows[table] += [dict(row) for row in process.rows[table]]
-    process.rows["rocpd_info_kernel_symbol"] += [dict(row) for row in process.rows["rocpd_info_kernel_symbol"]]
+    process.rows["rocpd_info_kernel_symbol"] += [
+        dict(row) for row in process.rows["rocpd_info_kernel_symbol"]
+    ]
     trace = written(tmp_path, process)
     assert (trace.operations.height, trace.calls.height, trace.markers.height) == (3, 3, 1)
 
@@ -127,9 +149,14 @@ def test_any_table_and_any_column_may_be_missing(schema: int, table: str, tmp_pa
     known = COLUMNS if schema == 3 else COLUMNS_4
     process = small_process(schema=schema)
     for column in [*known.get(table, []), None]:
-        columns = {name + process.suffix: [c for c in names if (name, c) != (table, column)] for name, names in known.items()}
+        columns = {
+            name + process.suffix: [c for c in names if (name, c) != (table, column)]
+            for name, names in known.items()
+        }
         rows: dict[str, list[Row]] = {
-            name + process.suffix: [{k: v for k, v in row.items() if (name, k) != (table, column)} for row in found]
+            name + process.suffix: [
+                {k: v for k, v in row.items() if (name, k) != (table, column)} for row in found
+            ]
             for name, found in process.rows.items()
         }
         if column is None and table != "rocpd_kernel_dispatch":  # by which the format is known

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from busfare.trace import Trace, read
 from tests.trace.build_rpd import COLUMNS, PROCESS, RpdFile, small_rpd
 from tests.trace.sqlite_file import Row, write_sqlite
+
+from busfare.trace import Trace, read
 
 
 def written(file: RpdFile, folder: Path) -> Trace:
@@ -80,8 +80,12 @@ def test_a_copy_without_its_record_has_the_direction_of_its_type_and_no_size(tmp
     assert omitted(trace)["unknown-sizes"] == 2
 
 
-@pytest.mark.parametrize(("kind", "direction"), [(0, "h2h"), (1, "h2d"), (2, "d2h"), (3, "d2d"), (4, None), (99, None)])
-def test_a_copy_of_unknown_type_has_the_direction_of_its_call(kind: int, direction: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "direction"), [(0, "h2h"), (1, "h2d"), (2, "d2h"), (3, "d2d"), (4, None), (99, None)]
+)
+def test_a_copy_of_unknown_type_has_the_direction_of_its_call(
+    kind: int, direction: str | None, tmp_path: Path
+) -> None:
     file = RpdFile()
     launch = file.call("hipMemcpy", 0, 50)
     file.copied(launch, 64, kind)
@@ -93,7 +97,13 @@ def test_a_copy_of_unknown_type_has_the_direction_of_its_call(kind: int, directi
 
 @pytest.mark.parametrize(
     ("source", "destination", "expected"),
-    [(0, 1, ("p2p", 1)), (1, 1, ("d2d", None)), (0, 0, ("d2d", None)), (None, None, ("d2d", None)), (-1, 0, ("d2d", None))],
+    [
+        (0, 1, ("p2p", 1)),
+        (1, 1, ("d2d", None)),
+        (0, 0, ("d2d", None)),
+        (None, None, ("d2d", None)),
+        (-1, 0, ("d2d", None)),
+    ],
 )
 def test_a_copy_between_two_devices_is_peer_to_peer(
     source: int | None, destination: int | None, expected: tuple[str, int | None], tmp_path: Path
@@ -144,7 +154,9 @@ def test_any_table_and_any_column_may_be_missing(table: str, tmp_path: Path) -> 
     file = small_rpd()
     known_by = ("rocpd_op", "rocpd_api", "rocpd_string")
     for column in [*COLUMNS[table], *([] if table in known_by else [None])]:
-        columns = {name: [c for c in names if (name, c) != (table, column)] for name, names in COLUMNS.items()}
+        columns = {
+            name: [c for c in names if (name, c) != (table, column)] for name, names in COLUMNS.items()
+        }
         rows: dict[str, list[Row]] = {
             name: [{k: v for k, v in row.items() if (name, k) != (table, column)} for row in found]
             for name, found in file.rows.items()

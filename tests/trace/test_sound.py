@@ -51,7 +51,12 @@ def test_times_count_from_the_first_call_or_operation() -> None:
         [{"start_ns": epoch + 40, "end_ns": epoch + 300}],
     )
     frames = (trace.operations, trace.calls, trace.events, trace.markers)
-    assert [frame.select("start_ns", "end_ns").row(0) for frame in frames] == [(50, 150), (0, 10), (20, None), (-10, 250)]
+    assert [frame.select("start_ns", "end_ns").row(0) for frame in frames] == [
+        (50, 150),
+        (0, 10),
+        (20, None),
+        (-10, 250),
+    ]
 
 
 def test_markers_alone_count_from_the_first_of_them() -> None:
@@ -61,7 +66,15 @@ def test_markers_alone_count_from_the_first_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("start", "end"),
-    [(None, 5), (5, None), (None, None), (LATEST + 1, LATEST + 2), (5, LATEST + 1), (-(1 << 62), 5), ((1 << 63) - 1, 5)],
+    [
+        (None, 5),
+        (5, None),
+        (None, None),
+        (LATEST + 1, LATEST + 2),
+        (5, LATEST + 1),
+        (-(1 << 62), 5),
+        ((1 << 63) - 1, 5),
+    ],
 )
 def test_rows_without_usable_times_are_left_out_and_counted(start: int | None, end: int | None) -> None:
     bad = {"start_ns": start, "end_ns": end}
@@ -93,7 +106,12 @@ def test_impossible_sizes_are_unknown_and_counted_once(size: int) -> None:
 
 
 def test_unknown_sizes_are_counted_of_copies_and_migrations_only() -> None:
-    trace = trace_of([operation(i, i + 1) | {"kind": kind} for i, kind in enumerate(["copy", "migration", "set", "kernel"])])
+    trace = trace_of(
+        [
+            operation(i, i + 1) | {"kind": kind}
+            for i, kind in enumerate(["copy", "migration", "set", "kernel"])
+        ]
+    )
     assert omitted(trace)["unknown-sizes"] == 2
 
 
@@ -108,7 +126,9 @@ def test_rows_come_out_by_start_and_in_the_files_order_where_equal() -> None:
 
 
 def test_markers_that_end_before_they_start_are_left_out() -> None:
-    trace = trace_of([operation(0, 9)], markers=[{"start_ns": 5, "end_ns": 3}, {"start_ns": 5, "end_ns": None}])
+    trace = trace_of(
+        [operation(0, 9)], markers=[{"start_ns": 5, "end_ns": 3}, {"start_ns": 5, "end_ns": None}]
+    )
     assert trace.markers.height == 1
     assert omitted(trace)["untimed"] == 1
 
@@ -119,13 +139,17 @@ def test_an_event_that_ends_before_it_starts_has_no_end() -> None:
 
 
 def test_events_without_times_are_counted() -> None:
-    trace = trace_of([operation(0, 9)], events=[{"kind": "record"}, {"kind": "wait", "start_ns": 1, "end_ns": 2}])
+    trace = trace_of(
+        [operation(0, 9)], events=[{"kind": "record"}, {"kind": "wait", "start_ns": 1, "end_ns": 2}]
+    )
     assert trace.events["kind"].to_list() == ["wait"]
     assert omitted(trace)["records-without-call"] == 1
 
 
 def copy_and_call(memory: str | None, direction: str, waits_for: str) -> str:
-    copy = operation(10, 20, bytes=1, direction=direction, destination_memory=memory, process=1, correlation=7)
+    copy = operation(
+        10, 20, bytes=1, direction=direction, destination_memory=memory, process=1, correlation=7
+    )
     call = {"start_ns": 0, "end_ns": 30, "process": 1, "correlation": 7, "waits_for": waits_for}
     other = {"start_ns": 0, "end_ns": 30, "process": 2, "correlation": 7, "waits_for": "none"}
     trace = trace_of([copy | {"kind": "copy"}], [call, other])
@@ -143,7 +167,9 @@ def copy_and_call(memory: str | None, direction: str, waits_for: str) -> str:
         ("device", "h2d", "none", "none"),
     ],
 )
-def test_a_copy_into_pageable_memory_blocks_its_call(memory: str | None, direction: str, before: str, after: str) -> None:
+def test_a_copy_into_pageable_memory_blocks_its_call(
+    memory: str | None, direction: str, before: str, after: str
+) -> None:
     assert copy_and_call(memory, direction, before) == after
 
 

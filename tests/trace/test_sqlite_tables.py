@@ -9,16 +9,18 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.trace.sqlite_file import Value, write_sqlite
 
 from busfare.errors import InputError
 from busfare.trace.sqlite_tables import SqliteTables
-from tests.trace.sqlite_file import Value, write_sqlite
 
 INT, TEXT = pl.Int64(), pl.String()
 
 
 def table(folder: Path, *values: Value, after: str = "") -> SqliteTables:
-    return SqliteTables(write_sqlite(folder / "t.sqlite", {"T": ["a"]}, {"T": [{"a": v} for v in values]}, after))
+    return SqliteTables(
+        write_sqlite(folder / "t.sqlite", {"T": ["a"]}, {"T": [{"a": v} for v in values]}, after)
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,3 +181,19 @@ def test_a_truncated_file_is_refused_or_read_and_never_else(length: int, tmp_pat
         assert "damaged or unreadable SQLite file" in str(error)
     else:
         assert frame.height < 200
+
+
+def test_a_run_of_ones_anywhere_is_damage_and_no_lack_of_memory(tmp_path: Path) -> None:
+    columns = [f"c{n}" for n in range(12)]
+    rows = [dict.fromkeys(columns, 1000 * n) for n in range(80)]
+    path = write_sqlite(tmp_path / "t.sqlite", {"T": columns}, {"T": rows})
+    sound = path.read_bytes()
+    refused = 0
+    for at in range(4096, len(sound), 13):
+        path.write_bytes(sound[:at] + b"\xff" * min(100, len(sound) - at) + sound[at + 100 :])
+        try:
+            SqliteTables(path).read("T", dict.fromkeys(columns[:3], INT))
+        except InputError as error:
+            assert "damaged or unreadable" in str(error)
+            refused += 1
+    assert refused > 10

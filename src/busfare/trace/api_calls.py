@@ -6,7 +6,15 @@ import polars as pl
 
 from busfare.trace.tables import WAITS_FOR
 
-__all__ = ["BLOCKING_COPY", "EVENT_RECORD", "GRAPH_LAUNCH", "STREAM_WAIT_EVENT", "SYMBOL_COPY", "plain_name", "waits_for"]
+__all__ = [
+    "BLOCKING_COPY",
+    "EVENT_RECORD",
+    "GRAPH_LAUNCH",
+    "STREAM_WAIT_EVENT",
+    "SYMBOL_COPY",
+    "plain_name",
+    "waits_for",
+]
 
 #: cudaMemcpyAsync_v3020, cudaMemcpyAsync_ptsz_v7000 and hipMemcpyAsync_spt are the same call: the ABI's version, and
 #: the per-thread default stream, in either order.

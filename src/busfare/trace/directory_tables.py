@@ -8,6 +8,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.table_source import with_all
+from busfare.trace.tables import Schema
 
 __all__ = ["DirectoryTables"]
 
@@ -47,14 +48,16 @@ class DirectoryTables:
             self._columns[table] = list(schema)
         return self._columns[table]
 
-    def read(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
         present = [name for name in wanted if name in self.columns(table)]
         if not present:
             return pl.DataFrame(schema=wanted)
         file = self._files[table]
         try:
             read = pl.read_parquet if file.suffix == ".parquet" else pl.read_ipc
-            with file.open("rb") as opened:  # not by path, which Polars maps: a file cut meanwhile would kill us
+            with file.open(
+                "rb"
+            ) as opened:  # not by path, which Polars maps: a file cut meanwhile would kill us
                 frame = read(opened, columns=present)
             typed = frame.with_columns(_as(name, frame.schema[name], wanted[name]) for name in present)
             return with_all(typed, wanted)

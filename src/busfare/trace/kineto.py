@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
 from busfare.errors import InputError
@@ -139,10 +141,10 @@ def _pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
             while piece := file.read(8 * PIECE):
                 yield piece
             return
-    ready: queue.Queue[bytes | BaseException | None] = queue.Queue(PIECES_AHEAD)
+    ready: queue.Queue[bytes | Exception | None] = queue.Queue(PIECES_AHEAD)
     stop = threading.Event()
 
-    def put(item: bytes | BaseException | None) -> bool:
+    def put(item: bytes | Exception | None) -> bool:
         while not stop.is_set():
             try:
                 ready.put(item, timeout=0.1)
@@ -157,14 +159,14 @@ def _pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
                 if not put(piece):
                     return
             put(None)
-        except BaseException as error:  # carried over to the thread that reads
+        except Exception as error:  # carried over to the thread that reads
             put(error)
 
     worker = threading.Thread(target=decompress, daemon=True)
     worker.start()
     try:
         while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
+            if isinstance(item, Exception):
                 raise item
             yield item
     finally:
@@ -217,7 +219,7 @@ def _events_table(scanner: EventScanner) -> pl.DataFrame:
     )
 
 
-def _indices(values: object) -> pl.Series:
+def _indices(values: NDArray[np.int64]) -> pl.Series:
     indices = pl.Series(values, dtype=pl.Int64)
     return indices.set(indices < 0, None)
 
@@ -273,7 +275,9 @@ def _operations(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 
 def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Numbers the operations of each graph launch whose nodes the trace does not number itself."""
-    launches = calls.filter(pl.col("name").cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))["correlation"]
+    launches = calls.filter(pl.col("name").cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))[
+        "correlation"
+    ]
     launched = pl.col("correlation").is_in(launches.drop_nulls().unique().implode())
     number = pl.int_range(1, pl.len() + 1).over("correlation")
     return operations.with_columns(pl.coalesce("graph_node", pl.when(launched).then(number)))

@@ -195,7 +195,9 @@ def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
     copies = pl.concat(parts) if parts else empty(OPERATIONS)
     unknown = copies.filter(pl.col("direction").is_null()).height
     omissions.add_if(
-        unknown, "unknown-direction", "copies of a kind that this version does not know: counted, with no direction"
+        unknown,
+        "unknown-direction",
+        "copies of a kind that this version does not know: counted, with no direction",
     )
     return copies
 

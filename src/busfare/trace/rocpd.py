@@ -13,7 +13,17 @@ import polars as pl
 from busfare.trace import api_calls
 from busfare.trace.omissions import Omissions
 from busfare.trace.table_source import TableSource
-from busfare.trace.tables import CALLS, DEVICES, DIRECTIONS, MARKERS, OPERATIONS, STREAMS, conform, empty
+from busfare.trace.tables import (
+    CALLS,
+    DEVICES,
+    DIRECTIONS,
+    MARKERS,
+    OPERATIONS,
+    STREAMS,
+    Schema,
+    conform,
+    empty,
+)
 from busfare.trace.trace import Trace
 
 __all__ = ["matches", "read"]
@@ -86,7 +96,7 @@ class _Context:
         self.events = events
         self.processes = processes
 
-    def rows(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+    def rows(self, table: str, wanted: Schema) -> pl.DataFrame:
         """Rows of a timed table, with start_ns, end_ns, process, correlation and the suffix's `part`."""
         timed = {
             "start": INT,
@@ -98,7 +108,7 @@ class _Context:
             "tid": INT,
             "event_id": INT,
         }
-        frame = _all(self.tables, table, timed | wanted)
+        frame = _all(self.tables, table, {**timed, **wanted})
         if frame.get_column("start").is_null().all() and frame.get_column("start_id").is_not_null().any():
             frame = self._with_timestamps(frame)
         frame = frame.join(self.events, left_on=["event_id", "part"], right_on=["id", "part"], how="left")
@@ -125,17 +135,17 @@ class _Context:
         return frame.join(strings, on=[id_column, "part"], how="left")
 
 
-def _all(tables: TableSource, name: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+def _all(tables: TableSource, name: str, wanted: Schema) -> pl.DataFrame:
     """The rows of `name` under every suffix, with the suffix as column `part`: ids are unique only within it."""
     parts = []
     for table in sorted(tables.names):
         found = re.fullmatch(re.escape(name) + SUFFIX, table)
         if found:
             parts.append(tables.read(table, wanted).with_columns(part=pl.lit(found.group(1) or "")))
-    return pl.concat(parts) if parts else pl.DataFrame(schema=wanted | {"part": TEXT})
+    return pl.concat(parts) if parts else pl.DataFrame(schema={**wanted, "part": TEXT})
 
 
-def _lookup(tables: TableSource, name: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+def _lookup(tables: TableSource, name: str, wanted: Schema) -> pl.DataFrame:
     """The rows of a table that others refer to by `id`: each id once, or a join would multiply rows."""
     return _all(tables, name, wanted).unique(["id", "part"], keep="first")
 

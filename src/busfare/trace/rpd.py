@@ -176,11 +176,15 @@ def _operations(
 def _note_unknown(frame: pl.DataFrame, omissions: Omissions) -> None:
     undirected = frame.filter((pl.col("kind") == "copy") & pl.col("direction").is_null()).height
     omissions.add_if(
-        undirected, "unknown-direction", "copies whose direction the trace does not say: counted, with no direction"
+        undirected,
+        "unknown-direction",
+        "copies whose direction the trace does not say: counted, with no direction",
     )
     others = frame.filter((pl.col("kind") == "kernel") & pl.col("type").ne_missing(KERNEL_TYPE)).height
     omissions.add_if(
-        others, "unknown-operations", "operations that are no kernel, copy or fill: counted as kernels, by their time"
+        others,
+        "unknown-operations",
+        "operations that are no kernel, copy or fill: counted as kernels, by their time",
     )
 
 

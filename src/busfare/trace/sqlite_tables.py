@@ -11,11 +11,13 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.table_source import with_all
+from busfare.trace.tables import Schema
 
 __all__ = ["SqliteTables"]
 
-#: What reading a damaged file raises; the module fails on SQLite's own message if that quotes bytes that are no text.
-DAMAGE = (sqlite3.Error, UnicodeDecodeError)
+#: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes which are no text, and
+#: SQLite calls a value of impossible size a lack of memory.
+DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 ROWS_A_FETCH = 1 << 10
 ROWS_A_PIECE = 1 << 16
 #: Write-ahead mode, in the bytes 18 and 19 of the file.
@@ -67,7 +69,7 @@ class SqliteTables:
             self._columns[table] = [row[1] for row in rows]
         return self._columns[table]
 
-    def read(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
         """The columns of `wanted`, as those types; one that `table` lacks is all null. No rows if it is not there.
 
         A value of another type than its column's becomes null. Raises InputError if the file is damaged.

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import polars as pl
 
+from busfare.trace.tables import Schema
+
 __all__ = ["TableSource", "with_all"]
 
 
@@ -22,7 +24,7 @@ class TableSource(Protocol):
     def columns(self, table: str) -> list[str]:
         """Columns of `table`; none if it is not there."""
 
-    def read(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
         """The columns of `wanted`, as those types; one that `table` lacks is all null.
 
         No rows if the table is not there, or has none of the columns. Raises InputError if it cannot be read.
@@ -31,7 +33,9 @@ class TableSource(Protocol):
     def close(self) -> None: ...
 
 
-def with_all(frame: pl.DataFrame, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
+def with_all(frame: pl.DataFrame, wanted: Schema) -> pl.DataFrame:
     """`frame` with exactly the columns of `wanted`, in that order: what it lacks is all null."""
-    lacking = [pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns]
+    lacking = [
+        pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns
+    ]
     return frame.with_columns(lacking).select(*wanted)
