@@ -38,14 +38,16 @@ Category category_of(std::string_view text) {
 }
 
 struct Arguments {
-    std::int64_t bytes = kMissing, device = kMissing, context = kMissing, stream = kMissing, correlation = kMissing;
-    std::int64_t graph_node = kMissing, waited_stream = kMissing, waited_event = kMissing, waited_correlation = kMissing;
+    std::int64_t bytes = kMissing, device = kMissing, context = kMissing, stream = kMissing,
+                 correlation = kMissing;
+    std::int64_t graph_node = kMissing, waited_stream = kMissing, waited_event = kMissing,
+                 waited_correlation = kMissing;
     JsonString sync_kind;
 };
 
 struct IntegerArgument {
     std::string_view key;
-    std::int64_t Arguments::*field;
+    std::int64_t Arguments::* field;
 };
 constexpr std::array<IntegerArgument, 12> kIntegerArguments{{
     {"bytes", &Arguments::bytes},
@@ -84,7 +86,9 @@ void each_member(std::string_view object, Field&& field) {
     }
 }
 
-bool is_string(std::string_view value) { return !value.empty() && value.front() == '"'; }
+bool is_string(std::string_view value) {
+    return !value.empty() && value.front() == '"';
+}
 
 JsonString as_string(std::string_view value) {
     const auto raw = value.substr(1, value.size() - 2);
@@ -124,7 +128,8 @@ bool EventScanner::step(JsonCursor& cursor) {
     if (!cursor.skip_space()) return false;
     switch (state_) {
         case State::start:
-            if (cursor.peek() == '\xEF' || cursor.peek() == '\xBB' || cursor.peek() == '\xBF') {  // a byte order mark
+            if (cursor.peek() == '\xEF' || cursor.peek() == '\xBB' ||
+                cursor.peek() == '\xBF') {  // a byte order mark
                 cursor.advance();
                 return true;
             }
@@ -226,7 +231,9 @@ void EventScanner::keep(std::string_view text) {
     const bool timed = phase == 'X' || (phase == 'i' && category == Category::event_record);
     if (category == Category::other) return;
     if (!timed) {
-        unusable_ += phase == 'B' ? 1 : 0;  // a range whose end is another event: no writer of these categories makes them
+        unusable_ += phase == 'B'
+                         ? 1
+                         : 0;  // a range whose end is another event: no writer of these categories makes them
         return;
     }
 
@@ -270,7 +277,8 @@ void EventScanner::keep(std::string_view text) {
 
 std::int32_t EventScanner::name_id(const JsonString& name) {
     std::string text = name.escaped ? unescape(name.raw) : std::string(name.raw);
-    const auto [entry, added] = name_ids_.try_emplace(std::move(text), static_cast<std::int32_t>(names_.size()));
+    const auto [entry, added] =
+        name_ids_.try_emplace(std::move(text), static_cast<std::int32_t>(names_.size()));
     if (added) names_.push_back(entry->first);
     return entry->second;
 }

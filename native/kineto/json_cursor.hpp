@@ -1,7 +1,7 @@
 // A cursor over JSON text that finds things without building them.
 //
-// Every function returns false when the text ends before the thing does (more may come), and throws Malformed when
-// it can never become JSON. Nothing recurses, so nesting cannot exhaust the stack.
+// Every function returns false when the text ends before the thing does (more may come), and throws Malformed
+// when it can never become JSON. Nothing recurses, so nesting cannot exhaust the stack.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,8 @@ class JsonCursor {
         return true;
     }
 
-    // Any value; `out` is its text. A bare word (number, true, NaN) must be followed by something to be complete.
+    // Any value; `out` is its text. A bare word (number, true, NaN) must be followed by something to be
+    // complete.
     bool value(std::string_view& out) {
         const char* const begin = at_;
         const char first = *at_;
@@ -78,7 +79,8 @@ class JsonCursor {
 
   private:
     static bool ends_word(char c) {
-        return c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == ':' || c == '"';
+        return c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n' || c == '\r' || c == '\t' ||
+               c == ':' || c == '"';
     }
 
     // From the opening bracket to after the one that closes it. Brackets are counted, not matched by kind.
@@ -110,7 +112,8 @@ class JsonCursor {
         const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
         for (; end_ - p >= 16; p += 16) {
             const __m128i text = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-            const int hits = _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(text, quote), _mm_cmpeq_epi8(text, backslash)));
+            const int hits =
+                _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(text, quote), _mm_cmpeq_epi8(text, backslash)));
             if (hits != 0) return p + __builtin_ctz(static_cast<unsigned>(hits));
         }
 #endif
@@ -126,8 +129,9 @@ class JsonCursor {
         for (; end_ - p >= 16; p += 16) {
             const __m128i text = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
             const __m128i folded = _mm_or_si128(text, bit);
-            const __m128i hit = _mm_or_si128(
-                _mm_cmpeq_epi8(text, quote), _mm_or_si128(_mm_cmpeq_epi8(folded, open), _mm_cmpeq_epi8(folded, close)));
+            const __m128i hit =
+                _mm_or_si128(_mm_cmpeq_epi8(text, quote),
+                             _mm_or_si128(_mm_cmpeq_epi8(folded, open), _mm_cmpeq_epi8(folded, close)));
             const int hits = _mm_movemask_epi8(hit);
             if (hits != 0) return p + __builtin_ctz(static_cast<unsigned>(hits));
         }

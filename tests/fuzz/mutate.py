@@ -182,7 +182,7 @@ def _sqlite(content: bytes, target: Path, dice: Random) -> None:
             database.execute("PRAGMA journal_mode = OFF")
             database.execute("PRAGMA synchronous = OFF")
             for _ in range(dice.choice([1, 2, 5])):
-                # A mutation that SQLite itself refuses, or that finds nothing left to change, changes nothing.
+                # A mutation that SQLite refuses, or that finds nothing left to change, changes nothing.
                 with suppress(
                     sqlite3.Error, OverflowError, LookupError, TypeError, AttributeError, UnicodeError
                 ):

@@ -1,4 +1,4 @@
-"""What reading any file may come to: a sound trace, or an InputError of one line, in bounded time and memory."""
+"""What reading may come to: a sound trace, or an InputError of one line, in bounded time and memory."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.run --reader nsys --count 10000 --seed 1
 
-A second process reads them, so that one that crashes or never ends is a finding like any other. Every failing input
-is kept, with the reason beside it. Exit status: 0 no finding, 1 findings.
+A second process reads them, so that one that crashes or never ends is a finding like any other. Every failing
+input is kept, with the reason beside it. Exit status: 0 no finding, 1 findings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No mutated trace makes the scanner touch memory that is not its own, or overflow, or depend on how text is cut."""
+"""No mutated trace makes the scanner touch memory not its own, or overflow, or depend on how text is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the directories that `nsys export --type parquetdir|arrowdir` gives: a file a table, widths of their own."""
+"""Writes the directories of `nsys export --type parquetdir|arrowdir`: a file a table, widths of their own."""
 
 from __future__ import annotations
 

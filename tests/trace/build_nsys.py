@@ -1,6 +1,7 @@
 """Builds Nsight Systems exports of a chosen generation, a row at a time.
 
-The generations differ as the real ones do: where the version stands, which columns are there, how GPUs are told.
+The generations differ as the real ones do: where the version stands, which columns there are, what is said of
+GPUs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def global_pid(process: int = PROCESS, machine: int = 1) -> int:
 
 
 def columns_of(generation: str) -> dict[str, list[str]]:
-    """The columns of every table in exports of this generation, new ones in the middle as in the real ones."""
+    """The columns of every table in exports of this generation, new ones in the middle as really."""
     year = float(generation)
     green = ["greenContextId"] if year >= 2024 else []
     place = [*TIMED[:4], *green, *TIMED[4:]]
@@ -242,7 +243,7 @@ class NsysExport:
 
 
 def small_export(generation: str = "2025.1") -> NsysExport:
-    """One of everything that every generation has: a copy in, a kernel, a set, a copy out, their calls, a range."""
+    """What every generation has: a copy in, a kernel, a set, a copy out, their calls, a range."""
     export = NsysExport(generation)
     export.call("cudaMemcpyAsync_v3020", 100, 150, 1)
     export.copy(1, (1, 2), 4096, 200, 300, 1)

@@ -97,7 +97,7 @@ class NvprofFile:
         correlation: int,
         **more: Value,
     ) -> None:
-        """A copy by CUPTI's numbers: `kinds` 1 pageable, 2 pinned, 3 device…; to MEMCPY2 if it names two devices."""
+        """A copy by CUPTI's numbers: `kinds` 1 pageable, 2 pinned, 3 device…; MEMCPY2 if of two devices."""
         what: dict[str, Value] = {
             "copyKind": copy_kind,
             "srcKind": kinds[0],
@@ -108,7 +108,7 @@ class NvprofFile:
         self.add(table, **self.place(start, end, correlation) | what | more)
 
     def call(self, number: int, start: int, end: int, correlation: int, table: str = "RUNTIME") -> None:
-        """A call by its CUPTI number: in RUNTIME 31 cudaMemcpy, 41 cudaMemcpyAsync, 165 cudaDeviceSynchronize…"""
+        """A call by its CUPTI number: in RUNTIME 31 cudaMemcpy, 41 cudaMemcpyAsync…"""
         times: dict[str, Value] = {"start": EPOCH + start, "end": EPOCH + end}
         who: dict[str, Value] = {"processId": PROCESS, "threadId": -139_872, "correlationId": correlation}
         self.add(table, **times | who | {"cbid": number})

@@ -1,4 +1,4 @@
-"""Builds rocprofv3 databases: a set of suffixed tables for each process, and plainly named views over them."""
+"""Builds rocprofv3 databases: a set of suffixed tables for each process, and plainly named views."""
 
 from __future__ import annotations
 

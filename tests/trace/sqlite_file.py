@@ -17,8 +17,8 @@ def write_sqlite(
 ) -> Path:
     """Creates `path` with a table for each entry of `columns`, untyped so that any value stays as it is.
 
-    A row may leave columns out (NULL) but may not name one that its table lacks: sqlite3 would raise. `after` is a
-    script to run at the end: views, indexes, edits of the schema.
+    A row may leave columns out (NULL) but may not name one that its table lacks: sqlite3 would raise. `after`
+    is a script to run at the end: views, indexes, edits of the schema.
     """
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as database:

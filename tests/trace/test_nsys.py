@@ -155,7 +155,7 @@ def test_correlation_ids_are_unique_per_process_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "sync_type", "waits_for"),
     [
-        # the numbers that versions before 2024.5, from 2024.5, from 2025 and from 2026.2 give to the same call
+        # the numbers that versions before 2024.5, from then, from 2025 and from 2026.2 give to one call
         ("cudaDeviceSynchronize_v3020", 1, "device"),
         ("cudaDeviceSynchronize_v3020", 0, "device"),
         ("cudaDeviceSynchronize_v3020", 4, "device"),

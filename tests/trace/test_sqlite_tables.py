@@ -65,7 +65,8 @@ def test_views_virtual_tables_and_generated_columns_are_not_run(tmp_path: Path) 
         tmp_path,
         1,
         after=f"CREATE VIEW V AS {bomb}; CREATE VIRTUAL TABLE F USING fts5(a); "
-        "CREATE TABLE G (a, b GENERATED ALWAYS AS (zeroblob(1000000000)) VIRTUAL); INSERT INTO G (a) VALUES (3);",
+        "CREATE TABLE G (a, b GENERATED ALWAYS AS (zeroblob(1000000000)) VIRTUAL);"
+        "INSERT INTO G (a) VALUES (3);",
     )
     assert {"T", "G"} <= tables.names
     assert not {"V", "F"} & tables.names

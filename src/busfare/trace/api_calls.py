@@ -16,8 +16,7 @@ __all__ = [
     "waits_for",
 ]
 
-#: cudaMemcpyAsync_v3020, cudaMemcpyAsync_ptsz_v7000 and hipMemcpyAsync_spt are the same call: the ABI's version, and
-#: the per-thread default stream, in either order.
+#: The ABI's version and the per-thread default stream, in either order: cudaMemcpy_ptds_v7000, hipMemcpy_spt.
 ABI_SUFFIX = r"(_v\d+|_ptsz|_ptds|_spt)+$"
 
 WAITS_FOR_DEVICE = (

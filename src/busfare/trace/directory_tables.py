@@ -1,4 +1,4 @@
-"""Columns out of a directory with one Parquet or Arrow file a table (`nsys export --type parquetdir|arrowdir`)."""
+"""Columns out of a directory of Parquet or Arrow tables (`nsys export --type parquetdir|arrowdir`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch profiler traces (Kineto, Chrome JSON), plain or gzip; read as they stream past, never whole in memory."""
+"""PyTorch profiler traces (Kineto, Chrome JSON), plain or gzip, read as they stream past."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class _Device(msgspec.Struct):
 def read(path: Path) -> Trace:
     """Reads a Kineto trace. Raises InputError if it holds no list of events.
 
-    A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an omission.
+    A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an
+    omission.
     """
     omissions = Omissions()
     scanner = EventScanner()
@@ -94,7 +95,8 @@ def read(path: Path) -> Trace:
             else "it has no `traceEvents`"
         )
         raise InputError(
-            f"{path}: not a PyTorch profiler trace ({reason}); give the .json or .json.gz of `export_chrome_trace`"
+            f"{path}: not a PyTorch profiler trace ({reason}); "
+            "give the .json or .json.gz of `export_chrome_trace`"
         )
     if scanner.error:
         omissions.add(
@@ -127,7 +129,8 @@ def read(path: Path) -> Trace:
     omissions.add_if(
         shared,
         "graph-nodes",
-        "operations inside CUDA graph launches: seen, but not how they depend on each other; taken in the order observed",
+        "operations inside CUDA graph launches: seen, but not how they depend on each other; "
+        "taken in the order observed",
     )
     trace.omissions = omissions.list()
     return trace
@@ -189,7 +192,7 @@ def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
                 inflate = zlib_ng.decompressobj(31)
             try:
                 piece = inflate.decompress(waiting, 4 * PIECE)
-            except zlib_ng.error:
+            except zlib_ng.error:  # type: ignore[misc]  # its stubs do not say that it is an exception
                 omissions.add(
                     "damaged-gzip",
                     f"the compressed data is damaged near byte {file.tell()}: what follows is left out",
@@ -311,7 +314,7 @@ def _dependencies(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         event=pl.when(pl.col("waited_event") >= 0).then("waited_event"),
         record_correlation=pl.when(known).then("waited_correlation"),
     )
-    # A wait names the record that it waits for; where the trace has no row of that record, its call gives one.
+    # A wait names the record that it waits for; where that has no row of its own, its call gives one.
     implied = waits.filter(known).select(
         correlation="waited_correlation",
         stream="waited_stream",

@@ -1,4 +1,4 @@
-"""Nsight Systems exports: SQLite files, and directories of Parquet or Arrow tables, of every schema since 2021.
+"""Nsight Systems exports: SQLite files and directories of Parquet or Arrow tables, of all schemas since 2021.
 
 Tables and columns come and go with the version, so everything is looked up by name and may be missing.
 """
@@ -199,8 +199,8 @@ def _graphs(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
         return empty(OPERATIONS)
     omissions.add(
         "opaque-graphs",
-        "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the trace, and "
-        "not in any count here; record with `nsys profile --cuda-graph-trace=node` to see them",
+        "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the "
+        "trace, and not in any count here; record with `nsys profile --cuda-graph-trace=node` to see them",
         frame.height,
     )
     name = pl.lit("CUDA graph ") + pl.col("graphId").cast(pl.String).fill_null("")
@@ -244,8 +244,8 @@ def _events(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Event records and stream waits; and what each host-side wait waits for, by (process, correlation).
 
-    `syncType` changed its meaning between versions, so the call's own name decides, then the shape of the record
-    (stream and event both absent: the whole context), and only then nothing: such a record is counted as unknown.
+    `syncType` changed its meaning between versions, so the call's own name decides. A record without its call
+    that may be either kind of wait is counted as unknown.
     """
     place = PLACE | {"eventId": INT, "eventSyncId": INT}
     waits = tables.read(WAITS, TIMES | place)
@@ -263,8 +263,8 @@ def _events(
         omissions.add_if(
             unnamed.height,
             "unknown-wait",
-            "synchronisations whose call was not recorded and which may be a stream waiting for an event or a host "
-            "waiting for one: left out of the dependencies",
+            "synchronisations whose call was not recorded and which may be a stream or a host waiting for an "
+            "event: left out of the dependencies",
         )
         parts.append(
             conform(

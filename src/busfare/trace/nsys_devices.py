@@ -17,7 +17,7 @@ STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
 
 
 def devices(tables: TableSource) -> pl.DataFrame:
-    """The `devices` table. nsys numbers GPUs by itself: the program's ordinal comes from the best map there is."""
+    """The `devices` table. nsys numbers GPUs itself; the program's ordinals come from the best map."""
     if "id" not in tables.columns("TARGET_INFO_GPU"):
         return _devices_of_2021(tables)
     gpus = tables.read(

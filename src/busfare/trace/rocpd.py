@@ -1,7 +1,7 @@
 """AMD rocprofv3 databases (rocpd, schema 3, and 4 with its table of timestamps).
 
-The file's tables carry a unique suffix, one set a process, and plainly named views unite them. Views are not run:
-the tables are read and united here.
+The file's tables carry a unique suffix, one set a process, and plainly named views unite them. Views are not
+run: the tables are read and united here.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Context:
 
 
 def _all(tables: TableSource, name: str, wanted: Schema) -> pl.DataFrame:
-    """The rows of `name` under every suffix, with the suffix as column `part`: ids are unique only within it."""
+    """The rows of `name` under every suffix, which is column `part`: ids are unique only within it."""
     parts = []
     for table in sorted(tables.names):
         found = re.fullmatch(re.escape(name) + SUFFIX, table)

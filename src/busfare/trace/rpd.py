@@ -21,7 +21,10 @@ DIRECTION_OF_TYPE = {"CopyHostToDevice": "h2d", "CopyDeviceToHost": "d2h", "Copy
 KERNEL_TYPE = "KernelExecution"
 GRAPH_LAUNCH = "hipGraphLaunch"
 #: The tracer's own work, recorded among the program's calls.
-TRACER_CALLS = r"^(ApiTable|CopyApiTable|KernelApiTable|MonitorTable|OpTable|StringTable)::|^hcc_activity_callback$|^rpdflush$"
+TRACER_CALLS = (
+    r"^(ApiTable|CopyApiTable|KernelApiTable|MonitorTable|OpTable|StringTable)::"
+    r"|^hcc_activity_callback$|^rpdflush$"
+)
 MARKER_CALL = "UserMarker"
 
 

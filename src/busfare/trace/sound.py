@@ -1,4 +1,4 @@
-"""Makes what a reader found sound: times that can be computed with, sizes that can be summed, rows in order."""
+"""Makes what a reader found sound: times to compute with, sizes that can be summed, rows in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD_AGAIN = {
 
 
 def make_sound(trace: Trace) -> None:
-    """Drops or repairs impossible rows, sorts by start, counts time from the first record; notes each in `omissions`."""
+    """Drops or repairs impossible rows and notes that, sorts by start, counts time from the first record."""
     omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions})
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
@@ -61,7 +61,8 @@ def make_sound(trace: Trace) -> None:
     omissions.add_if(
         orphans,
         "cut-window",
-        "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, but not tied to a host thread",
+        "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, but "
+        "not tied to a host thread",
     )
     trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]
     trace.producer = printable(trace.producer)
@@ -107,7 +108,8 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
         again = RECORD_AGAIN.get(trace.format, "the GPU's activity on")
         omissions.add(
             "no-gpu-records",
-            f"the trace holds no GPU activity: the GPU was not traced (it may well have worked); record with {again}",
+            "the trace holds no GPU activity: the GPU was not traced (it may well have worked); "
+            f"record with {again}",
         )
     elif trace.calls.is_empty():
         omissions.add(
@@ -116,7 +118,7 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
-    """An asynchronous copy into pageable memory returns when the copy is done [CUDA: API synchronization behavior]."""
+    """Asynchronous copies into pageable memory return when done [CUDA: API synchronization behavior]."""
     copies = trace.operations.filter(
         (pl.col("kind") == "copy")
         & (pl.col("direction") == "d2h")

@@ -15,8 +15,8 @@ from busfare.trace.tables import Schema
 
 __all__ = ["SqliteTables"]
 
-#: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes which are no text, and
-#: SQLite calls a value of impossible size a lack of memory.
+#: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes that are no
+#: text, and SQLite calls a value of impossible size a lack of memory.
 DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 ROWS_A_FETCH = 1 << 10
 ROWS_A_PIECE = 1 << 16
@@ -70,7 +70,7 @@ class SqliteTables:
         return self._columns[table]
 
     def read(self, table: str, wanted: Schema) -> pl.DataFrame:
-        """The columns of `wanted`, as those types; one that `table` lacks is all null. No rows if it is not there.
+        """The columns of `wanted`, as those types; one that `table` lacks is null. No rows without `table`.
 
         A value of another type than its column's becomes null. Raises InputError if the file is damaged.
         """
@@ -110,7 +110,7 @@ class SqliteTables:
 
 
 def _address(path: Path) -> str:
-    """What SQLite is to open. It would leave files beside a database in write-ahead mode, were it not immutable."""
+    """What SQLite is to open. It leaves files beside one in write-ahead mode, if that is not immutable."""
     with path.open("rb") as file:
         modes = file.read(20)[18:20]
     writer = path.with_name(path.name + "-wal").exists()

@@ -30,7 +30,7 @@ __all__ = [
 #: What ran on the GPU. `graph` is a whole graph launch whose nodes the trace hides.
 KINDS = ("kernel", "copy", "set", "migration", "graph")
 DIRECTIONS = ("h2d", "d2h", "d2d", "p2p", "h2h")
-#: `array` and `static` are device memory (CUDA arrays, `__device__`/`__constant__` symbols), kept apart because
+#: `array` and `static` are device memory (CUDA arrays, `__device__`/`__constant__` symbols), kept apart as
 #: advice differs.
 MEMORY_KINDS = ("pageable", "pinned", "managed", "mapped", "device", "array", "static")
 WAITS_FOR = ("none", "operation", "stream", "device", "event")
@@ -137,7 +137,7 @@ def empty(schema: Schema) -> pl.DataFrame:
 
 
 def conform(frame: pl.DataFrame, schema: Schema, optional: Schema | None = None) -> pl.DataFrame:
-    """`frame` with exactly the columns of `schema` (and those of `optional` that it has), in that order and of those types.
+    """`frame` with exactly the columns of `schema` (and of `optional` those that it has), so typed.
 
     A column that `frame` lacks is all null. A value that does not fit its type (a 64-bit number where 32 are
     meant, a kind that is not listed) becomes null: readers must have mapped and counted it before.
