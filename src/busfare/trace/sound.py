@@ -21,7 +21,7 @@ RECORD_AGAIN = {
     "nsys-sqlite": "`nsys profile --trace=cuda`",
     "nsys-directory": "`nsys profile --trace=cuda`",
     "kineto": "`ProfilerActivity.CUDA`",
-    "nvprof": "`nvprof -o`, without `--cpu-profiling` alone",
+    "nvprof": "`nvprof -o FILE PROGRAM`",
     "rocpd": "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`",
     "rpd": "`runTracer.sh`",
 }
