@@ -230,9 +230,8 @@ void EventScanner::keep(std::string_view text) {
     const bool timed = phase == 'X' || (phase == 'i' && category == Category::event_record);
     if (category == Category::other) return;
     if (!timed) {
-        unusable_ += phase == 'B'
-                         ? 1
-                         : 0;  // a range whose end is another event: no writer of these categories makes them
+        // A range whose end is another event: no writer of these categories makes them.
+        if (phase == 'B') ++unusable_;
         return;
     }
 

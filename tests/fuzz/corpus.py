@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from busfare.node import catalogue
 from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocpd, build_rpd
 from tests.trace.build_directory import export_directory
-
-from busfare.node import catalogue
 
 __all__ = ["CORPUS"]
 

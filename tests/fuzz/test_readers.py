@@ -9,13 +9,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
+from busfare.errors import InputError
+from busfare.trace import Trace, tables
 from tests.fuzz import outcome
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.outcome import failure_of
 from tests.fuzz.run import input_number, supervise
-
-from busfare.errors import InputError
-from busfare.trace import Trace, tables
 
 SEED = 7
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
+from busfare.errors import InputError
+from busfare.trace import kineto, read
+from busfare.trace.printable import printable
 from tests.trace.build_kineto import document, gzipped, small_events
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
 from tests.trace.build_rocpd import small_process, write_rocpd
 from tests.trace.build_rpd import small_rpd
 from tests.trace.sqlite_file import write_sqlite
-
-from busfare.errors import InputError
-from busfare.trace import kineto, read
-from busfare.trace.printable import printable
 
 WRONG_NAMES = [
     "trace",

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
-from tests.trace.build_directory import export_directory
-from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, VERSIONS, global_pid, small_export
 
 from busfare.errors import InputError
 from busfare.trace import Trace, read
 from busfare.trace.directory_tables import DirectoryTables
+from tests.trace.build_directory import export_directory
+from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, VERSIONS, global_pid, small_export
 
 SUFFIXES = [".parquet", ".arrow"]
 INT = pl.Int64()

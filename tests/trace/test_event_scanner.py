@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.trace.build_kineto import copy, document, kernel, small_events
 
 from busfare.trace._kineto_events import MISSING, EventScanner
+from tests.trace.build_kineto import copy, document, kernel, small_events
 
 TEXT = document(
     [

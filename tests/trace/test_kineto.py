@@ -8,6 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
+from busfare.errors import InputError
+from busfare.trace import Trace, kineto, read
 from tests.trace.build_kineto import (
     Event,
     call,
@@ -21,9 +24,6 @@ from tests.trace.build_kineto import (
     sync,
     write_kineto,
 )
-
-from busfare.errors import InputError
-from busfare.trace import Trace, kineto, read
 
 
 def written(events: list[Event], folder: Path, header: dict[str, object] | None = None) -> Trace:

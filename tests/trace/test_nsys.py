@@ -6,6 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
+from busfare.trace import Trace, read
 from tests.trace.build_nsys import (
     EVENT,
     GRAPH,
@@ -20,8 +22,6 @@ from tests.trace.build_nsys import (
     global_pid,
     small_export,
 )
-
-from busfare.trace import Trace, read
 
 
 def written(export: NsysExport, folder: Path, after: str = "") -> Trace:

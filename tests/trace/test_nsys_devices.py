@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trace.build_nsys import NsysExport, small_export
 
 from busfare.trace import Trace, read
+from tests.trace.build_nsys import NsysExport, small_export
 
 
 def written(export: NsysExport, folder: Path) -> Trace:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.trace.build_nvprof import EPOCH, PREFIX, PROCESS, NvprofFile, small_file
 
 from busfare.trace import Trace, read
+from tests.trace.build_nvprof import EPOCH, PREFIX, PROCESS, NvprofFile, small_file
 
 
 def written(file: NvprofFile, folder: Path) -> Trace:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
+from busfare.trace import Trace, read
 from tests.trace.build_rocpd import (
     COLUMNS,
     COLUMNS_4,
@@ -19,8 +21,6 @@ from tests.trace.build_rocpd import (
     write_rocpd,
 )
 from tests.trace.sqlite_file import Row, write_sqlite
-
-from busfare.trace import Trace, read
 
 
 def written(folder: Path, *processes: ProcessTables) -> Trace:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trace.build_rpd import COLUMNS, PROCESS, RpdFile, small_rpd
-from tests.trace.sqlite_file import Row, write_sqlite
 
 from busfare.trace import Trace, read
+from tests.trace.build_rpd import COLUMNS, PROCESS, RpdFile, small_rpd
+from tests.trace.sqlite_file import Row, write_sqlite
 
 
 def written(file: RpdFile, folder: Path) -> Trace:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.trace.sqlite_file import Value, write_sqlite
 
 from busfare.errors import InputError
 from busfare.trace.sqlite_tables import SqliteTables
+from tests.trace.sqlite_file import Value, write_sqlite
 
 INT, TEXT = pl.Int64(), pl.String()
 
