@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import polars as pl
@@ -69,6 +70,41 @@ def test_a_damaged_file_is_named(suffix: str, content: bytes, tmp_path: Path) ->
     with pytest.raises(InputError, match=MEMCPY) as refused:
         read(folder)
     assert "\n" not in str(refused.value)
+
+
+def test_a_panic_of_polars_is_one_line_and_nothing_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = export_directory(
+        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
+    )
+
+    def panics(*_: object, **__: object) -> None:
+        os.write(2, b"thread panicked\n")
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pl, "read_parquet", panics)
+        with pytest.raises(InputError, match=r"damaged beyond reading \(index out of bounds\)"):
+            read(folder)
+    assert capfd.readouterr().err == ""
+
+
+def test_what_others_print_while_a_table_is_read_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = export_directory(
+        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
+    )
+    schema_of = pl.read_parquet_schema
+
+    def talks(file: Path) -> object:
+        os.write(2, b"a warning\n")
+        return schema_of(file)
+
+    monkeypatch.setattr(pl, "read_parquet_schema", talks)
+    DirectoryTables(folder).columns(MEMCPY)
+    assert capfd.readouterr().err == "a warning\n"
 
 
 def test_other_files_and_folders_are_passed_over(tmp_path: Path) -> None:

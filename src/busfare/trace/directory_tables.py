@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -40,12 +44,11 @@ class DirectoryTables:
         if table not in self._columns:
             file = self._files[table]
             try:
-                schema = (
-                    pl.read_parquet_schema(file) if file.suffix == ".parquet" else pl.read_ipc_schema(file)
-                )
+                with _panics_unprinted():
+                    schema_of = pl.read_parquet_schema if file.suffix == ".parquet" else pl.read_ipc_schema
+                    self._columns[table] = list(schema_of(file))
             except (OSError, pl.exceptions.PolarsError) as error:
                 raise _unusable(file, error) from None
-            self._columns[table] = list(schema)
         return self._columns[table]
 
     def read(self, table: str, wanted: Schema) -> pl.DataFrame:
@@ -55,14 +58,36 @@ class DirectoryTables:
         file = self._files[table]
         try:
             read = pl.read_parquet if file.suffix == ".parquet" else pl.read_ipc
-            with file.open(
-                "rb"
-            ) as opened:  # not by path, which Polars maps: a file cut meanwhile would kill us
+            # Not by path, which Polars maps into memory: a file cut meanwhile would end the process.
+            with _panics_unprinted(), file.open("rb") as opened:
                 frame = read(opened, columns=present)
             typed = frame.with_columns(_as(name, frame.schema[name], wanted[name]) for name in present)
             return with_all(typed, wanted)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise _unusable(file, error) from None
+
+
+@contextmanager
+def _panics_unprinted() -> Iterator[None]:
+    """Keeps from standard error what Polars prints of a panic before it raises it, and nothing else."""
+    try:
+        before = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except pl.exceptions.PanicException:
+            kept.truncate(0)
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            kept.seek(0)
+            if said := kept.read():
+                os.write(2, said)
 
 
 def _as(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
