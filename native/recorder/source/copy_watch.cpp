@@ -13,7 +13,7 @@
 namespace busfare::recorder {
 namespace {
 
-constexpr size_t kRingRows = 4096;
+constexpr size_t kRingRows = 16384;
 constexpr int kHostToDevice = 1;  // cudaMemcpyKind
 constexpr int kDeviceToHost = 2;
 
@@ -107,14 +107,17 @@ struct Ring {
     std::atomic<uint64_t> lost{0};
     uint64_t last_correlation = ~uint64_t{0};
 
-    void push(const CopyAddresses& row) {
+    /// True when the ring has just become half full: time to drain it.
+    bool push(const CopyAddresses& row) {
         const uint64_t at = written.load(std::memory_order_relaxed);
-        if (at - read.load(std::memory_order_acquire) == kRingRows) {
+        const uint64_t held = at - read.load(std::memory_order_acquire);
+        if (held == kRingRows) {
             lost.fetch_add(1, std::memory_order_relaxed);
-            return;
+            return false;
         }
         rows[at % kRingRows] = row;
         written.store(at + 1, std::memory_order_release);
+        return held + 1 == kRingRows / 2;
     }
 };
 
@@ -212,7 +215,7 @@ bool CopyWatch::note(CUpti_CallbackDomain domain, CUpti_CallbackId number, const
     if (fingerprint_ && hash_source(call->host, kind)) {
         row.fingerprint = fingerprint(reinterpret_cast<const void*>(row.source), row.bytes);
     }
-    ring.push(row);
+    if (ring.push(row)) wake_writer_();
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "cupti_library.h"
 
@@ -23,7 +24,8 @@ struct CopyAddresses {
 /// counted, and never waits.
 class CopyWatch {
   public:
-    explicit CopyWatch(bool fingerprint) : fingerprint_(fingerprint) {}
+    CopyWatch(bool fingerprint, std::function<void()> wake_writer)
+        : fingerprint_(fingerprint), wake_writer_(std::move(wake_writer)) {}
 
     /// Turns on the callbacks of every copy call whose parameters are known.
     void subscribe(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) const;
@@ -36,6 +38,7 @@ class CopyWatch {
 
   private:
     const bool fingerprint_;
+    const std::function<void()> wake_writer_;
 };
 
 }  // namespace busfare::recorder

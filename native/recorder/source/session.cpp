@@ -69,7 +69,7 @@ Session::Session(const CuptiLibrary& cupti, Options options)
       pool_(options_.buffer_bytes, options_.buffer_limit),
       decoder_(cupti, journal_),
       kinds_(cupti, options_.kinds),
-      copies_(options_.fingerprint),
+      copies_(options_.fingerprint, [this] { pool_.wake(); }),
       gate_(options_.nvtx_range) {}
 
 void Session::start() {
@@ -326,7 +326,7 @@ void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_Call
 void Session::on_call(CUpti_CallbackDomain domain, CUpti_CallbackId call, const CUpti_CallbackData& data) {
     if (copies_.note(domain, call, data)) return;
     const bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
-    if (call == (runtime ? CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000
+    if (call == (runtime ? CUpti_CallbackId{CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000}
                          : CUpti_CallbackId{CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged})) {
         if (data.callbackSite != CUPTI_API_EXIT) return;
         const std::lock_guard lock(switch_mutex_);
