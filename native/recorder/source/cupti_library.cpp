@@ -27,7 +27,7 @@ const char* resolve(void* library, CuptiLibrary& cupti) {
     find(library, "cuptiActivityEnableRuntimeApi", cupti.enable_runtime_call);
     find(library, "cuptiActivityEnableDriverApi", cupti.enable_driver_call);
     find(library, "cuptiSetThreadIdType", cupti.set_thread_id_type);
-    find(library, "cuptiNvtxInitialize2", cupti.nvtx_initialize);
+    find(library, "InitializeInjectionNvtx2", cupti.nvtx_initialize);
     if (!find(library, "cuptiGetVersion", cupti.get_version)) return "cuptiGetVersion";
     if (!find(library, "cuptiGetResultString", cupti.result_string)) return "cuptiGetResultString";
     if (!find(library, "cuptiGetTimestamp", cupti.timestamp)) return "cuptiGetTimestamp";
@@ -109,7 +109,10 @@ const CuptiLibrary* load_cupti(const std::string& candidates, bool trust_any_ver
         *why = cupti->path + " lacks " + missing + ", so nothing is recorded; CUDA 12 or 13 is needed";
         return nullptr;
     }
-    cupti->get_version(&cupti->version);
+    if (cupti->get_version(&cupti->version) != CUPTI_SUCCESS) {
+        *why = cupti->path + " does not work with this driver, so nothing is recorded; its CUDA must not be newer";
+        return nullptr;
+    }
     const uint32_t version = cupti->version;
     const bool known = (version >= kOldestVersion && version <= kNewestCuda12) ||
                        (version >= kOldestCuda13 && version <= kNewestVersion);

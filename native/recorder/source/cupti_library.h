@@ -32,6 +32,7 @@ struct CuptiLibrary {
     decltype(&::cuptiActivityEnableRuntimeApi) enable_runtime_call = nullptr;  ///< from CUDA 12.5
     decltype(&::cuptiActivityEnableDriverApi) enable_driver_call = nullptr;
     decltype(&::cuptiSetThreadIdType) set_thread_id_type = nullptr;
+    /// CUPTI's own entry for NVTX; returns 1 when it listens.
     using NvtxInitialize = int (*)(void* get_export_table);
     NvtxInitialize nvtx_initialize = nullptr;
 };

@@ -233,19 +233,23 @@ void Session::keep_time() {
 }
 
 void Session::write_once(bool everything) {
-    while (const std::optional<FullBuffer> buffer = pool_.take()) {
-        if (over_ != Over::kFailed) decoder_.decode(*buffer);
-        pool_.give_back(buffer->data, buffer->bytes);
-    }
     const auto lose = [this](Loss loss, uint64_t count) {
         uint64_t now = 0;
         cupti_.timestamp(&now);
         if (count > 0) journal_.append(TableId::kLosses, {static_cast<uint64_t>(loss), now, count});
     };
-    lose(Loss::kAddressRingFull, CopyWatch::drain([this](const CopyAddresses& copy) {
-             journal_.append(TableId::kCopyAddresses,
-                             {copy.correlation, copy.source, copy.destination, copy.bytes, copy.fingerprint});
-         }));
+    const auto drain_addresses = [&] {
+        lose(Loss::kAddressRingFull, CopyWatch::drain([this](const CopyAddresses& copy) {
+                 journal_.append(TableId::kCopyAddresses,
+                                 {copy.correlation, copy.source, copy.destination, copy.bytes, copy.fingerprint});
+             }));
+    };
+    drain_addresses();
+    while (const std::optional<FullBuffer> buffer = pool_.take()) {
+        if (over_ != Over::kFailed) decoder_.decode(*buffer);
+        pool_.give_back(buffer->data, buffer->bytes);
+        drain_addresses();
+    }
     lose(Loss::kNoBuffer, pool_.refused());
     if (everything) journal_.flush();
     pool_.prepare();
