@@ -1,0 +1,274 @@
+#include "event_scanner.hpp"
+
+#include <array>
+
+namespace busfare {
+namespace {
+
+// Header fields worth keeping are short; a longer one (a pip list, an environment) is passed over.
+constexpr std::size_t kLongestHeaderField = 1 << 16;
+constexpr std::size_t kMostHeaderBytes = 1 << 20;
+
+struct CategoryName {
+    std::string_view text;
+    Category category;
+};
+// Those in capitals are of 2021 and before.
+constexpr std::array<CategoryName, 13> kCategories{{
+    {"kernel", Category::kernel},
+    {"gpu_memcpy", Category::copy},
+    {"gpu_memset", Category::set},
+    {"cuda_runtime", Category::runtime_call},
+    {"cuda_driver", Category::driver_call},
+    {"cuda_sync", Category::sync},
+    {"cuda_event", Category::event_record},
+    {"user_annotation", Category::annotation},
+    {"Kernel", Category::kernel},
+    {"Memcpy", Category::copy},
+    {"Memset", Category::set},
+    {"Runtime", Category::runtime_call},
+    {"hip_runtime", Category::runtime_call},
+}};
+
+Category category_of(std::string_view text) {
+    for (const auto& known : kCategories) {
+        if (known.text == text) return known.category;
+    }
+    return Category::other;
+}
+
+struct Arguments {
+    std::int64_t bytes = kMissing, device = kMissing, context = kMissing, stream = kMissing, correlation = kMissing;
+    std::int64_t graph_node = kMissing, waited_stream = kMissing, waited_event = kMissing, waited_correlation = kMissing;
+    JsonString sync_kind;
+};
+
+struct IntegerArgument {
+    std::string_view key;
+    std::int64_t Arguments::*field;
+};
+constexpr std::array<IntegerArgument, 12> kIntegerArguments{{
+    {"bytes", &Arguments::bytes},
+    {"device", &Arguments::device},
+    {"context", &Arguments::context},
+    {"stream", &Arguments::stream},
+    {"correlation", &Arguments::correlation},
+    {"graph node id", &Arguments::graph_node},
+    {"wait_on_stream", &Arguments::waited_stream},
+    {"wait_on_cuda_event_id", &Arguments::waited_event},
+    {"wait_on_cuda_event_record_corr_id", &Arguments::waited_correlation},
+    {"cuda_event_id", &Arguments::waited_event},
+    {"event_id", &Arguments::waited_event},
+    {"size", &Arguments::bytes},
+}};
+
+// Calls `field(key, value)` for each member of the object whose text is complete.
+template <typename Field>
+void each_member(std::string_view object, Field&& field) {
+    JsonCursor cursor(object.data(), object.data() + object.size());
+    cursor.advance();
+    for (;;) {
+        if (!cursor.skip_space()) throw Malformed("an object does not end");
+        if (cursor.peek() == '}') return;
+        if (cursor.peek() == ',') {
+            cursor.advance();
+            continue;
+        }
+        JsonString key;
+        std::string_view value;
+        if (!cursor.string(key) || !cursor.skip_space()) throw Malformed("an object does not end");
+        if (cursor.peek() != ':') throw Malformed("a ':' was expected");
+        cursor.advance();
+        if (!cursor.skip_space() || !cursor.value(value)) throw Malformed("an object does not end");
+        field(key.raw, value);
+    }
+}
+
+bool is_string(std::string_view value) { return !value.empty() && value.front() == '"'; }
+
+JsonString as_string(std::string_view value) {
+    const auto raw = value.substr(1, value.size() - 2);
+    return {raw, raw.find('\\') != std::string_view::npos};
+}
+
+}  // namespace
+
+void EventScanner::feed(const char* text, std::size_t size) {
+    if (!error_.empty()) return;
+    pending_.append(text, size);
+    JsonCursor cursor(pending_.data(), pending_.data() + pending_.size());
+    const char* done = pending_.data();
+    try {
+        while (step(cursor)) done = cursor.position();
+    } catch (const Malformed& malformed) {
+        error_ = malformed.what();
+        error_position_ = consumed_ + static_cast<std::uint64_t>(cursor.position() - pending_.data());
+    }
+    const auto used = static_cast<std::size_t>(done - pending_.data());
+    pending_.erase(0, used);
+    consumed_ += used;
+    if (error_.empty() && pending_.size() > kLongest) {
+        error_ = "an event of more than 64 MiB";
+        error_position_ = consumed_;
+    }
+}
+
+void EventScanner::finish() {
+    truncated_ = error_.empty() && state_ != State::end;
+    pending_.clear();
+    pending_.shrink_to_fit();
+}
+
+// One step forward. False: what is left does not hold a complete step.
+bool EventScanner::step(JsonCursor& cursor) {
+    if (state_ == State::end || !cursor.skip_space()) return false;
+    switch (state_) {
+        case State::start:
+            if (cursor.peek() == '\xEF' || cursor.peek() == '\xBB' || cursor.peek() == '\xBF') {  // a byte order mark
+                cursor.advance();
+                return true;
+            }
+            bare_list_ = cursor.peek() == '[';
+            saw_events_ = bare_list_;
+            if (!bare_list_ && cursor.peek() != '{') throw Malformed("an object or a list was expected");
+            state_ = bare_list_ ? State::events : State::top;
+            cursor.advance();
+            return true;
+        case State::top:
+            return top_field(cursor);
+        case State::events:
+            if (cursor.peek() == ',') {
+                cursor.advance();
+                return true;
+            }
+            if (cursor.peek() == ']') {
+                cursor.advance();
+                state_ = bare_list_ ? State::end : State::top;
+                return true;
+            }
+            return event(cursor);
+        case State::end:
+            break;
+    }
+    return false;
+}
+
+bool EventScanner::top_field(JsonCursor& cursor) {
+    if (cursor.peek() == ',') {
+        cursor.advance();
+        return true;
+    }
+    if (cursor.peek() == '}') {
+        cursor.advance();
+        state_ = State::end;
+        return true;
+    }
+    JsonString key;
+    if (!cursor.string(key) || !cursor.skip_space()) return false;
+    if (cursor.peek() != ':') throw Malformed("a ':' was expected");
+    cursor.advance();
+    if (!cursor.skip_space()) return false;
+    if (key.raw == "traceEvents" && cursor.peek() == '[') {
+        cursor.advance();
+        state_ = State::events;
+        saw_events_ = true;
+        return true;
+    }
+    std::string_view value;
+    if (!cursor.value(value)) return false;
+    if (value.size() <= kLongestHeaderField && header_bytes_ + value.size() <= kMostHeaderBytes) {
+        header_bytes_ += value.size();
+        header_.emplace_back(key.escaped ? unescape(key.raw) : std::string(key.raw), std::string(value));
+    }
+    return true;
+}
+
+bool EventScanner::event(JsonCursor& cursor) {
+    const bool object = cursor.peek() == '{';
+    std::string_view text;
+    if (!cursor.value(text)) return false;
+    ++events_;
+    if (object) {
+        keep(text);
+    } else {
+        ++unusable_;
+    }
+    return true;
+}
+
+void EventScanner::keep(std::string_view text) {
+    std::string_view start, duration, process, thread, arguments_text, name;
+    Category category = Category::other;
+    char phase = 0;
+    bool skip = false;
+    each_member(text, [&](std::string_view key, std::string_view value) {
+        if (skip) return;
+        if (key == "cat") {
+            if (is_string(value)) category = category_of(as_string(value).raw);
+            skip = category == Category::other;
+        } else if (key == "ph") {
+            if (value.size() == 3) phase = value[1];
+        } else if (key == "name") {
+            name = value;
+        } else if (key == "ts") {
+            start = value;
+        } else if (key == "dur") {
+            duration = value;
+        } else if (key == "pid") {
+            process = value;
+        } else if (key == "tid") {
+            thread = value;
+        } else if (key == "args") {
+            arguments_text = value;
+        }
+    });
+    // Only complete events have a duration; flow arrows and counters share their categories.
+    const bool timed = phase == 'X' || (phase == 'i' && category == Category::event_record);
+    if (category == Category::other || !timed) return;
+
+    Arguments arguments;
+    if (!arguments_text.empty() && arguments_text.front() == '{') {
+        each_member(arguments_text, [&](std::string_view key, std::string_view value) {
+            if (key == "cuda_sync_kind") {
+                if (is_string(value)) arguments.sync_kind = as_string(value);
+                return;
+            }
+            for (const auto& known : kIntegerArguments) {
+                if (known.key == key) {
+                    arguments.*known.field = decimal(value, 0);
+                    return;
+                }
+            }
+        });
+    }
+    const std::int64_t start_ns = decimal(start, 3);
+    if (start_ns == kMissing) {
+        ++unusable_;
+        return;
+    }
+    columns_.category.push_back(static_cast<std::uint8_t>(category));
+    columns_.start_ns.push_back(start_ns);
+    columns_.duration_ns.push_back(duration.empty() ? kMissing : decimal(duration, 3));
+    columns_.process.push_back(decimal(process, 0));
+    columns_.thread.push_back(decimal(thread, 0));
+    columns_.bytes.push_back(arguments.bytes);
+    columns_.device.push_back(arguments.device);
+    columns_.context.push_back(arguments.context);
+    columns_.stream.push_back(arguments.stream);
+    columns_.correlation.push_back(arguments.correlation);
+    columns_.graph_node.push_back(arguments.graph_node);
+    columns_.waited_stream.push_back(arguments.waited_stream);
+    columns_.waited_event.push_back(arguments.waited_event);
+    columns_.waited_correlation.push_back(arguments.waited_correlation);
+    columns_.name.push_back(is_string(name) ? name_id(as_string(name)) : -1);
+    columns_.sync_kind.push_back(arguments.sync_kind.raw.empty() ? -1 : name_id(arguments.sync_kind));
+}
+
+std::int32_t EventScanner::name_id(const JsonString& name) {
+    std::string text = name.escaped ? unescape(name.raw) : std::string(name.raw);
+    const auto [entry, added] = name_ids_.try_emplace(std::move(text), static_cast<std::int32_t>(names_.size()));
+    if (added) names_.push_back(entry->first);
+    return entry->second;
+}
+
+}  // namespace busfare

@@ -1,0 +1,74 @@
+// Reads the events of a Kineto (Chrome) trace into columns, from text that arrives in pieces.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "decimal.hpp"
+#include "json_cursor.hpp"
+
+namespace busfare {
+
+// Categories that busfare reads; everything else is skipped unread.
+enum class Category : std::uint8_t { kernel, copy, set, runtime_call, driver_call, sync, event_record, annotation, other };
+
+// One row an event. kMissing stands for what the event does not say.
+struct EventColumns {
+    std::vector<std::uint8_t> category;
+    std::vector<std::int64_t> start_ns, duration_ns, process, thread, bytes, device, context, stream, correlation;
+    std::vector<std::int64_t> graph_node, waited_stream, waited_event, waited_correlation;
+    std::vector<std::int32_t> name, sync_kind;  // indices into names(), -1: none
+};
+
+class EventScanner {
+  public:
+    // The longest single event or header field; a longer one is an error, so that memory stays bounded.
+    static constexpr std::size_t kLongest = std::size_t{64} << 20;
+
+    // Takes the next piece of the file. Does nothing after an error: see error().
+    void feed(const char* text, std::size_t size);
+    // Call once after the last piece.
+    void finish();
+
+    const EventColumns& columns() const { return columns_; }
+    const std::vector<std::string>& names() const { return names_; }
+    // Fields of the top-level object other than the events, as JSON text: key, value.
+    const std::vector<std::pair<std::string, std::string>>& header() const { return header_; }
+    // Why reading stopped before the end of the file; empty if it did not.
+    const std::string& error() const { return error_; }
+    std::uint64_t error_position() const { return error_position_; }
+    bool truncated() const { return truncated_; }
+    bool saw_events() const { return saw_events_; }
+    std::uint64_t events() const { return events_; }
+    // Events of a category that is read which lack a usable time, and array entries that are no events.
+    std::uint64_t unusable() const { return unusable_; }
+
+  private:
+    enum class State { start, top, events, end };
+
+    bool step(JsonCursor& cursor);
+    bool top_field(JsonCursor& cursor);
+    bool event(JsonCursor& cursor);
+    void keep(std::string_view text);
+    std::int32_t name_id(const JsonString& name);
+
+    State state_ = State::start;
+    bool bare_list_ = false;
+    bool truncated_ = false;
+    bool saw_events_ = false;
+    std::string pending_;
+    std::uint64_t consumed_ = 0;
+    std::uint64_t header_bytes_ = 0;
+    std::uint64_t events_ = 0, unusable_ = 0;
+    std::string error_;
+    std::uint64_t error_position_ = 0;
+    EventColumns columns_;
+    std::vector<std::string> names_;
+    std::unordered_map<std::string, std::int32_t> name_ids_;
+    std::vector<std::pair<std::string, std::string>> header_;
+};
+
+}  // namespace busfare

@@ -1,0 +1,85 @@
+// The Python module busfare.trace._kineto_events.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include "event_scanner.hpp"
+
+namespace nb = nanobind;
+using busfare::EventScanner;
+
+namespace {
+
+// A copy that owns its memory: the scanner may go away before the column does.
+template <typename T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> column(const std::vector<T>& values) {
+    T* data = new T[values.empty() ? 1 : values.size()];
+    std::copy(values.begin(), values.end(), data);
+    nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {values.size()}, owner);
+}
+
+nb::dict columns(const EventScanner& scanner) {
+    const auto& c = scanner.columns();
+    nb::dict out;
+    out["category"] = column(c.category);
+    out["start_ns"] = column(c.start_ns);
+    out["duration_ns"] = column(c.duration_ns);
+    out["process"] = column(c.process);
+    out["thread"] = column(c.thread);
+    out["bytes"] = column(c.bytes);
+    out["device"] = column(c.device);
+    out["context"] = column(c.context);
+    out["stream"] = column(c.stream);
+    out["correlation"] = column(c.correlation);
+    out["graph_node"] = column(c.graph_node);
+    out["waited_stream"] = column(c.waited_stream);
+    out["waited_event"] = column(c.waited_event);
+    out["waited_correlation"] = column(c.waited_correlation);
+    out["name"] = column(c.name);
+    out["sync_kind"] = column(c.sync_kind);
+    return out;
+}
+
+nb::list names(const EventScanner& scanner) {
+    nb::list out;
+    for (const auto& name : scanner.names()) out.append(nb::bytes(name.data(), name.size()));
+    return out;
+}
+
+nb::dict header(const EventScanner& scanner) {
+    nb::dict out;
+    for (const auto& [key, value] : scanner.header()) {
+        out[nb::bytes(key.data(), key.size())] = nb::bytes(value.data(), value.size());
+    }
+    return out;
+}
+
+}  // namespace
+
+NB_MODULE(_kineto_events, module) {
+    module.doc() = "Events of a Kineto trace as columns, from text that arrives in pieces.";
+    module.attr("MISSING") = busfare::kMissing;
+    nb::class_<EventScanner>(module, "EventScanner")
+        .def(nb::init<>())
+        .def(
+            "feed",
+            [](EventScanner& scanner, nb::bytes text) {
+                const char* data = text.c_str();
+                const std::size_t size = text.size();
+                nb::gil_scoped_release unlocked;
+                scanner.feed(data, size);
+            },
+            nb::arg("text"))
+        .def("finish", &EventScanner::finish)
+        .def_prop_ro("columns", &columns)
+        .def_prop_ro("names", &names)
+        .def_prop_ro("header", &header)
+        .def_prop_ro("error", [](const EventScanner& s) { return s.error(); })
+        .def_prop_ro("error_position", &EventScanner::error_position)
+        .def_prop_ro("truncated", &EventScanner::truncated)
+        .def_prop_ro("saw_events", &EventScanner::saw_events)
+        .def_prop_ro("events", &EventScanner::events)
+        .def_prop_ro("unusable", &EventScanner::unusable);
+}

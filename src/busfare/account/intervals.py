@@ -1,0 +1,63 @@
+"""Unions of time intervals, and what lies inside and outside of them.
+
+Intervals come as two integer arrays of shape (n,), starts and ends in nanoseconds, with start ≤ end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Union"]
+
+Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Disjoint intervals in order of time; `before[i]` is the length of those before the i-th, all in nanoseconds."""
+
+    starts: Times
+    ends: Times
+    before: Times
+
+    @staticmethod
+    def of(starts: Times, ends: Times) -> Union:
+        """The union of any intervals, in any order."""
+        if len(starts) == 0:
+            none = np.zeros(0, np.int64)
+            return Union(none, none, none)
+        order = np.argsort(starts, kind="stable")
+        starts, reached = starts[order], np.maximum.accumulate(ends[order])
+        first = np.ones(len(starts), bool)
+        first[1:] = starts[1:] > reached[:-1]
+        last = np.append(first[1:], True)
+        merged_starts, merged_ends = starts[first], reached[last]
+        before = np.concatenate([[0], np.cumsum(merged_ends - merged_starts)[:-1]]).astype(np.int64)
+        return Union(merged_starts, merged_ends, before)
+
+    def length(self) -> int:
+        """Nanoseconds covered."""
+        return int((self.ends - self.starts).sum())
+
+    def covered_before(self, times: Times) -> Times:
+        """How many nanoseconds of the union lie before each of `times`; shape (n,)."""
+        if len(self.starts) == 0:
+            return np.zeros(len(times), np.int64)
+        index = np.maximum(np.searchsorted(self.starts, times, side="right") - 1, 0)
+        inside = np.clip(times, self.starts[index], self.ends[index]) - self.starts[index]
+        return np.asarray(self.before[index] + inside, np.int64)
+
+    def covered_within(self, starts: Times, ends: Times) -> Times:
+        """How many nanoseconds of the union lie within each interval; shape (n,)."""
+        return self.covered_before(ends) - self.covered_before(starts)
+
+    def minus(self, other: Union) -> int:
+        """Nanoseconds covered by this union and not by the other."""
+        return self.length() - int(other.covered_within(self.starts, self.ends).sum())
+
+    def gaps(self) -> tuple[Times, Times]:
+        """Starts and ends of the gaps between the intervals."""
+        return self.ends[:-1], self.starts[1:]

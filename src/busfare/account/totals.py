@@ -1,0 +1,256 @@
+"""What a trace adds up to: transfers, kernels, exposed time; by path, by size, by stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from busfare.account.intervals import Union
+from busfare.trace import Trace
+
+__all__ = [
+    "CopyTotals",
+    "GpuTotals",
+    "IdleGap",
+    "Totals",
+    "by_path",
+    "idle_gaps",
+    "is_transfer",
+    "is_work",
+    "kernel_union",
+    "size_histogram",
+    "streams",
+    "top_copies",
+    "top_kernels",
+    "totals",
+    "union_of",
+]
+
+NS = 1e-9
+
+
+def is_transfer() -> pl.Expr:
+    """Copies and migrations."""
+    return pl.col("kind").is_in(["copy", "migration"])
+
+
+def is_work() -> pl.Expr:
+    """Kernels, and graph launches whose inside the trace hides."""
+    return pl.col("kind").is_in(["kernel", "graph"])
+
+
+def seconds() -> pl.Expr:
+    return (pl.col("end_ns") - pl.col("start_ns")) * NS
+
+
+def union_of(operations: pl.DataFrame) -> Union:
+    """The time in which at least one of `operations` runs."""
+    return Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
+
+
+def kernel_union(trace: Trace) -> Union:
+    """The time in which some kernel runs, on any GPU."""
+    return union_of(trace.operations.filter(is_work()))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTotals:
+    """Sums over transfers. `exposed_seconds`: a transfer runs and no kernel does."""
+
+    count: int
+    bytes: int
+    seconds: float
+    exposed_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTotals:
+    """One GPU: sums of durations, and the unions that say what its time went to (seconds)."""
+
+    device: int | None
+    kernels: int
+    kernel_seconds: float
+    transfers: CopyTotals
+    busy_seconds: float  # something runs
+    kernel_busy_seconds: float  # a kernel runs
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The whole run. `exposed_seconds` of `transfers` is of the whole run: no kernel on any GPU."""
+
+    transfers: CopyTotals
+    kernels: int
+    kernel_seconds: float
+    graph_work: int
+    graph_seconds: float
+    sets: int
+    set_seconds: float
+    makespan_seconds: float
+    gpus: list[GpuTotals]
+
+    @property
+    def share_of_gpu_time(self) -> float:
+        """Transfers' part of transfers and kernels, by summed durations [A19 table I]; 0 if there is neither."""
+        whole = self.transfers.seconds + self.kernel_seconds + self.graph_seconds
+        return self.transfers.seconds / whole if whole else 0.0
+
+
+def totals(trace: Trace) -> Totals:
+    """Totals of a trace."""
+    operations = trace.operations
+    kinds = {
+        kind: (count, seconds_)
+        for kind, count, seconds_ in operations.group_by(pl.col("kind").cast(pl.String))
+        .agg(pl.len(), seconds().sum().alias("s"))
+        .iter_rows()
+    }
+    none = (0, 0.0)
+    ordinals = operations["device"].unique().sort(nulls_last=True)
+    return Totals(
+        transfers=_copy_totals(operations),
+        kernels=kinds.get("kernel", none)[0],
+        kernel_seconds=kinds.get("kernel", none)[1],
+        graph_work=kinds.get("graph", none)[0],
+        graph_seconds=kinds.get("graph", none)[1],
+        sets=kinds.get("set", none)[0],
+        set_seconds=kinds.get("set", none)[1],
+        makespan_seconds=_makespan(trace),
+        gpus=[_gpu_totals(device, operations.filter(pl.col("device").eq_missing(device))) for device in ordinals],
+    )
+
+
+def _makespan(trace: Trace) -> float:
+    tables = [frame for frame in (trace.operations, trace.calls) if frame.height]
+    if not tables:
+        return 0.0
+    first = min(int(frame["start_ns"].min()) for frame in tables)  # type: ignore[arg-type]
+    last = max(int(frame["end_ns"].max()) for frame in tables)  # type: ignore[arg-type]
+    return (last - first) * NS
+
+
+def _copy_totals(operations: pl.DataFrame) -> CopyTotals:
+    transfers = operations.filter(is_transfer())
+    exposed = union_of(transfers).minus(union_of(operations.filter(is_work())))
+    return CopyTotals(
+        count=transfers.height,
+        bytes=int(transfers["bytes"].sum()),
+        seconds=float(transfers.select(seconds().sum()).item()),
+        exposed_seconds=exposed * NS,
+    )
+
+
+def _gpu_totals(device: int | None, operations: pl.DataFrame) -> GpuTotals:
+    work = operations.filter(is_work())
+    return GpuTotals(
+        device=device,
+        kernels=work.height,
+        kernel_seconds=float(work.select(seconds().sum()).item()),
+        transfers=_copy_totals(operations),
+        busy_seconds=union_of(operations).length() * NS,
+        kernel_busy_seconds=union_of(work).length() * NS,
+    )
+
+
+def by_path(operations: pl.DataFrame) -> pl.DataFrame:
+    """Transfers by direction and memory kinds, longest first.
+
+    Columns: direction, source_memory, destination_memory, count, bytes, seconds, bytes_per_second (of those copies
+    whose size and duration are known; null if there are none), migrations (how many of them the driver started).
+    """
+    rated = pl.col("bytes").is_not_null() & (pl.col("end_ns") > pl.col("start_ns"))
+    grouped = (
+        operations.filter(is_transfer())
+        .group_by("direction", "source_memory", "destination_memory")
+        .agg(
+            count=pl.len(),
+            bytes=pl.col("bytes").sum(),
+            seconds=seconds().sum(),
+            bytes_per_second=pl.col("bytes").filter(rated).sum() / seconds().filter(rated).sum(),
+            migrations=(pl.col("kind") == "migration").sum(),
+        )
+    )
+    rate = pl.col("bytes_per_second")
+    order = ["seconds", "count", "bytes"]
+    return grouped.with_columns(pl.when(rate.is_finite()).then(rate)).sort(order, descending=True)
+
+
+def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
+    """Transfers by decade of size [A19 figure 1]: lower_bytes, upper_bytes (exclusive), count, seconds.
+
+    Decades run without a gap from the smallest to the largest that occurs; the first one starts at 0. Transfers of
+    unknown size are not in it.
+    """
+    sized = operations.filter(is_transfer() & pl.col("bytes").is_not_null())
+    if sized.is_empty():
+        return pl.DataFrame(schema={"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64})
+    bounds = 10 ** np.arange(0, 19, dtype=np.int64)
+    decades = np.maximum(np.searchsorted(bounds, sized["bytes"].to_numpy(), side="right") - 1, 0)
+    durations = (sized["end_ns"] - sized["start_ns"]).to_numpy() * NS
+    counts = np.bincount(decades)
+    sums = np.bincount(decades, weights=durations)
+    shown = range(int(decades.min()), len(counts))
+    return pl.DataFrame(
+        {
+            "lower_bytes": [0 if d == 0 else 10**d for d in shown],
+            "upper_bytes": [10 ** (d + 1) for d in shown],
+            "count": [int(counts[d]) for d in shown],
+            "seconds": [float(sums[d]) for d in shown],
+        }
+    )
+
+
+def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
+    """The kernels that take longest together: name, count, seconds."""
+    work = operations.filter(is_work())
+    grouped = work.group_by("name").agg(count=pl.len(), seconds=seconds().sum())
+    return grouped.with_columns(pl.col("name").cast(pl.String)).sort("seconds", "count", "name", descending=[True, True, False]).head(most)
+
+
+def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
+    """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
+    transfers = operations.filter(is_transfer()).with_columns(seconds=seconds())
+    columns = ["start_ns", "direction", "source_memory", "destination_memory", "bytes", "seconds", "device", "stream"]
+    return transfers.sort("seconds", descending=True, maintain_order=True).head(most).select(columns)
+
+
+def streams(operations: pl.DataFrame, most: int) -> pl.DataFrame:
+    """The busiest streams: process, device, stream, kernels, transfers, busy_seconds (sums of durations)."""
+    grouped = operations.group_by("process", "device", "stream").agg(
+        kernels=is_work().sum(), transfers=is_transfer().sum(), busy_seconds=seconds().sum()
+    )
+    return grouped.sort("busy_seconds", descending=True).head(most)
+
+
+@dataclass(frozen=True, slots=True)
+class IdleGap:
+    """A time in which a GPU ran nothing, and the API call that the host spent most of it in."""
+
+    device: int | None
+    start_ns: int
+    seconds: float
+    call: str | None
+    call_seconds: float
+
+
+def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
+    """The longest gaps between operations of a GPU, longest first."""
+    found: list[tuple[int, int, int | None]] = []
+    for device in trace.operations["device"].unique():
+        starts, ends = union_of(trace.operations.filter(pl.col("device").eq_missing(device))).gaps()
+        longest = np.argsort(starts - ends, kind="stable")[:most]
+        found += [(int(ends[i] - starts[i]), int(starts[i]), device) for i in longest]
+    found.sort(key=lambda gap: -gap[0])
+    return [_explained(trace.calls, device, start, length) for length, start, device in found[:most]]
+
+
+def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int) -> IdleGap:
+    inside = pl.min_horizontal("end_ns", pl.lit(start + length)) - pl.max_horizontal("start_ns", pl.lit(start))
+    within = calls.filter(pl.col("start_ns") < start + length, pl.col("end_ns") > start)
+    longest = (
+        within.group_by(pl.col("name").cast(pl.String)).agg(inside.sum().alias("inside")).sort("inside", descending=True).head(1)
+    )
+    name, spent = longest.row(0) if longest.height else (None, 0)
+    return IdleGap(device, start, length * NS, name, spent * NS)

@@ -1,0 +1,7 @@
+"""Advice: findings in a trace, each with its evidence, the change to make and what it gains."""
+
+from busfare.advise.finding import Finding
+from busfare.advise.findings import findings
+from busfare.advise.recorded_on import guess_node
+
+__all__ = ["Finding", "findings", "guess_node"]

@@ -1,0 +1,32 @@
+"""Amounts as people read them."""
+
+from __future__ import annotations
+
+__all__ = ["count", "rate", "size", "time"]
+
+
+def size(bytes_: float) -> str:
+    """Bytes with a decimal unit: '1.2 GB'."""
+    for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(bytes_) >= limit:
+            return f"{bytes_ / limit:.3g} {unit}"
+    return f"{bytes_:.0f} B"
+
+
+def time(seconds: float) -> str:
+    """Seconds with a unit: '3.2 ms'."""
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if abs(seconds) >= limit * 0.9995:
+            value = seconds / limit
+            return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
+    return f"{seconds / 1e-9:.0f} ns" if seconds else "0 s"
+
+
+def rate(bytes_per_second: float | None) -> str:
+    """Bytes per second with a unit; '–' if unknown."""
+    return "–" if bytes_per_second is None else size(bytes_per_second) + "/s"
+
+
+def count(number: int) -> str:
+    """A number with its thousands apart."""
+    return f"{number:,}"

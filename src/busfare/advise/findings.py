@@ -1,0 +1,246 @@
+"""Findings from counting: what in this trace costs time on the bus, and what to do about it.
+
+Each gain is an upper bound: what would be saved if the change cost nothing and nothing else got in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import polars as pl
+
+from busfare import cost
+from busfare.account import Union, is_transfer, is_work, kernel_union, totals, union_of
+from busfare.advise import amounts
+from busfare.advise.finding import Finding
+from busfare.node import Node
+from busfare.trace import Trace
+from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
+
+__all__ = ["WORTH_SAYING", "findings"]
+
+NS = 1e-9
+#: A finding that could save less than this part of the run is not worth a reader's time.
+WORTH_SAYING = 0.005
+#: Below this a copy costs its latency, whatever the memory.
+LATENCY_BOUND_BYTES = 64 * 1024
+MANY = 50
+#: Pinned allocation runs at about 5 GB/s (rapidsai/dask-cuda#98, a V100-era host); used where a node says nothing.
+PINNING_SECONDS_PER_BYTE = 1 / 5e9
+
+
+def findings(trace: Trace, node: Node | None) -> list[Finding]:
+    """What to change in the traced program, most promising first; empty if nothing is worth doing.
+
+    `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None).
+    """
+    makespan = totals(trace).makespan_seconds
+    found = [finding for rule in RULES for finding in rule(trace, node)]
+    kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
+    return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
+
+
+def _seconds(frame: pl.DataFrame) -> float:
+    return float((frame["end_ns"] - frame["start_ns"]).sum()) * NS
+
+
+def _exposed(frame: pl.DataFrame, kernels: Union) -> float:
+    return union_of(frame).minus(kernels) * NS
+
+
+def _repriced(frame: pl.DataFrame, node: Node | None, memory: str | None = None) -> float | None:
+    """Seconds that these copies would take by the data sheet of `node`, with host memory of kind `memory`."""
+    if node is None:
+        return None
+    if memory is not None:
+        host_side = {"h2d": "source_memory", "d2h": "destination_memory"}
+        for direction, side in host_side.items():
+            changed = pl.when(pl.col("direction") == direction).then(pl.lit(memory)).otherwise(pl.col(side).cast(pl.String))
+            frame = frame.with_columns(changed.cast(frame.schema[side]).alias(side))
+        frame = frame.with_columns(kind=pl.lit("copy").cast(frame.schema["kind"]))
+    prices = cost.model("datasheet").seconds(frame, node)
+    recorded = (frame["end_ns"] - frame["start_ns"]).to_numpy() * NS
+    return float(np.where(np.isnan(prices), recorded, prices).sum())
+
+
+def _saved(frame: pl.DataFrame, kernels: Union, new_seconds: float | None) -> float | None:
+    """At most what is saved when these copies take `new_seconds`: no more than they are exposed."""
+    if new_seconds is None:
+        return None
+    return max(0.0, min(_seconds(frame) - new_seconds, _exposed(frame, kernels)))
+
+
+def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
+    copies = trace.operations.filter((pl.col("kind") == "copy") & pageable & (pl.col("bytes") > LATENCY_BOUND_BYTES))
+    if copies.is_empty():
+        return
+    size, seconds = int(copies["bytes"].sum()), _seconds(copies)
+    pinned = _repriced(copies, node, "pinned")
+    gain = _saved(copies, kernel_union(trace), pinned)
+    largest = int(copies["bytes"].max())  # type: ignore[arg-type]
+    repaid = ""
+    if pinned is not None and seconds > pinned:
+        pinning = largest * PINNING_SECONDS_PER_BYTE
+        uses = pinning / ((seconds - pinned) * largest / size)
+        repaid = (
+            f" Pinning a buffer of {amounts.size(largest)} takes about {amounts.time(pinning)} "
+            f"(at 5 GB/s, published for a V100-era host), repaid after {max(1, int(np.ceil(uses)))} copies of it."
+        )
+    yield Finding(
+        "pageable-copies",
+        "Large copies from or to pageable memory",
+        f"{amounts.count(copies.height)} copies of more than 64 KiB moved {amounts.size(size)} in {amounts.time(seconds)} "
+        f"({amounts.rate(size / seconds if seconds else None)}): the driver stages each through a buffer of its own.",
+        "Allocate those buffers once as pinned memory (cudaMallocHost, cudaHostRegister, pin_memory=True) and reuse them; "
+        f"then the copies can also be asynchronous.{repaid}",
+        gain,
+    )
+
+
+def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    small = trace.operations.filter(
+        (pl.col("kind") == "copy") & (pl.col("bytes") < LATENCY_BOUND_BYTES) & pl.col("direction").is_in(["h2d", "d2h"])
+    )
+    if small.height < MANY:
+        return
+    size, seconds = int(small["bytes"].sum()), _seconds(small)
+    packed = small.group_by("direction", "device", maintain_order=True).agg(
+        pl.col("bytes").sum(), pl.col("end_ns").min(), start_ns=pl.col("end_ns").min()
+    )
+    template = small.unique(["direction", "device"], keep="first", maintain_order=True)
+    in_one = template.drop("bytes").join(packed.select("direction", "device", "bytes"), on=["direction", "device"], nulls_equal=True)
+    new = _repriced(in_one.select(small.columns), node)
+    yield Finding(
+        "small-copies",
+        "Many small copies",
+        f"{amounts.count(small.height)} copies of less than 64 KiB took {amounts.time(seconds)} for {amounts.size(size)} in all "
+        f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes. Pinning them gains nothing.",
+        "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
+        "cudaMemcpyBatchAsync submits many copies in one call.",
+        _saved(small, kernel_union(trace), new),
+    )
+
+
+def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    calls = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(SYMBOL_COPY))
+    static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
+    called = trace.operations.filter(pl.col("kind") == "copy").join(
+        calls.select("process", "correlation").drop_nulls("correlation").unique(),
+        on=["process", "correlation"],
+        how="semi",
+        nulls_equal=True,
+    )
+    copies = pl.concat([called, trace.operations.filter((pl.col("kind") == "copy") & static)]).unique(maintain_order=True)
+    if max(copies.height, calls.height) < MANY:
+        return
+    host = _seconds(calls)
+    yield Finding(
+        "symbol-copies",
+        "Copies to or from symbols in a loop",
+        f"{amounts.count(max(copies.height, calls.height))} copies to or from __constant__ or __device__ symbols took "
+        f"{amounts.time(_seconds(copies))} on the GPU and {amounts.time(host)} of the host's time.",
+        "Pass the values as kernel arguments, or set the symbol once before the loop.",
+        min(_exposed(copies, kernel_union(trace)) + host, host) if calls.height else _exposed(copies, kernel_union(trace)),
+    )
+
+
+def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    calls = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(BLOCKING_COPY))
+    ids = calls.select("process", "correlation").drop_nulls("correlation").unique()
+    copies = trace.operations.filter(is_transfer()).join(ids, on=["process", "correlation"], how="semi", nulls_equal=True)
+    if copies.is_empty():
+        return
+    exposed = _exposed(copies, kernel_union(trace))
+    yield Finding(
+        "synchronous-copies",
+        "Copies that hold the host up",
+        f"{amounts.count(calls.height)} blocking copy calls kept host threads for {amounts.time(_seconds(calls))}; their copies "
+        f"ran {amounts.time(_seconds(copies))}, {amounts.time(exposed)} of it with no kernel beside them.",
+        "Use the asynchronous call on a stream of its own with pinned memory, and wait only where the result is needed.",
+        min(exposed, _kernel_seconds_without_copies(trace)),
+    )
+
+
+def _kernel_seconds_without_copies(trace: Trace) -> float:
+    """Kernel time that no copy uses yet: no more copy time than that can hide behind kernels."""
+    return kernel_union(trace).minus(union_of(trace.operations.filter(is_transfer()))) * NS
+
+
+def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    copies = trace.operations.filter((pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]))
+    work = trace.operations.filter(is_work())
+    if copies.is_empty() or work.is_empty():
+        return
+    exposed = _exposed(copies, union_of(work))
+    total = union_of(copies).length() * NS
+    if exposed < 0.5 * total:
+        return
+    one_way = [_seconds(copies.filter(pl.col("direction") == d)) for d in ("h2d", "d2h")]
+    # Behind kernels, and, with two engines, one direction behind the other.
+    hideable = min(exposed, _kernel_seconds_without_copies(trace) + min(one_way))
+    yield Finding(
+        "exposed-copies",
+        "Copies that no kernel overlaps",
+        f"copies between host and GPU run for {amounts.time(total)}, {amounts.time(exposed)} of it ({exposed / total:.0%}) while no "
+        "kernel does.",
+        "Split the work into chunks, each with its copy in, kernel and copy out on a stream of its own (pinned memory, "
+        "asynchronous copies), so that one chunk's copies run beside another's kernels. Where every kernel needs all of the "
+        "data first, this cannot be done.",
+        hideable,
+    )
+
+
+def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    moved = trace.operations.filter(pl.col("kind") == "migration")
+    if moved.height < MANY:
+        return
+    size, seconds = int(moved["bytes"].sum()), _seconds(moved)
+    ways = {d: int(moved.filter(pl.col("direction") == d)["bytes"].sum()) for d in ("h2d", "d2h")}
+    turns = int((moved["direction"] != moved["direction"].shift(1)).sum())
+    # All of it, in one prefetch each way.
+    in_one = moved.unique(["direction", "device"], keep="first", maintain_order=True).drop("bytes")
+    sums = moved.group_by("direction", "device").agg(pl.col("bytes").sum())
+    in_one = in_one.join(sums, on=["direction", "device"], nulls_equal=True).select(moved.columns)
+    yield Finding(
+        "managed-migrations",
+        "Managed memory moves page by page",
+        f"{amounts.count(moved.height)} migrations of {amounts.size(size / moved.height)} on average moved "
+        f"{amounts.size(ways['h2d'])} to the GPU and {amounts.size(ways['d2h'])} back in {amounts.time(seconds)} "
+        f"({amounts.rate(size / seconds if seconds else None)}), turning round {amounts.count(turns)} times; kernels wait for "
+        "each fault.",
+        "Prefetch each buffer before the side that needs it (cudaMemPrefetchAsync), advise where it should stay "
+        "(cudaMemAdvise), or use explicit pinned copies.",
+        # Kernels stall while pages move, so all of the time counts, exposed or not.
+        None if node is None else max(0.0, seconds - (_repriced(in_one, node, "pinned") or 0.0)),
+    )
+
+
+def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    if node is None:
+        return
+    pinned = (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")
+    large = trace.operations.filter(
+        (pl.col("kind") == "copy") & pinned & (pl.col("bytes") >= 1 << 24) & (pl.col("end_ns") > pl.col("start_ns"))
+    )
+    if large.is_empty():
+        return
+    best = float((large["bytes"] / (large["end_ns"] - large["start_ns"])).max()) / NS  # type: ignore[arg-type]
+    expected = _repriced(large, node)
+    size = int(large["bytes"].sum())
+    if expected is None or expected <= 0 or best > 0.7 * size / expected:
+        return
+    yield Finding(
+        "slow-link",
+        "The link is slower than it should be",
+        f"the fastest of {amounts.count(large.height)} large pinned copies ran at {amounts.rate(best)}; the data sheet of "
+        f"{node.name} makes {amounts.rate(size / expected)}.",
+        "Check the link's width and generation under load (nvidia-smi -q -d PCIE), the slot, and whether the process runs on "
+        "the GPU's NUMA node.",
+        _saved(large, kernel_union(trace), expected),
+    )
+
+
+Rule = Callable[[Trace, "Node | None"], Iterator[Finding]]
+RULES: tuple[Rule, ...] = (_pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link)

@@ -1,0 +1,65 @@
+"""What one copy costs on a node by every model that can tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from busfare.cost.registry import model, model_names
+from busfare.errors import InputError
+from busfare.node import Node
+
+__all__ = ["one_copy", "price"]
+
+DIRECTIONS = ("h2d", "d2h", "d2d", "p2p")
+MEMORY_KINDS = ("pageable", "pinned", "managed", "mapped", "device")
+#: Exact as a float, and beyond any memory.
+MOST_BYTES = 2**53
+
+
+def one_copy(direction: str, memory: str, bytes_: Sequence[int]) -> pl.DataFrame:
+    """Operations, one a size, that copy `bytes_` bytes between GPU 0 and the host, itself, or GPU 1."""
+    host = direction in ("h2d", "d2h")
+    return pl.DataFrame(
+        {
+            "kind": "copy",
+            "direction": direction,
+            "bytes": pl.Series(bytes_, dtype=pl.Int64),
+            "source_memory": memory if direction == "h2d" or not host else "device",
+            "destination_memory": memory if direction == "d2h" or not host else "device",
+            "device": 0,
+            "peer_device": 1 if direction == "p2p" else None,
+            "copy_count": 1,
+            "start_ns": pl.Series([None] * len(bytes_), dtype=pl.Int64),
+            "end_ns": pl.Series([None] * len(bytes_), dtype=pl.Int64),
+        }
+    )
+
+
+def price(
+    node: Node, direction: str, memory: str, bytes_: int, latency_from: Node | None = None
+) -> list[dict[str, Any]]:
+    """`model`, `seconds` and `bytes_per_second` of one copy, by every model that applies.
+
+    Raises InputError for a direction, memory kind or size that no copy has.
+    """
+    for what, value, known in (("direction", direction, DIRECTIONS), ("memory", memory, MEMORY_KINDS)):
+        if value not in known:
+            raise InputError(f"{what} {value!r}: not known; one of {', '.join(known)}")
+    if not 0 <= bytes_ <= MOST_BYTES:
+        raise InputError(f"bytes {bytes_}: give a size from 0 to {MOST_BYTES}")
+    operations = one_copy(direction, memory, [bytes_])
+    prices = []
+    for name in model_names():
+        try:
+            asked = model(name, latency_from=latency_from)
+        except InputError:  # needs a trace, or is a plug-in that cannot be used: it does not apply here
+            continue
+        seconds = float(asked.seconds(operations, node)[0])
+        if math.isfinite(seconds):
+            rate = bytes_ / seconds if seconds > 0 else None
+            prices.append({"model": name, "seconds": seconds, "bytes_per_second": rate})
+    return prices

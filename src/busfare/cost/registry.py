@@ -1,0 +1,70 @@
+"""The cost models by name: those built in, and those that other packages register."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+
+from busfare.cost.ahead import Ahead
+from busfare.cost.calibrated import Calibrated
+from busfare.cost.datasheet import Datasheet
+from busfare.cost.loggp import Loggp
+from busfare.cost.model import CostModel
+from busfare.cost.peak import Envelope, Peak
+from busfare.errors import InputError
+from busfare.node import Node
+
+__all__ = ["GROUP", "model", "model_names"]
+
+#: The entry-point group in which a package names its factories.
+GROUP = "busfare.cost_models"
+_BUILT_IN: dict[str, Callable[..., CostModel]] = {
+    "datasheet": Datasheet,
+    "calibrated": Calibrated,
+    "loggp": Loggp,
+    "ahead": Ahead,
+    "peak": Peak,
+    "envelope": Envelope,
+}
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _BUILT_IN}
+
+
+def model_names() -> list[str]:
+    """The names of all models, built in first."""
+    return [*_BUILT_IN, *sorted(_plugins())]
+
+
+def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | None = None) -> CostModel:
+    """The model called `name`, with L+o from `latency_from` and, for a trace, the node it was recorded on.
+
+    Raises InputError naming the known models, or saying why a plug-in cannot be used.
+    """
+    built_in = _BUILT_IN.get(name)
+    if built_in is not None:
+        return built_in(latency_from=latency_from, recorded_on=recorded_on)
+    factory = _loaded(name)
+    try:
+        return factory(latency_from=latency_from, recorded_on=recorded_on)
+    except Exception as error:
+        raise InputError(f"model {name!r}: its plug-in cannot be made ({error}); mend or remove it") from None
+
+
+def _loaded(name: str) -> Callable[..., CostModel]:
+    point = _plugins().get(name)
+    if point is None:
+        near = difflib.get_close_matches(name, model_names(), 1)
+        mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(model_names())}"
+        raise InputError(f"model {name!r}: not known; {mend}")
+    try:
+        factory = point.load()
+    except Exception as error:
+        raise InputError(
+            f"model {name!r}: its plug-in {point.value} fails to load ({error}); mend or remove it"
+        ) from None
+    if not callable(factory):
+        raise InputError(f"model {name!r}: its plug-in {point.value} is no factory; see docs/models.md")
+    return factory  # type: ignore[no-any-return]

@@ -1,0 +1,53 @@
+"""A pageable copy: the driver carries it through pinned buffers of its own, by one core's `memcpy`.
+
+Seen alike in published size sweeps of Xeon, POWER8 and POWER9 hosts: up to 1 MiB each chunk is first copied
+and then sent, one after the other; beyond it the two work at once and the slower one sets the pace. Sources
+that outgrow the processor's cache are copied at memory speed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from busfare.node import Cpu, Node
+from busfare.node.arrays import FloatArray
+
+__all__ = ["SERIAL_BYTES", "copy_seconds_per_byte", "copying_pace", "staged_seconds"]
+
+#: From here on, staging and sending overlap. The knee of [A19 §VII-A], at 1 MiB in every published H2D sweep.
+SERIAL_BYTES = float(1 << 20)
+#: One core's `memcpy` of cached data, of a host that says nothing (forums.developer.nvidia.com/t/56270,
+#: derived).
+CACHED_COPY_BYTES_PER_S = 15e9
+#: The same beyond the cache (the same sweep, 64 MiB and above).
+COPY_BYTES_PER_S = 8.3e9
+#: Where that sweep leaves the cache: after 32 MiB.
+CACHE_BYTES = float(32 << 20)
+
+
+def copy_seconds_per_byte(sizes: FloatArray, node: Node) -> FloatArray:
+    """Seconds a byte of the node's `memcpy` for buffers of `sizes` bytes, in its cache or beyond it."""
+    cpu = next((c for c in node.components if isinstance(c, Cpu)), None)
+    cache = float((cpu and cpu.cache_bytes) or CACHE_BYTES)
+    slow = (cpu and cpu.copy_bandwidth_bytes_per_s) or COPY_BYTES_PER_S
+    fast = (cpu and cpu.cached_copy_bandwidth_bytes_per_s) or CACHED_COPY_BYTES_PER_S
+    return 1 / np.where(sizes <= cache, max(fast, slow), slow)
+
+
+def staged_seconds(sizes: FloatArray, link_pace: FloatArray, copy_pace: FloatArray) -> FloatArray:
+    """Seconds of pageable copies, without L+o, from the seconds a byte of the link and of the `memcpy`."""
+    serial = np.minimum(sizes, SERIAL_BYTES)
+    return serial * (link_pace + copy_pace) + (sizes - serial) * np.maximum(link_pace, copy_pace)
+
+
+def copying_pace(sizes: FloatArray, seconds: FloatArray, link_pace: FloatArray) -> FloatArray:
+    """The seconds a byte of `memcpy` with which `staged_seconds` gives `seconds`: its inverse; zero where
+    none does.
+    """
+    serial = np.minimum(sizes, SERIAL_BYTES)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        copy_bound = (seconds - serial * link_pace) / sizes
+        link_bound = (seconds - sizes * link_pace) / serial
+    pace: FloatArray = np.where(copy_bound >= link_pace, copy_bound, link_bound)
+    pace[~np.isfinite(pace)] = 0.0
+    return np.maximum(pace, 0.0)

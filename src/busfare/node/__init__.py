@@ -1,0 +1,32 @@
+"""A machine as a graph of components and links; the catalogue; the wire maths of the links."""
+
+from busfare.node.component import Component, Cpu, Gpu, Memory, Nic, Switch
+from busfare.node.graph import Node, Path
+from busfare.node.link import C2cLink, FabricLink, Flow, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
+from busfare.node.load import catalogue_names, load_node
+from busfare.node.measured import Measured, Piece
+from busfare.node.source import Source
+
+__all__ = [
+    "C2cLink",
+    "Component",
+    "Cpu",
+    "FabricLink",
+    "Flow",
+    "Gpu",
+    "Link",
+    "Measured",
+    "Memory",
+    "MemoryLink",
+    "Nic",
+    "Node",
+    "NvlinkLink",
+    "Path",
+    "PcieLink",
+    "Piece",
+    "SocketLink",
+    "Source",
+    "Switch",
+    "catalogue_names",
+    "load_node",
+]

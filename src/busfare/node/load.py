@@ -1,0 +1,61 @@
+"""One word of the user's → a node: a catalogue name, a TOML file, or a link in short."""
+
+from __future__ import annotations
+
+import difflib
+from functools import lru_cache
+from pathlib import Path as FilePath
+
+from busfare.errors import InputError
+from busfare.node import catalogue
+from busfare.node.file import MOST_BYTES, decode
+from busfare.node.graph import Node
+from busfare.node.short import FORMS, is_short, node_of_short
+
+__all__ = ["catalogue_names", "load_node"]
+
+
+def catalogue_names() -> list[str]:
+    """The names of the catalogue's nodes, sorted."""
+    return list(catalogue.names())
+
+
+def load_node(text: str) -> Node:
+    """The node that `text` names: of the catalogue, of a TOML file at that path, or a link in short
+    (`pcie:4x16`).
+
+    Raises InputError with the nearest names, or with the file, line, key and mend.
+    """
+    name = text.strip().lower()
+    if name in catalogue.names():
+        return _of_catalogue(name)
+    if is_short(text.strip()):
+        return node_of_short(text.strip())
+    if text.endswith(".toml") or "/" in text:
+        return _of_file(text)
+    near = difflib.get_close_matches(name, catalogue.names(), 3, 0.5)
+    mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue.names())}"
+    raise InputError(
+        f"node {text[:80]!r}: not in the catalogue, no .toml file, no link in short ({FORMS}); {mend}"
+    )
+
+
+@lru_cache(maxsize=64)
+def _of_catalogue(name: str) -> Node:
+    return decode(catalogue.text_of(name), f"{name}.toml")
+
+
+def _of_file(text: str) -> Node:
+    try:
+        with FilePath(text).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError(f"node file {text!r}: not there; correct the path, or see `busfare nodes`") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "the path cannot be used"
+        raise InputError(f"node file {text[:200]!r}: {reason}; give a TOML file that can be read") from None
+    try:
+        return decode(content.decode("utf-8"), text)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{text}:{line}: not UTF-8 text; save the file as UTF-8") from None

@@ -1,0 +1,49 @@
+"""What an API call means: its plain name, and what it waits for."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from busfare.trace.tables import WAITS_FOR
+
+__all__ = ["BLOCKING_COPY", "EVENT_RECORD", "STREAM_WAIT_EVENT", "SYMBOL_COPY", "plain_name", "waits_for"]
+
+#: cudaMemcpyAsync_v3020 and cudaMemcpyAsync_ptsz are cudaMemcpyAsync: the ABI's version, and the per-thread stream.
+ABI_SUFFIX = r"(_v\d+)?(_ptsz|_ptds)?$"
+
+WAITS_FOR_DEVICE = (
+    r"^(cuda|hip)(Device|Thread)Synchronize$|^cuCtxSynchronize$|^hipCtxSynchronize$"
+    r"|^(cuda|hip)(Free|DeviceReset|FreeHost|FreeArray|HostUnregister)$|^cuMem(Free|FreeHost|HostUnregister)$"
+)
+WAITS_FOR_STREAM = r"^(cuda|cu|hip)StreamSynchronize$"
+WAITS_FOR_EVENT = r"^(cuda|cu|hip)EventSynchronize$"
+#: Copies that return when the copy is done.
+BLOCKING_COPY = (
+    r"^(cuda|hip)Memcpy(2D|3D|To|From|Array|Peer|HtoD|DtoH|DtoD|Atoh|HtoA|DtoA|AtoD|AtoA)*(Symbol|Array|Peer)*$"
+    r"|^(cuda|hip)Memcpy(WithStream|Param2D)$"
+    r"|^cuMemcpy(HtoD|DtoH|DtoD|2D|2DUnaligned|3D|Peer|3DPeer|HtoA|AtoH|DtoA|AtoD|AtoA)?$"
+)
+SYMBOL_COPY = r"Memcpy(To|From)Symbol"
+EVENT_RECORD = r"^(cuda|cu|hip)EventRecord(WithFlags)?$"
+STREAM_WAIT_EVENT = r"^(cuda|cu|hip)StreamWaitEvent$"
+
+
+def plain_name(name: pl.Expr) -> pl.Expr:
+    """The call's name without its ABI suffix."""
+    return name.str.replace(ABI_SUFFIX, "")
+
+
+def waits_for(plain: pl.Expr) -> pl.Expr:
+    """What a call of this plain name waits for before it returns, as far as its name tells."""
+    return (
+        pl.when(plain.str.contains(WAITS_FOR_STREAM))
+        .then(pl.lit("stream"))
+        .when(plain.str.contains(WAITS_FOR_EVENT))
+        .then(pl.lit("event"))
+        .when(plain.str.contains(WAITS_FOR_DEVICE))
+        .then(pl.lit("device"))
+        .when(plain.str.contains(BLOCKING_COPY))
+        .then(pl.lit("operation"))
+        .otherwise(pl.lit("none"))
+        .cast(pl.Enum(WAITS_FOR))
+    )

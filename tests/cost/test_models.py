@@ -1,0 +1,215 @@
+"""Each built-in model against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from busfare.cost import model, model_names, price
+from busfare.cost.ahead import effective_bytes
+from busfare.cost.price import one_copy
+from busfare.errors import InputError
+from busfare.node import load_node
+
+MIB = 1 << 20
+TITAN = load_node("gtx-titan")
+
+
+def operations(**columns: object) -> pl.DataFrame:
+    """One row a value; columns that are not given are those of a pinned host-to-device copy."""
+    rows = max(len(v) for v in columns.values() if isinstance(v, list))
+    base: dict[str, object] = {
+        "kind": "copy",
+        "direction": "h2d",
+        "bytes": MIB,
+        "source_memory": "pinned",
+        "destination_memory": "device",
+        "device": 0,
+        "peer_device": None,
+        "copy_count": 1,
+        "start_ns": 0,
+        "end_ns": None,
+    }
+    return pl.DataFrame(
+        {k: v if isinstance(v, list) else [v] * rows for k, v in (base | columns).items()}, strict=False
+    )
+
+
+def test_envelope_is_bytes_over_the_peak() -> None:
+    seconds = model("envelope").seconds(one_copy("h2d", "pinned", [MIB]), load_node("pcie:3x16"))
+    assert seconds[0] == pytest.approx(MIB / (16 * 8e9 / 8 * 128 / 130))
+
+
+def test_peak_adds_the_other_nodes_latency() -> None:
+    seconds = model("peak", latency_from=TITAN).seconds(
+        one_copy("d2h", "pinned", [MIB]), load_node("nvlink:2x3")
+    )
+    assert seconds[0] == pytest.approx(9.023e-6 + MIB / 75e9)
+
+
+def test_ahead_counts_the_bytes_of_its_equations() -> None:
+    pcie, nvlink = load_node("pcie:3x16").links[1], load_node("nvlink:2x3").links[1]
+    sizes = np.array([1000.0])
+    assert effective_bytes(sizes, pcie, "h2d")[0] == 12 + 512 + math.ceil(1000 / 128) * 12 + 1000  # eq 4
+    assert effective_bytes(sizes, pcie, "d2h")[0] == math.ceil(1000 / 128) * 12 + 1000  # eq 5
+    assert effective_bytes(sizes, nvlink, "h2d")[0] == 16 + 4 * 16 + 1000  # eq 6
+    assert effective_bytes(sizes, nvlink, "d2h")[0] == 4 * 16 + 1000  # eq 7
+
+
+def test_ahead_stages_pageable_copies_twice_through_the_memorys_peak() -> None:
+    titan = load_node("titan")
+    pinned, pageable = (
+        model("ahead", latency_from=TITAN).seconds(one_copy("h2d", kind, [MIB]), titan)[0]
+        for kind in ("pinned", "pageable")
+    )
+    assert pageable - pinned == pytest.approx(2 * MIB / 51.2e9)
+
+
+def test_datasheet_is_latency_and_wire() -> None:
+    seconds = model("datasheet", latency_from=TITAN).seconds(
+        one_copy("d2h", "pinned", [MIB]), load_node("pcie:4x16")
+    )
+    wire = MIB * (152 / 128) * (1 + 4 / 1538) / (16 * 16e9 / 8 * 128 / 130)
+    assert seconds[0] == pytest.approx(9.023e-6 + wire)
+
+
+def test_datasheet_stages_in_sequence_up_to_a_mebibyte_and_overlaps_beyond() -> None:
+    node = load_node("pcie:4x16")
+    link = node.host_path(0).seconds(np.array([float(MIB), 3.0 * MIB]), "read")
+    seconds = model("datasheet", latency_from=TITAN).seconds(
+        one_copy("h2d", "pageable", [MIB, 3 * MIB]), node
+    )
+    copying = MIB / 15e9
+    assert seconds[0] == pytest.approx(9.42e-6 + link[0] + copying)
+    assert seconds[1] == pytest.approx(
+        9.42e-6 + link[0] + 3 * copying, rel=1e-6
+    )  # the processor is the slower one
+
+
+def test_device_copies_read_and_write_and_sets_only_write() -> None:
+    table = operations(kind=["copy", "set"], direction=["d2d", None], source_memory="device", bytes=900 * MIB)
+    seconds = model("datasheet", latency_from=load_node("pcie:3x16")).seconds(table, load_node("v100-pcie"))
+    assert seconds[0] - 2.503e-6 == pytest.approx(2 * 900 * MIB / 900e9)
+    assert seconds[1] - 2.503e-6 == pytest.approx(900 * MIB / 900e9)
+
+
+def test_unified_memory_is_copied_in_place() -> None:
+    seconds = model("datasheet").seconds(one_copy("h2d", "pageable", [1 << 30]), load_node("mi300a"))
+    assert seconds[0] == pytest.approx(2 * (1 << 30) / 5.3e12, rel=0.01)
+
+
+def test_loggp_is_w14_equation() -> None:
+    table = operations(bytes=[16 * MIB, 16 * MIB], copy_count=[1, 42])
+    seconds = model("loggp").seconds(table, TITAN)
+    assert seconds[0] == pytest.approx(9.420e-6 + 16 * MIB * 8.318392e-11)
+    assert seconds[1] == pytest.approx(seconds[0] + 41 * 2.503e-6)
+
+
+def test_loggp_takes_the_piece_that_holds_the_size() -> None:
+    frontier = load_node("mi250x")
+    seconds = model("loggp").seconds(one_copy("h2d", "pageable", [16 * MIB, 16 * MIB + 1]), frontier)
+    assert seconds[0] == pytest.approx(6.9e-6 + 16 * MIB * 4.22e-11)
+    assert seconds[1] == pytest.approx(6.9e-6 + (16 * MIB + 1) * 2.66e-10)
+
+
+def test_loggp_knows_only_what_was_measured() -> None:
+    assert np.isnan(model("loggp").seconds(one_copy("h2d", "pageable", [1]), TITAN)[0])
+    assert np.isnan(model("loggp").seconds(one_copy("h2d", "pinned", [1]), load_node("h100-sxm"))[0])
+
+
+@pytest.mark.parametrize("name", ["datasheet", "ahead", "peak", "envelope", "loggp", "calibrated"])
+def test_kernels_unknown_sizes_and_nulls_have_no_price(name: str) -> None:
+    table = operations(
+        kind=["kernel", "copy", None, "copy", "copy"],
+        direction=["h2d", "h2d", "h2d", None, "h2h"],
+        bytes=[MIB, None, MIB, MIB, MIB],
+        source_memory=None,
+        device=None,
+        copy_count=None,
+        end_ns=1000,
+    )
+    seconds = model(name, recorded_on=TITAN).seconds(table, TITAN)
+    assert seconds.dtype == np.float64
+    assert seconds.shape == (5,)
+    assert np.isnan(seconds).all()
+
+
+def test_an_unknown_memory_kind_is_priced_as_pinned() -> None:
+    table = operations(source_memory=["pinned", None, "managed"])
+    seconds = model("datasheet").seconds(table, TITAN)
+    assert np.ptp(seconds) == 0
+
+
+def test_the_host_side_names_the_memory_kind() -> None:
+    table = operations(
+        direction=["d2h", "d2h"],
+        source_memory="device",
+        destination_memory=["pinned", "pageable"],
+        bytes=64 * MIB,
+    )
+    pinned, pageable = model("datasheet").seconds(table, load_node("pcie:4x16"))
+    assert pageable > 2 * pinned
+
+
+def test_columns_may_be_missing_and_rows_none() -> None:
+    assert model("datasheet").seconds(pl.DataFrame({"kind": ["copy"]}), TITAN).shape == (1,)
+    assert model("datasheet").seconds(operations(kind=[]).clear(), TITAN).shape == (0,)
+
+
+def test_peer_copies_take_the_peer_link() -> None:
+    table = operations(
+        direction="p2p", device=[0, 0, 3], peer_device=[3, None, 3], source_memory="device", bytes=1 << 30
+    )
+    seconds = model("datasheet").seconds(table, load_node("dgx-1-v100"))
+    assert (1 << 30) / seconds[0] / 1e9 == pytest.approx(47.06, abs=0.1)
+    assert np.isnan(seconds[1])
+    assert np.isnan(seconds[2])
+
+
+def test_a_million_rows_take_under_two_seconds() -> None:
+    import time
+
+    rows = 1_000_000
+    table = operations(bytes=list(range(rows)))
+    start = time.perf_counter()
+    seconds = model("datasheet", latency_from=TITAN).seconds(table, load_node("h100-sxm"))
+    assert time.perf_counter() - start < 2
+    assert np.all(np.diff(seconds) >= 0)
+
+
+def test_prices_name_every_model_that_applies() -> None:
+    prices = price(load_node("gtx-titan"), "h2d", "pinned", MIB)
+    assert [p["model"] for p in prices][:5] == ["datasheet", "loggp", "ahead", "peak", "envelope"]
+    for each in prices:
+        assert each["bytes_per_second"] == pytest.approx(MIB / each["seconds"])
+
+
+def test_a_price_of_nothing_is_the_latency() -> None:
+    prices = {p["model"]: p for p in price(load_node("pcie:4x16"), "h2d", "pinned", 0, TITAN)}
+    assert prices["datasheet"]["seconds"] == pytest.approx(9.42e-6)
+    assert prices["envelope"]["bytes_per_second"] is None
+
+
+@pytest.mark.parametrize(
+    ("direction", "memory", "size", "says"),
+    [
+        ("up", "pinned", 1, "h2d"),
+        ("h2d", "soft", 1, "pageable"),
+        ("h2d", "pinned", -1, "bytes"),
+        ("h2d", "pinned", 2**60, "bytes"),
+    ],
+)
+def test_a_copy_that_cannot_be_is_an_input_error(direction: str, memory: str, size: int, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        price(TITAN, direction, memory, size)
+
+
+def test_an_unknown_model_names_the_known() -> None:
+    with pytest.raises(InputError, match="did you mean 'datasheet'"):
+        model("datashet")
+    with pytest.raises(InputError, match="calibrated"):
+        model("zzz")
+    assert model_names()[:2] == ["datasheet", "calibrated"]

@@ -1,0 +1,126 @@
+"""The catalogue: complete, sourced to the last figure, and whole as graphs."""
+
+from __future__ import annotations
+
+import pytest
+
+from busfare.node import Node, NvlinkLink, catalogue_names, load_node
+from busfare.node.drawing import WIDTH, draw
+
+#: What a user is promised by name.
+PROMISED = {
+    "titan",
+    "summit",
+    "gtx-680",
+    "gtx-titan",
+    "k20",
+    "c2050",
+    "gt-740",
+    "dgx-1-p100",
+    "dgx-1-v100",
+    "dgx-a100",
+    "a100-pcie",
+    "h100-sxm",
+    "h100-pcie",
+    "h200-sxm",
+    "gh200",
+    "dgx-b200",
+    "gb200",
+    "l40s",
+    "rtx-3090",
+    "rtx-4090",
+    "rtx-5090",
+    "mi250x",
+    "mi300a",
+    "mi300x",
+}
+NODES = [load_node(name) for name in catalogue_names()]
+by_name = pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)
+
+
+def test_every_promised_node_is_there() -> None:
+    assert set(catalogue_names()) >= PROMISED
+
+
+@by_name
+def test_every_figure_has_a_source(node: Node) -> None:
+    for table in (*node.components, *node.links, *node.measured):
+        for key in table.figures():
+            if table.figures()[key] == getattr(type(table), key, None) or key in _defaults(table):
+                continue
+            assert node.provenance(table, key) is not None, (node.name, table, key)
+
+
+def _defaults(table: object) -> set[str]:
+    """Keys that the file left at the default of the format."""
+    fields = table.__struct_fields__  # type: ignore[attr-defined]
+    defaults = table.__struct_defaults__  # type: ignore[attr-defined]
+    tail = dict(zip(fields[len(fields) - len(defaults) :], defaults, strict=True)) if defaults else {}
+    return {key for key, value in tail.items() if getattr(table, key) == value}
+
+
+@by_name
+def test_every_source_is_cited_and_used(node: Node) -> None:
+    tables = (*node.components, *node.links, *node.measured)
+    used = {table.source for table in tables} | {tag for table in tables for tag in table.source_of.values()}
+    assert set(node.sources) <= used
+    for source in node.sources.values():
+        assert len(source.cite) > 8
+
+
+@by_name
+def test_measured_figures_come_from_measurements(node: Node) -> None:
+    for measured in node.measured:
+        source = node.provenance(measured, "pieces")
+        assert source is not None
+        assert source.kind == "measured"
+
+
+@by_name
+def test_every_gpu_reaches_the_host_and_says_what_plans_need(node: Node) -> None:
+    for ordinal, gpu in enumerate(node.gpus()):
+        path = node.host_path(ordinal)
+        assert 0 < path.bandwidth("read") <= path.peak()
+        assert 0 < path.bandwidth("write") <= path.peak()
+        assert gpu.memory_bandwidth_bytes_per_s
+        assert gpu.multiprocessors
+        assert gpu.clock_hz
+        assert gpu.compute_capability
+        assert gpu.copy_engines or gpu.compute_capability.startswith("gfx")
+
+
+@by_name
+def test_the_drawing_fits_and_shows_every_component(node: Node) -> None:
+    drawing = draw(node)
+    assert max(map(len, drawing.splitlines())) <= WIDTH
+    for component in node.components:
+        assert component.name in drawing
+
+
+def test_dgx_1_has_the_links_that_the_chips_have() -> None:
+    for name, links in (("dgx-1-p100", 4), ("dgx-1-v100", 6)):
+        node = load_node(name)
+        for gpu in node.gpus():
+            ends = [link for link in node.links if isinstance(link, NvlinkLink) and gpu.name in link.between]
+            assert sum(link.links for link in ends) == links
+
+
+def test_w14_parameters_stand_as_published() -> None:
+    titan = load_node("gtx-titan")
+    down, up = titan.measurement("h2d", "pinned"), titan.measurement("d2h", "pinned")
+    assert down is not None
+    assert up is not None
+    assert (down.pieces[0].latency_overhead_s, down.pieces[0].gap_per_byte_s, down.gap_s) == (
+        9.420e-6,
+        8.318392e-11,
+        2.503e-6,
+    )
+    assert (up.pieces[0].latency_overhead_s, up.pieces[0].gap_per_byte_s, up.gap_s) == (
+        9.023e-6,
+        7.924734e-11,
+        2.674e-6,
+    )
+    assert (down.mapped_gap_per_byte_s, up.mapped_gap_per_byte_s) == (1.193386e-10, 1.480396e-10)
+    k20 = load_node("k20").measurement("h2d", "pinned")
+    assert k20 is not None
+    assert (k20.both_directions_gap_per_byte_s, k20.mapped_gap_per_byte_s) == (1.741965e-10, 2.491988e-10)

@@ -1,0 +1,242 @@
+"""Node files: what is read, and the one line that each mistake gets."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from busfare.errors import InputError
+from busfare.node import load_node
+from busfare.node.file import MOST_BYTES, decode
+
+GOOD = """name = "mine"
+
+[sources.sheet]
+kind = "data-sheet"
+cite = "a data sheet"
+
+[[component]]
+kind = "memory"
+name = "memory0"
+bandwidth_bytes_per_s = 51.2e9
+source = "sheet"
+
+[[component]]
+kind = "cpu"
+name = "cpu0"
+
+[[component]]
+kind = "gpu"
+name = "gpu[0-1]"
+memory_bandwidth_bytes_per_s = 900e9
+
+[[link]]
+kind = "memory"
+between = ["memory0", "cpu0"]
+
+[[link]]
+kind = "pcie"
+between = ["cpu0", "gpu[0-1]"]
+generation = 3
+lanes = 16
+
+[[measured]]
+direction = "h2d"
+memory = "pinned"
+
+[[measured.pieces]]
+up_to_bytes = 65536
+latency_overhead_s = 8e-6
+gap_per_byte_s = 1e-10
+
+[[measured.pieces]]
+latency_overhead_s = 9e-6
+gap_per_byte_s = 8e-11
+"""
+
+
+def line(text: str) -> int:
+    return GOOD[: GOOD.index(text)].count("\n") + 1
+
+
+def message(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        decode(text, "mine.toml")
+    said = str(caught.value)
+    assert "\n" not in said
+    assert "Traceback" not in said
+    return said
+
+
+def test_a_good_file_reads_and_ranges_expand() -> None:
+    node = decode(GOOD, "mine.toml")
+    assert [gpu.name for gpu in node.gpus()] == ["gpu0", "gpu1"]
+    assert len(node.links) == 3
+    memory = node.component("memory0")
+    source = node.provenance(memory, "bandwidth_bytes_per_s")
+    assert source is not None
+    assert source.kind == "data-sheet"
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "says"),
+    [
+        ("lanes = 16", "lanes = 15", "lanes"),
+        ("lanes = 16", "lanse = 16", "did you mean 'lanes'"),
+        ("lanes = 16", 'lanes = "16"', "expected `int`"),
+        ("generation = 3", "generation = 9", "generation"),
+        ("bandwidth_bytes_per_s = 51.2e9", "bandwidth_bytes_per_s = -1.0", "bandwidth_bytes_per_s"),
+        ("bandwidth_bytes_per_s = 51.2e9", "bandwidth_bytes_per_s = nan", "finite"),
+        ("bandwidth_bytes_per_s = 51.2e9", "bandwidth_bytes_per_s = inf", "finite"),
+        ("bandwidth_bytes_per_s = 51.2e9", "bandwidth_bytes_per_s = 1e300", "<= 1"),
+        ('kind = "cpu"', 'kind = "cpuu"', "the kinds are cpu, memory, switch, gpu, nic"),
+        ('kind = "pcie"', 'kind = "pci"', "the kinds are pcie, nvlink"),
+        ('source = "sheet"', 'source = "shet"', "no [sources.shet]"),
+        ('between = ["cpu0", "gpu[0-1]"]', 'between = ["cpu0", "gpu[0-2]"]', "no component 'gpu2'"),
+        ('between = ["memory0", "cpu0"]', 'between = ["cpu0", "cpu0"]', "linked to itself"),
+        ('name = "gpu[0-1]"', 'name = "gpu[1-0]"', "runs backwards"),
+        ('name = "gpu[0-1]"', 'name = "gpu[0-9999]"', "limit"),
+        ('name = "gpu[0-1]"', 'name = "gpu[0"', "no range"),
+        ('name = "gpu[0-1]"', 'name = "cpu0"', "names are unique"),
+        ("up_to_bytes = 65536", "up_to_byte = 65536", "did you mean 'up_to_bytes'"),
+        ('direction = "h2d"', 'direction = "up"', "direction"),
+        ("[sources.sheet]", "[sources.sheet", "not TOML"),
+        ("lanes = 16", "lanes = 16\nlanes = 16", "not TOML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(good: str, bad: str, says: str) -> None:
+    said = message(GOOD.replace(good, bad, 1))
+    assert says in said
+    number = int(said.split(":")[1])
+    assert abs(number - line(good)) <= 1, said
+
+
+def test_a_missing_key_is_named_with_its_table() -> None:
+    said = message(GOOD.replace("lanes = 16\n", ""))
+    assert "'lanes' is missing" in said
+    assert int(said.split(":")[1]) == GOOD[: GOOD.index('kind = "pcie"')].count("\n")
+
+
+def test_pieces_cover_every_size_in_order() -> None:
+    assert "last piece" in message(GOOD + "up_to_bytes = 131072\n")
+    assert "up_to_bytes" in message(GOOD.replace("up_to_bytes = 65536\n", ""))
+
+
+def test_a_gpu_that_nothing_reaches_is_an_error() -> None:
+    said = message(GOOD.replace('between = ["cpu0", "gpu[0-1]"]', 'between = ["cpu0", "gpu0"]'))
+    assert "no host memory reaches gpu1" in said
+
+
+def test_a_node_needs_a_gpu() -> None:
+    cut = GOOD.replace('kind = "gpu"', 'kind = "nic"').replace("memory_bandwidth_bytes_per_s = 900e9\n", "")
+    assert "no component of kind 'gpu'" in message(cut)
+
+
+def test_a_cycle_of_links_is_no_trouble() -> None:
+    ring = GOOD.replace(
+        "[[measured]]",
+        '[[link]]\nkind = "nvlink"\nbetween = ["gpu[0-1]", "gpu[0-1]"]\ngeneration = 2\nlinks = 1\n\n'
+        '[[link]]\nkind = "pcie"\nbetween = ["gpu1", "cpu0"]\ngeneration = 4\nlanes = 16\n\n[[measured]]',
+        1,
+    )
+    node = decode(ring, "ring.toml")
+    assert [link.label for link in node.peer_path(0, 1).links] == ["NVLink 2 x1"]
+    # of two links between the same ends, the wider carries the copy
+    assert node.host_path(1).peak() > node.host_path(0).peak()
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "",
+        "a = " + "[" * 50_000,
+        "name = 1" + "0" * 5000,
+        "x = " + "{a=" * 500,
+        'name = "x"\ncomponent = 3',
+        'name = "x"\ncomponent = [[]]',
+        'name = "x"\n[component]\nkind = "gpu"',
+        'name = "x"\ncomponent = []',
+        "\x00",
+        "= = =",
+        'name = "../../etc"\ncomponent = []',
+        "date = 9999-99-99",
+        "name = \"__import__('os').system('true')\"\ncomponent = []",
+    ],
+)
+def test_hostile_text_is_an_input_error(hostile: str) -> None:
+    message(hostile)
+
+
+def test_a_huge_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "huge.toml"
+    path.write_bytes(b"#" * (MOST_BYTES + 5))
+    with pytest.raises(InputError, match="over"):
+        load_node(str(path))
+
+
+def test_a_file_that_is_no_text_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b'name = "x"\n\xff\xfe')
+    with pytest.raises(InputError, match=r":2: not UTF-8"):
+        load_node(str(path))
+
+
+def test_a_folder_is_no_node(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        load_node(str(tmp_path) + "/")
+    with pytest.raises(InputError, match="not there"):
+        load_node(str(tmp_path / "none.toml"))
+
+
+def test_a_name_that_is_close_is_offered() -> None:
+    with pytest.raises(InputError, match="h100-sxm"):
+        load_node("h100-smx")
+    with pytest.raises(InputError, match="known: "):
+        load_node("zzzzzz")
+
+
+@pytest.mark.parametrize(
+    "short", ["pcie:", "pcie:3", "pcie:9x16", "pcie:3x15", "nvlink:2x0", "c2c:1x2", "pcie:3x16x2"]
+)
+def test_a_wrong_link_in_short_names_the_forms(short: str) -> None:
+    if short == "pcie:3":
+        assert load_node(short).host_path(0).peak() == pytest.approx(984.6e6, rel=1e-3)
+        return
+    with pytest.raises(InputError):
+        load_node(short)
+
+
+def test_a_maze_of_links_is_read_in_bounded_time() -> None:
+    ends = "\n".join(f'[[component]]\nkind = "memory"\nname = "m{n}"' for n in range(100))
+    maze = f"""name = "maze"
+{ends}
+[[component]]
+kind = "switch"
+name = "s[0-49]"
+[[component]]
+kind = "gpu"
+name = "g[0-99]"
+[[link]]
+kind = "pcie"
+between = ["s[0-49]", "s[0-49]"]
+generation = 3
+lanes = 16
+[[link]]
+kind = "pcie"
+between = ["s[0-9]", "g[0-99]"]
+generation = 3
+lanes = 16
+""" + "".join(f'[[link]]\nkind = "memory"\nbetween = ["m{n}", "s49"]\n' for n in range(100))
+    start = time.perf_counter()
+    node = decode(maze, "maze.toml")
+    assert time.perf_counter() - start < 5
+    assert len(node.host_path(99).links) == 3
+
+
+def test_too_many_components_are_refused_early() -> None:
+    many = "".join(f'[[component]]\nkind = "gpu"\nname = "g{n}-[0-255]"\n' for n in range(5000))
+    start = time.perf_counter()
+    assert "limit of 256" in message('name = "many"\n' + many)
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,100 @@
+"""Mutated node files: a `Node` or an `InputError`, never anything else."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busfare.errors import InputError
+from busfare.node import Node, catalogue, catalogue_names
+from busfare.node.file import decode
+
+SEEDS = [catalogue.text_of(name) for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky")]
+WORDS = [
+    "nan",
+    "inf",
+    "-1",
+    "1e999",
+    "0",
+    "''",
+    "[]",
+    "{}",
+    "[[component]]",
+    "[x",
+    '"gpu[0-99]"',
+    "true",
+    "\n",
+    "=",
+    "99999999999999999999",
+]
+
+
+def mutated(text: str, dice: random.Random) -> str:
+    for _ in range(dice.randint(1, 6)):
+        at = dice.randrange(len(text) or 1)
+        kind = dice.randrange(5)
+        if kind == 0:
+            text = text[:at]
+        elif kind == 1:
+            text = (
+                text[:at]
+                + chr(dice.choice([0, 10, 34, 91, 93, 123, 0xFFFD, dice.randrange(32, 127)]))
+                + text[at + 1 :]
+            )
+        elif kind == 2:
+            text = text[:at] + dice.choice(WORDS) + text[at:]
+        elif kind == 3:
+            lines = text.splitlines()
+            if lines:
+                del lines[dice.randrange(len(lines))]
+            text = "\n".join(lines)
+        else:
+            left, _, right = text[at:].partition("= ")
+            _, _, rest = right.partition("\n")
+            text = text[:at] + left + "= " + dice.choice(WORDS) + "\n" + rest
+    return text
+
+
+def outcome(text: str) -> None:
+    try:
+        node = decode(text, "fuzz.toml")
+    except InputError as error:
+        assert str(error)
+        assert "\n" not in str(error).strip()
+    else:
+        assert isinstance(node, Node)
+        assert node.gpus()
+
+
+def test_mutated_catalogue_files() -> None:
+    dice = random.Random(20141)
+    for _ in range(1500):
+        outcome(mutated(dice.choice(SEEDS), dice))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=300))
+def test_any_text(text: str) -> None:
+    outcome(text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.recursive(
+        st.one_of(st.integers(), st.floats(), st.text(max_size=5), st.booleans()),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.text("abkind", min_size=1), inner, max_size=3)
+        ),
+        max_leaves=10,
+    )
+)
+def test_any_value_under_a_known_key(value: object) -> None:
+    outcome(f'name = "x"\ncomponent = {str(value).lower()}')
+
+
+def test_every_seed_is_good_before_it_is_mutated() -> None:
+    for name in catalogue_names():
+        outcome(catalogue.text_of(name))
+        assert decode(catalogue.text_of(name), name).name == name

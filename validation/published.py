@@ -1,0 +1,168 @@
+"""Published copy measurements, and the rules by which some are left out. No row is named by hand.
+
+The file is `measurements.csv` of the folder that `BUSFARE_SHARED` names (else `../shared/data`).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from busfare.errors import InputError
+from busfare.node import C2cLink, MemoryLink, Node, NvlinkLink, PcieLink, catalogue_names, load_node
+
+#: Tools whose copies are large where no size is printed: their defaults are 32 MB and up.
+LARGE_BY_DEFAULT = {
+    "bandwidthTest": 32_000_000,
+    "nvbandwidth": 512 << 20,
+    "superbenchmark": 512 << 20,
+    "superbenchmark gpu_copy_bw": 256 << 20,
+    "rocm_bandwidth_test": 512 << 20,
+    "busGrind": 64 << 20,
+    "clpeak": 64 << 20,
+}
+LARGE_BYTES = 32_000_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published figure: bytes per second of a copy of `size` bytes (0: not printed)."""
+
+    gpu: str
+    host: str
+    link: str
+    generation: str
+    width: str
+    direction: str
+    memory: str
+    size: int
+    bytes_per_second: float
+    tool: str
+    source: str
+    notes: str
+
+    @property
+    def author(self) -> str:
+        """The source without its file, so that one author's many files weigh as one."""
+        if self.source.startswith("github:"):
+            return ":".join(self.source.split(":")[:2])
+        return self.source
+
+    @property
+    def group(self) -> str:
+        """The machine."""
+        return f"{self.gpu} | {self.host}"
+
+    @property
+    def copied(self) -> int:
+        """Bytes of the copy: as printed, else the tool's default."""
+        return self.size or LARGE_BY_DEFAULT.get(self.tool, 0)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the machine is in the group that parameters may look at: a hash of its name decides."""
+        return hashlib.sha256(self.group.encode()).digest()[0] % 2 == 0
+
+
+def read() -> list[Row]:
+    """All rows. Raises SystemExit where the file is not there."""
+    folder = Path(os.environ.get("BUSFARE_SHARED", "../shared"))
+    found = next(
+        (p for p in (folder / "measurements.csv", folder / "data/measurements.csv") if p.is_file()), None
+    )
+    if found is None:
+        raise SystemExit(f"no measurements.csv under {folder}; set BUSFARE_SHARED to the folder that has it")
+    with found.open(newline="", encoding="utf-8") as file:
+        return [_row(line) for line in csv.DictReader(file)]
+
+
+def _row(line: dict[str, str]) -> Row:
+    return Row(
+        gpu=line["gpu"],
+        host=line["cpu_or_host"],
+        link=line["link"],
+        generation=line["gen"],
+        width=line["lanes_or_links"],
+        direction=line["direction"],
+        memory=line["memory"],
+        size=int(float(line["size_bytes"] or 0)),
+        bytes_per_second=float(line["bandwidth_GBps"] or 0) * 1e9,
+        tool=line["tool"],
+        source=line["source"],
+        notes=(line["notes"] or "").lower(),
+    )
+
+
+def _says(*words: str) -> Callable[[Row], bool]:
+    return lambda row: any(word in row.notes for word in words)
+
+
+#: What the row itself says. In this order; a row is counted under the first rule that it breaks.
+BY_NOTES: list[tuple[str, Callable[[Row], bool]]] = [
+    (
+        "link inferred from the rate",
+        _says("lanes inferred", "gen inferred", "generation inferred", "link inferred"),
+    ),
+    (
+        "link not stated",
+        lambda row: not row.link or (row.link == "pcie" and not (row.generation and row.width)),
+    ),
+    ("memory integrated: no link", _says("integrated")),
+    ("another socket's memory", _says("remote")),
+    ("virtual machine", lambda row: _says("virtual", "vm")(row) or " vm" in row.host.lower()),
+    ("confidential computing", _says("confidential")),
+    ("sum over several GPUs", _says("cumulative", "sum over")),
+    ("degraded link, said so", _says("degraded", "below normal", "downgraded", "riser")),
+    ("kernel copies, not the copy engine", _says("sm (kernel)", "shader", "gfx executor", "kernel copy")),
+    ("one cold copy with its synchronisation", _says("far below steady", "whole time")),
+    ("quoted, not a run", lambda row: row.tool == "quoted"),
+]
+
+
+def derived_mean(row: Row) -> bool:
+    """A sum that the source table has already divided by the number of GPUs is a mean, and stays."""
+    return row.notes.startswith("derived: printed sum")
+
+
+def sift(rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:
+    """The rows that break no rule, and how many broke each."""
+    kept, left_out = [], {name: 0 for name, _ in BY_NOTES}
+    for row in rows:
+        broken = next((name for name, breaks in BY_NOTES if breaks(row) and not derived_mean(row)), None)
+        if broken is None:
+            kept.append(row)
+        else:
+            left_out[broken] += 1
+    return kept, left_out
+
+
+def node_of(row: Row) -> Node | None:
+    """The catalogue's machine with that GPU on such a link, else the link in short; None where neither is."""
+    for name in catalogue_names():
+        node = load_node(name)
+        if _same_gpu(node, row) and _same_link(node, row):
+            return node
+    short = {"pcie": f"pcie:{row.generation}x{row.width}", "nvlink": f"nvlink:{row.generation}x{row.width}"}
+    try:
+        return load_node("c2c:1" if row.link == "nvlink-c2c" else short.get(row.link, ""))
+    except InputError:
+        return None
+
+
+def _same_gpu(node: Node, row: Row) -> bool:
+    words = row.gpu.split("(")[0].lower().replace("-", " ").split()
+    title = node.gpus()[0].title.lower()
+    return all(word in title for word in words) or (row.link == "nvlink-c2c" and words[0] == node.name)
+
+
+def _same_link(node: Node, row: Row) -> bool:
+    wire = next(link for link in reversed(node.host_path(0).links) if not isinstance(link, MemoryLink))
+    if isinstance(wire, PcieLink):
+        return (row.link, row.generation, row.width) == ("pcie", str(wire.generation), str(wire.lanes))
+    if isinstance(wire, NvlinkLink):
+        return (row.link, row.generation, row.width) == ("nvlink", str(wire.generation), str(wire.links))
+    return (row.link == "nvlink-c2c") == isinstance(wire, C2cLink)
