@@ -1,4 +1,4 @@
-"""The chunks of a recording as numpy columns, table by table. Format: docs/recording-format.md.
+"""The tables of a recording as numpy columns. Format: docs/recording-format.md.
 
 Needs numpy alone, so that recordings can be looked at where they are made.
 """
@@ -26,8 +26,6 @@ CHUNK_MAGIC = b"BFCK"
 CHUNK = struct.Struct("<4sHHIIQII")
 ENTRY = struct.Struct("<HBBIQ")
 BLOB_WIDTH = 255
-
-_STRINGS, _FACTS, _END = 1, 2, 22
 
 #: Name and columns of each table, by the number that the file gives it; columns are numbered from 0.
 TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
@@ -94,33 +92,88 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]
-Table = dict[str, Column]
+
+
+@dataclass(slots=True)
+class _Part:
+    """One column of one chunk: its rows, and either bytes of `width` a row or, at width 0, nothing but the base."""
+
+    rows: int
+    base: int = 0
+    width: int = 0
+    payload: memoryview = field(default_factory=lambda: memoryview(b""))
+    offset: int = 0
+
+
+class Table:
+    """The rows of one table; a column is decoded when it is asked for.
+
+    `table["start"]` is an array of unsigned 64-bit values, one a row. A column that a chunk lacks (an older or
+    newer recorder's) reads as 0 there.
+    """
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+        self._rows = 0
+        self._parts: list[dict[int, _Part]] = []
+        self._rows_of_parts: list[int] = []
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, name: str) -> Column:
+        number = self.columns.index(name)
+        parts = [
+            columns.get(number, _Part(rows)) for columns, rows in zip(self._parts, self._rows_of_parts, strict=True)
+        ]
+        if len({(part.width, part.base) for part in parts}) == 1 and parts[0].width == 0:
+            return np.broadcast_to(np.uint64(parts[0].base), self._rows)
+        out = np.empty(self._rows, np.uint64)
+        end = 0
+        for part in parts:
+            begin, end = end, end + part.rows
+            if part.width == 0:
+                out[begin:end] = part.base
+            else:
+                narrow = np.frombuffer(part.payload, f"<u{part.width}", part.rows, part.offset)
+                # Bases and differences add up modulo 2**64, as they were taken.
+                np.add(narrow, np.uint64(part.base), out=out[begin:end])
+        return out
+
+    def signed(self, name: str) -> npt.NDArray[np.int64]:
+        """The column as signed values: negative numbers are stored modulo 2**64."""
+        return self[name].view(np.int64)
+
+    def _add(self, rows: int, columns: dict[int, _Part]) -> None:
+        self._rows += rows
+        self._parts.append(columns)
+        self._rows_of_parts.append(rows)
 
 
 @dataclass(slots=True)
 class Recording:
-    """One file, read. Values are unsigned 64-bit; columns that the file lacks are missing from their table."""
+    """One file, read."""
 
     path: Path
     process: int
     wall_clock_ns: int  # since the Unix epoch, at `trace_clock_ns` of the clock that the tables use
     trace_clock_ns: int
     tables: dict[str, Table]
-    strings: dict[int, str]
-    facts: dict[str, str]
-    complete: bool  # false: the program ended without a word, and rows after its last flush are missing
+    strings: dict[int, str] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
     torn_bytes: int = 0  # bytes at the end that are no whole chunk
     damaged_chunks: int = 0
-    unknown_chunks: int = 0
-    sequence_gaps: int = 0
-    notes: list[str] = field(default_factory=list)
+    unknown_chunks: int = 0  # of tables that only a later version knows
+    missing_chunks: int = 0
+    header_damaged: bool = False  # process and clock may be wrong
+
+    @property
+    def complete(self) -> bool:
+        """False: the program ended without a word, and rows after its last flush are missing."""
+        return len(self.tables["end"]) > 0
 
     def table(self, name: str) -> Table:
-        """The columns of a table, all of the same length; of length 0 where the recording has no such rows."""
-        columns = next(columns for known, columns in TABLES.values() if known == name)
-        held = self.tables.get(name, {})
-        rows = len(next(iter(held.values()))) if held else 0
-        return {column: held.get(column, np.zeros(rows, np.uint64)) for column in columns}
+        return self.tables[name]
 
 
 @dataclass(slots=True)
@@ -150,7 +203,10 @@ def _checksum(data: memoryview) -> int:
 
 
 def _header_of_chunk(data: memoryview, at: int) -> tuple[_Chunk, int] | None:
-    """The chunk whose header is at `at` (its payload unchecked) and its payload's checksum; None if there is none."""
+    """The chunk whose header is at `at` (its payload unchecked) and its payload's checksum; None if there is none.
+
+    The checksum is -1 where the file ends before the payload does.
+    """
     if at + CHUNK.size > len(data):
         return None
     magic, table, columns, rows, sequence, size, checksum, own = CHUNK.unpack_from(data, at)
@@ -160,15 +216,18 @@ def _header_of_chunk(data: memoryview, at: int) -> tuple[_Chunk, int] | None:
     return _Chunk(table, columns, rows, sequence, data[at + CHUNK.size : end]), checksum if end <= len(data) else -1
 
 
-def _chunks(data: memoryview, recording: Recording) -> Iterator[_Chunk]:
+def _chunks(text: bytes, recording: Recording) -> Iterator[_Chunk]:
     """Every sound chunk, in order; what is not sound is counted in `recording`."""
+    data = memoryview(text)
     at = HEADER_BYTES
     expected = 0
     while at < len(data):
         found = _header_of_chunk(data, at)
         if found is None:
-            following = _next_header(data, at + 1)
-            if following is None:
+            following = text.find(CHUNK_MAGIC, at + 1)
+            while following >= 0 and _header_of_chunk(data, following) is None:
+                following = text.find(CHUNK_MAGIC, following + 1)
+            if following < 0:
                 recording.torn_bytes = len(data) - at
                 return
             recording.damaged_chunks += 1
@@ -182,25 +241,14 @@ def _chunks(data: memoryview, recording: Recording) -> Iterator[_Chunk]:
         if _checksum(chunk.payload) != checksum:
             recording.damaged_chunks += 1
             continue
-        recording.sequence_gaps += chunk.sequence != expected
+        recording.missing_chunks += max(chunk.sequence - expected, 0)
         expected = chunk.sequence + 1
         yield chunk
 
 
-def _next_header(data: memoryview, at: int) -> int | None:
-    """Where the next sound chunk header is, from `at` on."""
-    text = bytes(data[at:])
-    found = text.find(CHUNK_MAGIC)
-    while found >= 0:
-        if _header_of_chunk(data, at + found) is not None:
-            return at + found
-        found = text.find(CHUNK_MAGIC, found + 1)
-    return None
-
-
-def _columns(chunk: _Chunk) -> tuple[dict[int, Column], bytes] | None:
+def _parts(chunk: _Chunk) -> tuple[dict[int, _Part], bytes] | None:
     """The columns of a chunk by number, and its blob; None when the directory contradicts the payload."""
-    columns: dict[int, Column] = {}
+    parts: dict[int, _Part] = {}
     blob = b""
     size = len(chunk.payload)
     if chunk.columns * ENTRY.size > size:
@@ -212,19 +260,9 @@ def _columns(chunk: _Chunk) -> tuple[dict[int, Column], bytes] | None:
             return None
         if width == BLOB_WIDTH:
             blob = bytes(chunk.payload[offset : offset + base])
-        elif width == 0:
-            columns[number] = np.full(chunk.rows, base, np.uint64)
         else:
-            narrow = np.frombuffer(chunk.payload, f"<u{width}", chunk.rows, offset)
-            # Bases and differences add up modulo 2**64, as they were taken.
-            columns[number] = np.add(narrow, np.uint64(base), dtype=np.uint64)
-    return columns, blob
-
-
-def _read_strings(columns: dict[int, Column], blob: bytes, strings: dict[int, str]) -> None:
-    ends = np.cumsum(columns[1]).tolist()
-    for number, begin, end in zip(columns[0].tolist(), [0, *ends[:-1]], ends, strict=True):
-        strings[number] = blob[begin:end].decode("utf-8", "replace")
+            parts[number] = _Part(chunk.rows, base, width, chunk.payload, offset)
+    return parts, blob
 
 
 def read_recording(path: Path) -> Recording:
@@ -233,43 +271,41 @@ def read_recording(path: Path) -> Recording:
     Raises InputError when the file cannot be opened, is no recording, or is of a later version.
     """
     try:
-        data = memoryview(path.read_bytes())
+        text = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    if len(data) < HEADER_BYTES or bytes(data[: len(MAGIC)]) != MAGIC:
+    if not text.startswith(MAGIC):
         raise InputError(f"{path}: not a busfare recording; make one with `busfare record -o FILE -- PROGRAM`")
-    _, version, header_bytes, process, wall, clock = HEADER.unpack_from(data, 0)
+    if len(text) < HEADER_BYTES:
+        raise InputError(f"{path}: the recording was cut within its header, so it holds nothing; record again")
+    _, version, header_bytes, process, wall, clock = HEADER.unpack_from(text, 0)
     if version != VERSION or header_bytes != HEADER_BYTES:
         raise InputError(f"{path}: recording format {version} is not known here (1 is); update busfare")
-    recording = Recording(path, process, wall, clock, {}, {}, {}, complete=False)
-    if zlib.crc32(data[: HEADER_BYTES - 4]) != struct.unpack_from("<I", data, HEADER_BYTES - 4)[0]:
-        recording.notes.append("the file header is damaged: process and clock may be wrong")
-    parts: dict[int, dict[int, list[Column]]] = {}
-    facts: list[tuple[int, int]] = []
-    for chunk in _chunks(data, recording):
-        decoded = _columns(chunk)
-        if decoded is None:
+    tables = {name: Table(columns) for name, columns in TABLES.values()}
+    recording = Recording(path, process, wall, clock, tables)
+    recording.header_damaged = zlib.crc32(text[: HEADER_BYTES - 4]) != int.from_bytes(
+        text[HEADER_BYTES - 4 : HEADER_BYTES], "little"
+    )
+    blobs: list[bytes] = []
+    for chunk in _chunks(text, recording):
+        found = _parts(chunk)
+        if found is None:
             recording.damaged_chunks += 1
-            continue
-        columns, blob = decoded
-        if chunk.table not in TABLES:
+        elif chunk.table not in TABLES:
             recording.unknown_chunks += 1
-        elif chunk.table == _STRINGS:
-            _read_strings(columns, blob, recording.strings)
-        elif chunk.table == _FACTS:
-            facts += zip(columns[0].tolist(), columns[1].tolist(), strict=True)
         else:
-            recording.complete = recording.complete or chunk.table == _END
-            held = parts.setdefault(chunk.table, {})
-            for number in range(len(TABLES[chunk.table][1])):
-                held.setdefault(number, []).append(
-                    columns[number] if number in columns else np.zeros(chunk.rows, np.uint64)
-                )
-    for table, held in parts.items():
-        name, names = TABLES[table]
-        recording.tables[name] = {
-            names[number]: pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            for number, pieces in held.items()
-        }
-    recording.facts = {recording.strings.get(k, "?"): recording.strings.get(v, "") for k, v in facts}
+            parts, blob = found
+            tables[TABLES[chunk.table][0]]._add(chunk.rows, parts)
+            blobs.append(blob)
+    _read_strings(tables["strings"], b"".join(blobs), recording.strings)
+    keys, values = tables["facts"]["key"].tolist(), tables["facts"]["value"].tolist()
+    recording.facts = {
+        recording.strings.get(key, "?"): recording.strings.get(value, "") for key, value in zip(keys, values, strict=True)
+    }
     return recording
+
+
+def _read_strings(table: Table, text: bytes, strings: dict[int, str]) -> None:
+    ends = np.cumsum(table["length"]).tolist()
+    for number, begin, end in zip(table["string"].tolist(), [0, *ends[:-1]], ends, strict=True):
+        strings[number] = text[begin:end].decode("utf-8", "replace")

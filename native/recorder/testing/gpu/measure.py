@@ -75,7 +75,7 @@ def tally(recordings: list[Recording]) -> dict[str, object]:
     result["sets"] = [sum(map(len, sets)), int(sum(int(column.sum()) for column in sets))]
     for table in ("kernels", "calls", "waits", "events", "markers", "managed", "streams", "copy_addresses"):
         result["kernels" if table == "kernels" else f"{table}_rows"] = sum(
-            len(next(iter(recording.table(table).values()))) for recording in recordings
+            len(recording.table(table)) for recording in recordings
         )
     result["losses"] = sum(int(recording.table("losses")["count"].sum()) for recording in recordings)
     result["complete"] = [recording.complete for recording in recordings]
