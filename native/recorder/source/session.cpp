@@ -38,11 +38,13 @@ std::string processor_name() {
     return "";
 }
 
-std::string driver_name() {
+/// The driver's version, such as 580.159.04: the first word of its line that begins with a digit.
+std::string driver_version() {
     std::ifstream file("/proc/driver/nvidia/version");
-    std::string line;
-    std::getline(file, line);
-    return line;
+    for (std::string word; file >> word;) {
+        if (word[0] >= '0' && word[0] <= '9') return word;
+    }
+    return "";
 }
 
 std::string cuda_version_text(int version) {
@@ -117,7 +119,7 @@ void Session::state_facts() {
     journal_.fact("producer", "busfare record " BUSFARE_RECORDER_VERSION);
     journal_.fact("hostname", system.nodename);
     journal_.fact("cpu", processor_name());
-    journal_.fact("driver", driver_name());
+    journal_.fact("driver", driver_version());
     journal_.fact("cuda", cuda_version_text(driver_cuda_version()));
     journal_.fact("cupti", std::to_string(cupti_.version));
     journal_.fact("command", options_.command);
