@@ -137,7 +137,8 @@ int main(int argc, char** argv) {
         execl("/proc/self/exe", argv[0], "rounds", argv[2], static_cast<char*>(nullptr));
         return 5;
     }
-    if (scenario == "abort" || scenario == "quick-exit") nap(0.5);
+    if (scenario == "abort" || scenario == "quick-exit" || scenario == "hang") nap(0.5);
+    if (scenario == "hang") std::puts("recorded"), std::fflush(stdout), nap(3600);
     if (scenario == "abort") std::abort();
     if (scenario == "quick-exit") _exit(7);
     if (scenario == "status") return 42;

@@ -1,6 +1,6 @@
 """Records real programs on a GPU, compares with what they know they did, and times the recorder.
 
-    python measure.py --build DIR --out results.json [--only programs,loops,torch,faults]
+    python measure.py --build DIR --out results.json [--only programs,loops,torch,faults,ten_million]
 
 DIR holds libbusfare_recorder.so and `programs` (built from programs.cu). Writes one JSON object.
 """
@@ -193,6 +193,8 @@ def time_loops(bench: Bench) -> dict[str, object]:
         variants[name] = {"extra": extra}
     results: dict[str, object] = {}
     raw: dict[str, dict[str, list[float]]] = {}
+    if ONLY:
+        variants = {name: options for name, options in variants.items() if name in ONLY}
     for _ in range(TURNS):  # by turns, so that a drift of the machine meets all alike
         for name, options in variants.items():
             for what in ("kernels", "copies", "kernels-8-threads"):
@@ -222,20 +224,22 @@ def time_loops(bench: Bench) -> dict[str, object]:
 
 
 def record_ten_million(bench: Bench) -> dict[str, object]:
-    """Ten million operations: peak memory of the program with and without the recorder, and the file's size."""
+    """Ten million copies: peak memory of the program with and without the recorder, and the file's size."""
     result: dict[str, object] = {}
+    blocks = 16 + 20 * (10_000_000 // 20 // 256)
+    result["known_h2d"] = [blocks * 256, blocks * 256 * 4]
     for name, recorded in (("bare", False), ("recorded", True)):
         output = Path(tempfile.mkdtemp(dir=bench.scratch))
         variables = dict(os.environ)
         if recorded:
             variables |= environment(f"{output}/", library=bench.library)
+        # The program without work tells what CUDA itself takes; the work without recorder adds nothing to that.
+        count = "10000000" if recorded else "100000"
         start = time.perf_counter()
-        with (output / "known").open("w") as known_file:
-            process = subprocess.Popen([bench.programs, "rounds", "5000000"], env=variables, stdout=known_file)
-            usage = os.wait4(process.pid, 0)[2]
+        process = subprocess.Popen([bench.programs, "loop", "copies", count], env=variables, stdout=subprocess.DEVNULL)
+        usage = os.wait4(process.pid, 0)[2]
         result[name] = {
             "seconds": time.perf_counter() - start,
-            "known": last_json((output / "known").read_text()),
             "peak_resident_bytes": usage.ru_maxrss * 1024,
             "processor_seconds": usage.ru_utime + usage.ru_stime,
         }
@@ -251,29 +255,37 @@ def record_ten_million(bench: Bench) -> dict[str, object]:
 
 
 def time_torch(bench: Bench) -> dict[str, object]:
+    """Microseconds a step: bare, recorded in several ways, and under PyTorch's own profiler, by turns."""
+    variants: dict[str, dict[str, object]] = {
+        "bare": {"recorded": False},
+        "default": {},
+        "kernels": {"kinds": ["kernels"]},
+    }
+    for name, extra in EXPERIMENTS.items():
+        variants[name] = {"extra": extra}
     results: dict[str, object] = {}
-    for name in ("torch-train", "torch-infer"):
-        bare: list[dict[str, object]] = []
-        recorded: list[dict[str, object]] = []
-        for turn in range(TURNS):
-            script = [sys.executable, str(HERE / "python_programs.py"), name]
-            out, *_ = bench.run([*script, *(["--profiler"] if turn == 0 else [])], recorded=False)
-            bare.append(last_json(out))
-            out, err, status, recordings, _, size = bench.run(script)
-            known = last_json(out)
-            copies = [recording.table("copies") for recording in recordings]
-            batch = known.get("exact_batch_copies", [0, 0])
-            found = sum(
-                int(((table["copy_kind"] == 1) & (table["bytes"] == batch[1])).sum()) for table in copies  # type: ignore[index]
-            )
-            recorded.append(
-                known
-                | {
-                    "seen": tally(recordings), "status": status, "stderr": err[-600:], "file_bytes": size,
-                    "batch_copies_seen": found,
-                }
-            )  # fmt: skip
-        results[name] = {"bare": bare, "recorded": recorded}
+    if ONLY:
+        variants = {name: options for name, options in variants.items() if name in ONLY}
+    for program in ("torch-train", "torch-infer"):
+        runs: dict[str, list[dict[str, object]]] = {}
+        script = [sys.executable, str(HERE / "python_programs.py"), program]
+        for _ in range(TURNS):
+            out, *_ = bench.run([*script, "--profiler"], recorded=False)
+            runs.setdefault("profiler", []).append(last_json(out))
+            for name, options in variants.items():
+                out, err, status, recordings, _, size = bench.run(script, **options)  # type: ignore[arg-type]
+                known = last_json(out)
+                batch = known.get("exact_batch_copies", [0, 0])
+                seen = 0
+                for recording in recordings:
+                    copies = recording.table("copies")
+                    seen += int(((copies["copy_kind"] == 1) & (copies["bytes"] == batch[1])).sum())  # type: ignore[index]
+                runs.setdefault(name, []).append(
+                    known
+                    | {"seen": tally(recordings), "status": status, "stderr": err[-600:], "file_bytes": size}
+                    | {"batch_copies_seen": seen}
+                )
+        results[program] = runs
     return results
 
 
@@ -313,6 +325,8 @@ def break_things(bench: Bench) -> dict[str, object]:
 #: Settings that were tried and are not offered; empty in the released recorder.
 EXPERIMENTS: dict[str, dict[str, str]] = {}
 TURNS = 3
+#: Names of the variants to time; all when empty.
+ONLY: set[str] = set()
 
 
 def main() -> None:
@@ -322,9 +336,11 @@ def main() -> None:
     parser.add_argument("--only", default="programs,loops,torch,faults")
     parser.add_argument("--experiments", default="{}", help="JSON: name to environment variables")
     parser.add_argument("--turns", type=int, default=3, help="repetitions of what is timed")
+    parser.add_argument("--variants", default="", help="names of the variants to time")
     options = parser.parse_args()
     global TURNS
     TURNS = options.turns
+    ONLY.update(name for name in options.variants.split(",") if name)
     EXPERIMENTS.update(json.loads(options.experiments))
     bench = Bench(options.build.absolute())
     machine = subprocess.run(
@@ -337,9 +353,8 @@ def main() -> None:
         "cores": os.cpu_count(),
     }
     parts = {"loops": time_loops, "programs": record_programs, "torch": time_torch, "faults": break_things, "ten_million": record_ten_million}
-    for name, part in parts.items():
-        if name not in options.only.split(","):
-            continue
+    for name in options.only.split(","):
+        part = parts[name]
         start = time.perf_counter()
         try:
             results[name] = part(bench)

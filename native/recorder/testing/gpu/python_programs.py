@@ -54,7 +54,7 @@ def torch_program(train: bool, profiler: bool) -> dict[str, object]:
 
     model, data = _model(torch, train)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    steps = 200
+    steps = 100
 
     def step() -> None:
         on_gpu = data.to("cuda", non_blocking=True)
@@ -80,8 +80,8 @@ def torch_program(train: bool, profiler: bool) -> dict[str, object]:
     for _ in range(20):
         step()
     torch.cuda.synchronize()
-    result: dict[str, object] = {"bare_seconds_a_step": timed(8)}
-    done = 20 + 8 * steps
+    result: dict[str, object] = {"bare_seconds_a_step": timed(6)}
+    done = 20 + 6 * steps
     if profiler:
         from torch.profiler import ProfilerActivity, profile
 
@@ -97,8 +97,8 @@ def torch_program(train: bool, profiler: bool) -> dict[str, object]:
                 event.count for event in recorded.key_averages() if event.key.startswith("Memcpy HtoD")
             )
             result[f"{name}_steps"] = 5 + 4 * steps
-        result["bare_again_seconds_a_step"] = timed(8)
-        done += 2 * (5 + 4 * steps) + 8 * steps
+        result["bare_again_seconds_a_step"] = timed(6)
+        done += 2 * (5 + 4 * steps) + 6 * steps
     parameters = 16
     result["at_least_h2d"] = [done, done * data.numel() * 4]
     result["exact_batch_copies"] = [done, data.numel() * 4]

@@ -27,15 +27,16 @@ def main() -> None:
         if not isinstance(row, dict):
             print("torch:", row)
             continue
-        for kind in ("bare", "recorded"):
-            for run in row[kind]:
+        for kind, runs in row.items():
+            for run in runs:
                 medians = {
                     key.removesuffix("_seconds_a_step"): round(median(value) * 1e6, 1)
                     for key, value in run.items()
                     if key.endswith("seconds_a_step") and isinstance(value, list)
                 }
-                print(name, kind, "us a step:", medians, run.get("seen", ""), run.get("batch_copies_seen", ""),
-                      run.get("exact_batch_copies"), run.get("stderr", "")[-200:])  # fmt: skip
+                print(name, kind, "us a step:", medians, "losses", run.get("seen", {}).get("losses"),
+                      run.get("batch_copies_seen", ""), run.get("exact_batch_copies"), run.get("stderr", "")[-200:])  # fmt: skip
+    print("ten million:", results.get("ten_million"))
     for name, row in results.get("faults", {}).items():
         print(name, row)
 
