@@ -14,8 +14,7 @@ Journal::Journal() {
 }
 
 bool Journal::open(const std::string& pattern, const FileHeader& header) {
-    failed_ = !file_.create(pattern);
-    header_ = encode_file_header(header);
+    failed_ = !file_.create(pattern) || !file_.append(encode_file_header(header));
     return !failed_;
 }
 
@@ -33,8 +32,7 @@ void Journal::write(TableId table) {
     const bool strings = table == TableId::kStrings;
     encode_chunk(held, sequence_, strings ? &new_text_ : nullptr, chunk_);
     if (!failed_) {
-        failed_ = (!header_.empty() && !file_.append(header_)) || !file_.append(chunk_);
-        header_.clear();
+        failed_ = !file_.append(chunk_);
         sequence_ += 1;
         rows_written_ += held.count();
     }

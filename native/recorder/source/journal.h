@@ -25,7 +25,7 @@ class Journal {
 
     Journal();
 
-    /// Creates the file; its header is written with the first rows. False when it cannot be made; `error()` says why.
+    /// Creates the file and writes its header. False when that cannot be done; `error()` says why.
     bool open(const std::string& pattern, const FileHeader& header);
 
     void append(TableId table, std::initializer_list<uint64_t> values) {
@@ -70,7 +70,6 @@ class Journal {
     std::array<std::unique_ptr<Rows>, kTableCount> tables_;
     std::string new_text_;  ///< the bytes of the strings that wait in the strings table
     std::vector<unsigned char> chunk_;
-    std::vector<unsigned char> header_;  ///< until it is written
     std::unordered_map<std::string, uint64_t> numbers_;
     std::unordered_map<const char*, Known> pointers_;
     std::unordered_map<uint64_t, bool> demangled_;

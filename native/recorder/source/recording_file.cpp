@@ -1,6 +1,8 @@
 #include "recording_file.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +36,28 @@ std::string numbered(const std::string& path, int number) {
     if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) dot = path.size();
     return path.substr(0, dot) + '-' + std::to_string(number) + path.substr(dot);
 }
+
+/// A file size limit ends the program that meets it, by a signal to the writing thread. While this is alive the signal
+/// is held back, and forgotten if it came.
+class FileSizeSignalHeld {
+  public:
+    FileSizeSignalHeld() {
+        sigemptyset(&set_);
+        sigaddset(&set_, SIGXFSZ);
+        pthread_sigmask(SIG_BLOCK, &set_, &before_);
+    }
+    ~FileSizeSignalHeld() {
+        const timespec at_once{};
+        sigtimedwait(&set_, nullptr, &at_once);
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+    FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
+    FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
+
+  private:
+    sigset_t set_;
+    sigset_t before_;
+};
 
 }  // namespace
 
@@ -82,6 +106,7 @@ bool RecordingFile::create(const std::string& pattern) {
 
 bool RecordingFile::append(const std::vector<unsigned char>& bytes) {
     if (descriptor_ < 0) return false;
+    const FileSizeSignalHeld held;
     size_t done = 0;
     while (done < bytes.size()) {
         const ssize_t written = ::write(descriptor_, bytes.data() + done, bytes.size() - done);

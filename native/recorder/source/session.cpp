@@ -128,7 +128,6 @@ void Session::state_facts() {
     if (options_.capture == Capture::kProfilerCalls) journal_.fact("capture", "profiler-calls");
     if (options_.delay_seconds > 0) journal_.fact("delay", std::to_string(options_.delay_seconds));
     if (options_.duration_seconds > 0) journal_.fact("duration", std::to_string(options_.duration_seconds));
-    // Writing is the writer's: a file size limit raises a signal in the thread that meets it.
     flush_asked_ = true;
 }
 

@@ -307,5 +307,5 @@ def read_recording(path: Path) -> Recording:
 
 def _read_strings(table: Table, text: bytes, strings: dict[int, str]) -> None:
     ends = np.cumsum(table["length"]).tolist()
-    for number, begin, end in zip(table["string"].tolist(), [0, *ends[:-1]], ends, strict=True):
+    for number, begin, end in zip(table["string"].tolist(), [0, *ends], ends, strict=False):
         strings[number] = text[begin:end].decode("utf-8", "replace")
