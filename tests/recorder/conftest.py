@@ -72,7 +72,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 @pytest.fixture
 def variables(built: Built) -> dict[str, str]:
     """The environment of a machine with the stand-ins, for programs and for `busfare.measure.record`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BUSFARE_", "OMPI_", "SLURM_", "PMI"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("BUSFARE_", "OMPI_", "SLURM_", "PMI"))
+    }
     source = str(Path(__file__).parents[2] / "src")
     return kept | {
         "LD_LIBRARY_PATH": built.search_path(),
@@ -85,14 +89,21 @@ def variables(built: Built) -> dict[str, str]:
 def recorded(built: Built, variables: dict[str, str], tmp_path: Path) -> Callable[..., Run]:
     """Runs the test program under the recorder, through its environment alone."""
 
-    def run(*arguments: str, extra: dict[str, str] | None = None, limit_file_bytes: int = 0, **options: object) -> Run:
+    def run(
+        *arguments: str, extra: dict[str, str] | None = None, limit_file_bytes: int = 0, **options: object
+    ) -> Run:
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
         asked = environment(f"{folder}/", (built.program, *arguments), library=built.library, **options)  # type: ignore[arg-type]
         command = [built.program, *arguments]
         if limit_file_bytes:
             command = [shutil.which("prlimit") or "prlimit", f"--fsize={limit_file_bytes}", *command]
         done = subprocess.run(
-            command, env=variables | asked | (extra or {}), capture_output=True, text=True, timeout=60, check=False
+            command,
+            env=variables | asked | (extra or {}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         return Run(done.returncode, done.stdout, done.stderr, sorted(folder.glob("*")))
 

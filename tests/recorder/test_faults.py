@@ -61,7 +61,9 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
     # One flush and the writing of it lie between an operation and its place in the file.
     slack = 2 * flush_every + 0.15
     due = max((rounds for at, rounds in seen if at < killed - slack), default=0)
-    numbers = np.unique(np.concatenate([recording.table(name)["correlation"] for name in ("kernels", "copies")]))
+    numbers = np.unique(
+        np.concatenate([recording.table(name)["correlation"] for name in ("kernels", "copies")])
+    )
     assert len(numbers) >= 3 * due
     if len(numbers):  # and no hole in what is there
         assert int(numbers[0]) == 1 and int(numbers[-1]) == len(numbers)
@@ -90,7 +92,9 @@ def test_a_program_that_never_ends_is_recorded_until_somebody_ends_it(
 
 
 @pytest.mark.parametrize("limit", [64, 100, 1000, 4096, 65536])
-def test_a_full_disk_stops_the_recording_and_not_the_program(recorded: Callable[..., Run], limit: int) -> None:
+def test_a_full_disk_stops_the_recording_and_not_the_program(
+    recorded: Callable[..., Run], limit: int
+) -> None:
     run = recorded("rounds", "200000", limit_file_bytes=limit, flush_every=0.02)
     assert run.status == 0
     assert run.error.count("\n") == 1 and "busfare record: cannot write" in run.error
@@ -161,7 +165,9 @@ def test_a_newer_cupti_is_taken_when_the_user_says_so(recorded: Callable[..., Ru
 
 def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: Callable[..., Run]) -> None:
     both = f"{built.search_path()}:{built.folder / 'testing' / 'cupti12'}"
-    run = recorded("rounds", extra={"FAKE_DRIVER_VERSION": "12040", "FAKE_CUPTI_VERSION": "22", "LD_LIBRARY_PATH": both})
+    run = recorded(
+        "rounds", extra={"FAKE_DRIVER_VERSION": "12040", "FAKE_CUPTI_VERSION": "22", "LD_LIBRARY_PATH": both}
+    )
     assert run.only.facts["cuda"] == "12.4" and run.only.facts["cupti"] == "22"
     assert tallies(run.only) == times(10)
 
@@ -175,7 +181,10 @@ def test_no_cupti_is_one_line_with_the_mend(built: Built, recorded: Callable[...
 
 def test_cupti_that_the_launcher_found_is_used(built: Built, recorded: Callable[..., Run]) -> None:
     found = str(built.folder / "testing" / "cupti13" / "libcupti.so.13")
-    only_driver = {"LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"), "BUSFARE_RECORD_CUPTI": f"/none/libcupti.so.13:{found}"}
+    only_driver = {
+        "LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"),
+        "BUSFARE_RECORD_CUPTI": f"/none/libcupti.so.13:{found}",
+    }
     run = recorded("rounds", extra=only_driver)
     assert tallies(run.only) == times(10)
 
@@ -193,7 +202,9 @@ def peak_resident_bytes(process: int) -> int:
     return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM")), 0)
 
 
-def test_memory_is_bounded_over_ten_million_operations(built: Built, variables: dict[str, str], tmp_path: Path) -> None:
+def test_memory_is_bounded_over_ten_million_operations(
+    built: Built, variables: dict[str, str], tmp_path: Path
+) -> None:
     buffers, buffer_kib = 16, 1024
     rounds = 3_400_000
     asked = environment(f"{tmp_path / 'run'}/", library=built.library)

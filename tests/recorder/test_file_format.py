@@ -30,7 +30,9 @@ def chunk(table: int, columns: list[tuple[int, int, int, bytes]], rows: int, seq
         directory += struct.pack("<HBBIQ", number, width, 0, 16 * len(columns) + len(body), base)
         body += data + bytes(-len(data) % 8)
     payload = directory + body
-    head = struct.pack("<4sHHIIQI", b"BFCK", table, len(columns), rows, sequence, len(payload), zlib.crc32(payload))
+    head = struct.pack(
+        "<4sHHIIQI", b"BFCK", table, len(columns), rows, sequence, len(payload), zlib.crc32(payload)
+    )
     return head + struct.pack("<I", zlib.crc32(head)) + payload
 
 

@@ -26,8 +26,8 @@ class BufferPool {
 
     size_t buffer_bytes() const { return buffer_bytes_; }
 
-    /// A zeroed buffer; waits for the writer up to a fifth of a second when all are full. Null after that, or when
-    /// the machine has no memory: CUPTI then drops records, and says how many.
+    /// A zeroed buffer; waits for the writer up to a fifth of a second when all are full. Null after that, or
+    /// when the machine has no memory: CUPTI then drops records, and says how many.
     uint8_t* request();
 
     /// Takes a filled buffer from CUPTI.

@@ -24,7 +24,9 @@ void put(std::vector<unsigned char>& out, size_t at, T value) {
     std::memcpy(out.data() + at, &value, sizeof value);
 }
 
-size_t padded(size_t bytes) { return (bytes + 7) & ~size_t{7}; }
+size_t padded(size_t bytes) {
+    return (bytes + 7) & ~size_t{7};
+}
 
 unsigned char width_for(uint64_t range) {
     if (range == 0) return 0;
@@ -43,7 +45,8 @@ void narrow(std::span<const uint64_t> values, uint64_t base, unsigned char* out)
 
 }  // namespace
 
-void encode_chunk(const Rows& rows, uint32_t sequence, const std::string* blob, std::vector<unsigned char>& chunk) {
+void encode_chunk(const Rows& rows, uint32_t sequence, const std::string* blob,
+                  std::vector<unsigned char>& chunk) {
     const size_t columns = rows.columns() + (blob ? 1 : 0);
     size_t end = kChunkHeaderBytes + columns * kDirectoryEntryBytes;
     chunk.assign(end, 0);

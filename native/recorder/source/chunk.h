@@ -21,7 +21,8 @@ class Rows {
     /// Adds a row; `values.size()` must be the table's number of columns, and the table not full.
     void append(std::span<const uint64_t> values) {
         if (values_.empty()) values_.resize(columns_ * kRows);
-        for (size_t column = 0; column < columns_; ++column) values_[column * kRows + count_] = values[column];
+        for (size_t column = 0; column < columns_; ++column)
+            values_[column * kRows + count_] = values[column];
         ++count_;
     }
 
@@ -41,7 +42,8 @@ class Rows {
 
 /// One chunk's bytes, header and checksums included. `blob`, where not null, is one more column of raw bytes.
 /// `chunk` is overwritten, and its memory reused from call to call.
-void encode_chunk(const Rows& rows, uint32_t sequence, const std::string* blob, std::vector<unsigned char>& chunk);
+void encode_chunk(const Rows& rows, uint32_t sequence, const std::string* blob,
+                  std::vector<unsigned char>& chunk);
 
 /// The 64 bytes at the start of a file.
 struct FileHeader {

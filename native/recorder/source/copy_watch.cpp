@@ -34,21 +34,29 @@ struct CopyCall {
 constexpr uint8_t kLinearKind = offsetof(cudaMemcpy_v3020_params, kind);
 constexpr uint8_t k2dKind = offsetof(cudaMemcpy2D_v3020_params, kind);
 static_assert(offsetof(cudaMemcpyAsync_v3020_params, kind) == kLinearKind);
-static_assert(offsetof(cudaMemcpyAsync_v3020_params, src) == 8 && offsetof(cudaMemcpyAsync_v3020_params, count) == 16);
-static_assert(offsetof(cudaMemcpy2D_v3020_params, src) == 16 && offsetof(cudaMemcpy2D_v3020_params, width) == 32);
-static_assert(offsetof(cudaMemcpyPeer_v4000_params, src) == 16 && offsetof(cudaMemcpyPeer_v4000_params, count) == 32);
-static_assert(offsetof(cuMemcpyPeer_params, srcDevice) == 16 && offsetof(cuMemcpyPeer_params, ByteCount) == 32);
+static_assert(offsetof(cudaMemcpyAsync_v3020_params, src) == 8 &&
+              offsetof(cudaMemcpyAsync_v3020_params, count) == 16);
+static_assert(offsetof(cudaMemcpy2D_v3020_params, src) == 16 &&
+              offsetof(cudaMemcpy2D_v3020_params, width) == 32);
+static_assert(offsetof(cudaMemcpyPeer_v4000_params, src) == 16 &&
+              offsetof(cudaMemcpyPeer_v4000_params, count) == 32);
+static_assert(offsetof(cuMemcpyPeer_params, srcDevice) == 16 &&
+              offsetof(cuMemcpyPeer_params, ByteCount) == 32);
 static_assert(offsetof(cuMemcpyHtoDAsync_v2_params, srcHost) == 8);
 static_assert(offsetof(cuMemcpyHtoDAsync_v2_params, ByteCount) == 16);
 
-constexpr CopyCall linear(int number, HostSide host) { return {static_cast<uint16_t>(number), 0, 8, 16, 0, 0, host}; }
+constexpr CopyCall linear(int number, HostSide host) {
+    return {static_cast<uint16_t>(number), 0, 8, 16, 0, 0, host};
+}
 constexpr CopyCall linear_kind(int number, HostSide host) {
     return {static_cast<uint16_t>(number), 0, 8, 16, 0, kLinearKind, host};
 }
 constexpr CopyCall rows_kind(int number) {
     return {static_cast<uint16_t>(number), 0, 16, 32, 40, k2dKind, HostSide::kNone};
 }
-constexpr CopyCall peer(int number) { return {static_cast<uint16_t>(number), 0, 16, 32, 0, 0, HostSide::kNone}; }
+constexpr CopyCall peer(int number) {
+    return {static_cast<uint16_t>(number), 0, 16, 32, 0, 0, HostSide::kNone};
+}
 
 constexpr CopyCall kRuntimeCalls[] = {
     linear_kind(CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020, HostSide::kAsKindSays),
@@ -194,7 +202,8 @@ void CopyWatch::subscribe(const CuptiLibrary& cupti, CUpti_SubscriberHandle subs
 
 bool CopyWatch::note(CUpti_CallbackDomain domain, CUpti_CallbackId number, const CUpti_CallbackData& data) {
     if (number >= kNumbers) return false;
-    const CopyCall* call = domain == CUPTI_CB_DOMAIN_RUNTIME_API ? kRuntimeIndex[number] : kDriverIndex[number];
+    const CopyCall* call =
+        domain == CUPTI_CB_DOMAIN_RUNTIME_API ? kRuntimeIndex[number] : kDriverIndex[number];
     if (!call) return false;
     Ring& ring = ring_of_thread();
     const bool enter = data.callbackSite == CUPTI_API_ENTER;
@@ -225,7 +234,8 @@ uint64_t CopyWatch::drain(const std::function<void(const CopyAddresses&)>& take)
     uint64_t lost = 0;
     for (Ring* ring : every.all) {
         const uint64_t end = ring->written.load(std::memory_order_acquire);
-        for (uint64_t at = ring->read.load(std::memory_order_relaxed); at != end; ++at) take(ring->rows[at % kRingRows]);
+        for (uint64_t at = ring->read.load(std::memory_order_relaxed); at != end; ++at)
+            take(ring->rows[at % kRingRows]);
         ring->read.store(end, std::memory_order_release);
         lost += ring->lost.exchange(0, std::memory_order_relaxed);
     }

@@ -89,7 +89,8 @@ int driver_cuda_version() {
     if (!driver) driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     decltype(&::cuDriverGetVersion) get_version = nullptr;
     int version = 0;
-    if (!driver || !find(driver, "cuDriverGetVersion", get_version) || get_version(&version) != CUDA_SUCCESS) return 0;
+    if (!driver || !find(driver, "cuDriverGetVersion", get_version) || get_version(&version) != CUDA_SUCCESS)
+        return 0;
     return version;
 }
 
@@ -101,8 +102,10 @@ const CuptiLibrary* load_cupti(const std::string& candidates, bool trust_any_ver
     auto cupti = std::make_unique<CuptiLibrary>();
     void* library = open_cupti(candidates, driver_cuda_version() >= 13000, cupti->path);
     if (!library) {
-        *why = "no CUPTI library found, so nothing is recorded; install the Python package nvidia-cuda-cupti or add "
-               "the toolkit's extras/CUPTI/lib64 to LD_LIBRARY_PATH";
+        *why =
+            "no CUPTI library found, so nothing is recorded; install the Python package nvidia-cuda-cupti or "
+            "add "
+            "the toolkit's extras/CUPTI/lib64 to LD_LIBRARY_PATH";
         return nullptr;
     }
     if (const char* missing = resolve(library, *cupti)) {
@@ -110,7 +113,8 @@ const CuptiLibrary* load_cupti(const std::string& candidates, bool trust_any_ver
         return nullptr;
     }
     if (cupti->get_version(&cupti->version) != CUPTI_SUCCESS) {
-        *why = cupti->path + " does not work with this driver, so nothing is recorded; its CUDA must not be newer";
+        *why = cupti->path +
+               " does not work with this driver, so nothing is recorded; its CUDA must not be newer";
         return nullptr;
     }
     const uint32_t version = cupti->version;
@@ -119,7 +123,8 @@ const CuptiLibrary* load_cupti(const std::string& candidates, bool trust_any_ver
     if (!known && !(trust_any_version && version > kNewestVersion)) {
         *why = cupti->path + " is of version " + std::to_string(version) +
                ", whose records this recorder does not know, so nothing is recorded; versions " +
-               std::to_string(kOldestVersion) + " (CUDA 12.0) to " + std::to_string(kNewestVersion / 100 * 100) +
+               std::to_string(kOldestVersion) + " (CUDA 12.0) to " +
+               std::to_string(kNewestVersion / 100 * 100) +
                " (CUDA 13.5) are known; BUSFARE_RECORD_TRUST_CUPTI=1 takes a newer one at your risk";
         return nullptr;
     }

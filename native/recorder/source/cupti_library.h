@@ -7,8 +7,8 @@
 
 namespace busfare::recorder {
 
-/// The CUPTI that this process can load, by name of function. Nothing is linked: a program must start, and run
-/// unrecorded, on a machine without CUPTI.
+/// The CUPTI that this process can load, by name of function. Nothing is linked: a program must start, and
+/// run unrecorded, on a machine without CUPTI.
 struct CuptiLibrary {
     std::string path;
     uint32_t version = 0;  ///< as `cuptiGetVersion` says: 18 to 29 for CUDA 12, 130000 and up for CUDA 13
@@ -41,8 +41,8 @@ struct CuptiLibrary {
 int driver_cuda_version();
 
 /// Loads CUPTI once. Tried in turn: a CUPTI that the process already holds, the loader's own search, then
-/// `candidates` (colon-separated). CUDA 13 drivers take libcupti.so.13 first, then .12; CUDA 12 drivers .12 only.
-/// Null when there is none that can be used: `*why` is then one line for the user.
+/// `candidates` (colon-separated). CUDA 13 drivers take libcupti.so.13 first, then .12; CUDA 12 drivers .12
+/// only. Null when there is none that can be used: `*why` is then one line for the user.
 const CuptiLibrary* load_cupti(const std::string& candidates, bool trust_any_version, std::string* why);
 
 }  // namespace busfare::recorder

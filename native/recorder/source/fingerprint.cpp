@@ -15,7 +15,9 @@ constexpr size_t kBlock = size_t{128} << 10;  // stays in the second-level cache
 constexpr uint64_t kOdd1 = 0x9E3779B97F4A7C15;
 constexpr uint64_t kOdd2 = 0xC2B2AE3D27D4EB4F;
 
-uint64_t mix(uint64_t lane, uint64_t word) { return std::rotl(lane ^ (word * kOdd2), 29) * kOdd1; }
+uint64_t mix(uint64_t lane, uint64_t word) {
+    return std::rotl(lane ^ (word * kOdd2), 29) * kOdd1;
+}
 
 /// Four independent lanes keep the multiplier busy.
 struct Hash {

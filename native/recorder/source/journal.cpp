@@ -64,7 +64,8 @@ uint64_t Journal::string(const char* pointer) {
         if (std::strcmp(found->second.text->c_str(), pointer) == 0) return found->second.number;
     }
     const uint64_t number = string(std::string_view(pointer));
-    // unordered_map keeps its elements in place, so the key's address stays good until the strings are forgotten.
+    // unordered_map keeps its elements in place, so the key's address stays good until the strings are
+    // forgotten.
     const auto stored = numbers_.find(std::string(pointer));
     if (pointers_.size() * 64 > kStringBytes) pointers_.clear();
     pointers_[pointer] = {number, &stored->first};

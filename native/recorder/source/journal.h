@@ -17,8 +17,8 @@ namespace busfare::recorder {
 
 /// Rows of every table on their way to the file, and the strings they name. Used by the writer thread alone.
 ///
-/// Memory is bounded: each table holds `Rows::kRows` rows at most, and the strings known are forgotten when they
-/// pass `kStringBytes` (a string met again then gets a second number).
+/// Memory is bounded: each table holds `Rows::kRows` rows at most, and the strings known are forgotten when
+/// they pass `kStringBytes` (a string met again then gets a second number).
 class Journal {
   public:
     static constexpr size_t kStringBytes = size_t{32} << 20;
@@ -33,8 +33,8 @@ class Journal {
     }
     void append(TableId table, std::span<const uint64_t> values);
 
-    /// The number of `text` in the strings table; 0 for null and empty. `pointer` is remembered, so that a string
-    /// that CUPTI shows again at the same address costs one comparison.
+    /// The number of `text` in the strings table; 0 for null and empty. `pointer` is remembered, so that a
+    /// string that CUPTI shows again at the same address costs one comparison.
     uint64_t string(const char* pointer);
     uint64_t string(std::string_view text);
 

@@ -28,9 +28,10 @@ constexpr CUpti_ActivityKind kSetting[] = {
 };
 
 constexpr std::string_view kOfInterest[] = {
-    "Launch", "Memcpy", "Memset", "Synchronize", "StreamWait", "EventRecord", "Malloc",    "Free",
-    "MemAlloc", "HostAlloc", "HostRegister", "HostUnregister", "Prefetch", "Reset", "StreamCreate", "StreamDestroy",
-    "GraphInstantiate", "BatchMemOp", "WriteValue", "WaitValue", "GraphUpload", "ModuleLoad", "LibraryLoad",
+    "Launch",     "Memcpy",    "Memset",       "Synchronize",   "StreamWait",       "EventRecord",
+    "Malloc",     "Free",      "MemAlloc",     "HostAlloc",     "HostRegister",     "HostUnregister",
+    "Prefetch",   "Reset",     "StreamCreate", "StreamDestroy", "GraphInstantiate", "BatchMemOp",
+    "WriteValue", "WaitValue", "GraphUpload",  "ModuleLoad",    "LibraryLoad",
 };
 
 // Names that contain a word above without being such a call.
@@ -54,7 +55,8 @@ bool is_call_of_interest(const char* name) {
 bool Kinds::enable_setting(std::string* why) const {
     for (const CUpti_ActivityKind activity : kSetting) {
         const CUptiResult result = cupti_.enable(activity);
-        // Machines without NVLink or PCIe facts (virtual ones) may refuse those; without devices nothing works.
+        // Machines without NVLink or PCIe facts (virtual ones) may refuse those; without devices nothing
+        // works.
         if (result == CUPTI_SUCCESS || activity != CUPTI_ACTIVITY_KIND_DEVICE) continue;
         const char* text = "";
         cupti_.result_string(result, &text);

@@ -13,8 +13,8 @@ class Kinds {
   public:
     Kinds(const CuptiLibrary& cupti, uint32_t wanted) : cupti_(cupti), wanted_(wanted) {}
 
-    /// What must be known from the start, also when recording begins later: devices, contexts, streams, links,
-    /// allocations. False, with a reason, when CUPTI refuses the first of them.
+    /// What must be known from the start, also when recording begins later: devices, contexts, streams,
+    /// links, allocations. False, with a reason, when CUPTI refuses the first of them.
     bool enable_setting(std::string* why) const;
 
     /// Operations, calls and waits: what `--delay`, `--nvtx` and profiler calls turn on and off.
@@ -31,8 +31,8 @@ class Kinds {
     const uint32_t wanted_;
 };
 
-/// Whether a call is one that submits, waits, allocates or frees; the rest are queries that cost little and would
-/// only fill the recording. `name` is CUPTI's, such as `cudaMemcpyAsync_v3020`.
+/// Whether a call is one that submits, waits, allocates or frees; the rest are queries that cost little and
+/// would only fill the recording. `name` is CUPTI's, such as `cudaMemcpyAsync_v3020`.
 bool is_call_of_interest(const char* name);
 
 }  // namespace busfare::recorder

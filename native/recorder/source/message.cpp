@@ -9,7 +9,9 @@
 
 namespace busfare::recorder {
 
-void say(const char* text) { sayf("%s", text); }
+void say(const char* text) {
+    sayf("%s", text);
+}
 
 void sayf(const char* format, ...) {
     char line[1024];
@@ -17,7 +19,8 @@ void sayf(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
     const int room = static_cast<int>(sizeof line) - length - 1;
-    length += std::clamp(std::vsnprintf(line + length, static_cast<size_t>(room), format, arguments), 0, room - 1);
+    length +=
+        std::clamp(std::vsnprintf(line + length, static_cast<size_t>(room), format, arguments), 0, room - 1);
     va_end(arguments);
     line[length++] = '\n';
     // A closed standard error must not hurt the program, so the result is of no interest.

@@ -16,11 +16,16 @@ constexpr int kAsciiMessage = 1;
 constexpr int kRegisteredMessage = 3;
 
 constexpr CUpti_CallbackId kCalls[] = {
-    CUPTI_CBID_NVTX_nvtxRangeStartA,        CUPTI_CBID_NVTX_nvtxRangeStartEx,
-    CUPTI_CBID_NVTX_nvtxRangeEnd,           CUPTI_CBID_NVTX_nvtxRangePushA,
-    CUPTI_CBID_NVTX_nvtxRangePushEx,        CUPTI_CBID_NVTX_nvtxRangePop,
-    CUPTI_CBID_NVTX_nvtxDomainRangeStartEx, CUPTI_CBID_NVTX_nvtxDomainRangeEnd,
-    CUPTI_CBID_NVTX_nvtxDomainRangePushEx,  CUPTI_CBID_NVTX_nvtxDomainRangePop,
+    CUPTI_CBID_NVTX_nvtxRangeStartA,
+    CUPTI_CBID_NVTX_nvtxRangeStartEx,
+    CUPTI_CBID_NVTX_nvtxRangeEnd,
+    CUPTI_CBID_NVTX_nvtxRangePushA,
+    CUPTI_CBID_NVTX_nvtxRangePushEx,
+    CUPTI_CBID_NVTX_nvtxRangePop,
+    CUPTI_CBID_NVTX_nvtxDomainRangeStartEx,
+    CUPTI_CBID_NVTX_nvtxDomainRangeEnd,
+    CUPTI_CBID_NVTX_nvtxDomainRangePushEx,
+    CUPTI_CBID_NVTX_nvtxDomainRangePop,
     CUPTI_CBID_NVTX_nvtxDomainRegisterStringA,
 };
 
@@ -61,7 +66,8 @@ bool matches(const std::string& range, uint64_t attributes) {
 }  // namespace
 
 void NvtxGate::subscribe(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) const {
-    for (const CUpti_CallbackId call : kCalls) cupti.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_NVTX, call);
+    for (const CUpti_CallbackId call : kCalls)
+        cupti.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_NVTX, call);
 }
 
 NvtxGate::Change NvtxGate::note(CUpti_CallbackId call, const void* callback_data) {
@@ -72,7 +78,9 @@ NvtxGate::Change NvtxGate::note(CUpti_CallbackId call, const void* callback_data
         if (data.functionReturnValue) std::memcpy(&value, data.functionReturnValue, sizeof value);
         return value;
     };
-    const auto text_matches = [&](uint64_t text) { return text && range_ == reinterpret_cast<const char*>(text); };
+    const auto text_matches = [&](uint64_t text) {
+        return text && range_ == reinterpret_cast<const char*>(text);
+    };
     const auto opened = [&] { return open_.fetch_add(1) == 0 ? Change::kOpened : Change::kNone; };
     const auto closed = [&] { return open_.fetch_sub(1) == 1 ? Change::kClosed : Change::kNone; };
     const auto push = [&](uint64_t domain, bool match) {
@@ -103,18 +111,28 @@ NvtxGate::Change NvtxGate::note(CUpti_CallbackId call, const void* callback_data
                 known().matching_strings.insert(returned());
             }
             return Change::kNone;
-        case CUPTI_CBID_NVTX_nvtxRangePushA: return push(0, text_matches(word(parameters, 0)));
-        case CUPTI_CBID_NVTX_nvtxRangePushEx: return push(0, matches(range_, word(parameters, 0)));
+        case CUPTI_CBID_NVTX_nvtxRangePushA:
+            return push(0, text_matches(word(parameters, 0)));
+        case CUPTI_CBID_NVTX_nvtxRangePushEx:
+            return push(0, matches(range_, word(parameters, 0)));
         case CUPTI_CBID_NVTX_nvtxDomainRangePushEx:
             return push(word(parameters, 0), matches(range_, word(parameters, 1)));
-        case CUPTI_CBID_NVTX_nvtxRangePop: return pop(0);
-        case CUPTI_CBID_NVTX_nvtxDomainRangePop: return pop(word(parameters, 0));
-        case CUPTI_CBID_NVTX_nvtxRangeStartA: return start(text_matches(word(parameters, 0)));
-        case CUPTI_CBID_NVTX_nvtxRangeStartEx: return start(matches(range_, word(parameters, 0)));
-        case CUPTI_CBID_NVTX_nvtxDomainRangeStartEx: return start(matches(range_, word(parameters, 1)));
-        case CUPTI_CBID_NVTX_nvtxRangeEnd: return end(word(parameters, 0));
-        case CUPTI_CBID_NVTX_nvtxDomainRangeEnd: return end(word(parameters, 1));
-        default: return Change::kNone;
+        case CUPTI_CBID_NVTX_nvtxRangePop:
+            return pop(0);
+        case CUPTI_CBID_NVTX_nvtxDomainRangePop:
+            return pop(word(parameters, 0));
+        case CUPTI_CBID_NVTX_nvtxRangeStartA:
+            return start(text_matches(word(parameters, 0)));
+        case CUPTI_CBID_NVTX_nvtxRangeStartEx:
+            return start(matches(range_, word(parameters, 0)));
+        case CUPTI_CBID_NVTX_nvtxDomainRangeStartEx:
+            return start(matches(range_, word(parameters, 1)));
+        case CUPTI_CBID_NVTX_nvtxRangeEnd:
+            return end(word(parameters, 0));
+        case CUPTI_CBID_NVTX_nvtxDomainRangeEnd:
+            return end(word(parameters, 1));
+        default:
+            return Change::kNone;
     }
 }
 

@@ -7,7 +7,8 @@
 
 namespace busfare::recorder {
 
-/// Tells when the program is inside an NVTX range of a given name (`--nvtx RANGE`), on any thread, in any domain.
+/// Tells when the program is inside an NVTX range of a given name (`--nvtx RANGE`), on any thread, in any
+/// domain.
 class NvtxGate {
   public:
     explicit NvtxGate(std::string range) : range_(std::move(range)) {}

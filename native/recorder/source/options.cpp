@@ -14,9 +14,9 @@ struct NamedKind {
 };
 
 constexpr NamedKind kNames[] = {
-    {"kernels", kKernels},   {"copies", kCopies},       {"sets", kSets},           {"calls", kCalls},
-    {"all-calls", kAllCalls}, {"waits", kWaits},        {"events", kEvents},       {"memory", kMemory},
-    {"managed", kManaged},   {"markers", kMarkers},     {"overheads", kOverheads}, {"graphs", kGraphs},
+    {"kernels", kKernels},     {"copies", kCopies},   {"sets", kSets},           {"calls", kCalls},
+    {"all-calls", kAllCalls},  {"waits", kWaits},     {"events", kEvents},       {"memory", kMemory},
+    {"managed", kManaged},     {"markers", kMarkers}, {"overheads", kOverheads}, {"graphs", kGraphs},
     {"addresses", kAddresses}, {"default", kDefault},
 };
 

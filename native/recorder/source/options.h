@@ -20,8 +20,8 @@ enum Kind : uint32_t {
     kOverheads = 1u << 10,  ///< time that CUPTI and the driver spent on themselves
     kGraphs = 1u << 11,     ///< one record a graph launch, in place of its nodes
     kAddresses = 1u << 12,  ///< source and destination of each copy
-    kDefault = kKernels | kCopies | kSets | kCalls | kWaits | kEvents | kMemory | kManaged | kMarkers | kOverheads |
-               kAddresses,
+    kDefault = kKernels | kCopies | kSets | kCalls | kWaits | kEvents | kMemory | kManaged | kMarkers |
+        kOverheads | kAddresses,
 };
 
 enum class Capture { kWhole, kProfilerCalls, kNvtxRange };

@@ -37,8 +37,8 @@ std::string numbered(const std::string& path, int number) {
     return path.substr(0, dot) + '-' + std::to_string(number) + path.substr(dot);
 }
 
-/// A file size limit ends the program that meets it, by a signal to the writing thread. While this is alive the signal
-/// is held back, and forgotten if it came.
+/// A file size limit ends the program that meets it, by a signal to the writing thread. While this is alive
+/// the signal is held back, and forgotten if it came.
 class FileSizeSignalHeld {
   public:
     FileSizeSignalHeld() {

@@ -12,12 +12,12 @@ class RecordingFile {
   public:
     ~RecordingFile() { close(); }
 
-    /// Creates the file that `pattern` names (see `file_name`). A name that exists gets `-2`, `-3` … before its
-    /// suffix. False, with `error()` set, when no file can be made.
+    /// Creates the file that `pattern` names (see `file_name`). A name that exists gets `-2`, `-3` … before
+    /// its suffix. False, with `error()` set, when no file can be made.
     bool create(const std::string& pattern);
 
-    /// Appends all of `bytes`. On failure what was half written is cut off again, the file is closed, `error()`
-    /// is set, and this and every later call returns false.
+    /// Appends all of `bytes`. On failure what was half written is cut off again, the file is closed,
+    /// `error()` is set, and this and every later call returns false.
     bool append(const std::vector<unsigned char>& bytes);
 
     void close();

@@ -31,7 +31,8 @@ enum class TableId : uint16_t {
     kEnd = 22,
 };
 
-/// How many columns the writer of this version fills, by table; column numbers run from 0 in the documented order.
+/// How many columns the writer of this version fills, by table; column numbers run from 0 in the documented
+/// order.
 constexpr size_t columns_of(TableId table) {
     constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6, 4, 4, 12, 7, 9, 8, 7, 5, 10, 7, 5, 2, 3, 4};
     return columns[static_cast<size_t>(table)];

@@ -31,7 +31,8 @@ uint64_t wall_clock_ns() {
 std::string processor_name() {
     std::ifstream file("/proc/cpuinfo");
     for (std::string line; std::getline(file, line);) {
-        if (const size_t colon = line.find(": "); line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+        if (const size_t colon = line.find(": ");
+            line.rfind("model name", 0) == 0 && colon != std::string::npos) {
             return line.substr(colon + 2);
         }
     }
@@ -105,7 +106,8 @@ bool Session::open() {
     header.wall_clock_ns = wall_clock_ns();
     cupti_.timestamp(&header.trace_clock_ns);
     if (!journal_.open(options_.output, header)) {
-        sayf("cannot write %s (%s), so nothing is recorded", journal_.path().c_str(), journal_.error().c_str());
+        sayf("cannot write %s (%s), so nothing is recorded", journal_.path().c_str(),
+             journal_.error().c_str());
         return false;
     }
     state_facts();
@@ -155,12 +157,13 @@ bool Session::subscribe() {
     }
     cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API,
                            CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000);
-    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
+    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
+                           CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
     if (options_.kinds & kAddresses) copies_.subscribe(cupti_, subscriber_);
     if (options_.capture == Capture::kNvtxRange) gate_.subscribe(cupti_, subscriber_);
     if (options_.capture == Capture::kProfilerCalls) {
-        for (const CUpti_CallbackId call :
-             {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000, CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000}) {
+        for (const CUpti_CallbackId call : {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000,
+                                            CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000}) {
             cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API, call);
         }
         for (const CUpti_CallbackId call :
@@ -191,7 +194,9 @@ void Session::operations(bool on) {
     kinds_.enable_operations(on);
 }
 
-void Session::flush_cupti(bool forced) { cupti_.flush_all(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0); }
+void Session::flush_cupti(bool forced) {
+    cupti_.flush_all(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+}
 
 void Session::keep_time() {
     const auto started = Clock::now();
@@ -242,8 +247,8 @@ void Session::write_once(bool everything) {
     };
     const auto drain_addresses = [&] {
         lose(Loss::kAddressRingFull, CopyWatch::drain([this](const CopyAddresses& copy) {
-                 journal_.append(TableId::kCopyAddresses,
-                                 {copy.correlation, copy.source, copy.destination, copy.bytes, copy.fingerprint});
+                 journal_.append(TableId::kCopyAddresses, {copy.correlation, copy.source, copy.destination,
+                                                           copy.bytes, copy.fingerprint});
              }));
     };
     drain_addresses();
@@ -285,8 +290,8 @@ void Session::write_until_finished() {
 
 void Session::give_up(const char* why) {
     if (over_.exchange(Over::kFailed) == Over::kFailed) return;
-    sayf("cannot write %s any more (%s), so recording stops; what is there stays readable", journal_.path().c_str(),
-         why);
+    sayf("cannot write %s any more (%s), so recording stops; what is there stays readable",
+         journal_.path().c_str(), why);
     operations(false);
 }
 
@@ -301,7 +306,9 @@ void Session::finish() {
     }
 }
 
-void Session::forget_in_child() { g_session.store(nullptr); }
+void Session::forget_in_child() {
+    g_session.store(nullptr);
+}
 
 void Session::on_request(uint8_t** buffer, size_t* bytes, size_t* records) {
     Session* const session = g_session.load(std::memory_order_acquire);
@@ -315,7 +322,8 @@ void Session::on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t u
     if (session && buffer) session->pool_.complete(buffer, used);
 }
 
-void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_CallbackId call, const void* data) {
+void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_CallbackId call,
+                          const void* data) {
     auto& self = *static_cast<Session*>(session);
     if (g_session.load(std::memory_order_relaxed) != session) return;  // a forked child
     try {

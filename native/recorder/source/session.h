@@ -17,18 +17,19 @@ namespace busfare::recorder {
 
 /// The recording of this process: from the first use of CUDA to the end of the program.
 ///
-/// Three parties. The program's threads fill CUPTI's buffers, and see this code only when a buffer is full and in
-/// the callbacks of copy calls. The *writer* thread decodes, encodes and writes. The *clock* thread asks CUPTI for
-/// its records every `flush_seconds` and keeps the delay and the duration.
+/// Three parties. The program's threads fill CUPTI's buffers, and see this code only when a buffer is full
+/// and in the callbacks of copy calls. The *writer* thread decodes, encodes and writes. The *clock* thread
+/// asks CUPTI for its records every `flush_seconds` and keeps the delay and the duration.
 ///
 /// A session is never destroyed: CUPTI may call back until the process is gone.
 class Session {
   public:
-    /// Starts recording when the environment asks for it; otherwise, and on any failure, does nothing more than
-    /// say why on standard error.
+    /// Starts recording when the environment asks for it; otherwise, and on any failure, does nothing more
+    /// than say why on standard error.
     static void start();
 
-    /// The end of the program: takes CUPTI's last records and closes the file. Gives up after `kLongestFinish`.
+    /// The end of the program: takes CUPTI's last records and closes the file. Gives up after
+    /// `kLongestFinish`.
     static void finish();
 
     /// After `fork`, in the child: forgets the recording, which stays the parent's.
@@ -52,7 +53,8 @@ class Session {
 
     static void on_request(uint8_t** buffer, size_t* bytes, size_t* records);
     static void on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t bytes, size_t used);
-    static void on_callback(void* session, CUpti_CallbackDomain domain, CUpti_CallbackId call, const void* data);
+    static void on_callback(void* session, CUpti_CallbackDomain domain, CUpti_CallbackId call,
+                            const void* data);
     void on_call(CUpti_CallbackDomain domain, CUpti_CallbackId call, const CUpti_CallbackData& data);
 
     const CuptiLibrary& cupti_;

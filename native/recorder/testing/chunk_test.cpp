@@ -40,7 +40,8 @@ void columns_take_the_least_width() {
     }
     std::vector<unsigned char> chunk;
     encode_chunk(rows, 9, nullptr, chunk);
-    require(at<uint16_t>(chunk, 4) == 21 && at<uint16_t>(chunk, 6) == 3 && at<uint32_t>(chunk, 8) == 300, "header");
+    require(at<uint16_t>(chunk, 4) == 21 && at<uint16_t>(chunk, 6) == 3 && at<uint32_t>(chunk, 8) == 300,
+            "header");
     require(at<uint32_t>(chunk, 12) == 9, "sequence");
     require(at<uint64_t>(chunk, 16) == chunk.size() - 32, "payload length");
     require(chunk[32 + 2] == 0 && at<uint64_t>(chunk, 32 + 8) == 5, "a constant column holds no bytes");

@@ -27,7 +27,8 @@ std::atomic<uint64_t> g_clock{1'000'000'000};
 std::atomic<uint32_t> g_correlation{0};
 uint8_t* g_buffer;
 size_t g_capacity, g_used;
-size_t g_drops = std::getenv("FAKE_CUPTI_DROPS") ? std::strtoul(std::getenv("FAKE_CUPTI_DROPS"), nullptr, 10) : 0;
+size_t g_drops =
+    std::getenv("FAKE_CUPTI_DROPS") ? std::strtoul(std::getenv("FAKE_CUPTI_DROPS"), nullptr, 10) : 0;
 
 uint32_t version() {
     static const char* const asked = std::getenv("FAKE_CUPTI_VERSION");
@@ -35,30 +36,50 @@ uint32_t version() {
     return played;
 }
 
-uint64_t key(int domain, uint32_t call) { return static_cast<uint64_t>(domain) << 32 | call; }
+uint64_t key(int domain, uint32_t call) {
+    return static_cast<uint64_t>(domain) << 32 | call;
+}
 
-/// Record sizes of CUDA 12.0 and of CUDA 13.5; the versions between differ in nothing that the recorder reads.
+/// Record sizes of CUDA 12.0 and of CUDA 13.5; the versions between differ in nothing that the recorder
+/// reads.
 size_t size_of(CUpti_ActivityKind kind) {
     const bool old = version() < 26;
     switch (kind) {
-        case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return old ? 208 : sizeof(CUpti_ActivityKernel13);
-        case CUPTI_ACTIVITY_KIND_MEMCPY: return old ? 88 : sizeof(CUpti_ActivityMemcpy7);
-        case CUPTI_ACTIVITY_KIND_MEMCPY2: return sizeof(CUpti_ActivityMemcpyPtoP4);
-        case CUPTI_ACTIVITY_KIND_MEMSET: return old ? 88 : sizeof(CUpti_ActivityMemset5);
+        case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+            return old ? 208 : sizeof(CUpti_ActivityKernel13);
+        case CUPTI_ACTIVITY_KIND_MEMCPY:
+            return old ? 88 : sizeof(CUpti_ActivityMemcpy7);
+        case CUPTI_ACTIVITY_KIND_MEMCPY2:
+            return sizeof(CUpti_ActivityMemcpyPtoP4);
+        case CUPTI_ACTIVITY_KIND_MEMSET:
+            return old ? 88 : sizeof(CUpti_ActivityMemset5);
         case CUPTI_ACTIVITY_KIND_RUNTIME:
-        case CUPTI_ACTIVITY_KIND_DRIVER: return sizeof(CUpti_ActivityAPI);
-        case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return old ? 40 : sizeof(CUpti_ActivitySynchronization2);
-        case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return old ? 24 : sizeof(CUpti_ActivityCudaEvent3);
-        case CUPTI_ACTIVITY_KIND_STREAM: return sizeof(CUpti_ActivityStream);
-        case CUPTI_ACTIVITY_KIND_CONTEXT: return old ? 16 : sizeof(CUpti_ActivityContext4);
-        case CUPTI_ACTIVITY_KIND_DEVICE: return old ? 176 : sizeof(CUpti_ActivityDevice6);
-        case CUPTI_ACTIVITY_KIND_MARKER: return sizeof(CUpti_ActivityMarker2);
-        case CUPTI_ACTIVITY_KIND_OVERHEAD: return old ? 40 : sizeof(CUpti_ActivityOverhead3);
-        case CUPTI_ACTIVITY_KIND_MEMORY2: return old ? 120 : sizeof(CUpti_ActivityMemory4);
-        case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER: return old ? 64 : sizeof(CUpti_ActivityUnifiedMemoryCounter3);
-        case CUPTI_ACTIVITY_KIND_PCIE: return sizeof(CUpti_ActivityPcie);
-        case CUPTI_ACTIVITY_KIND_NVLINK: return old ? 136 : sizeof(CUpti_ActivityNvLink5);
-        default: return 0;
+        case CUPTI_ACTIVITY_KIND_DRIVER:
+            return sizeof(CUpti_ActivityAPI);
+        case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+            return old ? 40 : sizeof(CUpti_ActivitySynchronization2);
+        case CUPTI_ACTIVITY_KIND_CUDA_EVENT:
+            return old ? 24 : sizeof(CUpti_ActivityCudaEvent3);
+        case CUPTI_ACTIVITY_KIND_STREAM:
+            return sizeof(CUpti_ActivityStream);
+        case CUPTI_ACTIVITY_KIND_CONTEXT:
+            return old ? 16 : sizeof(CUpti_ActivityContext4);
+        case CUPTI_ACTIVITY_KIND_DEVICE:
+            return old ? 176 : sizeof(CUpti_ActivityDevice6);
+        case CUPTI_ACTIVITY_KIND_MARKER:
+            return sizeof(CUpti_ActivityMarker2);
+        case CUPTI_ACTIVITY_KIND_OVERHEAD:
+            return old ? 40 : sizeof(CUpti_ActivityOverhead3);
+        case CUPTI_ACTIVITY_KIND_MEMORY2:
+            return old ? 120 : sizeof(CUpti_ActivityMemory4);
+        case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER:
+            return old ? 64 : sizeof(CUpti_ActivityUnifiedMemoryCounter3);
+        case CUPTI_ACTIVITY_KIND_PCIE:
+            return sizeof(CUpti_ActivityPcie);
+        case CUPTI_ACTIVITY_KIND_NVLINK:
+            return old ? 136 : sizeof(CUpti_ActivityNvLink5);
+        default:
+            return 0;
     }
 }
 
@@ -89,8 +110,10 @@ void emit(CUpti_ActivityKind kind, Record record) {
     g_used += bytes;
 }
 
-void emit_call(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation, uint64_t start, uint64_t end) {
-    const auto kind = domain == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
+void emit_call(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation, uint64_t start,
+               uint64_t end) {
+    const auto kind =
+        domain == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
     {
         const std::lock_guard lock(g_mutex);
         if (!g_kinds.contains(kind) && !g_calls.contains(key(domain, number))) return;
@@ -115,7 +138,9 @@ void call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlatio
     g_callback(g_userdata, domain, number, &data);
 }
 
-uint64_t tick(uint64_t by) { return g_clock.fetch_add(by); }
+uint64_t tick(uint64_t by) {
+    return g_clock.fetch_add(by);
+}
 
 }  // namespace
 
@@ -140,7 +165,8 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc ca
     g_userdata = userdata;
     return CUPTI_SUCCESS;
 }
-CUptiResult cuptiEnableCallback(uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain, CUpti_CallbackId call) {
+CUptiResult cuptiEnableCallback(uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain,
+                                CUpti_CallbackId call) {
     on ? (void)g_callbacks.insert(key(domain, call)) : (void)g_callbacks.erase(key(domain, call));
     return CUPTI_SUCCESS;
 }
@@ -151,14 +177,18 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
         const char* name;
     };
     static constexpr Named kNamed[] = {
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, "cudaMemcpyAsync_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, "cudaLaunchKernel_v7000"},
+        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+         "cudaMemcpyAsync_v3020"},
+        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
+         "cudaLaunchKernel_v7000"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020,
          "cudaDeviceSynchronize_v3020"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
          "cudaStreamSynchronize_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020, "cudaStreamWaitEvent_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020, "cudaEventRecord_v3020"},
+        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020,
+         "cudaStreamWaitEvent_v3020"},
+        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020,
+         "cudaEventRecord_v3020"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, "cudaGetDevice_v3020"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel"},
     };
@@ -214,7 +244,9 @@ CUptiResult cuptiActivityFlushAll(uint32_t) {
     complete_locked();
     return CUPTI_SUCCESS;
 }
-CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute, size_t*, void*) { return CUPTI_SUCCESS; }
+CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute, size_t*, void*) {
+    return CUPTI_SUCCESS;
+}
 CUptiResult cuptiActivityConfigureUnifiedMemoryCounter(CUpti_ActivityUnifiedMemoryCounterConfig*, uint32_t) {
     return CUPTI_SUCCESS;
 }
@@ -256,8 +288,8 @@ uint32_t fake_setting() {
 uint32_t fake_kernel(const char* name, uint64_t graph_node) {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(1000);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, correlation, start,
-              start + 300);
+    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, correlation,
+              start, start + 300);
     CUpti_ActivityKernel13 kernel{};
     kernel.name = name;
     kernel.start = start + 400;
@@ -278,8 +310,8 @@ uint32_t fake_copy(int kind, int source_kind, int destination_kind, void* destin
                    uint64_t bytes) {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(2000);
-    const cudaMemcpyAsync_v3020_params parameters = {destination, source, bytes, static_cast<cudaMemcpyKind>(kind),
-                                                     nullptr};
+    const cudaMemcpyAsync_v3020_params parameters = {destination, source, bytes,
+                                                     static_cast<cudaMemcpyKind>(kind), nullptr};
     call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, correlation,
               CUPTI_API_ENTER, &parameters);
     call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, correlation,
@@ -337,9 +369,9 @@ uint32_t fake_set(uint64_t bytes) {
 }
 
 uint32_t fake_wait(int type) {
-    static constexpr CUpti_CallbackId kCalls[] = {
-        0, 0, CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020, CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
-        CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020};
+    static constexpr CUpti_CallbackId kCalls[] = {0, 0, CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020,
+                                                  CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
+                                                  CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020};
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(1000);
     emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, kCalls[type], correlation, start, start + 500);
@@ -374,7 +406,8 @@ uint32_t fake_event() {
 uint32_t fake_query() {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(50);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, correlation, start, start + 9);
+    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, correlation, start,
+              start + 9);
     return correlation;
 }
 
@@ -405,8 +438,8 @@ uint32_t fake_range_end(uint32_t number) {
 uint32_t fake_allocation(const void* address, uint64_t bytes, int kind, int release) {
     const uint32_t correlation = ++g_correlation;
     CUpti_ActivityMemory4 memory{};
-    memory.memoryOperationType =
-        release ? CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE : CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
+    memory.memoryOperationType = release ? CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE
+                                         : CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
     memory.memoryKind = static_cast<CUpti_ActivityMemoryKind>(kind);
     memory.address = reinterpret_cast<uint64_t>(address);
     memory.bytes = bytes;
@@ -421,8 +454,8 @@ uint32_t fake_managed(uint64_t bytes) {
     const uint32_t correlation = ++g_correlation;
     const cudaMallocManaged_v6000_params parameters{};
     for (const CUpti_ApiCallbackSite site : {CUPTI_API_ENTER, CUPTI_API_EXIT}) {
-        call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000, correlation, site,
-                  &parameters);
+        call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000, correlation,
+                  site, &parameters);
     }
     CUpti_ActivityUnifiedMemoryCounter3 counter{};
     counter.counterKind = CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_HTOD;

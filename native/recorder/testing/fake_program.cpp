@@ -1,6 +1,7 @@
 // A program to be recorded: `fake_program SCENARIO [COUNT [PROGRESS-FILE]]`.
 //
-// Links nothing of CUDA: it loads the driver as late as its scenario wants, then asks the stand-in CUPTI for records.
+// Links nothing of CUDA: it loads the driver as late as its scenario wants, then asks the stand-in CUPTI for
+// records.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -79,7 +80,9 @@ void everything() {
 int main(int argc, char** argv) {
     const std::string scenario = argc > 1 ? argv[1] : "";
     const int count = argc > 2 ? std::atoi(argv[2]) : 10;
-    const auto nap = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
+    const auto nap = [](double seconds) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    };
 
     if (scenario == "no-cuda") return 0;
     if (scenario == "late") nap(0.3);
@@ -92,7 +95,8 @@ int main(int argc, char** argv) {
     } else if (scenario == "forever") {
         const int file = open(argv[3], O_RDWR | O_CREAT, 0666);
         if (file < 0 || ftruncate(file, 8) != 0) return 4;
-        auto* done = static_cast<volatile uint64_t*>(mmap(nullptr, 8, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+        auto* done =
+            static_cast<volatile uint64_t*>(mmap(nullptr, 8, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
         for (int number = 0;; ++number) {
             round(number);
             *done = static_cast<uint64_t>(number) + 1;
@@ -113,7 +117,8 @@ int main(int argc, char** argv) {
             if (nvtx) fake("fake_nvtx", "another");
             for (int number = 0; number < count; ++number) round(number);
             if (nvtx) fake("fake_nvtx", static_cast<const char*>(nullptr));
-            if (part == 1) nvtx ? fake("fake_nvtx", static_cast<const char*>(nullptr)) : fake("fake_profiler", 0);
+            if (part == 1)
+                nvtx ? fake("fake_nvtx", static_cast<const char*>(nullptr)) : fake("fake_profiler", 0);
         }
     } else if (scenario == "slow") {
         for (int number = 0; number < count; ++number) {

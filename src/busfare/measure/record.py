@@ -28,7 +28,14 @@ KINDS = (
 
 #: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
 _LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
+_RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "PALS_RANKID",
+    "SLURM_PROCID",
+)
 _FIELDS = ("%p", "%h", "%r")
 
 
@@ -195,7 +202,9 @@ def _prepare_output(output: str) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose a place that you may write to") from None
+        raise InputError(
+            f"{folder}: cannot be made ({error.strerror}); choose a place that you may write to"
+        ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"{folder}: may not be written to; choose another place with -o")
     return target

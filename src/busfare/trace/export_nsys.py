@@ -35,7 +35,13 @@ MEMORY_KINDS = {
 #: Mapped memory is pinned memory that the GPU addresses.
 MEMORY_KIND_OF = {"pageable": 0, "pinned": 1, "mapped": 1, "device": 2, "array": 3, "managed": 4, "static": 5}
 UNKNOWN_MEMORY = 7
-SYNC_TYPES = {0: "Unknown", 1: "Event synchronize", 2: "Stream wait event", 3: "Stream synchronize", 4: "Context synchronize"}
+SYNC_TYPES = {
+    0: "Unknown",
+    1: "Event synchronize",
+    2: "Stream wait event",
+    3: "Stream synchronize",
+    4: "Context synchronize",
+}
 SYNC_TYPE_OF = {"event": 1, "stream": 3, "device": 4}
 STREAM_WAIT = 2
 STREAM_FLAGS = {0: "Unknown", 1: "Default", 2: "Non-blocking", 3: "Null"}
@@ -45,7 +51,10 @@ NO_ID = 4294967295
 MARK, PUSH_POP_RANGE = 34, 59
 PROCESS_BITS = THREAD_BITS = 24
 
-PLACE = "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, greenContextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER"
+PLACE = (
+    "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, greenContextId INTEGER, streamId INTEGER,"
+    " correlationId INTEGER, globalPid INTEGER"
+)
 TABLES: dict[str, str] = {
     "StringIds": "id INTEGER PRIMARY KEY, value TEXT NOT NULL",
     "META_DATA_EXPORT": "name TEXT, value TEXT",
@@ -61,7 +70,8 @@ TABLES: dict[str, str] = {
     + ", bytes INTEGER, copyKind INTEGER, deprecatedSrcId INTEGER, srcKind INTEGER, dstKind INTEGER,"
     " srcDeviceId INTEGER, srcContextId INTEGER, dstDeviceId INTEGER, dstContextId INTEGER, migrationCause INTEGER,"
     " graphNodeId INTEGER, virtualAddress INTEGER, copyCount INTEGER",
-    "CUPTI_ACTIVITY_KIND_MEMSET": PLACE + ", value INTEGER, bytes INTEGER, graphNodeId INTEGER, memKind INTEGER",
+    "CUPTI_ACTIVITY_KIND_MEMSET": PLACE
+    + ", value INTEGER, bytes INTEGER, graphNodeId INTEGER, memKind INTEGER",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": PLACE + ", graphId INTEGER, graphExecId INTEGER",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER,"
     " correlationId INTEGER, nameId INTEGER, returnValue INTEGER, callchainId INTEGER",
@@ -87,7 +97,12 @@ ENUMS: dict[str, Mapping[int, str]] = {
     "ENUM_CUPTI_STREAM_TYPE": STREAM_FLAGS,
     "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
 }
-HOST_NAMES = {"cpu": "CpuDescription", "driver": "NvDriverVersion", "cuda": "CudaDriverVersion", "hostname": "Hostname"}
+HOST_NAMES = {
+    "cpu": "CpuDescription",
+    "driver": "NvDriverVersion",
+    "cuda": "CudaDriverVersion",
+    "hostname": "Hostname",
+}
 
 
 def export_nsys(trace: Trace, path: Path) -> None:
@@ -103,7 +118,9 @@ def export_nsys(trace: Trace, path: Path) -> None:
         database.close()
     except sqlite3.Error as error:
         path.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written ({error}); choose a place with room that you may write to") from None
+        raise InputError(
+            f"{path}: cannot be written ({error}); choose a place with room that you may write to"
+        ) from None
 
 
 class _Export:
@@ -128,7 +145,9 @@ class _Export:
         self._facts()
         for name, values in ENUMS.items():
             self.database.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, name TEXT, label TEXT)")
-            self.database.executemany(f"INSERT INTO {name} VALUES (?,?,?)", [(n, t, t) for n, t in values.items()])
+            self.database.executemany(
+                f"INSERT INTO {name} VALUES (?,?,?)", [(n, t, t) for n, t in values.items()]
+            )
         self._insert("StringIds", ["id", "value"], ((number, text) for text, number in self.strings.items()))
 
     def _insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -207,7 +226,9 @@ class _Export:
         self._insert_frame(
             "CUPTI_ACTIVITY_KIND_KERNEL",
             self._placed(kernels).with_columns(
-                name.alias("demangledName"), short_name.alias("shortName"), kernels["graph_node"].alias("graphNodeId")
+                name.alias("demangledName"),
+                short_name.alias("shortName"),
+                kernels["graph_node"].alias("graphNodeId"),
             ),
         )
 
@@ -234,13 +255,17 @@ class _Export:
 
     def _sets(self, sets: pl.DataFrame) -> None:
         frame = self._placed(sets).with_columns(
-            sets["bytes"], sets["graph_node"].alias("graphNodeId"), _memory(sets["destination_memory"]).alias("memKind")
+            sets["bytes"],
+            sets["graph_node"].alias("graphNodeId"),
+            _memory(sets["destination_memory"]).alias("memKind"),
         )
         self._insert_frame("CUPTI_ACTIVITY_KIND_MEMSET", frame)
 
     def _graphs(self, graphs: pl.DataFrame) -> None:
         number = graphs["name"].cast(pl.String).str.extract(r"(\d+)$").cast(pl.Int64)
-        self._insert_frame("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", self._placed(graphs).with_columns(number.alias("graphId")))
+        self._insert_frame(
+            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", self._placed(graphs).with_columns(number.alias("graphId"))
+        )
 
     def _calls(self) -> None:
         calls = self.trace.calls
@@ -261,7 +286,9 @@ class _Export:
         host = host.with_columns(
             syncType=pl.col("waits_for").cast(pl.String).replace_strict(SYNC_TYPE_OF, return_dtype=pl.Int64)
         )
-        streams = self.trace.events.filter(pl.col("kind") == "wait").with_columns(syncType=pl.lit(STREAM_WAIT, pl.Int64))
+        streams = self.trace.events.filter(pl.col("kind") == "wait").with_columns(
+            syncType=pl.lit(STREAM_WAIT, pl.Int64)
+        )
         both = pl.concat([host, streams.drop("kind")], how="diagonal_relaxed")
         if not both.height:
             return
@@ -342,7 +369,9 @@ class _Export:
             ),
         )
         streams = self.trace.streams
-        flag = streams["kind"].cast(pl.String).replace_strict(STREAM_FLAG_OF, default=0, return_dtype=pl.Int64)
+        flag = (
+            streams["kind"].cast(pl.String).replace_strict(STREAM_FLAG_OF, default=0, return_dtype=pl.Int64)
+        )
         priority = streams["priority"].cast(pl.Int64)
         self._insert_frame(
             "TARGET_INFO_CUDA_STREAM",
@@ -367,7 +396,11 @@ class _Export:
                 ("EXPORT_PRODUCT_VERSION", trace.producer),
                 ("EXPORT_SCHEMA_VERSION", SCHEMA_VERSION),
                 *zip(
-                    ("EXPORT_SCHEMA_VERSION_MAJOR", "EXPORT_SCHEMA_VERSION_MINOR", "EXPORT_SCHEMA_VERSION_MICRO"),
+                    (
+                        "EXPORT_SCHEMA_VERSION_MAJOR",
+                        "EXPORT_SCHEMA_VERSION_MINOR",
+                        "EXPORT_SCHEMA_VERSION_MICRO",
+                    ),
                     SCHEMA_VERSION.split("."),
                     strict=True,
                 ),
@@ -379,8 +412,14 @@ class _Export:
         self._insert(
             "ANALYSIS_DETAILS", ["globalVid", "duration", "startTime", "stopTime"], [(0, last, 0, last)]
         )
-        known = [(0, "", HOST_NAMES[key], 0, text) for key, text in trace.host.items() if key in HOST_NAMES and text]
-        self._insert("TARGET_INFO_SYSTEM_ENV", ["globalVid", "devStateName", "name", "nameEnum", "value"], known)
+        known = [
+            (0, "", HOST_NAMES[key], 0, text)
+            for key, text in trace.host.items()
+            if key in HOST_NAMES and text
+        ]
+        self._insert(
+            "TARGET_INFO_SYSTEM_ENV", ["globalVid", "devStateName", "name", "nameEnum", "value"], known
+        )
         said = [(0, 0, 0, 2, f"{omission.what} ({omission.count})") for omission in trace.omissions]
         self._insert("DIAGNOSTIC_EVENT", ["timestamp", "timestampType", "source", "severity", "text"], said)
 

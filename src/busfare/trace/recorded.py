@@ -32,7 +32,18 @@ from busfare.trace.trace import Trace
 __all__ = ["matches", "read"]
 
 #: CUpti_ActivityMemcpyKind.
-DIRECTION_OF = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
+DIRECTION_OF = {
+    1: "h2d",
+    2: "d2h",
+    3: "h2d",
+    4: "d2h",
+    5: "d2d",
+    6: "d2d",
+    7: "d2d",
+    8: "d2d",
+    9: "h2h",
+    10: "p2p",
+}
 #: CUpti_ActivityMemoryKind.
 MEMORY_OF = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "static", 7: "managed"}
 #: CUpti_ActivityUnifiedMemoryCounterKind, those that move bytes.
@@ -42,7 +53,9 @@ EVENT_WAIT, STREAM_WAIT_EVENT, STREAM_WAIT, CONTEXT_WAIT = 1, 2, 3, 4
 WAIT_OF = {EVENT_WAIT: "event", STREAM_WAIT: "stream", CONTEXT_WAIT: "device"}
 MARK, RANGE_START, RANGE_END = 1, 2, 4
 NO_ID = 0xFFFFFFFF
-SAME_PROCESS_SHIFT = 32  # a second file of the same process id (after exec, or on another host) is told apart here
+SAME_PROCESS_SHIFT = (
+    32  # a second file of the same process id (after exec, or on another host) is told apart here
+)
 LOSS_OF = {
     1: ("dropped", "records that CUPTI dropped for want of buffers: operations are missing"),
     2: ("no-buffer", "times that CUPTI asked for a buffer and got none: operations are missing"),
@@ -63,13 +76,23 @@ def read(path: Path) -> Trace:
 
     Raises InputError when there is none, or none that can be read.
     """
-    files = sorted(file for file in path.iterdir() if file.is_file() and is_recording(file)) if path.is_dir() else [path]
+    files = (
+        sorted(file for file in path.iterdir() if file.is_file() and is_recording(file))
+        if path.is_dir()
+        else [path]
+    )
     if not files:
-        raise InputError(f"{path}: the directory holds no recording; give the one that `busfare record -o` named")
+        raise InputError(
+            f"{path}: the directory holds no recording; give the one that `busfare record -o` named"
+        )
     omissions = Omissions()
     recordings = [read_recording(file) for file in files]
-    parts = [_Process(recording, process) for recording, process in zip(recordings, _processes(recordings), strict=True)]
-    first = min((part.first_ns() for part in parts if part.first_ns() is not None), default=0)
+    parts = [
+        _Process(recording, process)
+        for recording, process in zip(recordings, _processes(recordings), strict=True)
+    ]
+    firsts = [part.first_ns() for part in parts]
+    first = min((time for time in firsts if time is not None), default=0)
     for part in parts:
         part.zero_ns = first
         _note(part.recording, omissions)
@@ -109,17 +132,28 @@ def _processes(recordings: list[Recording]) -> list[int]:
 def _note(recording: Recording, omissions: Omissions) -> None:
     name = recording.path.name
     if not recording.complete:
-        omissions.add("cut", f"{name}: the program ended without closing its recording; what it did after the last flush is missing")
+        omissions.add(
+            "cut",
+            f"{name}: the program ended without closing its recording; what it did after the last flush is missing",
+        )
     if recording.torn_bytes:
-        omissions.add("torn", f"{name}: its last bytes are no whole chunk and were left out", recording.torn_bytes)
+        omissions.add(
+            "torn", f"{name}: its last bytes are no whole chunk and were left out", recording.torn_bytes
+        )
     if recording.damaged_chunks:
-        omissions.add("damaged", f"{name}: chunks fail their checksum and were left out", recording.damaged_chunks)
+        omissions.add(
+            "damaged", f"{name}: chunks fail their checksum and were left out", recording.damaged_chunks
+        )
     if recording.missing_chunks > recording.damaged_chunks:
         omissions.add("missing", f"{name}: chunks are missing from its middle", recording.missing_chunks)
     if recording.header_damaged:
         omissions.add("damaged-header", f"{name}: its header is damaged: process and clock may be wrong", 1)
     if recording.unknown_chunks:
-        omissions.add("unknown-tables", f"{name}: holds tables that only a later version knows", recording.unknown_chunks)
+        omissions.add(
+            "unknown-tables",
+            f"{name}: holds tables that only a later version knows",
+            recording.unknown_chunks,
+        )
     losses = recording.table("losses")
     for loss, count in zip(losses["loss"].tolist(), losses["count"].tolist(), strict=True):
         id, what = LOSS_OF.get(loss, ("unknown-loss", "losses of a kind that this version does not know"))
@@ -141,7 +175,9 @@ def _identified(name: str) -> pl.Expr:
     return pl.when(pl.col(name) != NO_ID).then(pl.col(name)).alias(name)
 
 
-def _choice(values: npt.NDArray[np.uint64], names: Mapping[int, str], categories: tuple[str, ...]) -> pl.Series:
+def _choice(
+    values: npt.NDArray[np.uint64], names: Mapping[int, str], categories: tuple[str, ...]
+) -> pl.Series:
     """Numbers as an Enum; null where a number has no name."""
     kind = pl.Enum(categories)
     known = pl.Series(list(names), dtype=pl.UInt64)
@@ -160,7 +196,9 @@ class _Process:
 
     def first_ns(self) -> int | None:
         """The earliest time in the file, on the wall clock."""
-        times = [self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls", "managed")]
+        times = [
+            self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls", "managed")
+        ]
         times.append(self.recording.table("markers")["time"])
         firsts = [int(time[time > 0].min()) for time in times if (time > 0).any()]
         return min(firsts) + self._offset if firsts else None
@@ -174,7 +212,9 @@ class _Process:
             # CUPTI says 0 when it could not take the time; such rows keep their place but have no times.
             columns["start_ns"] = start + shift
             columns["timed"] = (start > 0).view(np.int8).astype(np.int64)
-            columns["end_ns"] = start + shift + table.signed("duration") if "duration" in table.columns else start + shift
+            columns["end_ns"] = (
+                start + shift + table.signed("duration") if "duration" in table.columns else start + shift
+            )
         frame = pl.DataFrame(columns).with_columns(process=pl.lit(self.process, pl.Int64))
         if "timed" not in frame.columns:
             return frame
@@ -192,11 +232,19 @@ class _Process:
         return texts.cast(pl.Categorical).gather(np.searchsorted(used, numbers))
 
     def operations(self, omissions: Omissions) -> pl.DataFrame:
-        parts = [self._kernels(), self._copies(omissions), self._sets(), self._migrations(), self._graphs(omissions)]
+        parts = [
+            self._kernels(),
+            self._copies(omissions),
+            self._sets(),
+            self._migrations(),
+            self._graphs(omissions),
+        ]
         frames = [conform(part, OPERATIONS, OPERATIONS_RECORDED) for part in parts if part.height]
         frame = pl.concat(frames, how="diagonal") if frames else empty(OPERATIONS)
         omissions.add_if(
-            frame["start_ns"].null_count(), "untimed", "operations whose times the GPU did not give: counted, with no times"
+            frame["start_ns"].null_count(),
+            "untimed",
+            "operations whose times the GPU did not give: counted, with no times",
         )
         return frame
 
@@ -252,7 +300,9 @@ class _Process:
 
     def _migrations(self) -> pl.DataFrame:
         table = self.recording.table("managed")
-        frame = self._frame(table, {"value": "bytes", "source": "source", "destination": "destination", "address": "address"})
+        frame = self._frame(
+            table, {"value": "bytes", "source": "source", "destination": "destination", "address": "address"}
+        )
         frame = frame.with_columns(
             kind=pl.lit("migration"),
             direction=_choice(table["counter"], MIGRATION_OF, DIRECTIONS),
@@ -264,7 +314,9 @@ class _Process:
         ).filter(pl.col("direction").is_not_null())
         # The device is the side that is not the host.
         device = pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source")
-        return frame.with_columns(device=device, peer_device=pl.when(pl.col("direction") == "d2d").then("destination"))
+        return frame.with_columns(
+            device=device, peer_device=pl.when(pl.col("direction") == "d2d").then("destination")
+        )
 
     def _graphs(self, omissions: Omissions) -> pl.DataFrame:
         table = self.recording.table("graph_launches")
@@ -287,7 +339,9 @@ class _Process:
             name=self._names(table["name"], plain=True)
         )
         waits = self._waits().filter(pl.col("type") != STREAM_WAIT_EVENT).unique("correlation", keep="first")
-        frame = frame.join(waits.select("correlation", "type", "stream", "event"), on="correlation", how="left")
+        frame = frame.join(
+            waits.select("correlation", "type", "stream", "event"), on="correlation", how="left"
+        )
         plain = pl.col("name").cast(pl.String)
         said = _choice(frame["type"].fill_null(0).to_numpy().astype(np.uint64), WAIT_OF, WAITS_FOR)
         frame = frame.with_columns(waits_for=pl.coalesce(pl.lit(said), api_calls.waits_for(plain)))
@@ -315,12 +369,18 @@ class _Process:
         )
         records = records.join(calls, on="correlation", how="left")
         without = records["start_ns"].null_count()
-        omissions.add_if(without, "records-without-call", "event records whose call was not recorded: left out of the dependencies")
+        omissions.add_if(
+            without,
+            "records-without-call",
+            "event records whose call was not recorded: left out of the dependencies",
+        )
         waits = self._waits().filter(pl.col("type") == STREAM_WAIT_EVENT).with_columns(kind=pl.lit("wait"))
         both = pl.concat([records.filter(pl.col("start_ns").is_not_null()), waits], how="diagonal")
         devices = self._device_of_context()
         if devices.height:
-            both = both.join(devices, on="context", how="left").with_columns(device=pl.coalesce("device", "of_context"))
+            both = both.join(devices, on="context", how="left").with_columns(
+                device=pl.coalesce("device", "of_context")
+            )
         return conform(both, EVENTS)
 
     def _device_of_context(self) -> pl.DataFrame:
@@ -334,10 +394,16 @@ class _Process:
         frame = self._frame(table, names, time="time").with_columns(
             name=self._names(table["name"]), domain=pl.Series(table.signed("domain"))
         )
-        ends = frame.filter(pl.col("flags") & RANGE_END != 0).select("marker", ended_ns="start_ns").unique("marker")
+        ends = (
+            frame.filter(pl.col("flags") & RANGE_END != 0)
+            .select("marker", ended_ns="start_ns")
+            .unique("marker")
+        )
         ranges = frame.filter(pl.col("flags") & RANGE_START != 0).join(ends, on="marker", how="left")
         omissions.add_if(
-            ranges["ended_ns"].null_count(), "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
+            ranges["ended_ns"].null_count(),
+            "open-ranges",
+            "NVTX ranges that were still open when the trace ended: shown as marks",
         )
         marks = frame.filter(pl.col("flags") & MARK != 0).with_columns(ended_ns=pl.lit(None, pl.Int64))
         both = pl.concat([ranges, marks], how="diagonal").with_columns(end_ns="ended_ns")
@@ -349,10 +415,13 @@ class _Process:
         names |= {"memory_bandwidth_bytes_per_s": "memory_bandwidth_bytes_per_s", "clock_hz": "clock_hz"}
         capability = [
             f"{major}.{minor}"
-            for major, minor in zip(table["capability_major"].tolist(), table["capability_minor"].tolist(), strict=True)
+            for major, minor in zip(
+                table["capability_major"].tolist(), table["capability_minor"].tolist(), strict=True
+            )
         ]
         uuids = [
-            _uuid(high, low) for high, low in zip(table["uuid_high"].tolist(), table["uuid_low"].tolist(), strict=True)
+            _uuid(high, low)
+            for high, low in zip(table["uuid_high"].tolist(), table["uuid_low"].tolist(), strict=True)
         ]
         frame = self._frame(table, names).with_columns(
             name=self._names(table["name"]).cast(pl.String),
@@ -367,7 +436,9 @@ class _Process:
         gpu = table["type"] == 0
         buses = [
             f"{domain:04X}:{bus:02X}:00.0"
-            for domain, bus in zip(table["domain"][gpu].tolist(), table["upstream_bus"][gpu].tolist(), strict=True)
+            for domain, bus in zip(
+                table["domain"][gpu].tolist(), table["upstream_bus"][gpu].tolist(), strict=True
+            )
         ]
         return pl.DataFrame(
             {
@@ -382,10 +453,14 @@ class _Process:
         table = self.recording.table("streams")
         names = {name: name for name in ("context", "stream", "priority")}
         kind = pl.Series(table["flag"] & np.uint64(0xFFFF)).replace_strict(
-            pl.Series(list(STREAM_KIND_OF), dtype=pl.UInt64), pl.Series(list(STREAM_KIND_OF.values())), default=None
+            pl.Series(list(STREAM_KIND_OF), dtype=pl.UInt64),
+            pl.Series(list(STREAM_KIND_OF.values())),
+            default=None,
         )
         frame = self._frame(table, names).with_columns(kind=kind)
-        frame = frame.join(self._device_of_context(), on="context", how="left").with_columns(device="of_context")
+        frame = frame.join(self._device_of_context(), on="context", how="left").with_columns(
+            device="of_context"
+        )
         return conform(frame.unique(["context", "stream"], keep="last", maintain_order=True), STREAMS)
 
 

@@ -43,7 +43,9 @@ def with_addresses(copies: pl.DataFrame, recording: Recording, shift_ns: int) ->
     return found
 
 
-def allocation_sizes(allocations: Table, addresses: Numbers, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def allocation_sizes(
+    allocations: Table, addresses: Numbers, times: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Bytes of the allocation that holds each address at each time (the recording's clock, ns); 0 where none does.
 
     An address range is allocated again and again: the allocation that counts is the latest that began at the

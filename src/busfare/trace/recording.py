@@ -124,7 +124,8 @@ class Table:
     def __getitem__(self, name: str) -> Column:
         number = self.columns.index(name)
         parts = [
-            columns.get(number, _Part(rows)) for columns, rows in zip(self._parts, self._rows_of_parts, strict=True)
+            columns.get(number, _Part(rows))
+            for columns, rows in zip(self._parts, self._rows_of_parts, strict=True)
         ]
         if len({(part.width, part.base) for part in parts}) == 1 and parts[0].width == 0:
             return np.broadcast_to(np.uint64(parts[0].base), self._rows)
@@ -213,7 +214,9 @@ def _header_of_chunk(data: memoryview, at: int) -> tuple[_Chunk, int] | None:
     if magic != CHUNK_MAGIC or zlib.crc32(data[at : at + CHUNK.size - 4]) != own:
         return None
     end = at + CHUNK.size + size
-    return _Chunk(table, columns, rows, sequence, data[at + CHUNK.size : end]), checksum if end <= len(data) else -1
+    return _Chunk(table, columns, rows, sequence, data[at + CHUNK.size : end]), checksum if end <= len(
+        data
+    ) else -1
 
 
 def _chunks(text: bytes, recording: Recording) -> Iterator[_Chunk]:
@@ -275,9 +278,13 @@ def read_recording(path: Path) -> Recording:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     if not text.startswith(MAGIC):
-        raise InputError(f"{path}: not a busfare recording; make one with `busfare record -o FILE -- PROGRAM`")
+        raise InputError(
+            f"{path}: not a busfare recording; make one with `busfare record -o FILE -- PROGRAM`"
+        )
     if len(text) < HEADER_BYTES:
-        raise InputError(f"{path}: the recording was cut within its header, so it holds nothing; record again")
+        raise InputError(
+            f"{path}: the recording was cut within its header, so it holds nothing; record again"
+        )
     _, version, header_bytes, process, wall, clock = HEADER.unpack_from(text, 0)
     if version != VERSION or header_bytes != HEADER_BYTES:
         raise InputError(f"{path}: recording format {version} is not known here (1 is); update busfare")
@@ -300,7 +307,8 @@ def read_recording(path: Path) -> Recording:
     _read_strings(tables["strings"], b"".join(blobs), recording.strings)
     keys, values = tables["facts"]["key"].tolist(), tables["facts"]["value"].tolist()
     recording.facts = {
-        recording.strings.get(key, "?"): recording.strings.get(value, "") for key, value in zip(keys, values, strict=True)
+        recording.strings.get(key, "?"): recording.strings.get(value, "")
+        for key, value in zip(keys, values, strict=True)
     }
     return recording
 

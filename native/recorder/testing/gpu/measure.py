@@ -39,7 +39,11 @@ class Bench:
         self.scratch = Path(tempfile.mkdtemp(prefix="busfare-"))
 
     def run(
-        self, command: list[str], recorded: bool = True, extra: dict[str, str] | None = None, **options: object
+        self,
+        command: list[str],
+        recorded: bool = True,
+        extra: dict[str, str] | None = None,
+        **options: object,
     ) -> tuple[str, str, int, list[Recording], float, int]:
         """Standard output and error, status, recordings, seconds, bytes of the recordings."""
         output = Path(tempfile.mkdtemp(dir=self.scratch))
@@ -149,7 +153,9 @@ def record_programs(bench: Bench) -> dict[str, object]:
         out, err, status, recordings, seconds, size = bench.run(command)
         known = last_json(out)
         seen = tally(recordings)
-        exact = {key: known[key] == seen[key] for key in ("h2d", "d2h", "d2d", "sets", "kernels") if key in known}
+        exact = {
+            key: known[key] == seen[key] for key in ("h2d", "d2h", "d2d", "sets", "kernels") if key in known
+        }
         for key, value in known.items():
             if key.startswith("at_least_"):
                 have = seen[key.removeprefix("at_least_")]
@@ -157,7 +163,8 @@ def record_programs(bench: Bench) -> dict[str, object]:
         lines = [last_json(line) for line in out.splitlines() if line.startswith("{")]
         if name == "mpi":
             exact["h2d of all ranks"] = seen["h2d"] == [
-                sum(line["at_least_h2d"][index] for line in lines) for index in (0, 1)  # type: ignore[index]
+                sum(line["at_least_h2d"][index] for line in lines)
+                for index in (0, 1)  # type: ignore[index]
             ]
         if name == "nvtx":
             exact["all"] = seen["h2d"] == known.get("all") and seen["markers_rows"] == 6
@@ -203,7 +210,7 @@ def time_loops(bench: Bench) -> dict[str, object]:
                     continue
                 # Threads that launch at once wait for each other inside CUPTI: fewer operations will do.
                 command = [bench.programs, "loop", loop, "10000" if threads else "100000", threads[:1] or "1"]
-                out, err, status, recordings, _, size = bench.run(command, **options)  # type: ignore[arg-type]
+                out, err, _, recordings, _, size = bench.run(command, **options)  # type: ignore[arg-type]
                 samples = [float(word) for word in out.split()]
                 raw.setdefault(name, {}).setdefault(what, []).extend(samples)
                 if recordings and not threads:
@@ -245,7 +252,9 @@ def record_ten_million(bench: Bench) -> dict[str, object]:
         # The program without work tells what CUDA itself takes; the work without recorder adds nothing to that.
         count = "10000000" if recorded else "100000"
         start = time.perf_counter()
-        process = subprocess.Popen([bench.programs, "loop", "copies", count], env=variables, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [bench.programs, "loop", "copies", count], env=variables, stdout=subprocess.DEVNULL
+        )
         peak = 0
         while process.poll() is None:
             peak = max(peak, peak_resident_bytes(process.pid))
@@ -360,7 +369,13 @@ def main() -> None:
         "command": " ".join(sys.argv),
         "cores": os.cpu_count(),
     }
-    parts = {"loops": time_loops, "programs": record_programs, "torch": time_torch, "faults": break_things, "ten_million": record_ten_million}
+    parts = {
+        "loops": time_loops,
+        "programs": record_programs,
+        "torch": time_torch,
+        "faults": break_things,
+        "ten_million": record_ten_million,
+    }
     for name in options.only.split(","):
         part = parts[name]
         start = time.perf_counter()

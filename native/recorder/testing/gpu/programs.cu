@@ -1,5 +1,5 @@
-// Programs that know what they do: `programs NAME` runs one and prints, as one line of JSON, the copies, sets and
-// kernels that a recorder must have seen. Needs a GPU.
+// Programs that know what they do: `programs NAME` runs one and prints, as one line of JSON, the copies, sets
+// and kernels that a recorder must have seen. Needs a GPU.
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -14,13 +14,13 @@
 #include <thread>
 #include <vector>
 
-#define CHECK(call)                                                                     \
-    do {                                                                                \
-        const auto status = (call);                                                     \
-        if (static_cast<int>(status) != 0) {                                            \
-            std::fprintf(stderr, "%s: error %d\n", #call, static_cast<int>(status));    \
-            std::exit(1);                                                               \
-        }                                                                               \
+#define CHECK(call)                                                                  \
+    do {                                                                             \
+        const auto status = (call);                                                  \
+        if (static_cast<int>(status) != 0) {                                         \
+            std::fprintf(stderr, "%s: error %d\n", #call, static_cast<int>(status)); \
+            std::exit(1);                                                            \
+        }                                                                            \
     } while (0)
 
 struct Tally {
@@ -32,9 +32,11 @@ struct Done {
     Tally h2d, d2h, d2d, sets;
     long long kernels = 0;
     void print() const {
-        std::printf("{\"h2d\": [%lld, %lld], \"d2h\": [%lld, %lld], \"d2d\": [%lld, %lld], \"sets\": [%lld, %lld], "
-                    "\"kernels\": %lld}\n",
-                    h2d.count, h2d.bytes, d2h.count, d2h.bytes, d2d.count, d2d.bytes, sets.count, sets.bytes, kernels);
+        std::printf(
+            "{\"h2d\": [%lld, %lld], \"d2h\": [%lld, %lld], \"d2d\": [%lld, %lld], \"sets\": [%lld, %lld], "
+            "\"kernels\": %lld}\n",
+            h2d.count, h2d.bytes, d2h.count, d2h.bytes, d2d.count, d2d.bytes, sets.count, sets.bytes,
+            kernels);
         std::fflush(stdout);
     }
 };
@@ -108,7 +110,8 @@ Done driver_calls() {
         CHECK(cuMemcpyDtoHAsync(pinned, b, bytes, stream));
         CHECK(cuStreamSynchronize(stream));
         CHECK(cuMemcpyHtoD(a, pinned, 100));
-        done.h2d.add(bytes), done.h2d.add(100), done.d2d.add(bytes), done.d2h.add(bytes), done.sets.add(bytes);
+        done.h2d.add(bytes), done.h2d.add(100), done.d2d.add(bytes), done.d2h.add(bytes),
+            done.sets.add(bytes);
         done.kernels += 1;
     }
     CHECK(cuCtxSynchronize());
@@ -154,14 +157,16 @@ Done streams_and_events() {
     CHECK(cudaMalloc(&device, bytes * count));
     CHECK(cudaMallocHost(&pinned, bytes * count));
     for (int index = 0; index < count; ++index) {
-        CHECK(cudaStreamCreateWithPriority(&streams[index], cudaStreamNonBlocking, index % 2 ? greatest : least));
+        CHECK(cudaStreamCreateWithPriority(&streams[index], cudaStreamNonBlocking,
+                                           index % 2 ? greatest : least));
         CHECK(cudaEventCreateWithFlags(&events[index], cudaEventDisableTiming));
     }
     for (int turn = 0; turn < 20; ++turn) {
         for (int index = 0; index < count; ++index) {
             float* to = device + index * bytes / 4;
             if (index > 0) CHECK(cudaStreamWaitEvent(streams[index], events[index - 1], 0));
-            CHECK(cudaMemcpyAsync(to, pinned + index * bytes / 4, bytes, cudaMemcpyHostToDevice, streams[index]));
+            CHECK(cudaMemcpyAsync(to, pinned + index * bytes / 4, bytes, cudaMemcpyHostToDevice,
+                                  streams[index]));
             launch(to, bytes / 4, streams[index], done);
             CHECK(cudaEventRecord(events[index], streams[index]));
             done.h2d.add(bytes);
@@ -230,12 +235,14 @@ Done batched() {
     std::vector<void*> to(count);
     std::vector<const void*> from(count);
     std::vector<size_t> sizes(count, bytes);
-    for (size_t index = 0; index < count; ++index) to[index] = device + index * bytes, from[index] = pinned + index * bytes;
+    for (size_t index = 0; index < count; ++index)
+        to[index] = device + index * bytes, from[index] = pinned + index * bytes;
     cudaMemcpyAttributes attributes{};
     attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
     size_t first = 0;
     for (int turn = 0; turn < 10; ++turn) {
-        CHECK(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), count, &attributes, &first, 1, stream));
+        CHECK(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), count, &attributes, &first, 1,
+                                   stream));
         for (size_t index = 0; index < count; ++index) done.h2d.add(bytes);
     }
     CHECK(cudaStreamSynchronize(stream));

@@ -109,10 +109,9 @@ def torch_program(train: bool, profiler: bool) -> dict[str, object]:
 
 
 def ranks() -> dict[str, object]:
-    from mpi4py import MPI
-
     import cupy
     import numpy
+    from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.Get_rank()
     host = numpy.ones(1 << 20, numpy.float32)
@@ -120,7 +119,11 @@ def ranks() -> dict[str, object]:
     for _ in range(rounds):
         cupy.asnumpy(cupy.asarray(host) * 2)
     MPI.COMM_WORLD.Barrier()
-    return {"rank": rank, "exact_size_h2d": [rounds, host.nbytes], "at_least_h2d": [rounds, rounds * host.nbytes]}
+    return {
+        "rank": rank,
+        "exact_size_h2d": [rounds, host.nbytes],
+        "at_least_h2d": [rounds, rounds * host.nbytes],
+    }
 
 
 def nvtx_program() -> dict[str, object]:
