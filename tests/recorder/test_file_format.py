@@ -6,7 +6,7 @@ import random
 import struct
 import subprocess
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -193,3 +193,24 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
 def test_chunks_checksums_and_fingerprints_in_c(built: Built) -> None:
     done = subprocess.run([built.folder / "testing" / "chunk_test"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_documentation_names_every_table_and_column() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recording-format.md").read_text()
+    documented: dict[int, tuple[str, tuple[str, ...]]] = {}
+    for section in text.split("\n### ")[1:]:
+        number, name = section.split("\n")[0].split()
+        columns = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ") and "`" in line]
+        assert [int(column) for column, _ in columns] == list(range(len(columns))), name
+        documented[int(number)] = (name.strip("`"), tuple(column.strip(" `") for _, column in columns))
+    assert documented == TABLES
+
+
+def test_the_reader_in_the_documentation_reads(everything: bytes) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recording-format.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    scope: dict[str, Callable[[bytes], Iterator[tuple[int, dict[int, np.ndarray]]]]] = {}
+    exec(code, scope)
+    tables = dict(scope["chunks"](everything))
+    assert tables[4][2].tolist() == [1024, 1024, 4096]
+    assert len(tables) == 20

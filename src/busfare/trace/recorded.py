@@ -13,6 +13,7 @@ from busfare.errors import InputError
 from busfare.trace import api_calls, recorded_copies
 from busfare.trace.omissions import Omissions
 from busfare.trace.recording import Recording, Table, is_recording, read_recording
+from busfare.trace.row_lookup import first_rows
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
@@ -167,6 +168,13 @@ def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal")
 
 
+def _at(values: npt.NDArray[np.uint64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The values of these rows; 0 for row -1."""
+    if not len(values):
+        return np.zeros(len(rows), np.uint64)
+    return np.where(rows >= 0, values[rows], np.uint64(0))
+
+
 def _nonzero(name: str) -> pl.Expr:
     return pl.when(pl.col(name) != 0).then(pl.col(name)).alias(name)
 
@@ -230,6 +238,13 @@ class _Process:
         if plain and len(texts):
             texts = texts.to_frame("name").select(api_calls.plain_name(pl.col("name"))).to_series()
         return texts.cast(pl.Categorical).gather(np.searchsorted(used, numbers))
+
+    def _waits_by_name(self, numbers: npt.NDArray[np.uint64]) -> pl.Series:
+        """What calls of these names wait for; each name is looked at once."""
+        used, inverse = np.unique(numbers, return_inverse=True)
+        texts = pl.DataFrame({"name": [self.recording.strings.get(number, "") for number in used.tolist()]})
+        plain = texts.select(api_calls.plain_name(pl.col("name")))
+        return plain.select(api_calls.waits_for(pl.col("name"))).to_series().gather(inverse)
 
     def operations(self, omissions: Omissions) -> pl.DataFrame:
         parts = [
@@ -338,13 +353,16 @@ class _Process:
         frame = self._frame(table, {"thread": "thread", "correlation": "correlation"}).with_columns(
             name=self._names(table["name"], plain=True)
         )
-        waits = self._waits().filter(pl.col("type") != STREAM_WAIT_EVENT).unique("correlation", keep="first")
-        frame = frame.join(
-            waits.select("correlation", "type", "stream", "event"), on="correlation", how="left"
+        waits = self.recording.table("waits")
+        on_host = waits["type"] != STREAM_WAIT_EVENT
+        rows = first_rows(waits["correlation"][on_host], table["correlation"])
+        said, stream, event = (_at(waits[name][on_host], rows) for name in ("type", "stream", "event"))
+        frame = frame.with_columns(
+            pl.Series("stream", stream.view(np.int64)), pl.Series("event", event.view(np.int64))
+        ).with_columns(_identified("stream"), _identified("event"))
+        frame = frame.with_columns(
+            waits_for=pl.coalesce(_choice(said, WAIT_OF, WAITS_FOR), self._waits_by_name(table["name"]))
         )
-        plain = pl.col("name").cast(pl.String)
-        said = _choice(frame["type"].fill_null(0).to_numpy().astype(np.uint64), WAIT_OF, WAITS_FOR)
-        frame = frame.with_columns(waits_for=pl.coalesce(pl.lit(said), api_calls.waits_for(plain)))
         return conform(
             frame.with_columns(
                 stream=pl.when(pl.col("waits_for") == "stream").then("stream"),
@@ -362,12 +380,18 @@ class _Process:
     def events(self, omissions: Omissions) -> pl.DataFrame:
         table = self.recording.table("events")
         names = {name: name for name in ("correlation", "device", "context", "stream", "event", "event_sync")}
-        calls = self._frame(self.recording.table("calls"), {"correlation": "correlation"})
-        calls = calls.unique("correlation", keep="first").select("correlation", "start_ns", "end_ns")
+        calls = self.recording.table("calls")
+        rows = first_rows(calls["correlation"], table["correlation"])
+        start = _at(calls["start"], rows).view(np.int64) + (self._offset - self.zero_ns)
         records = self._frame(table, names).with_columns(
-            _identified("device"), _nonzero("event_sync"), kind=pl.lit("record")
+            _identified("device"),
+            _nonzero("event_sync"),
+            kind=pl.lit("record"),
+            start_ns=pl.when(pl.Series(rows >= 0)).then(pl.Series(start)),
+            end_ns=pl.when(pl.Series(rows >= 0)).then(
+                pl.Series(start + _at(calls["duration"], rows).view(np.int64))
+            ),
         )
-        records = records.join(calls, on="correlation", how="left")
         without = records["start_ns"].null_count()
         omissions.add_if(
             without,

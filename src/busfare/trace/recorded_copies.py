@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from busfare.trace.recording import Recording, Table
+from busfare.trace.row_lookup import first_rows
 
 __all__ = ["allocation_sizes", "with_addresses"]
 
@@ -21,19 +22,19 @@ def with_addresses(copies: pl.DataFrame, recording: Recording, shift_ns: int) ->
     to the frame's.
     """
     table = recording.table("copy_addresses")
-    addresses = pl.DataFrame(
-        {
-            "correlation": table.signed("correlation"),
-            "source_address": table["source"],
-            "destination_address": table["destination"],
-            "fingerprint": table["fingerprint"],
-        }
-    ).unique("correlation", keep="first")
-    found = copies.join(addresses, on="correlation", how="left", maintain_order="left")
-    in_graph = pl.col("graph_node").is_not_null()
-    found = found.with_columns(
-        pl.when(~in_graph).then(pl.col(name).replace(0, None)).alias(name)
-        for name in ("source_address", "destination_address", "fingerprint")
+    correlations = copies["correlation"].fill_null(0).to_numpy().astype(np.uint64)
+    rows = first_rows(table["correlation"], correlations)
+    rows[copies["graph_node"].is_not_null().to_numpy()] = -1
+    known = rows >= 0
+    found = copies.with_columns(
+        pl.Series(
+            name, np.where(known, table[column][rows], 0) if len(table) else np.zeros(len(rows), np.uint64)
+        ).replace(0, None)
+        for name, column in (
+            ("source_address", "source"),
+            ("destination_address", "destination"),
+            ("fingerprint", "fingerprint"),
+        )
     )
     times = (found["start_ns"].fill_null(0) - shift_ns).to_numpy()
     allocations = recording.table("allocations")
