@@ -13,7 +13,7 @@ from busfare.errors import InputError
 from busfare.trace import api_calls, recorded_copies
 from busfare.trace.omissions import Omissions
 from busfare.trace.recording import Recording, Table, is_recording, read_recording
-from busfare.trace.row_lookup import first_rows
+from busfare.trace.row_lookup import distinct, first_rows
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
@@ -231,20 +231,16 @@ class _Process:
             start_ns=pl.when(timed).then("start_ns"), end_ns=pl.when(timed).then("end_ns")
         )
 
-    def _names(self, numbers: npt.NDArray[np.uint64], plain: bool = False) -> pl.Series:
-        """The strings of these numbers, as categories; null for 0."""
-        used = np.unique(numbers)
-        texts = pl.Series([self.recording.strings.get(number) for number in used.tolist()], dtype=pl.String)
-        if plain and len(texts):
-            texts = texts.to_frame("name").select(api_calls.plain_name(pl.col("name"))).to_series()
-        return texts.cast(pl.Categorical).gather(np.searchsorted(used, numbers))
+    def _texts(self, numbers: npt.NDArray[np.uint64]) -> tuple[pl.Series, npt.NDArray[np.int64]]:
+        """The strings that occur, and the place of each number's string among them; null for 0."""
+        strings = self.recording.strings
+        used, places = distinct(numbers, max(strings, default=0))
+        return pl.Series("name", [strings.get(number) for number in used.tolist()], dtype=pl.String), places
 
-    def _waits_by_name(self, numbers: npt.NDArray[np.uint64]) -> pl.Series:
-        """What calls of these names wait for; each name is looked at once."""
-        used, inverse = np.unique(numbers, return_inverse=True)
-        texts = pl.DataFrame({"name": [self.recording.strings.get(number, "") for number in used.tolist()]})
-        plain = texts.select(api_calls.plain_name(pl.col("name")))
-        return plain.select(api_calls.waits_for(pl.col("name"))).to_series().gather(inverse)
+    def _names(self, numbers: npt.NDArray[np.uint64]) -> pl.Series:
+        """The strings of these numbers, as categories."""
+        texts, places = self._texts(numbers)
+        return texts.cast(pl.Categorical).gather(places)
 
     def operations(self, omissions: Omissions) -> pl.DataFrame:
         parts = [
@@ -269,13 +265,13 @@ class _Process:
         demangled = self.recording.table("demangled")
         readable = dict(zip(demangled["mangled"].tolist(), demangled["readable"].tolist(), strict=True))
         numbers = table["name"]
-        used, inverse = np.unique(numbers, return_inverse=True)
+        used, places = distinct(numbers, max(self.recording.strings, default=0))
         shown = np.array([readable.get(number, number) for number in used.tolist()], np.uint64)
         return self._frame(table, names).with_columns(
             _nonzero("correlation"),
             _nonzero("graph_node"),
             kind=pl.lit("kernel"),
-            name=self._names(shown[inverse]),
+            name=self._names(shown[places]),
             copy_count=pl.lit(1),
         )
 
@@ -350,8 +346,12 @@ class _Process:
 
     def calls(self) -> pl.DataFrame:
         table = self.recording.table("calls")
+        # Each name is looked at once, however often it is called.
+        texts, places = self._texts(table["name"])
+        plain = texts.to_frame().select(api_calls.plain_name(pl.col("name")))
+        by_name = plain.select(api_calls.waits_for(pl.col("name"))).to_series().gather(places)
         frame = self._frame(table, {"thread": "thread", "correlation": "correlation"}).with_columns(
-            name=self._names(table["name"], plain=True)
+            name=plain.to_series().cast(pl.Categorical).gather(places)
         )
         waits = self.recording.table("waits")
         on_host = waits["type"] != STREAM_WAIT_EVENT
@@ -360,9 +360,7 @@ class _Process:
         frame = frame.with_columns(
             pl.Series("stream", stream.view(np.int64)), pl.Series("event", event.view(np.int64))
         ).with_columns(_identified("stream"), _identified("event"))
-        frame = frame.with_columns(
-            waits_for=pl.coalesce(_choice(said, WAIT_OF, WAITS_FOR), self._waits_by_name(table["name"]))
-        )
+        frame = frame.with_columns(waits_for=pl.coalesce(_choice(said, WAIT_OF, WAITS_FOR), by_name))
         return conform(
             frame.with_columns(
                 stream=pl.when(pl.col("waits_for") == "stream").then("stream"),
