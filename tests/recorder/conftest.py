@@ -61,7 +61,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("recorder")
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DBUSFARE_RECORDER_TESTS=ON"]
     for command in (
-        [*configure, f"-DPython3_EXECUTABLE={sys.executable}"],
+        [*configure, f"-DPython_EXECUTABLE={sys.executable}"],
         ["cmake", "--build", str(folder), "--parallel"],
     ):
         done = subprocess.run(command, capture_output=True, text=True)

@@ -46,7 +46,7 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
             time.sleep(0.002)
         with progress.open("rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as shared:
             seen: list[tuple[float, int]] = []
-            until = time.monotonic() + random.Random(seed).uniform(0.0, 0.4)
+            until = time.monotonic() + random.Random(seed).uniform(0.0, 0.9)
             while time.monotonic() < until:
                 seen.append((time.monotonic(), struct.unpack("<Q", shared[:])[0]))
                 time.sleep(0.005)
@@ -58,8 +58,8 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
     recording = read_recording(file)
     assert not recording.complete
     assert recording.damaged_chunks == recording.missing_chunks == 0
-    # One flush and the writing of it lie between an operation and its place in the file.
-    slack = 2 * flush_every + 0.15
+    # One flush and the writing of it lie between an operation and its place in the file, and other tests run besides.
+    slack = 2 * flush_every + 0.4
     due = max((rounds for at, rounds in seen if at < killed - slack), default=0)
     numbers = np.unique(
         np.concatenate([recording.table(name)["correlation"] for name in ("kernels", "copies")])

@@ -200,7 +200,9 @@ def test_the_documentation_names_every_table_and_column() -> None:
     documented: dict[int, tuple[str, tuple[str, ...]]] = {}
     for section in text.split("\n### ")[1:]:
         number, name = section.split("\n")[0].split()
-        columns = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ") and "`" in line]
+        columns = [
+            line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ") and "`" in line
+        ]
         assert [int(column) for column, _ in columns] == list(range(len(columns))), name
         documented[int(number)] = (name.strip("`"), tuple(column.strip(" `") for _, column in columns))
     assert documented == TABLES

@@ -1,11 +1,16 @@
 # Sets BUSFARE_CUPTI_INCLUDE_DIRS: where cupti.h and cuda.h are. Looked for in CUPTI_INCLUDE_DIR, in the Python
 # packages nvidia-cuda-cupti and nvidia-cuda-runtime, and in a CUDA toolkit.
-find_package(Python3 COMPONENTS Interpreter QUIET)
+if(Python_EXECUTABLE)
+  set(_python ${Python_EXECUTABLE})
+else()
+  find_package(Python3 COMPONENTS Interpreter QUIET)
+  set(_python ${Python3_EXECUTABLE})
+endif()
 
 set(_hints ${CUPTI_INCLUDE_DIR})
-if(Python3_FOUND)
+if(_python)
   execute_process(
-    COMMAND ${Python3_EXECUTABLE} -c
+    COMMAND ${_python} -c
             "import pathlib, sys; print(';'.join(str(d) for p in sys.path for d in sorted(pathlib.Path(p or '.').glob('nvidia/*/include'), reverse=True)))"
     OUTPUT_VARIABLE _wheel_dirs
     OUTPUT_STRIP_TRAILING_WHITESPACE
