@@ -190,8 +190,9 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
         read_recording(tmp_path / "nothing")
 
 
-def test_chunks_checksums_and_fingerprints_in_c(built: Built) -> None:
-    done = subprocess.run([built.folder / "testing" / "chunk_test"], capture_output=True, text=True)
+@pytest.mark.parametrize("name", ["chunk_test", "buffer_pool_test"])
+def test_in_c(built: Built, name: str) -> None:
+    done = subprocess.run([built.folder / "testing" / name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

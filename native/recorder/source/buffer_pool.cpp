@@ -31,7 +31,9 @@ uint8_t* BufferPool::request() {
         if (fresh) return fresh;
         --made_;
     }
-    if (!free_again_.wait_for(lock, kLongestWait, [this] { return !free_.empty(); })) {
+    // Once waiting was in vain, nobody waits again until the writer has moved: it may hang on its disk.
+    if (starved_ || !free_again_.wait_for(lock, kLongestWait, [this] { return !free_.empty(); })) {
+        starved_ = true;
         ++refused_;
         return nullptr;
     }
@@ -64,6 +66,7 @@ void BufferPool::give_back(uint8_t* data, size_t used) {
     {
         const std::lock_guard lock(mutex_);
         free_.push_back(data);
+        starved_ = false;
     }
     free_again_.notify_one();
 }

@@ -61,6 +61,7 @@ class BufferPool {
     std::deque<FullBuffer> full_;
     size_t made_ = 0;
     bool woken_ = false;
+    bool starved_ = false;
     uint64_t refused_ = 0;
 };
 

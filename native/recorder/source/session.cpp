@@ -278,10 +278,13 @@ void Session::write_until_finished() {
         if (journal_.failed()) give_up(journal_.error().c_str());
     }
     closed_ = true;
-    if (over_ != Over::kFailed) {
+    try {
         uint64_t now = 0;
         cupti_.timestamp(&now);
-        journal_.finish(over_ == Over::kDuration ? EndReason::kDuration : EndReason::kProgramExit, now);
+        const EndReason reason = over_ == Over::kDuration ? EndReason::kDuration : EndReason::kProgramExit;
+        if (over_ != Over::kFailed) journal_.finish(reason, now);
+    } catch (const std::exception& error) {
+        give_up(error.what());
     }
     const std::lock_guard lock(state_mutex_);
     writer_done_ = true;

@@ -62,7 +62,8 @@ def record(
     Raises InputError when the command or the output cannot be used, NoGpuError when there is no NVIDIA driver.
     """
     program = _program(command)
-    if Path(program).name not in _LAUNCHERS:
+    elsewhere = Path(program).name in _LAUNCHERS
+    if not elsewhere:
         _require_driver()
     target = _prepare_output(output)
     before = _recordings(target)
@@ -79,7 +80,7 @@ def record(
         library=library,
     )
     status = _run(command, variables)
-    if _recordings(target) == before:
+    if not elsewhere and before is not None and _recordings(target) == before:
         print(
             f"busfare record: nothing was recorded: {program} made no CUDA call that could be seen "
             "(statically linked drivers, containers and set-uid programs hide theirs)",
@@ -114,6 +115,10 @@ def environment(
     for name, seconds in (("--duration", duration), ("--delay", delay)):
         if not 0 <= seconds < float("inf"):
             raise InputError(f"{name} {seconds}: seconds from 0 up are needed")
+    if delay and (nvtx or capture != "whole"):
+        raise InputError(
+            "--delay: the program itself says when recording begins (--nvtx, --capture); leave one out"
+        )
     if not 0.01 <= flush_every < float("inf"):
         raise InputError(f"--flush-every {flush_every}: seconds from 0.01 up are needed")
     path = str(_library(library))
@@ -210,9 +215,12 @@ def _prepare_output(output: str) -> str:
     return target
 
 
-def _recordings(target: str) -> set[Path]:
+def _recordings(target: str) -> set[Path] | None:
+    """The files where recordings go; None where only each process knows its folder."""
     folder = Path(target) if target.endswith("/") else Path(target).parent
-    return set(folder.glob("*")) if folder.is_dir() else set()
+    if any(field in str(folder) for field in _FIELDS):
+        return None
+    return set(folder.glob("*"))
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:

@@ -54,9 +54,8 @@ EVENT_WAIT, STREAM_WAIT_EVENT, STREAM_WAIT, CONTEXT_WAIT = 1, 2, 3, 4
 WAIT_OF = {EVENT_WAIT: "event", STREAM_WAIT: "stream", CONTEXT_WAIT: "device"}
 MARK, RANGE_START, RANGE_END = 1, 2, 4
 NO_ID = 0xFFFFFFFF
-SAME_PROCESS_SHIFT = (
-    32  # a second file of the same process id (after exec, or on another host) is told apart here
-)
+#: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
+SAME_PROCESS_SHIFT = 24
 LOSS_OF = {
     1: ("dropped", "records that CUPTI dropped for want of buffers: operations are missing"),
     2: ("no-buffer", "times that CUPTI asked for a buffer and got none: operations are missing"),
