@@ -33,7 +33,8 @@ def main() -> None:
     if options.pinned:
         count = int(numpy.prod(shape))
         field, smooth = (
-            numpy.frombuffer(cupy.cuda.alloc_pinned_memory(count * 4), numpy.float32, count).reshape(shape) for _ in range(2)
+            numpy.frombuffer(cupy.cuda.alloc_pinned_memory(count * 4), numpy.float32, count).reshape(shape)
+            for _ in range(2)
         )
     else:
         field, smooth = numpy.empty(shape, numpy.float32), numpy.empty(shape, numpy.float32)

@@ -38,14 +38,16 @@ Category category_of(std::string_view text) {
 }
 
 struct Arguments {
-    std::int64_t bytes = kMissing, device = kMissing, context = kMissing, stream = kMissing, correlation = kMissing;
-    std::int64_t graph_node = kMissing, waited_stream = kMissing, waited_event = kMissing, waited_correlation = kMissing;
+    std::int64_t bytes = kMissing, device = kMissing, context = kMissing, stream = kMissing,
+                 correlation = kMissing;
+    std::int64_t graph_node = kMissing, waited_stream = kMissing, waited_event = kMissing,
+                 waited_correlation = kMissing;
     JsonString sync_kind;
 };
 
 struct IntegerArgument {
     std::string_view key;
-    std::int64_t Arguments::*field;
+    std::int64_t Arguments::* field;
 };
 constexpr std::array<IntegerArgument, 12> kIntegerArguments{{
     {"bytes", &Arguments::bytes},
@@ -62,7 +64,7 @@ constexpr std::array<IntegerArgument, 12> kIntegerArguments{{
     {"size", &Arguments::bytes},
 }};
 
-// Calls `field(key, value)` for each member of the object whose text is complete.
+// Calls `field(key, value)` for each member of the object whose text is complete, until it returns false.
 template <typename Field>
 void each_member(std::string_view object, Field&& field) {
     JsonCursor cursor(object.data(), object.data() + object.size());
@@ -80,11 +82,13 @@ void each_member(std::string_view object, Field&& field) {
         if (cursor.peek() != ':') throw Malformed("a ':' was expected");
         cursor.advance();
         if (!cursor.skip_space() || !cursor.value(value)) throw Malformed("an object does not end");
-        field(key.raw, value);
+        if (!field(key.raw, value)) return;
     }
 }
 
-bool is_string(std::string_view value) { return !value.empty() && value.front() == '"'; }
+bool is_string(std::string_view value) {
+    return !value.empty() && value.front() == '"';
+}
 
 JsonString as_string(std::string_view value) {
     const auto raw = value.substr(1, value.size() - 2);
@@ -121,15 +125,15 @@ void EventScanner::finish() {
 
 // One step forward. False: what is left does not hold a complete step.
 bool EventScanner::step(JsonCursor& cursor) {
-    if (state_ == State::end || !cursor.skip_space()) return false;
+    if (!cursor.skip_space()) return false;
     switch (state_) {
         case State::start:
-            if (cursor.peek() == '\xEF' || cursor.peek() == '\xBB' || cursor.peek() == '\xBF') {  // a byte order mark
+            if (cursor.peek() == '\xEF' || cursor.peek() == '\xBB' ||
+                cursor.peek() == '\xBF') {  // a byte order mark
                 cursor.advance();
                 return true;
             }
             bare_list_ = cursor.peek() == '[';
-            saw_events_ = bare_list_;
             if (!bare_list_ && cursor.peek() != '{') throw Malformed("an object or a list was expected");
             state_ = bare_list_ ? State::events : State::top;
             cursor.advance();
@@ -148,7 +152,7 @@ bool EventScanner::step(JsonCursor& cursor) {
             }
             return event(cursor);
         case State::end:
-            break;
+            throw Malformed("text after the end of the trace");
     }
     return false;
 }
@@ -189,6 +193,7 @@ bool EventScanner::event(JsonCursor& cursor) {
     if (!cursor.value(text)) return false;
     ++events_;
     if (object) {
+        saw_events_ = true;
         keep(text);
     } else {
         ++unusable_;
@@ -200,12 +205,10 @@ void EventScanner::keep(std::string_view text) {
     std::string_view start, duration, process, thread, arguments_text, name;
     Category category = Category::other;
     char phase = 0;
-    bool skip = false;
     each_member(text, [&](std::string_view key, std::string_view value) {
-        if (skip) return;
         if (key == "cat") {
             if (is_string(value)) category = category_of(as_string(value).raw);
-            skip = category == Category::other;
+            return category != Category::other;
         } else if (key == "ph") {
             if (value.size() == 3) phase = value[1];
         } else if (key == "name") {
@@ -221,24 +224,32 @@ void EventScanner::keep(std::string_view text) {
         } else if (key == "args") {
             arguments_text = value;
         }
+        return true;
     });
     // Only complete events have a duration; flow arrows and counters share their categories.
     const bool timed = phase == 'X' || (phase == 'i' && category == Category::event_record);
-    if (category == Category::other || !timed) return;
+    if (category == Category::other) return;
+    if (!timed) {
+        unusable_ += phase == 'B'
+                         ? 1
+                         : 0;  // a range whose end is another event: no writer of these categories makes them
+        return;
+    }
 
     Arguments arguments;
     if (!arguments_text.empty() && arguments_text.front() == '{') {
         each_member(arguments_text, [&](std::string_view key, std::string_view value) {
             if (key == "cuda_sync_kind") {
                 if (is_string(value)) arguments.sync_kind = as_string(value);
-                return;
+                return true;
             }
             for (const auto& known : kIntegerArguments) {
                 if (known.key == key) {
                     arguments.*known.field = decimal(value, 0);
-                    return;
+                    return true;
                 }
             }
+            return true;
         });
     }
     const std::int64_t start_ns = decimal(start, 3);
@@ -266,7 +277,8 @@ void EventScanner::keep(std::string_view text) {
 
 std::int32_t EventScanner::name_id(const JsonString& name) {
     std::string text = name.escaped ? unescape(name.raw) : std::string(name.raw);
-    const auto [entry, added] = name_ids_.try_emplace(std::move(text), static_cast<std::int32_t>(names_.size()));
+    const auto [entry, added] =
+        name_ids_.try_emplace(std::move(text), static_cast<std::int32_t>(names_.size()));
     if (added) names_.push_back(entry->first);
     return entry->second;
 }

@@ -13,12 +13,23 @@
 namespace busfare {
 
 // Categories that busfare reads; everything else is skipped unread.
-enum class Category : std::uint8_t { kernel, copy, set, runtime_call, driver_call, sync, event_record, annotation, other };
+enum class Category : std::uint8_t {
+    kernel,
+    copy,
+    set,
+    runtime_call,
+    driver_call,
+    sync,
+    event_record,
+    annotation,
+    other
+};
 
 // One row an event. kMissing stands for what the event does not say.
 struct EventColumns {
     std::vector<std::uint8_t> category;
-    std::vector<std::int64_t> start_ns, duration_ns, process, thread, bytes, device, context, stream, correlation;
+    std::vector<std::int64_t> start_ns, duration_ns, process, thread, bytes, device, context, stream,
+        correlation;
     std::vector<std::int64_t> graph_node, waited_stream, waited_event, waited_correlation;
     std::vector<std::int32_t> name, sync_kind;  // indices into names(), -1: none
 };
@@ -41,6 +52,7 @@ class EventScanner {
     const std::string& error() const { return error_; }
     std::uint64_t error_position() const { return error_position_; }
     bool truncated() const { return truncated_; }
+    // Whether the file is a trace: it has `traceEvents`, or is a list with an object in it.
     bool saw_events() const { return saw_events_; }
     std::uint64_t events() const { return events_; }
     // Events of a category that is read which lack a usable time, and array entries that are no events.

@@ -54,11 +54,21 @@ std::string unescape(std::string_view raw) {
         }
         const char kind = raw[++i];
         switch (kind) {
-            case 'n': out += '\n'; break;
-            case 't': out += '\t'; break;
-            case 'r': out += '\r'; break;
-            case 'b': out += '\b'; break;
-            case 'f': out += '\f'; break;
+            case 'n':
+                out += '\n';
+                break;
+            case 't':
+                out += '\t';
+                break;
+            case 'r':
+                out += '\r';
+                break;
+            case 'b':
+                out += '\b';
+                break;
+            case 'f':
+                out += '\f';
+                break;
             case 'u': {
                 const int unit = code_unit(raw, i + 1);
                 if (unit < 0) {
@@ -73,11 +83,13 @@ std::string unescape(std::string_view raw) {
                     i += 6;
                     append_utf8(out, 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00));
                 } else {
-                    append_utf8(out, unit >= 0xD800 && unit < 0xE000 ? kReplacement : static_cast<std::uint32_t>(unit));
+                    append_utf8(out, unit >= 0xD800 && unit < 0xE000 ? kReplacement
+                                                                     : static_cast<std::uint32_t>(unit));
                 }
                 break;
             }
-            default: out += kind;  // \" \\ \/ and anything unknown stand for themselves
+            default:
+                out += kind;  // \" \\ \/ and anything unknown stand for themselves
         }
     }
     return out;

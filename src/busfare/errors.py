@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BusfareError", "InputError", "LimitPassed", "NoGpuError"]
+__all__ = ["BusfareError", "InputError", "NoGpuError"]
 
 
 class BusfareError(Exception):
@@ -13,12 +13,6 @@ class BusfareError(Exception):
 
 class InputError(BusfareError):
     """Input that cannot be used. The message says what, where, and the mend."""
-
-
-class LimitPassed(BusfareError):
-    """A limit that the user set with `--fail-if` was passed."""
-
-    exit_status = 1
 
 
 class NoGpuError(BusfareError):

@@ -16,6 +16,7 @@ __all__ = [
     "IdleGap",
     "Totals",
     "by_path",
+    "engines",
     "idle_gaps",
     "is_transfer",
     "is_work",
@@ -118,7 +119,9 @@ def totals(trace: Trace) -> Totals:
         sets=kinds.get("set", none)[0],
         set_seconds=kinds.get("set", none)[1],
         makespan_seconds=_makespan(trace),
-        gpus=[_gpu_totals(device, operations.filter(pl.col("device").eq_missing(device))) for device in ordinals],
+        gpus=[
+            _gpu_totals(device, operations.filter(pl.col("device").eq_missing(device))) for device in ordinals
+        ],
     )
 
 
@@ -185,7 +188,14 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     """
     sized = operations.filter(is_transfer() & pl.col("bytes").is_not_null())
     if sized.is_empty():
-        return pl.DataFrame(schema={"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64})
+        return pl.DataFrame(
+            schema={
+                "lower_bytes": pl.Int64,
+                "upper_bytes": pl.Int64,
+                "count": pl.Int64,
+                "seconds": pl.Float64,
+            }
+        )
     bounds = 10 ** np.arange(0, 19, dtype=np.int64)
     decades = np.maximum(np.searchsorted(bounds, sized["bytes"].to_numpy(), side="right") - 1, 0)
     durations = (sized["end_ns"] - sized["start_ns"]).to_numpy() * NS
@@ -206,13 +216,26 @@ def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds."""
     work = operations.filter(is_work())
     grouped = work.group_by("name").agg(count=pl.len(), seconds=seconds().sum())
-    return grouped.with_columns(pl.col("name").cast(pl.String)).sort("seconds", "count", "name", descending=[True, True, False]).head(most)
+    return (
+        grouped.with_columns(pl.col("name").cast(pl.String))
+        .sort("seconds", "count", "name", descending=[True, True, False])
+        .head(most)
+    )
 
 
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
     transfers = operations.filter(is_transfer()).with_columns(seconds=seconds())
-    columns = ["start_ns", "direction", "source_memory", "destination_memory", "bytes", "seconds", "device", "stream"]
+    columns = [
+        "start_ns",
+        "direction",
+        "source_memory",
+        "destination_memory",
+        "bytes",
+        "seconds",
+        "device",
+        "stream",
+    ]
     return transfers.sort("seconds", descending=True, maintain_order=True).head(most).select(columns)
 
 
@@ -222,6 +245,30 @@ def streams(operations: pl.DataFrame, most: int) -> pl.DataFrame:
         kernels=is_work().sum(), transfers=is_transfer().sum(), busy_seconds=seconds().sum()
     )
     return grouped.sort("busy_seconds", descending=True).head(most)
+
+
+def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
+    """What keeps each GPU's engines busy: kernels, and transfers of each direction, as unions of time.
+
+    Columns: device, work (`kernels` or a direction), busy_seconds, share_of_run, bytes_per_second (bytes over busy
+    time, all streams together; null for kernels). Which engine a copy took is not in any trace: a direction stands
+    for it.
+    """
+    rows = []
+    for device in operations["device"].unique().sort(nulls_last=True):
+        of_gpu = operations.filter(pl.col("device").eq_missing(device))
+        transfers = of_gpu.filter(is_transfer())
+        groups = [("kernels", of_gpu.filter(is_work()))]
+        groups += [(d, transfers.filter(pl.col("direction") == d)) for d in ("h2d", "d2h", "d2d", "p2p")]
+        for work, part in groups:
+            if part.height:
+                busy = union_of(part).length() * NS
+                moved = None if work == "kernels" or busy == 0 else float(part["bytes"].sum()) / busy
+                share = busy / makespan_seconds if makespan_seconds else 0.0
+                rows.append((device, work, busy, share, moved))
+    kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
+    kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
+    return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +294,15 @@ def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
 
 
 def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int) -> IdleGap:
-    inside = pl.min_horizontal("end_ns", pl.lit(start + length)) - pl.max_horizontal("start_ns", pl.lit(start))
+    inside = pl.min_horizontal("end_ns", pl.lit(start + length)) - pl.max_horizontal(
+        "start_ns", pl.lit(start)
+    )
     within = calls.filter(pl.col("start_ns") < start + length, pl.col("end_ns") > start)
     longest = (
-        within.group_by(pl.col("name").cast(pl.String)).agg(inside.sum().alias("inside")).sort("inside", descending=True).head(1)
+        within.group_by(pl.col("name").cast(pl.String))
+        .agg(inside.sum().alias("inside"))
+        .sort("inside", descending=True)
+        .head(1)
     )
     name, spent = longest.row(0) if longest.height else (None, 0)
     return IdleGap(device, start, length * NS, name, spent * NS)

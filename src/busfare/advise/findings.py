@@ -56,7 +56,11 @@ def _repriced(frame: pl.DataFrame, node: Node | None, memory: str | None = None)
     if memory is not None:
         host_side = {"h2d": "source_memory", "d2h": "destination_memory"}
         for direction, side in host_side.items():
-            changed = pl.when(pl.col("direction") == direction).then(pl.lit(memory)).otherwise(pl.col(side).cast(pl.String))
+            changed = (
+                pl.when(pl.col("direction") == direction)
+                .then(pl.lit(memory))
+                .otherwise(pl.col(side).cast(pl.String))
+            )
             frame = frame.with_columns(changed.cast(frame.schema[side]).alias(side))
         frame = frame.with_columns(kind=pl.lit("copy").cast(frame.schema["kind"]))
     prices = cost.model("datasheet").seconds(frame, node)
@@ -73,7 +77,9 @@ def _saved(frame: pl.DataFrame, kernels: Union, new_seconds: float | None) -> fl
 
 def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
     pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-    copies = trace.operations.filter((pl.col("kind") == "copy") & pageable & (pl.col("bytes") > LATENCY_BOUND_BYTES))
+    copies = trace.operations.filter(
+        (pl.col("kind") == "copy") & pageable & (pl.col("bytes") > LATENCY_BOUND_BYTES)
+    )
     if copies.is_empty():
         return
     size, seconds = int(copies["bytes"].sum()), _seconds(copies)
@@ -101,7 +107,9 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
     small = trace.operations.filter(
-        (pl.col("kind") == "copy") & (pl.col("bytes") < LATENCY_BOUND_BYTES) & pl.col("direction").is_in(["h2d", "d2h"])
+        (pl.col("kind") == "copy")
+        & (pl.col("bytes") < LATENCY_BOUND_BYTES)
+        & pl.col("direction").is_in(["h2d", "d2h"])
     )
     if small.height < MANY:
         return
@@ -110,12 +118,15 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
         pl.col("bytes").sum(), pl.col("end_ns").min(), start_ns=pl.col("end_ns").min()
     )
     template = small.unique(["direction", "device"], keep="first", maintain_order=True)
-    in_one = template.drop("bytes").join(packed.select("direction", "device", "bytes"), on=["direction", "device"], nulls_equal=True)
+    in_one = template.drop("bytes").join(
+        packed.select("direction", "device", "bytes"), on=["direction", "device"], nulls_equal=True
+    )
     new = _repriced(in_one.select(small.columns), node)
     yield Finding(
         "small-copies",
         "Many small copies",
-        f"{amounts.count(small.height)} copies of less than 64 KiB took {amounts.time(seconds)} for {amounts.size(size)} in all "
+        f"{amounts.count(small.height)} copies of less than 64 KiB took {amounts.time(seconds)} for "
+        f"{amounts.size(size)} in all "
         f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes. Pinning them gains nothing.",
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
         "cudaMemcpyBatchAsync submits many copies in one call.",
@@ -132,7 +143,9 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
         how="semi",
         nulls_equal=True,
     )
-    copies = pl.concat([called, trace.operations.filter((pl.col("kind") == "copy") & static)]).unique(maintain_order=True)
+    copies = pl.concat([called, trace.operations.filter((pl.col("kind") == "copy") & static)]).unique(
+        maintain_order=True
+    )
     if max(copies.height, calls.height) < MANY:
         return
     host = _seconds(calls)
@@ -142,21 +155,26 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.count(max(copies.height, calls.height))} copies to or from __constant__ or __device__ symbols took "
         f"{amounts.time(_seconds(copies))} on the GPU and {amounts.time(host)} of the host's time.",
         "Pass the values as kernel arguments, or set the symbol once before the loop.",
-        min(_exposed(copies, kernel_union(trace)) + host, host) if calls.height else _exposed(copies, kernel_union(trace)),
+        min(_exposed(copies, kernel_union(trace)) + host, host)
+        if calls.height
+        else _exposed(copies, kernel_union(trace)),
     )
 
 
 def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(BLOCKING_COPY))
     ids = calls.select("process", "correlation").drop_nulls("correlation").unique()
-    copies = trace.operations.filter(is_transfer()).join(ids, on=["process", "correlation"], how="semi", nulls_equal=True)
+    copies = trace.operations.filter(is_transfer()).join(
+        ids, on=["process", "correlation"], how="semi", nulls_equal=True
+    )
     if copies.is_empty():
         return
     exposed = _exposed(copies, kernel_union(trace))
     yield Finding(
         "synchronous-copies",
         "Copies that hold the host up",
-        f"{amounts.count(calls.height)} blocking copy calls kept host threads for {amounts.time(_seconds(calls))}; their copies "
+        f"{amounts.count(calls.height)} blocking copy calls kept host threads for "
+        f"{amounts.time(_seconds(calls))}; their copies "
         f"ran {amounts.time(_seconds(copies))}, {amounts.time(exposed)} of it with no kernel beside them.",
         "Use the asynchronous call on a stream of its own with pinned memory, and wait only where the result is needed.",
         min(exposed, _kernel_seconds_without_copies(trace)),
@@ -183,7 +201,8 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
     yield Finding(
         "exposed-copies",
         "Copies that no kernel overlaps",
-        f"copies between host and GPU run for {amounts.time(total)}, {amounts.time(exposed)} of it ({exposed / total:.0%}) while no "
+        f"copies between host and GPU run for {amounts.time(total)}, {amounts.time(exposed)} of it "
+        f"({exposed / total:.0%}) while no "
         "kernel does.",
         "Split the work into chunks, each with its copy in, kernel and copy out on a stream of its own (pinned memory, "
         "asynchronous copies), so that one chunk's copies run beside another's kernels. Where every kernel needs all of the "
@@ -208,7 +227,8 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Managed memory moves page by page",
         f"{amounts.count(moved.height)} migrations of {amounts.size(size / moved.height)} on average moved "
         f"{amounts.size(ways['h2d'])} to the GPU and {amounts.size(ways['d2h'])} back in {amounts.time(seconds)} "
-        f"({amounts.rate(size / seconds if seconds else None)}), turning round {amounts.count(turns)} times; kernels wait for "
+        f"({amounts.rate(size / seconds if seconds else None)}), turning round {amounts.count(turns)} "
+        "times; kernels wait for "
         "each fault.",
         "Prefetch each buffer before the side that needs it (cudaMemPrefetchAsync), advise where it should stay "
         "(cudaMemAdvise), or use explicit pinned copies.",
@@ -222,7 +242,10 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
         return
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")
     large = trace.operations.filter(
-        (pl.col("kind") == "copy") & pinned & (pl.col("bytes") >= 1 << 24) & (pl.col("end_ns") > pl.col("start_ns"))
+        (pl.col("kind") == "copy")
+        & pinned
+        & (pl.col("bytes") >= 1 << 24)
+        & (pl.col("end_ns") > pl.col("start_ns"))
     )
     if large.is_empty():
         return
@@ -236,7 +259,8 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "The link is slower than it should be",
         f"the fastest of {amounts.count(large.height)} large pinned copies ran at {amounts.rate(best)}; the data sheet of "
         f"{node.name} makes {amounts.rate(size / expected)}.",
-        "Check the link's width and generation under load (nvidia-smi -q -d PCIE), the slot, and whether the process runs on "
+        "Check the link's width and generation under load (nvidia-smi -q -d PCIE), the slot, and whether "
+        "the process runs on "
         "the GPU's NUMA node.",
         _saved(large, kernel_union(trace), expected),
     )

@@ -1,0 +1,1 @@
+"""Speed against named rivals and physical limits, side by side in one run; prints ratios, times nothing in tests."""

@@ -1,0 +1,5 @@
+"""`python -m busfare`."""
+
+from busfare.cli import main
+
+main()

@@ -1,0 +1,338 @@
+"""The command line: one short function a command, and no logic. Whatever is heavy is imported where it is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from busfare.errors import BusfareError, InputError
+
+if TYPE_CHECKING:
+    from busfare.node import Node
+    from busfare.trace import Trace
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="What your data pays to ride the bus between CPU and GPU, what it would pay elsewhere, and what to change.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+nodes_app = typer.Typer(
+    help="The catalogue of nodes; show one, or check a node file of your own.", rich_markup_mode=None
+)
+app.add_typer(nodes_app, name="nodes")
+
+TracePath = Annotated[
+    Path, typer.Argument(metavar="TRACE", help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that opens offline.")]
+RecordedOn = Annotated[
+    str | None,
+    typer.Option(
+        "--node", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
+    ),
+]
+FromNode = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
+    ),
+]
+
+
+@app.command()
+def report(trace: TracePath, node: RecordedOn = None, json: AsJson = False, html: Html = None) -> None:
+    """Where transfer time goes in a trace, and what to do about it."""
+    from busfare.node import load_node
+    from busfare.report.summary import summarise
+
+    recorded_on = load_node(node) if node else None
+    read = _read(trace)
+    result = summarise(read, recorded_on)
+    if html:
+        from busfare.report.page import report_page
+
+        _write(html, report_page(result, read))
+    if json:
+        _print_json(result)
+    else:
+        from busfare.report.terminal import show_report
+
+        show_report(result)
+    _say_page(html)
+
+
+@app.command()
+def project(
+    trace: TracePath,
+    to: Annotated[
+        list[str], typer.Option("--to", metavar="NODE", help="Node to predict for; may be repeated.")
+    ],
+    from_: FromNode = None,
+    model: Annotated[str, typer.Option(help="Cost model.")] = "calibrated",
+    json: AsJson = False,
+    html: Html = None,
+) -> None:
+    """What the copies and the whole run would take on another node."""
+    from busfare.node import load_node
+    from busfare.project import project as project_trace
+    from busfare.report.projections import projection_result
+
+    targets = [load_node(text) for text in to]
+    read = _read(trace)
+    recorded_on = _recorded_on(read, from_, "--from")
+    projections = [project_trace(read, recorded_on, target, model) for target in targets]
+    result = projection_result(projections, guessed=from_ is None)
+    if html:
+        from busfare.report.page import projection_page
+
+        _write(html, projection_page(result, read))
+    if json:
+        _print_json(result)
+    else:
+        from busfare.report.terminal import show_projection
+
+        show_projection(result)
+    _say_page(html)
+
+
+@app.command()
+def compare(
+    predicted: Annotated[Path, typer.Argument(metavar="TRACE", help="The trace to predict from.")],
+    actual: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ACTUAL", help="A trace of the same program, recorded on the node predicted for."
+        ),
+    ],
+    from_: FromNode = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NODE", help="Where ACTUAL was recorded; guessed otherwise.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Cost model; may be repeated. All that apply otherwise.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """How far predictions for a node are from a trace recorded there, by every cost model."""
+    from busfare.report.projections import compared
+
+    first, second = _read(predicted), _read(actual)
+    recorded_on, target = _recorded_on(first, from_, "--from"), _recorded_on(second, to, "--to")
+    result = compared(first, second, recorded_on, target, model)
+    if json:
+        _print_json(result)
+    else:
+        from busfare.report.terminal import show_comparison
+
+        show_comparison(result)
+
+
+@app.command()
+def price(
+    node: Annotated[
+        str,
+        typer.Option(
+            "--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16."
+        ),
+    ],
+    bytes_: Annotated[
+        str, typer.Option("--bytes", metavar="N", help="Size of the copy: 4096, 64KiB, 1.5GB.")
+    ],
+    direction: Annotated[str, typer.Option(help="h2d, d2h, d2d or p2p.")] = "h2d",
+    memory: Annotated[str, typer.Option(help="pageable, pinned, managed, mapped or device.")] = "pinned",
+    latency_from: Annotated[
+        str | None, typer.Option("--latency-from", metavar="NODE", help="Node whose measured L+o to take.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """What one copy costs on a node, by every model that applies."""
+    from busfare import cost
+    from busfare.node import load_node
+    from busfare.quantities import parse_bytes
+
+    size = parse_bytes(bytes_)
+    target = load_node(node)
+    prices = cost.price(target, direction, memory, size, load_node(latency_from) if latency_from else None)
+    result = {
+        "schema": "busfare.price/1",
+        "node": target.name,
+        "direction": direction,
+        "memory": memory,
+        "bytes": size,
+        "prices": prices,
+    }
+    if json:
+        _print_json(result)
+    else:
+        from busfare.report.terminal import show_prices
+
+        show_prices(result)
+
+
+@nodes_app.callback(invoke_without_command=True)
+def nodes(context: typer.Context, json: AsJson = False) -> None:
+    """The catalogue of nodes; show one, or check a node file of your own."""
+    if context.invoked_subcommand:
+        return
+    from busfare.report.nodes import catalogue_result
+
+    result = catalogue_result()
+    if json:
+        _print_json(result)
+    else:
+        from busfare.report.terminal import show_nodes
+
+        show_nodes(result)
+
+
+@nodes_app.command("show")
+def nodes_show(
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
+    ],
+    json: AsJson = False,
+) -> None:
+    """One node, with a drawing of its graph."""
+    from busfare.node import load_node
+    from busfare.node.drawing import draw
+    from busfare.report.nodes import node_result
+
+    shown = load_node(node)
+    if json:
+        _print_json({"schema": "busfare.nodes/1", **node_result(shown)})
+    else:
+        print(draw(shown))
+
+
+@nodes_app.command("check")
+def nodes_check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A node file (TOML).")]) -> None:
+    """Whether a node file is right; if not, the key, the line and the mend."""
+    from busfare.node import load_node
+
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; give the path of a node file")
+    checked = load_node(str(file))
+    print(
+        f"{file}: {checked.name} is right: {len(checked.components)} components, {len(checked.links)} "
+        f"links, {len(checked.gpus())} GPUs"
+    )
+
+
+@app.command()
+def export(
+    trace: TracePath,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="parquet (a directory of tables) or perfetto (a time line for ui.perfetto.dev)."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Where to write.")],
+) -> None:
+    """Write a trace as tables or as a time line for others' tools."""
+    from busfare.report.export import export as write
+
+    write(_read(trace), to, output)
+    print(f"{output} written", file=sys.stderr)
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the pages go.")
+    ] = Path("busfare-demo"),
+) -> None:
+    """Report a real trace that comes with busfare, and project it onto three other nodes."""
+    from busfare.report.demo import run_demo
+
+    page = run_demo(output)
+    print(f"\nThe page to open: {page.resolve()}")
+
+
+def _read(path: Path) -> Trace:
+    """The trace at `path`, with a sign of life on a terminal while it is read."""
+    from busfare.trace import read
+
+    if not sys.stderr.isatty():
+        return read(path)
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
+        return read(path)
+
+
+def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:
+    """The node named with `option`, or the one whose GPU the trace names."""
+    from busfare.advise import guess_node
+    from busfare.node import load_node
+
+    found = load_node(node) if node else guess_node(trace)
+    if found is None:
+        raise InputError(
+            f"{trace.path}: the trace does not name a GPU of the catalogue; say where it was recorded with {option} NODE"
+        )
+    return found
+
+
+def _print_json(result: dict[str, Any]) -> None:
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); name another place") from None
+
+
+def _say_page(html: Path | None) -> None:
+    if html:
+        print(f"page written: {html}", file=sys.stderr)
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def main() -> None:
+    """Runs the command line and exits with its status: 0 done, 1 a limit passed, 2 unusable input, 3 no GPU."""
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(standalone_mode=False, prog_name="busfare")
+        sys.stdout.flush()
+    except BusfareError as error:
+        print(f"busfare: {_one_line(str(error))}", file=sys.stderr)
+        status = error.exit_status
+    except typer.Exit as done:
+        status = done.exit_code
+    except typer.TyperException as error:
+        print(f"busfare: {_one_line(error.format_message())} Try `busfare --help`.", file=sys.stderr)
+        status = 2
+    except SystemExit as stop:
+        # Typer answers a broken pipe with exit(1): whoever read our output has had enough.
+        status = 0 if stop.code == 1 else stop.code
+    except BrokenPipeError:
+        # Whoever read our output has had enough; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except MemoryError:
+        print(
+            "busfare: not enough memory for this trace; use a machine with more, or export a shorter part of it",
+            file=sys.stderr,
+        )
+        status = 2
+    except (KeyboardInterrupt, typer.Abort):
+        print("busfare: stopped", file=sys.stderr)
+        status = 130
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,86 @@
+"""Predictions held against a trace recorded on the machine that they are for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.project.projection import PATH, transfers_priced
+from busfare.trace import Trace
+
+__all__ = ["Comparison", "compare", "wmape_percent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One model's predictions against what was recorded. `count`: transfers compared.
+
+    `by_path`: direction, source_memory, destination_memory, count, recorded_seconds, predicted_seconds, wmape_percent.
+    """
+
+    model: str
+    wmape_percent: float
+    count: int
+    unmatched: int
+    unpriced: int
+    by_path: pl.DataFrame
+
+
+def wmape_percent(recorded: pl.Expr, predicted: pl.Expr) -> pl.Expr:
+    """100 · Σ|A−P| / ΣA [A19 §VI-C]."""
+    return 100.0 * (recorded - predicted).abs().sum() / recorded.sum()
+
+
+def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str) -> Comparison:
+    """Prices the transfers of `trace` on node `to` and compares each with its own in `actual`, recorded there.
+
+    The n-th copy of a direction, memory kinds and size in one run is matched with the n-th such copy of the other;
+    what only one of the runs has is counted as unmatched. Raises InputError if nothing matches or has a price.
+    """
+    priced = _numbered(transfers_priced(trace, recorded_on, to, model))
+    taken = _numbered(transfers_priced(actual, to, to, "envelope").drop("predicted_seconds"))
+    keys = [*PATH, "bytes", "number"]
+    both = priced.select(*keys, "predicted_seconds").join(
+        taken.select(*keys, "recorded_seconds"), on=keys, how="inner", nulls_equal=True
+    )
+    unmatched = priced.height + taken.height - 2 * both.height
+    if both.is_empty():
+        raise InputError(
+            f"{actual.path}: none of its copies matches one of {trace.path} in direction, memory and size; "
+            "compare two runs of the same program"
+        )
+    compared = both.drop_nulls("predicted_seconds")
+    if compared.is_empty() or not compared["recorded_seconds"].sum():
+        raise InputError(
+            f"model {model!r} has no price for any copy of {trace.path}; choose another with --model"
+        )
+    error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds")).alias("wmape_percent")
+    by_path = (
+        compared.group_by(PATH)
+        .agg(
+            pl.len().alias("count"),
+            error,
+            pl.col("recorded_seconds").sum(),
+            pl.col("predicted_seconds").sum(),
+        )
+        .select(*PATH, "count", "recorded_seconds", "predicted_seconds", "wmape_percent")
+        .with_columns(pl.when(pl.col("wmape_percent").is_finite()).then("wmape_percent"))
+        .sort("recorded_seconds", "count", descending=True)
+    )
+    return Comparison(
+        model=model,
+        wmape_percent=float(compared.select(error).item()),
+        count=compared.height,
+        unmatched=unmatched,
+        unpriced=both.height - compared.height,
+        by_path=by_path,
+    )
+
+
+def _numbered(transfers: pl.DataFrame) -> pl.DataFrame:
+    return transfers.sort("start_ns", maintain_order=True).with_columns(
+        number=pl.int_range(pl.len()).over([*PATH, "bytes"])
+    )

@@ -1,0 +1,296 @@
+"""Results as one page that opens offline: no request leaves it, and text from a trace stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from busfare import __version__
+from busfare.advise import amounts
+from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
+from busfare.trace import Trace
+
+__all__ = ["projection_page", "report_page"]
+
+#: Nothing but what the page carries itself may run or load.
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any] | None = None) -> str:
+    """The page of `report`; with `projections` (the result of `project`), that too."""
+    plots: dict[str, Any] = {}
+    body = [_header(result), _tiles(result)]
+    if plot := timeline_plot(trace):
+        plots["timeline"] = plot
+        body.append(
+            _section(
+                "Time line, as recorded",
+                '<div id="timeline" class="plot"></div>'
+                '<p class="dim">Drag to zoom, double-click to go back. Operations too close to tell apart at '
+                "this width are drawn as one bar; "
+                "point at a bar to see how many it holds. For every operation by itself: "
+                "<code>busfare export --to perfetto</code>.</p>",
+            )
+        )
+    body.append(_findings(result))
+    if projections:
+        plots["projection"] = projection_plot(projections["projections"])
+        body.append(_projections(projections))
+    if result["by_path"]:
+        body.append(_by_path(result["by_path"]))
+    if plot := histogram_plot(result["size_histogram"]):
+        plots["histogram"] = plot
+        body.append(_section("Transfers by size, as recorded", '<div id="histogram" class="plot"></div>'))
+    body += [_gpus(result), _tops(result), _gaps(result), _omissions(result["omissions"])]
+    return _document(f"busfare: {result['trace']['path']}", body, plots)
+
+
+def projection_page(result: dict[str, Any], trace: Trace) -> str:
+    """The page of `project`."""
+    said = f"Recorded on {result['from']}; predicted for other nodes."
+    heading = f"<h1>{escape(str(trace.path))}</h1><p class='dim'>{escape(said)}</p>"
+    plots = {"projection": projection_plot(result["projections"])}
+    return _document(f"busfare: {trace.path}", [heading, _projections(result)], plots)
+
+
+def _document(title: str, body: Iterable[str], plots: dict[str, Any]) -> str:
+    files = resources.files("busfare.report")
+    library = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
+    # A '<' inside the data could otherwise end its script element.
+    data = (
+        msgspec.json.encode(plots)
+        .decode()
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
+    return "\n".join(
+        (
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{files.joinpath('page.css').read_text(encoding='utf-8')}</style>",
+            "</head><body>",
+            *body,
+            f"<footer>busfare {__version__}. Recorded: read from the trace. Predicted: by a cost model. "
+            "Exposed: a transfer runs and no kernel does. "
+            "Transfers' part of GPU time: their summed durations over those of transfers and kernels.</footer>",
+            f'<script id="plots" type="application/json">{data}</script>',
+            f"<script>{library}</script>",
+            f"<script>{files.joinpath('page.js').read_text(encoding='utf-8')}</script>",
+            "</body></html>",
+        )
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{content}</section>"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
+    """A table whose first `texts` columns are text and whose others are numbers."""
+    head = "".join(
+        f'<th class="{"name" if i < texts else "number"}">{escape(c)}</th>' for i, c in enumerate(columns)
+    )
+    lines = (
+        "<tr>"
+        + "".join(
+            f'<td class="{"name" if i < texts else "number"}">{escape(cell)}</td>'
+            for i, cell in enumerate(row)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _path(row: dict[str, Any]) -> str:
+    return f"{row['direction'] or '?'}  {row['source_memory'] or 'unknown'} → {row['destination_memory'] or 'unknown'}"
+
+
+def _header(result: dict[str, Any]) -> str:
+    trace = result["trace"]
+    facts = [trace["producer"], *sorted({d["name"] for d in trace["devices"] if d["name"]})]
+    facts += [f"{key} {trace['host'][key]}" for key in ("cpu", "driver", "hostname") if key in trace["host"]]
+    return f'<h1>{escape(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>'
+
+
+def _tiles(result: dict[str, Any]) -> str:
+    transfers, kernels = result["transfers"], result["kernels"]
+    tiles = [
+        (amounts.time(result["makespan_seconds"]), "whole run"),
+        (
+            amounts.time(transfers["seconds"]),
+            f"{amounts.count(transfers['count'])} transfers of {amounts.size(transfers['bytes'])}",
+        ),
+        (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel runs meanwhile"),
+        (f"{transfers['share_of_gpu_time']:.1%}", "of GPU time is transfers"),
+        (amounts.time(kernels["seconds"]), f"{amounts.count(kernels['count'])} kernels"),
+    ]
+    if result["graph_work"]["count"]:
+        tiles.append((amounts.time(result["graph_work"]["seconds"]), "inside graph launches"))
+    cards = "".join(f'<div class="tile"><b>{escape(value)}</b>{escape(what)}</div>' for value, what in tiles)
+    return f'<div class="tiles">{cards}</div>'
+
+
+def _findings(result: dict[str, Any]) -> str:
+    if not result["findings"]:
+        return _section("What to do", "<p>Nothing worth doing about transfers was found.</p>")
+    node, makespan = result["node"], result["makespan_seconds"]
+    if node:
+        basis = f"by the data sheet of {node['name']}" + (
+            ", guessed from the GPU's name" if node["guessed_from_gpu_name"] else ""
+        )
+    else:
+        basis = "the machine is not known; name it with --node"
+    items = []
+    for finding in result["findings"]:
+        gain = finding["predicted_gain_seconds"]
+        said = "gain not known" if gain is None else f"saves at most {amounts.time(gain)}"
+        if gain is not None and makespan:
+            said += f" ({gain / makespan:.0%} of the run)"
+        items.append(
+            f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(said)}</span><br>"
+            f"{escape(finding['evidence'])}<br>{escape(finding['change'])}</li>"
+        )
+    note = f"<p class='dim'>Gains are predicted upper bounds ({escape(basis)}).</p>"
+    return _section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
+
+
+def _projections(result: dict[str, Any]) -> str:
+    rows = []
+    for p in result["projections"]:
+        moved, run = p["transfers"], p["makespan"]
+        rows.append(
+            (
+                p["to"],
+                amounts.time(moved["recorded_seconds"]),
+                amounts.time(moved["predicted_seconds"]),
+                amounts.time(run["recorded_seconds"]),
+                amounts.time(run["predicted_seconds"]),
+            )
+        )
+    columns = (
+        "node",
+        "transfers, recorded",
+        "transfers, predicted",
+        "whole run, recorded",
+        "whole run, predicted",
+    )
+    basis = f"cost model {result['model']}; whole run: {result['makespan']['method']}"
+    note = f"<p class='dim'>Recorded on {escape(result['from'])}; {escape(basis)}.</p>"
+    return _section(
+        "On other nodes", f'{note}<div id="projection" class="plot"></div>{_table(columns, rows)}'
+    )
+
+
+def _by_path(paths: list[dict[str, Any]]) -> str:
+    rows = (
+        (
+            _path(r),
+            amounts.count(r["count"]),
+            amounts.size(r["bytes"]),
+            amounts.time(r["seconds"]),
+            amounts.rate(r["bytes_per_second"]),
+        )
+        for r in paths
+    )
+    return _section(
+        "Transfers by path, as recorded", _table(("path", "count", "bytes", "time", "rate"), rows)
+    )
+
+
+def _gpus(result: dict[str, Any]) -> str:
+    rows = (
+        (
+            str(g["device"]),
+            amounts.time(g["kernels"]["seconds"]),
+            amounts.time(g["transfers"]["seconds"]),
+            amounts.time(g["transfers"]["exposed_seconds"]),
+            amounts.time(g["busy_seconds"]),
+            amounts.time(g["idle_seconds"]),
+        )
+        for g in result["gpus"]
+    )
+    engines = (
+        (
+            f"GPU {e['device']}, {e['work']}",
+            amounts.time(e["busy_seconds"]),
+            f"{e['share_of_run']:.1%}",
+            amounts.rate(e["bytes_per_second"]),
+        )
+        for e in result["engines"]
+    )
+    streams = (
+        (
+            f"GPU {s['device']}, stream {s['stream']}",
+            amounts.count(s["kernels"]),
+            amounts.count(s["transfers"]),
+            amounts.time(s["busy_seconds"]),
+        )
+        for s in result["streams"]
+    )
+    tables = (
+        _table(("GPU", "kernels", "transfers", "exposed", "busy", "idle"), rows),
+        _table(("engine", "busy", "of the run", "rate while busy"), engines),
+        _table(("stream", "kernels", "transfers", "busy"), streams),
+    )
+    return _section("GPUs, engines and streams, as recorded", "<br>".join(tables))
+
+
+def _tops(result: dict[str, Any]) -> str:
+    kernels = (
+        (r["name"] or "", amounts.count(r["count"]), amounts.time(r["seconds"]))
+        for r in result["top_kernels"]
+    )
+    copies = (
+        (
+            _path(r),
+            amounts.time(r["start_seconds"]),
+            "–" if r["bytes"] is None else amounts.size(r["bytes"]),
+            amounts.time(r["seconds"]),
+        )
+        for r in result["top_copies"]
+    )
+    return _section(
+        "Longest kernels and copies, as recorded",
+        _table(("kernel", "count", "time"), kernels)
+        + "<br>"
+        + _table(("copy", "at", "bytes", "time"), copies),
+    )
+
+
+def _gaps(result: dict[str, Any]) -> str:
+    if not result["idle_gaps"]:
+        return ""
+    rows = (
+        (
+            f"GPU {g['device']}",
+            f"{g['longest_call']} ({amounts.time(g['longest_call_seconds'])})"
+            if g["longest_call"]
+            else "no API call",
+            amounts.time(g["start_seconds"]),
+            amounts.time(g["seconds"]),
+        )
+        for g in result["idle_gaps"]
+    )
+    return _section(
+        "Longest gaps on a GPU, as recorded",
+        _table(("GPU", "longest API call meanwhile", "at", "idle for"), rows, 2),
+    )
+
+
+def _omissions(omissions: list[dict[str, Any]]) -> str:
+    if not omissions:
+        return ""
+    items = "".join(
+        f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{escape(o['what'])}</li>"
+        for o in omissions
+    )
+    return _section("What this trace does not tell", f"<ul>{items}</ul>")

@@ -1,0 +1,148 @@
+"""The pictures of a page, as plotly.js data and layout. Colours differ in lightness too, and patterns tell them apart."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from busfare.advise import amounts
+from busfare.report import timeline
+from busfare.trace import Trace
+
+__all__ = ["histogram_plot", "projection_plot", "timeline_plot"]
+
+COLOUR = {"kernels": "#56b4e9", "h2d": "#e69f00", "d2h": "#009e73", "other copies": "#cc79a7"}
+PATTERN = {"kernels": "", "h2d": "/", "d2h": "\\", "other copies": "x"}
+GRID = "rgba(128,128,128,0.25)"
+LONGEST_NAME = 90
+
+Plot = dict[str, Any]
+
+
+def _layout(height: int, **more: Any) -> dict[str, Any]:
+    axis = {"gridcolor": GRID, "zerolinecolor": GRID}
+    return {
+        "height": height,
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 40},
+        "font": {"family": "system-ui, sans-serif", "size": 13},
+        "xaxis": axis | {"automargin": True} | more.pop("xaxis", {}),
+        "yaxis": axis | {"automargin": True} | more.pop("yaxis", {}),
+        "modebar": {"bgcolor": "rgba(0,0,0,0)"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        **more,
+    }
+
+
+def _pattern(shape: str | list[str]) -> dict[str, Any]:
+    """Drawn over the bar's colour, in one that contrasts."""
+    return {"shape": shape, "fillmode": "overlay", "size": 6, "solidity": 0.35}
+
+
+def timeline_plot(trace: Trace) -> Plot | None:
+    """Recorded operations over time; None if there are none."""
+    rows = timeline.rows(trace)
+    if not rows:
+        return None
+    several = len({row.gpu for row in rows}) > 1
+    data = []
+    shown: set[str] = set()
+    for row in rows:
+        label = f"GPU {row.gpu} {row.work}" if several else row.work
+        hover = [
+            f"{escape(_short(name))}<br>{amounts.time(length)}"
+            + (f"<br>{amounts.count(int(n))} operations, busy {busy:.0%}" if n > 1 else "")
+            for name, length, n, busy in zip(row.longest, row.lengths, row.operations, row.busy, strict=True)
+        ]
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": row.work,
+                "legendgroup": row.work,
+                "showlegend": row.work not in shown,
+                "y": [label] * len(row.starts),
+                "base": row.starts.round(9).tolist(),
+                "x": row.lengths.round(9).tolist(),
+                "hovertext": hover,
+                "hoverinfo": "text",
+                "marker": {
+                    "color": COLOUR[row.work],
+                    "line": {"width": 0},
+                    "pattern": _pattern(PATTERN[row.work]),
+                },
+            }
+        )
+        shown.add(row.work)
+    labels = len({name for trace_ in data for name in trace_["y"][:1]})
+    layout = _layout(
+        90 + 42 * labels,
+        xaxis={"title": {"text": "recorded time, seconds"}},
+        yaxis={"autorange": "reversed", "fixedrange": True},
+        barmode="overlay",
+        bargap=0.25,
+        dragmode="zoom",
+    )
+    return {"data": data, "layout": layout}
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def histogram_plot(rows: list[dict[str, Any]]) -> Plot | None:
+    """Share of transfers in each decade of size, by count and by time [A19 figure 1]; None if there are none."""
+    counts, seconds = sum(r["count"] for r in rows), sum(r["seconds"] for r in rows)
+    if not counts:
+        return None
+    labels = [f"{amounts.size(r['lower_bytes'])} – {amounts.size(r['upper_bytes'])}" for r in rows]
+    by_count = [100 * r["count"] / counts for r in rows]
+    by_time = [100 * r["seconds"] / seconds if seconds else 0.0 for r in rows]
+    data = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": labels,
+            "y": values,
+            "hovertemplate": "%{y:.1f} %<extra>" + name + "</extra>",
+        }
+        | {"marker": {"color": colour, "pattern": _pattern(pattern)}}
+        for name, values, colour, pattern in (
+            ("by count", by_count, COLOUR["kernels"], ""),
+            ("by time", by_time, COLOUR["h2d"], "/"),
+        )
+    ]
+    return {
+        "data": data,
+        "layout": _layout(320, yaxis={"title": {"text": "% of transfers (recorded)"}}, barmode="group"),
+    }
+
+
+def projection_plot(projections: list[dict[str, Any]]) -> Plot:
+    """Recorded transfers and whole run beside what is predicted for other nodes; predicted bars are hatched."""
+    first = projections[0]
+    labels = [f"{first['from']} (recorded)"] + [f"{p['to']} (predicted)" for p in projections]
+    bars = {
+        "transfers": [first["transfers"]["recorded_seconds"]]
+        + [p["transfers"]["predicted_seconds"] for p in projections],
+        "whole run": [first["makespan"]["recorded_seconds"]]
+        + [p["makespan"]["predicted_seconds"] for p in projections],
+    }
+    shapes = [""] + ["/"] * len(projections)
+    data = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": [escape(label) for label in labels],
+            "y": values,
+            "text": [amounts.time(v) for v in values],
+            "textposition": "outside",
+            "cliponaxis": False,
+            "hoverinfo": "x+text+name",
+            "marker": {"color": colour, "pattern": _pattern(shapes)},
+        }
+        for (name, values), colour in zip(bars.items(), (COLOUR["h2d"], COLOUR["kernels"]), strict=True)
+    ]
+    return {
+        "data": data,
+        "layout": _layout(340, yaxis={"title": {"text": "seconds"}, "rangemode": "tozero"}, barmode="group"),
+    }

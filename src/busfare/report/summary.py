@@ -1,0 +1,100 @@
+"""The result of `report`: one dictionary that the terminal, the page and the JSON all show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from busfare import account, advise
+from busfare.node import Node
+from busfare.trace import Trace
+
+__all__ = ["SCHEMA", "summarise"]
+
+SCHEMA = "busfare.report/1"
+MOST_ROWS = 10
+GAIN_IS = (
+    "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way"
+)
+
+
+def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
+    """Everything that `report` says, ready for JSON; its keys are documented in docs/json.md.
+
+    `node` is where the trace was recorded. Without it the catalogue's node with the GPU that the trace names is
+    taken, and said to be a guess.
+    """
+    guessed = node is None
+    node = node or advise.guess_node(trace)
+    totals = account.totals(trace)
+    operations = trace.operations
+    return {
+        "schema": SCHEMA,
+        "trace": {
+            "path": str(trace.path),
+            "format": trace.format,
+            "producer": trace.producer,
+            "host": trace.host,
+            "devices": trace.devices.select("device", "name", "memory_bytes", "copy_engines")
+            .unique(maintain_order=True)
+            .to_dicts(),
+        },
+        "node": {"name": node.name, "guessed_from_gpu_name": guessed} if node else None,
+        "transfers": _copies(totals.transfers) | {"share_of_gpu_time": totals.share_of_gpu_time},
+        "kernels": {"count": totals.kernels, "seconds": totals.kernel_seconds},
+        "graph_work": {"count": totals.graph_work, "seconds": totals.graph_seconds},
+        "sets": {"count": totals.sets, "seconds": totals.set_seconds},
+        "makespan_seconds": totals.makespan_seconds,
+        "gpus": [
+            {
+                "device": gpu.device,
+                "kernels": {"count": gpu.kernels, "seconds": gpu.kernel_seconds},
+                "transfers": _copies(gpu.transfers),
+                "busy_seconds": gpu.busy_seconds,
+                "kernel_busy_seconds": gpu.kernel_busy_seconds,
+                "idle_seconds": max(0.0, totals.makespan_seconds - gpu.busy_seconds),
+            }
+            for gpu in totals.gpus
+        ],
+        "by_path": account.by_path(operations).to_dicts(),
+        "size_histogram": account.size_histogram(operations).to_dicts(),
+        "engines": account.engines(operations, totals.makespan_seconds).to_dicts(),
+        "streams": account.streams(operations, MOST_ROWS).to_dicts(),
+        "top_kernels": account.top_kernels(operations, MOST_ROWS).to_dicts(),
+        "top_copies": account.top_copies(operations, MOST_ROWS)
+        .with_columns(pl.col("start_ns") / 1e9)
+        .rename({"start_ns": "start_seconds"})
+        .to_dicts(),
+        "idle_gaps": [
+            {
+                "device": gap.device,
+                "start_seconds": gap.start_ns / 1e9,
+                "seconds": gap.seconds,
+                "longest_call": gap.call,
+                "longest_call_seconds": gap.call_seconds,
+            }
+            for gap in account.idle_gaps(trace, 5)
+        ],
+        "findings": [
+            {
+                "id": finding.id,
+                "title": finding.title,
+                "evidence": finding.evidence,
+                "change": finding.change,
+                "predicted_gain_seconds": finding.gain_seconds,
+                "gain_is": GAIN_IS,
+            }
+            for finding in advise.findings(trace, node)
+        ],
+        "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
+    }
+
+
+def _copies(copies: account.CopyTotals) -> dict[str, Any]:
+    return {
+        "count": copies.count,
+        "bytes": copies.bytes,
+        "seconds": copies.seconds,
+        "exposed_seconds": copies.exposed_seconds,
+    }

@@ -1,0 +1,138 @@
+"""Totals of small traces, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from busfare import account
+from tests.traces import EXAMPLES, call, copy, kernel, trace
+
+
+def test_exposed_time_is_where_a_copy_runs_and_no_kernel_does() -> None:
+    # Copies cover 0–10 and 20–30 µs, kernels 5–25: exposed are 0–5 and 25–30.
+    totals = account.totals(trace(copy(0, 10, 1000), copy(20, 30, 3000), kernel(5, 25)))
+    assert totals.transfers.count == 2
+    assert totals.transfers.bytes == 4000
+    assert totals.transfers.seconds == pytest.approx(20e-6)
+    assert totals.transfers.exposed_seconds == pytest.approx(10e-6)
+    assert totals.kernel_seconds == pytest.approx(20e-6)
+    assert totals.share_of_gpu_time == pytest.approx(0.5)
+    assert totals.makespan_seconds == pytest.approx(30e-6)
+
+
+def test_copies_beside_each_other_are_exposed_once() -> None:
+    totals = account.totals(trace(copy(0, 10, 1), copy(5, 15, 1, "d2h")))
+    assert totals.transfers.seconds == pytest.approx(20e-6)
+    assert totals.transfers.exposed_seconds == pytest.approx(15e-6)
+
+
+def test_each_gpu_has_its_own_exposed_time() -> None:
+    # GPU 1's copy hides behind GPU 0's kernel for the whole run, not for GPU 1.
+    totals = account.totals(trace(kernel(0, 20), copy(5, 15, 1, device=1)))
+    assert totals.transfers.exposed_seconds == 0
+    assert [g.transfers.exposed_seconds for g in totals.gpus] == pytest.approx([0, 10e-6])
+
+
+def test_the_makespan_spans_calls_and_operations() -> None:
+    assert account.totals(
+        trace(kernel(10, 20), calls=[call(2, 3, "cudaLaunchKernel")])
+    ).makespan_seconds == pytest.approx(18e-6)
+
+
+def test_migrations_count_as_transfers_and_graph_work_as_work() -> None:
+    moved = copy(0, 10, 4096, memory="managed") | {"kind": "migration"}
+    graph = kernel(5, 15) | {"kind": "graph"}
+    totals = account.totals(trace(moved, graph))
+    assert totals.transfers.count == 1
+    assert (totals.graph_work, totals.kernels) == (1, 0)
+    assert totals.transfers.exposed_seconds == pytest.approx(5e-6)
+
+
+def test_an_empty_trace_adds_up_to_nothing() -> None:
+    totals = account.totals(trace())
+    assert (totals.transfers.count, totals.makespan_seconds, totals.share_of_gpu_time) == (0, 0.0, 0.0)
+    assert account.by_path(trace().operations).is_empty()
+    assert account.size_histogram(trace().operations).is_empty()
+    assert account.idle_gaps(trace(), 5) == []
+
+
+def test_rates_leave_out_copies_of_unknown_size() -> None:
+    rows = account.by_path(trace(copy(0, 10, 10_000), copy(20, 30, None)).operations).to_dicts()
+    assert len(rows) == 1
+    assert rows[0]["count"] == 2
+    assert rows[0]["bytes_per_second"] == pytest.approx(1e9)
+
+
+def test_a_path_without_any_size_has_no_rate() -> None:
+    (row,) = account.by_path(trace(copy(0, 10, None)).operations).to_dicts()
+    assert row["bytes_per_second"] is None
+
+
+def test_paths_are_told_apart_by_memory() -> None:
+    rows = account.by_path(
+        trace(copy(0, 1, 1), copy(1, 3, 1, memory="pageable"), copy(3, 4, 1, memory=None)).operations
+    )
+    counts = {row["source_memory"]: row["count"] for row in rows.to_dicts()}
+    assert counts == {"pageable": 1, "pinned": 1, None: 1}
+    assert rows["source_memory"][0] == "pageable"  # the longest first
+
+
+@pytest.mark.parametrize(
+    ("size", "lower", "upper"),
+    [
+        (0, 0, 10),
+        (1, 0, 10),
+        (9, 0, 10),
+        (10, 10, 100),
+        (99, 10, 100),
+        (100, 100, 1000),
+        (10**9, 10**9, 10**10),
+    ],
+)
+def test_sizes_fall_into_their_decade(size: int, lower: int, upper: int) -> None:
+    (row,) = account.size_histogram(trace(copy(0, 5, size)).operations).to_dicts()
+    assert (row["lower_bytes"], row["upper_bytes"], row["count"]) == (lower, upper, 1)
+    assert row["seconds"] == pytest.approx(5e-6)
+
+
+def test_the_histogram_has_no_holes() -> None:
+    rows = account.size_histogram(trace(copy(0, 1, 5), copy(1, 2, 50_000)).operations).to_dicts()
+    assert [r["lower_bytes"] for r in rows] == [0, 10, 100, 1000, 10_000]
+    assert [r["count"] for r in rows] == [1, 0, 0, 0, 1]
+
+
+def test_an_engine_is_busy_once_however_many_streams_share_it() -> None:
+    recorded = trace(copy(0, 10, 1000), copy(5, 20, 3000, stream=8), copy(5, 15, 10, "d2h"), kernel(20, 40))
+    rows = {row["work"]: row for row in account.engines(recorded.operations, 40e-6).to_dicts()}
+    assert rows["h2d"]["busy_seconds"] == pytest.approx(20e-6)
+    assert rows["h2d"]["bytes_per_second"] == pytest.approx(4000 / 20e-6)
+    assert rows["h2d"]["share_of_run"] == pytest.approx(0.5)
+    assert rows["d2h"]["busy_seconds"] == pytest.approx(10e-6)
+    assert rows["kernels"]["bytes_per_second"] is None
+    assert "d2d" not in rows
+
+
+def test_a_gap_names_the_call_that_the_host_was_in() -> None:
+    calls = [call(8, 18, "cudaMalloc"), call(18, 19, "cudaLaunchKernel")]
+    (gap,) = account.idle_gaps(trace(kernel(0, 10), kernel(20, 30), calls=calls), 5)
+    assert (gap.start_ns, gap.call) == (10_000, "cudaMalloc")
+    assert gap.seconds == pytest.approx(10e-6)
+    assert gap.call_seconds == pytest.approx(8e-6)
+
+
+def test_the_longest_kernels_come_first_by_their_sum() -> None:
+    kernels = account.top_kernels(
+        trace(kernel(0, 5, "a"), kernel(5, 9, "b"), kernel(9, 13, "b")).operations, 1
+    )
+    assert kernels.to_dicts() == [{"name": "b", "count": 2, "seconds": pytest.approx(8e-6)}]
+
+
+def test_a_recorded_training_run_adds_up() -> None:
+    # src/busfare/examples/train-images-h100.json.gz: six steps of 64 images of 3×224×224 floats, six labels of 64
+    # integers of 8 bytes, six losses of 4 bytes.
+    from busfare.trace import read
+
+    totals = account.totals(read(EXAMPLES / "train-images-h100.json.gz"))
+    assert totals.transfers.count == 18
+    assert totals.transfers.bytes == 6 * (64 * 3 * 224 * 224 * 4 + 64 * 8 + 4)
+    assert totals.kernels == 2310

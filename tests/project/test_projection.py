@@ -1,0 +1,104 @@
+"""Projections and comparisons, on small traces worked out by hand and on two machines' recordings of one program."""
+
+from __future__ import annotations
+
+import pytest
+
+from busfare.errors import InputError
+from busfare.node import load_node
+from busfare.project import compare, project
+from busfare.trace import read
+from tests.traces import EXAMPLES, copy, kernel, trace
+
+MIB = 1 << 20
+PCIE3, PCIE4 = load_node("pcie:3x16"), load_node("pcie:4x16")
+
+
+def test_the_same_node_changes_nothing() -> None:
+    recorded = trace(copy(0, 5500, 64 * MIB), kernel(5500, 6000), copy(6000, 6010, 64, "d2h"))
+    result = project(recorded, PCIE3, PCIE3, "calibrated")
+    assert result.predicted_seconds == pytest.approx(result.recorded_seconds)
+    assert result.predicted_makespan_seconds == pytest.approx(6010e-6)
+
+
+def test_twice_the_link_halves_an_exposed_copy_and_shortens_the_run_by_as_much() -> None:
+    recorded = trace(copy(0, 5500, 64 * MIB), kernel(5500, 6000))
+    result = project(recorded, PCIE3, PCIE4, "calibrated")
+    assert result.recorded_seconds / result.predicted_seconds == pytest.approx(2.0, rel=0.1)
+    saved = result.recorded_seconds - result.predicted_seconds
+    assert result.predicted_makespan_seconds == pytest.approx(6000e-6 - saved)
+
+
+def test_a_copy_behind_a_kernel_shortens_nothing() -> None:
+    recorded = trace(copy(0, 5500, 64 * MIB), kernel(0, 6000))
+    result = project(recorded, PCIE3, PCIE4, "calibrated")
+    assert result.predicted_seconds < result.recorded_seconds
+    assert result.predicted_makespan_seconds == pytest.approx(6000e-6)
+
+
+def test_copies_side_by_side_are_not_saved_twice() -> None:
+    recorded = trace(copy(0, 5500, 64 * MIB), copy(0, 5500, 64 * MIB, "d2h"))
+    result = project(recorded, PCIE3, PCIE4, "calibrated")
+    assert result.predicted_makespan_seconds == pytest.approx(result.predicted_seconds / 2, rel=0.02)
+
+
+def test_a_trace_without_copies_has_nothing_to_project() -> None:
+    with pytest.raises(InputError, match="no copies"):
+        project(trace(kernel(0, 1)), PCIE3, PCIE4, "calibrated")
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match="calibrated"):
+        project(trace(copy(0, 1, 1)), PCIE3, PCIE4, "no-such-model")
+
+
+def test_what_has_no_price_keeps_its_recorded_time() -> None:
+    result = project(trace(copy(0, 10, None), copy(20, 30, 4096)), PCIE3, PCIE4, "envelope")
+    assert result.unpriced == 1
+    assert result.predicted_seconds > 10e-6
+
+
+def test_a_perfect_prediction_has_no_error() -> None:
+    recorded = trace(copy(0, 5500, 64 * MIB), copy(6000, 6020, 4096, "d2h"))
+    result = compare(recorded, recorded, PCIE3, PCIE3, "calibrated")
+    assert result.wmape_percent == pytest.approx(0.0, abs=1e-9)
+    assert (result.count, result.unmatched) == (2, 0)
+
+
+def test_errors_weigh_by_time() -> None:
+    # [A19 §VI-C]: 100 · Σ|A−P| / ΣA. The model repeats the first run's times: 1000 and 10 µs; the second took 1100 and 20.
+    first = trace(copy(0, 1000, 8 * MIB), copy(2000, 2010, 4096))
+    second = trace(copy(0, 1100, 8 * MIB), copy(2000, 2020, 4096))
+    result = compare(first, second, PCIE3, PCIE3, "calibrated")
+    assert result.wmape_percent == pytest.approx(100 * (100 + 10) / (1100 + 20))
+
+
+def test_copies_of_one_run_only_are_counted_and_left_out() -> None:
+    first = trace(copy(0, 1000, 8 * MIB), copy(2000, 2010, 4096))
+    second = trace(copy(0, 1000, 8 * MIB), copy(1000, 2000, 8 * MIB))
+    result = compare(first, second, PCIE3, PCIE3, "calibrated")
+    assert (result.count, result.unmatched) == (1, 2)
+
+
+def test_two_programs_cannot_be_compared() -> None:
+    with pytest.raises(InputError, match="same program"):
+        compare(trace(copy(0, 1, 1)), trace(copy(0, 1, 2)), PCIE3, PCIE3, "calibrated")
+
+
+PROGRAMS = (
+    "train-images",
+    "train-images-pinned",
+    "generate-text",
+    "smooth-out-of-core",
+    "smooth-out-of-core-streams",
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_h200s_copies_are_predicted_from_an_h100s_trace(program: str) -> None:
+    # Recorded on both machines by the same program. Pageable copies depend on the host's threads that moment.
+    first, second = (read(EXAMPLES / f"{program}-{gpu}.json.gz") for gpu in ("h100", "h200"))
+    result = compare(first, second, load_node("h100-sxm"), load_node("h200-sxm"), "calibrated")
+    assert result.unmatched == 0
+    pinned = program in ("train-images-pinned", "smooth-out-of-core-streams")
+    assert result.wmape_percent < (5.0 if pinned else 15.0)

@@ -1,0 +1,54 @@
+"""Exports hold what the trace held."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.errors import InputError
+from busfare.report.export import export
+from busfare.trace import read
+from tests.traces import EXAMPLES, copy, kernel, trace
+
+
+def test_parquet_tables_come_back_as_they_were(tmp_path: Path) -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    export(recorded, "parquet", tmp_path / "tables")
+    for table in ("operations", "calls", "events", "markers", "devices", "streams"):
+        back = pl.read_parquet(tmp_path / "tables" / f"{table}.parquet")
+        assert back.height == getattr(recorded, table).height, table
+        assert back.columns == getattr(recorded, table).columns, table
+    back = pl.read_parquet(tmp_path / "tables" / "operations.parquet")
+    assert back["bytes"].sum() == recorded.operations["bytes"].sum()
+
+
+def test_a_time_line_holds_every_operation_and_call(tmp_path: Path) -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    export(recorded, "perfetto", tmp_path / "line.json")
+    events = json.loads((tmp_path / "line.json").read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    assert len(spans) == recorded.operations.height + recorded.calls.height
+    assert sum(e["args"].get("bytes", 0) for e in spans) == recorded.operations["bytes"].sum()
+
+
+def test_a_time_line_reads_back_as_microseconds(tmp_path: Path) -> None:
+    export(trace(copy(10, 20, 4096), kernel(30, 40, "work")), "perfetto", tmp_path / "line.json")
+    spans = [e for e in json.loads((tmp_path / "line.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    assert [(e["ts"], e["dur"], e["name"]) for e in spans] == [
+        (10, 10, "h2d pinned → device"),
+        (30, 10, "work"),
+    ]
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="parquet, perfetto"):
+        export(trace(), "xml", tmp_path / "x")
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="cannot be written"):
+        export(trace(), "parquet", tmp_path / "file" / "tables")

@@ -1,0 +1,74 @@
+"""The page as headless Chromium shows it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from busfare.node import load_node
+from busfare.project import project
+from busfare.report.page import report_page
+from busfare.report.projections import projection_result
+from busfare.report.summary import summarise
+from busfare.trace import Trace, read
+from tests.traces import EXAMPLES, copy, kernel, trace
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<img src=x onerror=document.title='broken-in'></script><script>document.title='broken-in'</script>"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=10000",
+]
+
+
+def shown(recorded: Trace, tmp_path: Path, *more: str) -> tuple[str, list[str]]:
+    """The document after its scripts have run, and what they wrote to the console."""
+    node = load_node("h100-sxm")
+    projections = projection_result([project(recorded, node, load_node("gh200"), "calibrated")])
+    page = tmp_path / "page.html"
+    page.write_text(report_page(summarise(recorded, node), recorded, projections), encoding="utf-8")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium, "Chromium is missing: apt-get install chromium"
+    command = [
+        chromium,
+        *FLAGS,
+        *more,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
+
+
+@pytest.mark.parametrize("theme", [[], ["--force-dark-mode"]], ids=["light", "dark"])
+def test_a_real_traces_page_draws_its_plots_without_a_complaint(tmp_path: Path, theme: list[str]) -> None:
+    document, console = shown(read(EXAMPLES / "train-images-h100.json.gz"), tmp_path, *theme)
+    assert console == []
+    assert 'data-drawn="yes"' in document
+    for plot in ("timeline", "projection", "histogram"):
+        drawn = re.search(rf'<div id="{plot}" class="plot[^>]*>(.{{200}})', document, re.DOTALL)
+        assert drawn, plot
+        assert "svg" in drawn[1], plot
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    recorded = trace(kernel(0, 10, HOSTILE), copy(10, 20, 4096), kernel(20, 30, HOSTILE + "2"))
+    document, console = shown(recorded, tmp_path)
+    assert console == []
+    assert 'data-drawn="yes"' in document
+    assert re.search("<title>busfare: built-by-hand</title>", document)
+    assert "<img" not in document

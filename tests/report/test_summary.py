@@ -1,0 +1,135 @@
+"""The keys that scripts rely on, and that every face shows the same numbers."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from busfare.node import load_node
+from busfare.project import project
+from busfare.report.page import report_page
+from busfare.report.projections import compared, projection_result
+from busfare.report.summary import summarise
+from busfare.report.terminal import show_comparison, show_projection, show_report
+from busfare.trace import Omission, read
+from tests.traces import EXAMPLES, copy, kernel, trace
+
+HOSTILE = "evil<script>alert(1)</script>[bold]&\u202e\x1b[31mred</title>"
+
+
+def test_the_contracts_keys_are_there() -> None:
+    result = json.loads(msgspec.json.encode(summarise(read(EXAMPLES / "train-images-h100.json.gz"))))
+    assert next(iter(result)) == "schema"
+    assert result["schema"] == "busfare.report/1"
+    assert set(result["transfers"]) >= {"count", "bytes", "seconds", "exposed_seconds", "share_of_gpu_time"}
+    assert set(result["kernels"]) >= {"count", "seconds"}
+    assert isinstance(result["makespan_seconds"], float)
+    for row in result["by_path"]:
+        assert set(row) >= {
+            "direction",
+            "source_memory",
+            "destination_memory",
+            "count",
+            "bytes",
+            "seconds",
+            "bytes_per_second",
+        }
+    for row in result["size_histogram"]:
+        assert set(row) == {"lower_bytes", "upper_bytes", "count", "seconds"}
+    assert result["findings"]
+    for row in result["findings"]:
+        assert set(row) >= {"id", "title", "evidence", "change", "predicted_gain_seconds"}
+    assert result["omissions"] == []
+
+
+def test_paths_and_sizes_add_up_to_the_total() -> None:
+    result = summarise(read(EXAMPLES / "generate-text-h100.json.gz"))
+    assert sum(r["count"] for r in result["by_path"]) == result["transfers"]["count"]
+    assert sum(r["count"] for r in result["size_histogram"]) == result["transfers"]["count"]
+    assert sum(r["seconds"] for r in result["by_path"]) == pytest.approx(result["transfers"]["seconds"])
+
+
+def test_a_guessed_node_is_said_to_be_a_guess() -> None:
+    recorded = trace(copy(0, 1, 1), gpu="NVIDIA H100 80GB HBM3")
+    assert summarise(recorded)["node"] == {"name": "h100-sxm", "guessed_from_gpu_name": True}
+    assert summarise(recorded, load_node("gh200"))["node"] == {
+        "name": "gh200",
+        "guessed_from_gpu_name": False,
+    }
+    assert summarise(trace(copy(0, 1, 1)))["node"] is None
+
+
+def test_a_report_fits_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = trace(
+        copy(0, 16_000, 1 << 26, memory="pageable"),
+        kernel(16_000, 17_000, "a_very_long_kernel_name<" * 20),
+        omissions=[Omission("cut-window", 3, "words " * 40)],
+    )
+    show_report(summarise(recorded))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines) <= 100
+    assert any("cut-window: 3 words" in line for line in lines)
+    assert any("saves at most" in line or "gain not known" in line for line in lines)
+
+
+def test_control_characters_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_report(summarise(trace(kernel(0, 10, HOSTILE), copy(10, 20, 1))))
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "[bold]" in out
+
+
+def test_a_page_shows_a_hostile_name_as_text() -> None:
+    recorded = trace(kernel(0, 10, HOSTILE), copy(10, 20, 1), omissions=[Omission("x", 1, HOSTILE)])
+    page = report_page(summarise(recorded), recorded)
+    assert "alert(1)</script>" not in page
+    assert "evil&lt;script&gt;" in page
+    assert "evil\\u003cscript" not in page  # escaped as HTML before it became data, too
+    assert page.partition("<script")[0].count("</title>") == 1
+
+
+def test_a_page_loads_nothing_from_elsewhere() -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    page = report_page(summarise(recorded), recorded)
+    assert "default-src 'none'" in page
+    assert 'src="http' not in page
+    assert "<link" not in page
+
+
+def test_predicted_and_recorded_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    home, away = load_node("h100-sxm"), load_node("pcie:3x16")
+    result = projection_result([project(recorded, home, away, "calibrated")])
+    show_projection(result)
+    out = capsys.readouterr().out
+    assert "h100-sxm (recorded)" in out
+    assert "pcie:3x16 (predicted)" in out
+    page = report_page(summarise(recorded, home), recorded, result)
+    assert "transfers, recorded" in page
+    assert "transfers, predicted" in page
+
+
+def test_projections_carry_the_contracts_keys() -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    home = load_node("h100-sxm")
+    result = projection_result(
+        [project(recorded, home, load_node(n), "datasheet") for n in ("gh200", "dgx-a100")]
+    )
+    assert list(result)[:4] == ["schema", "from", "to", "model"]
+    assert set(result["transfers"]) >= {"recorded_seconds", "predicted_seconds"}
+    assert set(result["makespan"]) >= {"recorded_seconds", "replayed_seconds", "predicted_seconds"}
+    assert [p["to"] for p in result["projections"]] == ["gh200", "dgx-a100"]
+
+
+def test_every_model_that_applies_is_compared_best_first(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz") for gpu in ("h100", "h200"))
+    result = compared(first, second, load_node("h100-sxm"), load_node("h200-sxm"))
+    errors = [m["wmape_percent"] for m in result["models"]]
+    assert {m["model"] for m in result["models"]} >= {"datasheet", "ahead", "peak", "envelope", "calibrated"}
+    assert errors == sorted(errors)
+    assert result["wmape_percent"] == errors[0]
+    show_comparison(result)
+    assert f"{errors[0]:.2f} %" in capsys.readouterr().out

@@ -1,0 +1,143 @@
+"""The command as users run it: exit status, one line for each error, only JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.traces import EXAMPLES
+
+TRACE = str(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+OTHER = str(EXAMPLES / "smooth-out-of-core-h200.json.gz")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from busfare.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_help_names_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for command in ("report", "project", "compare", "price", "nodes", "export", "demo"):
+        assert command in done.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, busfare.cli\n"
+        "print([m for m in ('polars', 'numpy', 'plotly', 'rich', 'msgspec') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "schema"),
+    [
+        (("report", TRACE), "busfare.report/1"),
+        (("project", TRACE, "--to", "gh200", "--to", "pcie:4x16"), "busfare.project/1"),
+        (("compare", TRACE, OTHER), "busfare.compare/1"),
+        (("price", "--node", "h100-sxm", "--bytes", "64MiB"), "busfare.price/1"),
+        (("nodes",), "busfare.nodes/1"),
+        (("nodes", "show", "summit"), "busfare.nodes/1"),
+    ],
+)
+def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema: str) -> None:
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert next(iter(result.items())) == ("schema", schema)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "Missing command"),
+        (("repotr",), "No such command"),
+        (("report",), "Missing argument"),
+        (("report", "no/such/file"), "cannot be read"),
+        (("report", __file__), "not a trace"),
+        (("report", TRACE, "--node", "h100sxm"), "did you mean h100-sxm"),
+        (("project", TRACE, "--to", "gh200", "--model", "magic"), "magic"),
+        (("price", "--node", "gh200", "--bytes", "many"), "is not a size"),
+        (("price", "--node", "gh200", "--bytes", "9e99GB"), "more than busfare reckons with"),
+        (("price", "--node", "gh200", "--bytes", "-5"), "is not a size"),
+        (("price", "--node", "gh200", "--bytes", "4096", "--direction", "sideways"), "sideways"),
+        (("nodes", "show", "sumit"), "summit"),
+        (("nodes", "check", "no-such.toml"), "no such file"),
+        (("export", TRACE, "--to", "xml", "-o", "x"), "parquet, perfetto"),
+        (("report", TRACE, "--html", "/proc/no/page.html"), "cannot be written"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(arguments: tuple[str, ...], told: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("busfare: ")
+    assert told in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_trace_of_an_unknown_gpu_asks_where_it_was_recorded(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    event = {
+        "ph": "X",
+        "cat": "gpu_memcpy",
+        "name": "Memcpy HtoD (Pinned -> Device)",
+        "ts": 1,
+        "dur": 1,
+        "args": {"bytes": 8},
+    }
+    trace.write_text(json.dumps({"traceEvents": [event]}))
+    done = run("project", str(trace), "--to", "gh200")
+    assert done.returncode == 2
+    assert "--from NODE" in done.stderr
+
+
+def test_a_node_file_with_an_error_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'name = "mine"\ntitle = "mine"\n\n[[component]]\nkind = "gpu"\nname = "gpu0"\nmemory_byte = 1\n'
+    )
+    done = run("nodes", "check", str(file))
+    assert done.returncode == 2
+    assert "mine.toml" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_catalogues_nodes_are_listed() -> None:
+    done = run("nodes")
+    assert done.returncode == 0
+    for name in ("titan", "summit", "gh200", "mi300x", "rtx-5090"):
+        assert name in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 100
+
+
+def test_a_page_is_written_where_it_was_asked_for(tmp_path: Path) -> None:
+    page = tmp_path / "new" / "page.html"
+    done = run("report", TRACE, "--html", str(page))
+    assert done.returncode == 0
+    assert str(page) in done.stderr
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_demonstration_ends_by_naming_its_page(tmp_path: Path) -> None:
+    done = run("demo", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"The page to open: {tmp_path / 'report.html'}"
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    command = [sys.executable, "-c", "from busfare.cli import main; main()", "nodes", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0

@@ -1,0 +1,84 @@
+"""Small traces written out by hand, for tests of what is computed from a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from busfare.trace import Omission, Trace, tables
+
+EXAMPLES = Path(__file__).parents[1] / "src" / "busfare" / "examples"
+
+
+def copy(
+    start_us: float,
+    end_us: float,
+    bytes_: int | None,
+    direction: str = "h2d",
+    memory: str | None = "pinned",
+    **more: Any,
+) -> dict[str, Any]:
+    """A copy between host and device; `memory` is the kind on the host's side."""
+    ends = {"h2d": (memory, "device"), "d2h": ("device", memory)}.get(direction, ("device", "device"))
+    return _operation("copy", start_us, end_us, more) | {
+        "bytes": bytes_,
+        "direction": direction,
+        "source_memory": more.get("source_memory", ends[0]),
+        "destination_memory": more.get("destination_memory", ends[1]),
+        "copy_count": 1,
+    }
+
+
+def kernel(start_us: float, end_us: float, name: str = "work", **more: Any) -> dict[str, Any]:
+    return _operation("kernel", start_us, end_us, more) | {"name": name}
+
+
+def call(start_us: float, end_us: float, name: str, waits_for: str = "none", **more: Any) -> dict[str, Any]:
+    return {
+        "start_ns": round(start_us * 1000),
+        "end_ns": round(end_us * 1000),
+        "process": 1,
+        "thread": 1,
+        "name": name,
+        "waits_for": waits_for,
+    } | more
+
+
+def _operation(kind: str, start_us: float, end_us: float, more: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "start_ns": round(start_us * 1000),
+        "end_ns": round(end_us * 1000),
+        "device": 0,
+        "stream": 7,
+        "process": 1,
+    } | more
+
+
+def trace(
+    *operations: dict[str, Any],
+    calls: list[dict[str, Any]] | None = None,
+    gpu: str | None = None,
+    omissions: list[Omission] | None = None,
+) -> Trace:
+    """A trace of these operations and calls, on one GPU of name `gpu`."""
+    devices = tables.empty(tables.DEVICES)
+    if gpu:
+        devices = tables.conform(pl.DataFrame({"device": [0], "name": [gpu]}), tables.DEVICES)
+    return Trace(
+        path=Path("built-by-hand"),
+        format="kineto",
+        producer="a test",
+        operations=_table(operations, tables.OPERATIONS),
+        calls=_table(calls or [], tables.CALLS),
+        devices=devices,
+        omissions=omissions or [],
+    )
+
+
+def _table(rows: Any, schema: tables.Schema) -> pl.DataFrame:
+    if not rows:
+        return tables.empty(schema)
+    return tables.conform(pl.from_dicts(list(rows), infer_schema_length=None), schema).sort("start_ns")

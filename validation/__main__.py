@@ -1,0 +1,22 @@
+"""Recomputes every accuracy claim: `python -m validation`. Fails if a script does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = ("papers.py", "datasheet.py")
+
+
+def main() -> int:
+    folder = Path(__file__).parent
+    worst = 0
+    for script in SCRIPTS:
+        print(f"\n== validation/{script}\n", flush=True)
+        worst = max(worst, subprocess.run([sys.executable, str(folder / script)], check=False).returncode)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
