@@ -34,8 +34,8 @@ def main() -> None:
                     for key, value in run.items()
                     if key.endswith("seconds_a_step") and isinstance(value, list)
                 }
-                print(name, kind, "us a step:", medians, "losses", run.get("seen", {}).get("losses"),
-                      run.get("batch_copies_seen", ""), run.get("exact_batch_copies"), run.get("stderr", "")[-200:])  # fmt: skip
+                copies = (run.get("batch_copies_seen", ""), run.get("exact_batch_copies"))
+                print(name, kind, "us a step:", medians, "losses", run.get("seen", {}).get("losses"), *copies)
     print("ten million:", results.get("ten_million"))
     for name, row in results.get("faults", {}).items():
         print(name, row)
