@@ -28,7 +28,7 @@ def kernels(run: Run) -> int:
 
 
 def launch(variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "busfare.measure.record", *arguments]
+    command = [sys.executable, "-m", "busfare", "record", *arguments]
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
 
 
@@ -160,7 +160,8 @@ def test_a_signal_to_the_launcher_reaches_the_program(
     command = [
         sys.executable,
         "-m",
-        "busfare.measure.record",
+        "busfare",
+        "record",
         "-o",
         str(tmp_path / "x"),
         "--flush-every",

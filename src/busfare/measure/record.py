@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import importlib.util
 import os
@@ -14,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from busfare.errors import BusfareError, InputError, NoGpuError
+from busfare.errors import InputError, NoGpuError
 
 __all__ = ["KINDS", "LIBRARY", "environment", "record"]
 
@@ -162,14 +161,18 @@ def _require_driver() -> None:
 
 
 def _library(given: Path | None) -> Path:
-    candidates = [given] if given else [Path(__file__).with_name(LIBRARY)]
+    # An editable installation keeps what is built and what is written in two folders of one package.
+    package = importlib.util.find_spec("busfare.measure")
+    folders = package.submodule_search_locations if package else None
+    candidates = [given] if given else [Path(folder) / LIBRARY for folder in folders or ()]
     chosen = os.environ.get("BUSFARE_RECORDER_LIBRARY")
     if chosen and not given:
         candidates.insert(0, Path(chosen))
     for candidate in candidates:
         if candidate.is_file():
             return candidate.resolve()
-    raise InputError(f"{candidates[0]}: the recorder's library is missing; reinstall busfare")
+    looked = ", ".join(str(candidate) for candidate in candidates)
+    raise InputError(f"{looked}: the recorder's library is missing; reinstall busfare")
 
 
 def _cupti_libraries() -> list[Path]:
@@ -236,37 +239,3 @@ def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
         for number, handler in previous.items():
             signal.signal(number, handler)
     return status if status >= 0 else 128 - status
-
-
-def _main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="busfare record", description="Record a CUDA program.")
-    parser.add_argument("-o", "--output", required=True)
-    parser.add_argument("--duration", type=float, default=0.0)
-    parser.add_argument("--delay", type=float, default=0.0)
-    parser.add_argument("--capture", default="whole")
-    parser.add_argument("--nvtx", default="")
-    parser.add_argument("--flush-every", type=float, default=1.0)
-    parser.add_argument("--kinds", default="")
-    parser.add_argument("--fingerprint", action="store_true")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
-    command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    try:
-        return record(
-            command,
-            options.output,
-            duration=options.duration,
-            delay=options.delay,
-            capture=options.capture,
-            nvtx=options.nvtx,
-            flush_every=options.flush_every,
-            kinds=[kind for kind in options.kinds.split(",") if kind],
-            fingerprint=options.fingerprint,
-        )
-    except BusfareError as error:
-        print(f"busfare record: {error}", file=sys.stderr)
-        return error.exit_status
-
-
-if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace import kineto, nsys, nvprof, rocpd, rpd
+from busfare.trace import kineto, nsys, nvprof, recorded, rocpd, rpd
 from busfare.trace.directory_tables import DirectoryTables
 from busfare.trace.printable import printable
 from busfare.trace.sound import make_sound
@@ -23,7 +23,7 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
 KNOWN = (
     "Nsight Systems (.sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "nvprof, rocprofv3 rocpd, RPD"
+    "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
 #: Files that people try, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
@@ -71,6 +71,8 @@ def _read(path: Path) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
+    if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and recorded.matches(path):
+        return recorded.read(path)
     if stat.S_ISDIR(mode):
         return _read_tables(DirectoryTables(path))
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
