@@ -14,8 +14,8 @@ namespace funnel {
 using StreamId = int;
 using EventId = int;
 
-/// A kernel's entry on the host: `stream` is what the device knows a stream by (a cudaStream_t on CUDA, the stream's
-/// number on the stand-in).
+/// A kernel's entry on the host: `stream` is what the device knows a stream by (a cudaStream_t on CUDA, the
+/// stream's number on the stand-in).
 using KernelFunction = void (*)(void* stream, const void* arguments);
 
 /// One copy with its host address resolved.
@@ -28,8 +28,9 @@ struct ResolvedCopy {
     std::size_t rows;
 };
 
-/// A GPU as the owner sees it: memory, streams that each run in order, events between them. Nothing here blocks except
-/// `allocate`, `release` and the registration of host memory. One thread uses a device; it calls `attach` first.
+/// A GPU as the owner sees it: memory, streams that each run in order, events between them. Nothing here
+/// blocks except `allocate`, `release` and the registration of host memory. One thread uses a device; it
+/// calls `attach` first.
 class Device {
   public:
     virtual ~Device() = default;
@@ -51,7 +52,7 @@ class Device {
     virtual EventId make_event(bool timed) = 0;
     virtual void record(EventId event, StreamId stream) = 0;
     virtual void wait(StreamId stream, EventId event) = 0;  ///< for the event's latest record
-    virtual bool done(EventId event) = 0;                   ///< throws Fault::device_failed once the device has failed
+    virtual bool done(EventId event) = 0;  ///< throws Fault::device_failed once the device has failed
     virtual double seconds_between(EventId first, EventId second) = 0;
 };
 

@@ -34,13 +34,16 @@ class CudaDevice final : public Device {
         const cudaError_t status = cudaMalloc(&memory, bytes);
         if (status == cudaErrorMemoryAllocation) {
             cudaGetLastError();  // not sticky: the device goes on serving
-            throw Error(Fault::allocation_refused, "cudaMalloc of " + std::to_string(bytes) + " bytes was refused");
+            throw Error(Fault::allocation_refused,
+                        "cudaMalloc of " + std::to_string(bytes) + " bytes was refused");
         }
         check(status, "cudaMalloc");
         return reinterpret_cast<DeviceAddress>(memory);
     }
 
-    void release(DeviceAddress address) override { check(cudaFree(reinterpret_cast<void*>(address)), "cudaFree"); }
+    void release(DeviceAddress address) override {
+        check(cudaFree(reinterpret_cast<void*>(address)), "cudaFree");
+    }
 
     void register_host(void* base, std::size_t bytes) override {
         check(cudaHostRegister(base, bytes, cudaHostRegisterPortable), "registering the staging memory");
@@ -83,7 +86,8 @@ class CudaDevice final : public Device {
 
     EventId make_event(bool timed) override {
         cudaEvent_t event;
-        check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreate");
+        check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+              "cudaEventCreate");
         events_.push_back(event);
         return static_cast<EventId>(events_.size() - 1);
     }
@@ -119,7 +123,8 @@ class CudaDevice final : public Device {
 int numa_node_of(int ordinal) {
     char address[32] = {};
     if (cudaDeviceGetPCIBusId(address, sizeof address, ordinal) != cudaSuccess) return -1;
-    for (char* c = address; *c != 0; ++c) *c = static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
+    for (char* c = address; *c != 0; ++c)
+        *c = static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
     std::ifstream file("/sys/bus/pci/devices/" + std::string(address) + "/numa_node");
     int node = -1;
     file >> node;
@@ -139,6 +144,8 @@ std::vector<GpuPlace> visible_gpus() {
     return gpus;
 }
 
-std::unique_ptr<Device> make_cuda_device(int ordinal) { return std::make_unique<CudaDevice>(ordinal); }
+std::unique_ptr<Device> make_cuda_device(int ordinal) {
+    return std::make_unique<CudaDevice>(ordinal);
+}
 
 }  // namespace funnel

@@ -17,11 +17,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A host thread that takes operations from queues as a GPU takes them from streams: in order within a stream, in any
-/// order between streams, later than the call that asked.
+/// A host thread that takes operations from queues as a GPU takes them from streams: in order within a
+/// stream, in any order between streams, later than the call that asked.
 class StandinDevice final : public Device {
   public:
-    explicit StandinDevice(std::size_t memory_bytes) : free_bytes_(memory_bytes), worker_([this] { run(); }) {}
+    explicit StandinDevice(std::size_t memory_bytes)
+        : free_bytes_(memory_bytes), worker_([this] { run(); }) {}
 
     ~StandinDevice() override {
         {
@@ -42,7 +43,8 @@ class StandinDevice final : public Device {
             throw Error(Fault::allocation_refused, "the stand-in has " + std::to_string(free_bytes_) +
                                                        " bytes free, not " + std::to_string(bytes));
         void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-        if (memory == nullptr) throw Error(Fault::allocation_refused, "the host refused the stand-in's memory");
+        if (memory == nullptr)
+            throw Error(Fault::allocation_refused, "the host refused the stand-in's memory");
         const auto address = reinterpret_cast<DeviceAddress>(memory);
         allocations_[address] = bytes;
         free_bytes_ -= bytes;
@@ -52,13 +54,16 @@ class StandinDevice final : public Device {
     void release(DeviceAddress address) override {
         std::lock_guard lock(mutex_);
         const auto found = allocations_.find(address);
-        if (found == allocations_.end()) throw Error(Fault::wrong_use, "release of memory that is not allocated");
+        if (found == allocations_.end())
+            throw Error(Fault::wrong_use, "release of memory that is not allocated");
         free_bytes_ += found->second;
         std::free(reinterpret_cast<void*>(address));
         allocations_.erase(found);
     }
 
-    void register_host(void* base, std::size_t bytes) override { registered_[static_cast<char*>(base)] = bytes; }
+    void register_host(void* base, std::size_t bytes) override {
+        registered_[static_cast<char*>(base)] = bytes;
+    }
     void unregister_host(void* base) override { registered_.erase(static_cast<char*>(base)); }
 
     StreamId make_stream() override {
@@ -144,7 +149,8 @@ class StandinDevice final : public Device {
         const char* end = first + (c.rows - 1) * c.host_pitch + c.width;
         auto after = registered_.upper_bound(const_cast<char*>(first));
         if (after == registered_.begin() || end > std::prev(after)->first + std::prev(after)->second)
-            throw Error(Fault::out_of_range, "a copy touches host memory that is not registered with the device");
+            throw Error(Fault::out_of_range,
+                        "a copy touches host memory that is not registered with the device");
     }
 
     void enqueue(StreamId stream, std::function<void()> run) {

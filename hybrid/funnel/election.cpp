@@ -35,7 +35,8 @@ Seating elect(const std::vector<int>& numa_of_rank, const std::vector<GpuPlace>&
     for (int rank = 0; rank < ranks; ++rank) nominate(rank, true);
     for (int rank = 0; rank < ranks; ++rank) nominate(rank, false);
 
-    for (int rank = 0; rank < ranks; ++rank) seating.owner_of_rank.push_back(owner_of_gpu[seating.gpu_of_rank[rank]]);
+    for (int rank = 0; rank < ranks; ++rank)
+        seating.owner_of_rank.push_back(owner_of_gpu[seating.gpu_of_rank[rank]]);
     return seating;
 }
 

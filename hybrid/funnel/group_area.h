@@ -9,8 +9,9 @@
 
 namespace funnel {
 
-/// What the ranks of one GPU share with its owner: the queue of tasks and, per rank, the ring in which the owner
-/// leaves the outcome of each. It lies in a shared window; everything in it is plain data or a lock-free atomic.
+/// What the ranks of one GPU share with its owner: the queue of tasks and, per rank, the ring in which the
+/// owner leaves the outcome of each. It lies in a shared window; everything in it is plain data or a
+/// lock-free atomic.
 struct GroupArea {
     static constexpr int most_members = 64;
     static constexpr std::uint64_t queue_slots = 256;

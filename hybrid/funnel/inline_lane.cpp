@@ -38,7 +38,8 @@ DeviceAddress InlineLane::allocate(std::size_t bytes) {
     const std::size_t offset = (used_ + 255) / 256 * 256;
     const std::size_t offered = staging_.bytes_of(staging_.node().world_rank());
     if (bytes > offered || offset > offered - bytes)
-        throw Error(Fault::allocation_refused, "the staging memory has no " + std::to_string(bytes) + " bytes left");
+        throw Error(Fault::allocation_refused,
+                    "the staging memory has no " + std::to_string(bytes) + " bytes left");
     used_ = offset + bytes;
     return reinterpret_cast<DeviceAddress>(staging_.local() + offset);
 }

@@ -10,11 +10,14 @@
 
 namespace funnel {
 
-/// A lane without a device: tasks run at once on the calling core, and "device memory" is taken from this rank's
-/// staging memory, so neighbours on the node can read it in place. That memory is given back with the lane.
+/// A lane without a device: tasks run at once on the calling core, and "device memory" is taken from this
+/// rank's staging memory, so neighbours on the node can read it in place. That memory is given back with the
+/// lane.
 class InlineLane final : public Lane {
   public:
-    InlineLane(KernelTable kernels, const Staging& staging) : kernels_(std::move(kernels)), staging_(staging) {}
+    /// Memory is handed out from `first_byte` of the staging memory on.
+    InlineLane(KernelTable kernels, const Staging& staging, std::size_t first_byte)
+        : kernels_(std::move(kernels)), staging_(staging), used_(first_byte) {}
 
     Ticket submit(Task task) override;
     bool finished(Ticket) override { return true; }
@@ -29,7 +32,7 @@ class InlineLane final : public Lane {
   private:
     KernelTable kernels_;
     const Staging& staging_;
-    std::size_t used_ = 0;
+    std::size_t used_;
     Ticket last_ = 0;
 };
 

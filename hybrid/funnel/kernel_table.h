@@ -7,7 +7,8 @@
 
 namespace funnel {
 
-/// The kernels that an owner can run, by number. Every rank uses the same numbers; only the owner holds the functions.
+/// The kernels that an owner can run, by number. Every rank uses the same numbers; only the owner holds the
+/// functions.
 class KernelTable {
   public:
     void add(std::uint32_t number, KernelFunction function) {

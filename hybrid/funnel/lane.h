@@ -12,8 +12,8 @@ struct LabelTime {
     double copy_in = 0, kernels = 0, copy_out = 0;
 };
 
-/// A rank's way to a device. The same calls serve a rank that has the device to itself, one that shares it, and one
-/// that computes on its own core.
+/// A rank's way to a device. The same calls serve a rank that has the device to itself, one that shares it,
+/// and one that computes on its own core.
 class Lane {
   public:
     virtual ~Lane() = default;

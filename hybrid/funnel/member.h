@@ -9,8 +9,8 @@
 
 namespace funnel {
 
-/// A rank's side of the funnel: puts tasks into its group's queue and reads their outcomes. The owning rank is a
-/// member like the others.
+/// A rank's side of the funnel: puts tasks into its group's queue and reads their outcomes. The owning rank
+/// is a member like the others.
 class Member final : public Lane {
   public:
     Member(GroupArea& area, const Watch& watch, int member, bool owns_device);
@@ -32,7 +32,8 @@ class Member final : public Lane {
     };
     const GroupArea::Outcome& outcome_of(Ticket ticket) const;
     bool reported(Ticket ticket) const;
-    /// Books the times of reported tasks in order and forgets them; throws what the first failed one failed with.
+    /// Books the times of reported tasks in order and forgets them; throws what the first failed one failed
+    /// with.
     void retire();
 
     GroupArea& area_;

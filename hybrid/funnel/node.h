@@ -8,8 +8,8 @@ namespace funnel {
 
 /// The ranks that share this machine's memory.
 ///
-/// `ranks_per_node` above 0 splits a machine into several pretended nodes of that many ranks: what crosses between
-/// them then takes the path that real nodes take.
+/// `ranks_per_node` above 0 splits a machine into several pretended nodes of that many ranks: what crosses
+/// between them then takes the path that real nodes take.
 class Node {
   public:
     Node(MPI_Comm world, int ranks_per_node);

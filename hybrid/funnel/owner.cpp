@@ -87,7 +87,8 @@ bool Owner::may_issue(const Task& task) const {
 bool Owner::issue_tasks() {
     bool any = false;
     for (auto& [key, line] : lines_) {
-        while (!line.waiting.empty() && line.under_way.size() < most_under_way && may_issue(line.waiting.front())) {
+        while (!line.waiting.empty() && line.under_way.size() < most_under_way &&
+               may_issue(line.waiting.front())) {
             any = true;
             const Task& task = line.waiting.front();
             try {
@@ -118,7 +119,12 @@ void Owner::check_device_range(const Copy& copy) const {
 ResolvedCopy Owner::resolve(const Copy& copy) const {
     check_device_range(copy);
     const std::uint64_t extent = copy.rows == 0 ? 0 : (copy.rows - 1) * copy.host_pitch + copy.width;
-    return {staging_.resolve(copy.host, extent), copy.host_pitch, copy.device, copy.device_pitch, copy.width, copy.rows};
+    return {staging_.resolve(copy.host, extent),
+            copy.host_pitch,
+            copy.device,
+            copy.device_pitch,
+            copy.width,
+            copy.rows};
 }
 
 void Owner::issue(Line& line, const Task& task) {
@@ -153,7 +159,8 @@ void Owner::issue(Line& line, const Task& task) {
     for (int i = 0; i < task.kernels; ++i)
         device_->launch(line.stream, functions[i], task.kernel[i].arguments.data(), KernelCall::most_bytes);
     mark(2);
-    for (int i = task.copies_in; i < task.copies_in + task.copies_out; ++i) device_->copy_out(line.stream, copies[i]);
+    for (int i = task.copies_in; i < task.copies_in + task.copies_out; ++i)
+        device_->copy_out(line.stream, copies[i]);
     mark(3);
     publish(line, task);
     if (!task.timed) {
@@ -231,7 +238,8 @@ void Owner::report(int member, Ticket ticket, Fault fault, const std::string& te
 void Owner::fail_everything(const std::string& text) {
     failure_ = text;
     for (auto& [key, line] : lines_) {
-        for (const Issued& issued : line.under_way) report(issued.member, issued.ticket, Fault::device_failed, text);
+        for (const Issued& issued : line.under_way)
+            report(issued.member, issued.ticket, Fault::device_failed, text);
         for (const Task& task : line.waiting) report(task.member, task.ticket, Fault::device_failed, text);
         line.under_way.clear();
         line.waiting.clear();
@@ -246,6 +254,8 @@ EventId Owner::take_event(bool timed) {
     return event;
 }
 
-void Owner::give_event(bool timed, EventId event) { (timed ? spare_timed_ : spare_plain_).push_back(event); }
+void Owner::give_event(bool timed, EventId event) {
+    (timed ? spare_timed_ : spare_plain_).push_back(event);
+}
 
 }  // namespace funnel

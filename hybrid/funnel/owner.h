@@ -15,11 +15,12 @@
 
 namespace funnel {
 
-/// The one who talks to the GPU: takes tasks from the group's queue, issues them on streams, and reports outcomes.
+/// The one who talks to the GPU: takes tasks from the group's queue, issues them on streams, and reports
+/// outcomes.
 ///
-/// It runs on a thread of its own in the owning rank, so that rank may compute or sit in MPI while the others are
-/// served, and it never waits for the GPU: a task whose dependency has not been issued yet stays in its rank's line,
-/// and completion is asked for, not waited for.
+/// It runs on a thread of its own in the owning rank, so that rank may compute or sit in MPI while the others
+/// are served, and it never waits for the GPU: a task whose dependency has not been issued yet stays in its
+/// rank's line, and completion is asked for, not waited for.
 class Owner {
   public:
     Owner(std::unique_ptr<Device> device, KernelTable kernels, const Staging& staging, GroupArea& area,

@@ -2,7 +2,8 @@
 
 namespace funnel {
 
-PlaneExchange::PlaneExchange(Staging& staging, int channel, std::uint64_t receive_offset, std::uint64_t outbox_offset)
+PlaneExchange::PlaneExchange(Staging& staging, int channel, std::uint64_t receive_offset,
+                             std::uint64_t outbox_offset)
     : staging_(staging), channel_(channel), receive_offset_(receive_offset), outbox_offset_(outbox_offset) {}
 
 void PlaneExchange::begin(int planes, std::uint64_t block_bytes) {

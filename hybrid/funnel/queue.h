@@ -6,12 +6,13 @@
 
 namespace funnel {
 
-/// Many producers, one consumer, a fixed number of slots, no locks: it lives in memory shared among processes.
+/// Many producers, one consumer, a fixed number of slots, no locks: it lives in memory shared among
+/// processes.
 ///
-/// Each slot counts its own turns. A producer claims a place by advancing `tail_`, writes, and raises the slot's
-/// count; the consumer reads a slot whose count says "written" and raises it by a whole round for the next producer.
-/// A producer that dies between claim and publication stops the queue; the group's watch over its ranks ends the job
-/// then.
+/// Each slot counts its own turns. A producer claims a place by advancing `tail_`, writes, and raises the
+/// slot's count; the consumer reads a slot whose count says "written" and raises it by a whole round for the
+/// next producer. A producer that dies between claim and publication stops the queue; the group's watch over
+/// its ranks ends the job then.
 template <class T, std::uint64_t slots>
 class Queue {
     static_assert((slots & (slots - 1)) == 0, "a power of two, so that counts may wrap");

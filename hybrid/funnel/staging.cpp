@@ -7,7 +7,9 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+std::size_t whole_pages(std::size_t bytes) {
+    return (bytes + page - 1) / page * page;
+}
 
 }  // namespace
 
@@ -21,10 +23,12 @@ Staging::Staging(const Node& node, const Watch& watch, std::size_t bytes) : node
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment near its own rank, on its own pages
     std::byte* base = nullptr;
-    const int refused = MPI_Win_allocate_shared(static_cast<MPI_Aint>(whole), 1, info, node.local(), &base, &shared_);
+    const int refused =
+        MPI_Win_allocate_shared(static_cast<MPI_Aint>(whole), 1, info, node.local(), &base, &shared_);
     MPI_Info_free(&info);
     if (refused != MPI_SUCCESS)
-        throw Error(Fault::allocation_refused, "MPI refused " + std::to_string(whole) + " bytes of shared memory");
+        throw Error(Fault::allocation_refused,
+                    "MPI refused " + std::to_string(whole) + " bytes of shared memory");
     std::memset(base, 0, header_bytes());
 
     for (int rank = 0; rank < node.local_size(); ++rank) {
@@ -62,25 +66,26 @@ std::byte* Staging::at(int world_rank) const {
 
 std::byte* Staging::resolve(const HostPlace& place, std::uint64_t bytes) const {
     if (place.segment < 0 || place.segment >= node_.local_size())
-        throw Error(Fault::out_of_range, "a copy names rank " + std::to_string(place.segment) + " of a node of " +
-                                             std::to_string(node_.local_size()));
+        throw Error(Fault::out_of_range, "a copy names rank " + std::to_string(place.segment) +
+                                             " of a node of " + std::to_string(node_.local_size()));
     const std::size_t size = bytes_of_world_[node_.world_rank_of(place.segment)];
     if (place.offset > size || bytes > size - place.offset)
         throw Error(Fault::out_of_range, "a copy of " + std::to_string(bytes) + " bytes at offset " +
-                                             std::to_string(place.offset) + " leaves the " + std::to_string(size) +
-                                             " bytes of staging memory");
+                                             std::to_string(place.offset) + " leaves the " +
+                                             std::to_string(size) + " bytes of staging memory");
     return segments_[place.segment].base + header_bytes() + place.offset;
 }
 
 void Staging::put(int target, std::uint64_t target_offset, const void* source, std::size_t bytes) {
     if (target < 0 || target >= node_.world_size())
-        throw Error(Fault::out_of_range, "a put to rank " + std::to_string(target) + " of " +
-                                             std::to_string(node_.world_size()));
+        throw Error(Fault::out_of_range,
+                    "a put to rank " + std::to_string(target) + " of " + std::to_string(node_.world_size()));
     const std::size_t size = bytes_of_world_[target];
     if (target_offset > size || bytes > size - target_offset)
         throw Error(Fault::out_of_range, "a put of " + std::to_string(bytes) + " bytes at offset " +
-                                             std::to_string(target_offset) + " leaves the " + std::to_string(size) +
-                                             " bytes of rank " + std::to_string(target));
+                                             std::to_string(target_offset) + " leaves the " +
+                                             std::to_string(size) + " bytes of rank " +
+                                             std::to_string(target));
     if (std::byte* memory = at(target)) {
         std::memcpy(memory + target_offset, source, bytes);
         return;
@@ -117,8 +122,8 @@ void Staging::signal(int target, int channel, std::uint64_t count) {
     // RMA operations to one target are not ordered: the data must have arrived before the signal leaves.
     MPI_Win_flush(target, global_);
     const std::size_t index = static_cast<std::size_t>(channel) * node_.world_size() + node_.world_rank();
-    MPI_Accumulate(&count, 1, MPI_UINT64_T, target, static_cast<MPI_Aint>(index * sizeof count), 1, MPI_UINT64_T,
-                   MPI_REPLACE, global_);
+    MPI_Accumulate(&count, 1, MPI_UINT64_T, target, static_cast<MPI_Aint>(index * sizeof count), 1,
+                   MPI_UINT64_T, MPI_REPLACE, global_);
     MPI_Win_flush(target, global_);
     in_flight_[target] = false;
 }

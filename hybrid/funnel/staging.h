@@ -14,9 +14,10 @@
 
 namespace funnel {
 
-/// Every rank's share of the global address space: memory that the node's ranks load and store, that the network
-/// writes (MPI RMA) and, once the owner has registered it, that the GPU's copy engines read and write. U11 needs two
-/// buffers and a local copy for this ([U11 §3.2]); one MPI shared window serves as both here.
+/// Every rank's share of the global address space: memory that the node's ranks load and store, that the
+/// network writes (MPI RMA) and, once the owner has registered it, that the GPU's copy engines read and
+/// write. U11 needs two buffers and a local copy for this ([U11 §3.2]); one MPI shared window serves as both
+/// here.
 ///
 /// A segment starts with one signal counter per channel and source rank; each counter has one writer.
 class Staging {
@@ -45,14 +46,14 @@ class Staging {
     /// Resolves a place that a task names; throws when `bytes` from it leave that rank's memory.
     std::byte* resolve(const HostPlace& place, std::uint64_t bytes) const;
 
-    /// Writes `bytes` into another rank's memory. Within the node it is a copy and done on return; to another node it
-    /// is under way until `complete`. The source must stay untouched until then.
+    /// Writes `bytes` into another rank's memory. Within the node it is a copy and done on return; to another
+    /// node it is under way until `complete`. The source must stay untouched until then.
     void put(int target, std::uint64_t target_offset, const void* source, std::size_t bytes);
     /// Waits until every put and signal to other nodes has arrived.
     void complete();
 
-    /// Tells `target` that this rank's count on `channel` is now `count`. Everything put to `target` before is there
-    /// when it sees that.
+    /// Tells `target` that this rank's count on `channel` is now `count`. Everything put to `target` before
+    /// is there when it sees that.
     void signal(int target, int channel, std::uint64_t count);
     /// The latest count that `source` signalled to this rank.
     std::uint64_t signalled(int source, int channel) const;

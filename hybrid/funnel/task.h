@@ -45,11 +45,11 @@ struct Wait {
     std::uint64_t epoch = 0;
 };
 
-/// One request to the owner: copies in, kernels, copies out, completion. Tasks of one rank on one stream run in
-/// order; tasks on different streams overlap. Plain data, because it travels through shared memory.
+/// One request to the owner: copies in, kernels, copies out, completion. Tasks of one rank on one stream run
+/// in order; tasks on different streams overlap. Plain data, because it travels through shared memory.
 struct Task {
     enum class Kind : std::uint32_t { work, allocate, release };
-    static constexpr int most_copies = 20;
+    static constexpr int most_copies = 28;
     static constexpr int most_kernels = 3;
     static constexpr int most_waits = 27;
     static constexpr int labels = 8;
@@ -78,7 +78,8 @@ struct Task {
         copy[copies_in++] = c;
     }
     void add_copy_out(const Copy& c) {
-        if (copies_in + copies_out == most_copies) throw Error(Fault::wrong_use, "too many copies in one task");
+        if (copies_in + copies_out == most_copies)
+            throw Error(Fault::wrong_use, "too many copies in one task");
         copy[copies_in + copies_out++] = c;
     }
     template <class Arguments>

@@ -20,7 +20,8 @@ const std::map<Sharing, std::string> names = {{Sharing::cpu, "cpu"},
 
 void require_mps() {
     const char* pipes = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
-    const std::filesystem::path control = std::filesystem::path(pipes ? pipes : "/tmp/nvidia-mps") / "control";
+    const std::filesystem::path control =
+        std::filesystem::path(pipes ? pipes : "/tmp/nvidia-mps") / "control";
     if (!std::filesystem::exists(control))
         throw Error(Fault::wrong_use, "no MPS daemon answers at " + control.string() +
                                           ": start the job through run/with_mps.sh");
@@ -28,7 +29,9 @@ void require_mps() {
 
 }  // namespace
 
-std::string name_of(Sharing sharing) { return names.at(sharing); }
+std::string name_of(Sharing sharing) {
+    return names.at(sharing);
+}
 
 Sharing sharing_named(const std::string& name) {
     std::string known;
@@ -53,7 +56,7 @@ Team::Team(MPI_Comm world, const TeamOptions& options)
     if (options_.sharing == Sharing::cpu) {
         KernelTable kernels;
         options_.host_kernels(kernels);
-        lane_ = std::make_unique<InlineLane>(std::move(kernels), *staging_);
+        lane_ = std::make_unique<InlineLane>(std::move(kernels), *staging_, options_.cpu_memory_offset);
         for (int rank = 0; rank < node_.world_size(); ++rank)
             if (node_.local_rank_of(rank) >= 0) member_of_world_[rank] = node_.local_rank_of(rank);
     } else {
@@ -64,7 +67,8 @@ Team::Team(MPI_Comm world, const TeamOptions& options)
 
 void Team::open_group() {
     const std::vector<GpuPlace> all_gpus = gpus();
-    if (all_gpus.empty()) throw Error(Fault::wrong_use, "this node shows no GPU: use --device standin, or --mode cpu");
+    if (all_gpus.empty())
+        throw Error(Fault::wrong_use, "this node shows no GPU: use --device standin, or --mode cpu");
     if (options_.sharing == Sharing::multiple_mps && !options_.standin) require_mps();
 
     const int numa = numa_node_of_this_thread();
@@ -73,8 +77,9 @@ void Team::open_group() {
     const Seating seating = elect(numa_of_rank, all_gpus);
     const int me = node_.local_rank();
     if (options_.sharing == Sharing::single && node_.local_size() > static_cast<int>(all_gpus.size()))
-        throw Error(Fault::wrong_use, "mode single wants a GPU for each rank: " + std::to_string(node_.local_size()) +
-                                          " ranks, " + std::to_string(all_gpus.size()) + " GPUs");
+        throw Error(Fault::wrong_use,
+                    "mode single wants a GPU for each rank: " + std::to_string(node_.local_size()) +
+                        " ranks, " + std::to_string(all_gpus.size()) + " GPUs");
 
     // Outside funneled mode every rank is the one member of its own group.
     const bool shared = options_.sharing == Sharing::funneled;
@@ -84,14 +89,15 @@ void Team::open_group() {
         if (shared ? seating.owner_of_rank[rank] == owner : rank == me)
             member_of_world_[node_.world_rank_of(rank)] = members++;
     if (members > GroupArea::most_members)
-        throw Error(Fault::wrong_use, "more than " + std::to_string(GroupArea::most_members) + " ranks share a GPU");
+        throw Error(Fault::wrong_use,
+                    "more than " + std::to_string(GroupArea::most_members) + " ranks share a GPU");
 
     MPI_Info info;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true");
     void* mine = nullptr;
-    MPI_Win_allocate_shared(owner == me ? static_cast<MPI_Aint>(sizeof(GroupArea)) : 0, 1, info, node_.local(), &mine,
-                            &areas_);
+    MPI_Win_allocate_shared(owner == me ? static_cast<MPI_Aint>(sizeof(GroupArea)) : 0, 1, info,
+                            node_.local(), &mine, &areas_);
     MPI_Info_free(&info);
     MPI_Aint bytes = 0;
     int unit = 0;

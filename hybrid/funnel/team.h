@@ -29,17 +29,18 @@ Sharing sharing_named(const std::string& name);  ///< throws for an unknown name
 
 struct TeamOptions {
     Sharing sharing = Sharing::cpu;
-    bool standin = false;                             ///< a stand-in for each GPU
-    int standin_gpus = 1;                             ///< how many of them the node is to have
-    std::size_t standin_memory_bytes = 1ull << 32;    ///< of each
-    std::size_t staging_bytes = 0;                    ///< of this rank
-    int ranks_per_node = 0;                           ///< above 0: pretend smaller nodes
-    std::function<void(KernelTable&)> host_kernels;   ///< for the CPU and the stand-in
+    bool standin = false;                            ///< a stand-in for each GPU
+    int standin_gpus = 1;                            ///< how many of them the node is to have
+    std::size_t standin_memory_bytes = 1ull << 32;   ///< of each
+    std::size_t staging_bytes = 0;                   ///< of this rank
+    std::size_t cpu_memory_offset = 0;               ///< where in it the lane's memory starts in mode cpu
+    int ranks_per_node = 0;                          ///< above 0: pretend smaller nodes
+    std::function<void(KernelTable&)> host_kernels;  ///< for the CPU and the stand-in
     std::function<void(KernelTable&)> cuda_kernels;
 };
 
-/// Everything one rank needs: its node, its staging memory, its lane to a device, and, in the ranks elected for it,
-/// the owner that serves the group. Constructing and destroying it is collective.
+/// Everything one rank needs: its node, its staging memory, its lane to a device, and, in the ranks elected
+/// for it, the owner that serves the group. Constructing and destroying it is collective.
 class Team {
   public:
     Team(MPI_Comm world, const TeamOptions& options);
@@ -51,8 +52,8 @@ class Team {
     Lane& lane() { return *lane_; }
     Sharing sharing() const { return options_.sharing; }
 
-    /// The member number of a rank of the world within this rank's group (the ranks that share its device memory);
-    /// -1 for a rank of another group.
+    /// The member number of a rank of the world within this rank's group (the ranks that share its device
+    /// memory); -1 for a rank of another group.
     int member_of(int world_rank) const { return member_of_world_[world_rank]; }
 
   private:

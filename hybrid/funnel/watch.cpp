@@ -12,7 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A process that was killed stays a zombie until its parent looks, so the process number alone proves nothing.
+/// A process that was killed stays a zombie until its parent looks, so the process number alone proves
+/// nothing.
 bool lives(long process) {
     std::ifstream status("/proc/" + std::to_string(process) + "/stat");
     std::string line;

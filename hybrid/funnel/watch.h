@@ -9,11 +9,12 @@
 
 namespace funnel {
 
-/// Keeps a wait from becoming a hang: it looks, now and then, whether the processes of this node still live and
-/// whether the wait has outlasted its limit, and ends the whole job with a message when not.
+/// Keeps a wait from becoming a hang: it looks, now and then, whether the processes of this node still live
+/// and whether the wait has outlasted its limit, and ends the whole job with a message when not.
 class Watch {
   public:
-    /// Collective over the node. `limit` is the longest wait; the environment's FUNNEL_WAIT_LIMIT_S overrides it.
+    /// Collective over the node. `limit` is the longest wait; the environment's FUNNEL_WAIT_LIMIT_S overrides
+    /// it.
     explicit Watch(const Node& node, std::chrono::seconds limit = std::chrono::seconds(600));
 
     /// Returns once `ready()` is true; yields the core meanwhile. `waiting_for` is worded for the message.

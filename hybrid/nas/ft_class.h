@@ -20,7 +20,8 @@ struct FtClass {
 const FtClass& ft_class(const std::string& name);
 
 /// The largest relative difference from the official checksums.
-double largest_error(std::span<const std::complex<double>> computed, std::span<const std::complex<double>> official);
+double largest_error(std::span<const std::complex<double>> computed,
+                     std::span<const std::complex<double>> official);
 
 /// What NPB accepts.
 inline constexpr double ft_tolerance = 1e-12;

@@ -4,8 +4,9 @@
 
 namespace nas {
 
-/// The NAS random numbers: x ← 5¹³·x mod 2⁴⁶, delivered as x·2⁻⁴⁶ in (0, 1). The product of two 46-bit numbers modulo
-/// 2⁴⁶ needs only the low 64 bits, so integers give exactly what the reference computes in split doubles.
+/// The NAS random numbers: x ← 5¹³·x mod 2⁴⁶, delivered as x·2⁻⁴⁶ in (0, 1). The product of two 46-bit
+/// numbers modulo 2⁴⁶ needs only the low 64 bits, so integers give exactly what the reference computes in
+/// split doubles.
 class Random {
   public:
     static constexpr std::uint64_t multiplier = 1220703125;  // 5¹³

@@ -1,0 +1,21 @@
+# Finds CUDA: a toolkit through CMake, or nvcc's parts from Python wheels (which have no standard layout). Sets
+# HYBRID_WITH_CUDA and HYBRID_CUDA_LIBRARIES.
+set(HYBRID_WITH_CUDA OFF)
+set(HYBRID_CUDA_LIBRARIES "")
+if(NOT HYBRID_CUDA)
+  return()
+endif()
+
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80 90)
+endif()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(STATUS "No nvcc: the CUDA device is left out, the stand-in takes its place")
+  return()
+endif()
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+find_package(CUDAToolkit REQUIRED)
+set(HYBRID_WITH_CUDA ON)
