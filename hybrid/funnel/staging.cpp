@@ -7,6 +7,18 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
+/// While it lives, MPI calls on this communicator return their errors instead of ending the job.
+class ErrorsReturn {
+  public:
+    explicit ErrorsReturn(MPI_Comm comm) : comm_(comm) { MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN); }
+    ~ErrorsReturn() { MPI_Comm_set_errhandler(comm_, MPI_ERRORS_ARE_FATAL); }
+    ErrorsReturn(const ErrorsReturn&) = delete;
+    ErrorsReturn& operator=(const ErrorsReturn&) = delete;
+
+  private:
+    MPI_Comm comm_;
+};
+
 std::size_t whole_pages(std::size_t bytes) {
     return (bytes + page - 1) / page * page;
 }
@@ -44,7 +56,9 @@ Staging::Staging(const Node& node, const Watch& watch, std::size_t bytes) : node
     MPI_Allgather(&offered, 1, MPI_UINT64_T, bytes_of_world_.data(), 1, MPI_UINT64_T, node.world());
 
     if (!node.all_local()) {
-        MPI_Win_create(base, static_cast<MPI_Aint>(whole), 1, MPI_INFO_NULL, node.world(), &global_);
+        if (MPI_Win_create(base, static_cast<MPI_Aint>(whole), 1, MPI_INFO_NULL, node.world(), &global_) !=
+            MPI_SUCCESS)
+            throw Error(Fault::wrong_use, "this MPI offers no one-sided communication between these nodes");
         MPI_Win_lock_all(MPI_MODE_NOCHECK, global_);
         in_flight_.assign(node.world_size(), false);
     }
