@@ -1,12 +1,16 @@
-// Communication between hosts and devices by message size [U11 §3.2, figure 3]: latency of one, bandwidth of a flood.
+// Communication between hosts and devices by message size [U11 §3.2, figure 3]: latency of one, bandwidth of
+// a flood.
 //
 // Rank 0 sends and rank 1 receives, whatever the mode; with more ranks the others look on. Paths:
 //   host_to_device, device_to_host   a task's copy from or to this rank's staging memory
 //   host_to_host                     a one-sided put and its signal
-//   device_to_device                 out of one rank's device memory, through host memory, into the other's. `shared`
-//                                    lands in the receiver's staging memory at once; `separate` keeps a buffer for the
-//                                    GPU and one for communication and copies between them, as [U11 §3.2] had to.
-//   tiny_tasks                       all ranks at once: 64-byte copies and one-point kernels, seconds an operation
+//   device_to_device                 out of one rank's device memory, through host memory, into the other's.
+//   `shared`
+//                                    lands in the receiver's staging memory at once; `separate` keeps a
+//                                    buffer for the GPU and one for communication and copies between them, as
+//                                    [U11 §3.2] had to.
+//   tiny_tasks                       all ranks at once: 64-byte copies and one-point kernels, seconds an
+//   operation
 #include <algorithm>
 #include <functional>
 #include <vector>
@@ -38,8 +42,10 @@ class Bench {
             rows.push_back(row("device_to_host", bytes, count, [&](int n) { copies(n, bytes, false); }));
             if (node_.world_size() < 2) continue;
             rows.push_back(row("host_to_host", bytes, count, [&](int n) { puts(n, bytes); }));
-            rows.push_back(row("device_to_device_shared", bytes, count, [&](int n) { relay(n, bytes, false); }));
-            rows.push_back(row("device_to_device_separate", bytes, count, [&](int n) { relay(n, bytes, true); }));
+            rows.push_back(
+                row("device_to_device_shared", bytes, count, [&](int n) { relay(n, bytes, false); }));
+            rows.push_back(
+                row("device_to_device_separate", bytes, count, [&](int n) { relay(n, bytes, true); }));
         }
         return rows;
     }
@@ -53,7 +59,8 @@ class Bench {
     }
 
   private:
-    /// Seconds that one of `count` operations takes this rank, all ranks working; the median of several rounds.
+    /// Seconds that one of `count` operations takes this rank, all ranks working; the median of several
+    /// rounds.
     double each(int count, const std::function<void(int)>& work) {
         std::vector<double> seconds;
         for (int round = -1; round < 5; ++round) {
@@ -117,8 +124,8 @@ class Bench {
         if (me_ == 1) staging_.wait_for(0, channel, sent_, "the flood's last put");
     }
 
-    /// The receiver's copy of message i overlaps the sender's work on the next; two places take turns, and the receiver
-    /// signals back when a place is free again.
+    /// The receiver's copy of message i overlaps the sender's work on the next; two places take turns, and
+    /// the receiver signals back when a place is free again.
     void relay(int count, std::size_t bytes, bool separate) {
         for (int i = 0; i < count; ++i) {
             ++sent_;
@@ -130,7 +137,8 @@ class Bench {
                 funnel::Task task;
                 task.add_copy_out(direct ? copy(1, place, bytes) : copy(0, place, bytes));
                 lane_.wait(lane_.submit(task));
-                if (!direct) staging_.put(1, separate ? 3 * most_bytes : place, staging_.local() + place, bytes);
+                if (!direct)
+                    staging_.put(1, separate ? 3 * most_bytes : place, staging_.local() + place, bytes);
                 staging_.signal(1, channel, sent_);
             } else if (me_ == 1) {
                 staging_.wait_for(0, channel, sent_, "a message");
@@ -169,4 +177,6 @@ int run(const nas::Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return nas::run_program(argc, argv, {}, run); }
+int main(int argc, char** argv) {
+    return nas::run_program(argc, argv, {}, run);
+}

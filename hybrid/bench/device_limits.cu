@@ -1,7 +1,9 @@
-// What this GPU and its link can do at best, one JSON object: the limits that the benchmarks' times are held against.
+// What this GPU and its link can do at best, one JSON object: the limits that the benchmarks' times are held
+// against.
 //
-// Copies: pageable and pinned, both directions alone and together, one run of bytes and many rows; kernels: cuFFT
-// alone, FT's and MG's kernels, a device copy. Every figure is the median of `repeats` timings with events.
+// Copies: pageable and pinned, both directions alone and together, one run of bytes and many rows; kernels:
+// cuFFT alone, FT's and MG's kernels, a device copy. Every figure is the median of `repeats` timings with
+// events.
 #include <cuda_runtime.h>
 #include <cufft.h>
 
@@ -63,14 +65,16 @@ double host_seconds(int repeats, const std::function<void()>& work) {
     for (int i = -2; i < repeats; ++i) {
         const auto begin = std::chrono::steady_clock::now();
         work();
-        const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        const double elapsed =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         if (i >= 0) seconds.push_back(elapsed);
     }
     return median(seconds);
 }
 
 /// Pinned and pageable copies by size: one alone, and a train of them back to back (flooded) [U11 §3.2].
-std::vector<Json> copies_by_size(cudaStream_t stream, char* device, char* pinned, char* pageable, std::size_t most) {
+std::vector<Json> copies_by_size(cudaStream_t stream, char* device, char* pinned, char* pageable,
+                                 std::size_t most) {
     constexpr int train = 16;
     std::vector<Json> rows;
     for (const bool in : {true, false})
@@ -116,10 +120,12 @@ Json both_directions(char* device, char* pinned, std::size_t total, std::size_t 
                 char* host = pinned + (run == chunk ? at : at % (total / 4));
                 if (in)
                     check(cudaMemcpy2DAsync(device + at, run, host, pitch, run, rows, cudaMemcpyHostToDevice,
-                                            stream[turn % 3]), "copy");
+                                            stream[turn % 3]),
+                          "copy");
                 if (out)
                     check(cudaMemcpy2DAsync(host + total, pitch, device + total + at, run, run, rows,
-                                            cudaMemcpyDeviceToHost, stream[3 + turn % 3]), "copy");
+                                            cudaMemcpyDeviceToHost, stream[3 + turn % 3]),
+                          "copy");
             }
             check(cudaDeviceSynchronize(), "copies");
         });
@@ -142,8 +148,8 @@ Json timing(const std::string& name, double seconds, double bytes) {
 }
 
 /// cuFFT by itself, and the same transforms through the owner's kernel functions, for an n × n × n problem.
-std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t stream, char* data, char* scratch, int n,
-                              int planes) {
+std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t stream, char* data,
+                              char* scratch, int n, int planes) {
     std::vector<Json> rows;
     const double bytes = 2.0 * 16 * n * n * planes;
     const auto address = reinterpret_cast<std::uint64_t>(data);
@@ -162,7 +168,8 @@ std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t str
     check(cufftDestroy(plan), "plan");
     check(cufftPlanMany(&plan, 1, line, line, 1, n, line, 1, n, CUFFT_Z2Z, n * planes), "plan");
     check(cufftSetStream(plan, stream), "stream");
-    add("cufft_contiguous_lines", [&] { check(cufftExecZ2Z(plan, points, points, CUFFT_INVERSE), "transform"); });
+    add("cufft_contiguous_lines",
+        [&] { check(cufftExecZ2Z(plan, points, points, CUFFT_INVERSE), "transform"); });
     check(cufftDestroy(plan), "plan");
     add("ft_planes", own(nas::ft_planes, nas::PlanesArguments{address, planes, n, n, 1}));
     add("ft_lines_strided", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1}));
@@ -227,7 +234,8 @@ int main() {
             both.push_back(both_directions(device, pinned, total, chunk, run));
     result.set("both_directions", both);
     const double copy = device_seconds(stream, 9, [&] {
-        check(cudaMemcpyAsync(device, device + 4 * total, 2 * total, cudaMemcpyDeviceToDevice, stream), "copy");
+        check(cudaMemcpyAsync(device, device + 4 * total, 2 * total, cudaMemcpyDeviceToDevice, stream),
+              "copy");
     });
     result.set("device_copy_bytes_per_second", 4.0 * static_cast<double>(total) / copy);
     check(cudaMemset(device, 0, 8 * total), "device memory");

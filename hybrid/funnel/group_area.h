@@ -19,7 +19,8 @@ struct GroupArea {
     /// A rank keeps at most this many tasks open, so no outcome is overwritten before it is read.
     static constexpr std::uint64_t most_open = ring / 2;
 
-    struct Outcome {
+    /// All but the text fits into one cache line; the text is there only with a fault.
+    struct alignas(64) Outcome {
         std::atomic<Ticket> ticket;  ///< written last
         Fault fault;
         std::uint64_t value;  ///< the address of an allocation
@@ -29,7 +30,7 @@ struct GroupArea {
 
     std::atomic<std::uint32_t> open;  ///< 1 once the owner serves
     std::array<char, 256> device_name;
-    Queue<Task, queue_slots> tasks;
+    Queue<Task, queue_slots, CopyUsedParts> tasks;
     std::array<std::array<Outcome, ring>, most_members> outcomes;
 };
 

@@ -5,7 +5,7 @@
 
 namespace funnel {
 
-Ticket InlineLane::submit(Task task) {
+Ticket InlineLane::submit(const Task& task) {
     using Clock = std::chrono::steady_clock;
     const auto seconds = [](Clock::time_point a, Clock::time_point b) {
         return std::chrono::duration<double>(b - a).count();

@@ -19,7 +19,7 @@ class InlineLane final : public Lane {
     InlineLane(KernelTable kernels, const Staging& staging, std::size_t first_byte)
         : kernels_(std::move(kernels)), staging_(staging), used_(first_byte) {}
 
-    Ticket submit(Task task) override;
+    Ticket submit(const Task& task) override;
     bool finished(Ticket) override { return true; }
     void wait(Ticket) override {}
     void drain() override {}

@@ -19,7 +19,7 @@ class Lane {
     virtual ~Lane() = default;
 
     /// Hands a task over and returns at once (it waits only while the queue is full).
-    virtual Ticket submit(Task task) = 0;
+    virtual Ticket submit(const Task& task) = 0;
     /// Whether the task is done. Throws what the task failed with, once.
     virtual bool finished(Ticket ticket) = 0;
     virtual void wait(Ticket ticket) = 0;

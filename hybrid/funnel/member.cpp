@@ -7,13 +7,14 @@ Member::Member(GroupArea& area, const Watch& watch, int member, bool owns_device
     watch_.until([&] { return area_.open.load(std::memory_order_acquire) == 1; }, "the owner of the GPU");
 }
 
-Ticket Member::submit(Task task) {
+Ticket Member::submit(const Task& task) {
     if (open_.size() >= GroupArea::most_open) wait(open_.front().ticket);
-    task.member = member_;
-    task.ticket = ++last_;
-    watch_.until([&] { return area_.tasks.push(task); }, "a place in the owner's queue");
-    open_.push_back({task.ticket, task.label});
-    return task.ticket;
+    CopyUsedParts()(addressed_, task);
+    addressed_.member = member_;
+    addressed_.ticket = ++last_;
+    watch_.until([&] { return area_.tasks.push(addressed_); }, "a place in the owner's queue");
+    open_.push_back({addressed_.ticket, task.label});
+    return addressed_.ticket;
 }
 
 const GroupArea::Outcome& Member::outcome_of(Ticket ticket) const {

@@ -15,7 +15,7 @@ class Member final : public Lane {
   public:
     Member(GroupArea& area, const Watch& watch, int member, bool owns_device);
 
-    Ticket submit(Task task) override;
+    Ticket submit(const Task& task) override;
     bool finished(Ticket ticket) override;
     void wait(Ticket ticket) override;
     void drain() override;
@@ -40,6 +40,7 @@ class Member final : public Lane {
     const Watch& watch_;
     int member_;
     bool owns_device_;
+    Task addressed_;  ///< the task being submitted, with this rank's name on it
     Ticket last_ = 0;
     std::deque<Open> open_;
 };

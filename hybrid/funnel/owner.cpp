@@ -70,7 +70,7 @@ bool Owner::take_tasks() {
         else if (popped_.kind != Task::Kind::work)
             run_immediately(popped_);
         else
-            lines_[{popped_.member, popped_.stream}].waiting.push_back(popped_);
+            CopyUsedParts()(lines_[{popped_.member, popped_.stream}].waiting.emplace_back(), popped_);
     }
     return any;
 }
@@ -86,21 +86,21 @@ bool Owner::may_issue(const Task& task) const {
 
 bool Owner::issue_tasks() {
     bool any = false;
+    // One task of each line in turn, so that no rank's flood holds up the others.
     for (auto& [key, line] : lines_) {
-        while (!line.waiting.empty() && line.under_way.size() < most_under_way &&
-               may_issue(line.waiting.front())) {
-            any = true;
-            const Task& task = line.waiting.front();
-            try {
-                issue(line, task);
-            } catch (const Error& problem) {
-                if (problem.fault() == Fault::device_failed) throw;
-                // The ranks that wait for this one's epoch must not hang for its mistake.
-                publish(line, task);
-                report(task.member, task.ticket, problem.fault(), problem.what());
-            }
-            line.waiting.pop_front();
+        if (line.waiting.empty() || line.under_way.size() >= most_under_way) continue;
+        const Task& task = line.waiting.front();
+        if (!may_issue(task)) continue;
+        any = true;
+        try {
+            issue(line, task);
+        } catch (const Error& problem) {
+            if (problem.fault() == Fault::device_failed) throw;
+            // The ranks that wait for this one's epoch must not hang for its mistake.
+            publish(line, task);
+            report(task.member, task.ticket, problem.fault(), problem.what());
         }
+        line.waiting.pop_front();
     }
     return any;
 }
@@ -142,7 +142,7 @@ void Owner::issue(Line& line, const Task& task) {
             throw Error(Fault::wrong_use, "a task waits for an epoch that its owner no longer keeps");
     }
 
-    Issued issued{task.member, task.ticket, task.timed, -1, {-1, -1, -1, -1}};
+    Issued issued{task.member, task.ticket, task.timed, false, -1, {-1, -1, -1, -1}};
     const auto mark = [&](int index) {
         if (!task.timed) return;
         issued.marks[index] = take_event(true);
@@ -150,8 +150,7 @@ void Owner::issue(Line& line, const Task& task) {
     };
     for (int i = 0; i < task.waits; ++i) {
         const Wait& wait = task.wait[i];
-        if (wait.epoch > 0)
-            device_->wait(line.stream, epochs_[wait.member].events[wait.epoch % Epochs::kept]);
+        if (wait.epoch > 0) device_->wait(line.stream, epoch_event(wait.member, wait.epoch));
     }
     mark(0);
     for (int i = 0; i < task.copies_in; ++i) device_->copy_in(line.stream, copies[i]);
@@ -163,7 +162,10 @@ void Owner::issue(Line& line, const Task& task) {
         device_->copy_out(line.stream, copies[i]);
     mark(3);
     publish(line, task);
-    if (!task.timed) {
+    if (task.publish > 0) {
+        issued.end = epoch_event(task.member, task.publish);
+        issued.end_is_kept = true;
+    } else if (!task.timed) {
         issued.end = take_event(false);
         device_->record(issued.end, line.stream);
     }
@@ -174,7 +176,7 @@ void Owner::publish(const Line& line, const Task& task) {
     if (task.publish == 0) return;
     Epochs& epochs = epochs_[task.member];
     while (epochs.events.size() < Epochs::kept) epochs.events.push_back(device_->make_event(false));
-    device_->record(epochs.events[task.publish % Epochs::kept], line.stream);
+    device_->record(epoch_event(task.member, task.publish), line.stream);
     epochs.issued = task.publish;
 }
 
@@ -194,7 +196,7 @@ bool Owner::report_outcomes() {
                 for (EventId event : issued.marks) give_event(true, event);
             } else {
                 report(issued.member, issued.ticket, Fault::none, {});
-                give_event(false, issued.end);
+                if (!issued.end_is_kept) give_event(false, issued.end);
             }
             line.under_way.pop_front();
         }
@@ -230,8 +232,10 @@ void Owner::report(int member, Ticket ticket, Fault fault, const std::string& te
     outcome.seconds_in = seconds ? seconds[0] : 0;
     outcome.seconds_kernels = seconds ? seconds[1] : 0;
     outcome.seconds_out = seconds ? seconds[2] : 0;
-    outcome.text.fill(0);
-    std::memcpy(outcome.text.data(), text.data(), std::min(text.size(), outcome.text.size() - 1));
+    if (fault != Fault::none) {
+        outcome.text.fill(0);
+        std::memcpy(outcome.text.data(), text.data(), std::min(text.size(), outcome.text.size() - 1));
+    }
     outcome.ticket.store(ticket, std::memory_order_release);
 }
 

@@ -36,6 +36,7 @@ class Owner {
         int member;
         Ticket ticket;
         std::uint32_t timed;
+        bool end_is_kept;  ///< an epoch's event, which others wait for too
         EventId end;
         EventId marks[4];  ///< timed tasks: begin, copies in done, kernels done, copies out done
     };
@@ -51,7 +52,7 @@ class Owner {
         std::vector<EventId> events;
     };
     /// The GPU's own queue is finite and a full one blocks its caller.
-    static constexpr std::size_t most_under_way = 32;
+    static constexpr std::size_t most_under_way = 8;
 
     void serve();
     bool take_tasks();
@@ -60,6 +61,9 @@ class Owner {
     bool may_issue(const Task& task) const;
     void issue(Line& line, const Task& task);
     void publish(const Line& line, const Task& task);
+    EventId epoch_event(int member, std::uint64_t epoch) const {
+        return epochs_[member].events[epoch % Epochs::kept];
+    }
     bool has_member(int member) const { return member >= 0 && member < static_cast<int>(epochs_.size()); }
     void run_immediately(const Task& task);
     void check_device_range(const Copy& copy) const;

@@ -13,7 +13,9 @@ namespace funnel {
 /// slot's count; the consumer reads a slot whose count says "written" and raises it by a whole round for the
 /// next producer. A producer that dies between claim and publication stops the queue; the group's watch over
 /// its ranks ends the job then.
-template <class T, std::uint64_t slots>
+///
+/// `Assign` copies a value into and out of its slot.
+template <class T, std::uint64_t slots, class Assign>
 class Queue {
     static_assert((slots & (slots - 1)) == 0, "a power of two, so that counts may wrap");
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -38,7 +40,7 @@ class Queue {
             if (ahead > 0) {
                 place = tail_.load(std::memory_order_relaxed);
             } else if (tail_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed)) {
-                slot.value = value;
+                Assign()(slot.value, value);
                 slot.turn.store(place + 1, std::memory_order_release);
                 return true;
             }
@@ -49,7 +51,7 @@ class Queue {
     bool pop(T& value) {
         Slot& slot = slot_[head_ % slots];
         if (slot.turn.load(std::memory_order_acquire) != head_ + 1) return false;
-        value = slot.value;
+        Assign()(value, slot.value);
         slot.turn.store(head_ + slots, std::memory_order_release);
         ++head_;
         return true;

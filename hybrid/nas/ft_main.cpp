@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
                              {"algorithm", "slabs", "slabs or packed-slabs"},
                              {"iterations", "0", "fewer than the class's"},
                              {"streams", "3", "streams of each rank"},
-                             {"chunk-bytes", "8388608", "what one task moves, about"},
+                             {"chunk-bytes", "0", "what one task moves, about; 0 lets the program choose"},
                              {"transposed-lines", "no", "1D transforms between two tiled transposes"},
                              {"timed", "no", "measure the device's share of the breakdown"}},
                             run);

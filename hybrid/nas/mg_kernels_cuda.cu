@@ -6,9 +6,20 @@
 namespace nas {
 namespace {
 
+#ifndef V_ROWS
+#define V_ROWS 4
+#define V_WX 1
+#define V_WY 4
+#define V_PLANES 32
+#define V_MIN 1
+#define V_CS 0
+#define V_SHFL 0
+#define V_UNROLL 1
+#endif
 constexpr int lanes = 32;
 constexpr int warps = 4;
-constexpr int rows_per_thread = 4;
+constexpr int rows_per_thread = V_ROWS;
+constexpr int unroll_z = V_UNROLL;
 
 __device__ double* doubles(std::uint64_t address) {
     return reinterpret_cast<double*>(address);
@@ -19,15 +30,25 @@ struct PlaneSums {
     double own[rows_per_thread], beside[rows_per_thread];
 };
 
-__device__ PlaneSums sum_plane(const Grid& g, const double* __restrict__ in, int x, int y0, int z, double w0,
-                               double w1, double w2, double w3) {
+__device__ PlaneSums sum_plane(const double* __restrict__ p, const int* row, bool first_lane, bool last_lane, double w0, double w1,
+                               double w2, double w3) {
     double middle[rows_per_thread + 2], sides[rows_per_thread + 2];
 #pragma unroll
     for (int j = 0; j < rows_per_thread + 2; ++j) {
-        const double* p = in + g.at(x, min(y0 - 1 + j, g.ny + 1), z);
-        middle[j] = p[0];
-        sides[j] = p[-1] + p[1];
+        middle[j] = p[row[j]];
+#if !V_SHFL
+        sides[j] = p[row[j] - 1] + p[row[j] + 1];
+#endif
     }
+#if V_SHFL
+#pragma unroll
+    for (int j = 0; j < rows_per_thread + 2; ++j) {
+        double left = __shfl_up_sync(~0u, middle[j], 1), right = __shfl_down_sync(~0u, middle[j], 1);
+        if (first_lane) left = p[row[j] - 1];
+        if (last_lane) right = p[row[j] + 1];
+        sides[j] = left + right;
+    }
+#endif
     PlaneSums sums;
 #pragma unroll
     for (int j = 0; j < rows_per_thread; ++j) {
@@ -39,37 +60,56 @@ __device__ PlaneSums sum_plane(const Grid& g, const double* __restrict__ in, int
     return sums;
 }
 
-/// The 27-point stencil. A thread marches up z with four rows of y: each plane of the input is loaded once
-/// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
-/// from L1.
-__global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int planes_per_block) {
+/// The 27-point stencil. A thread marches up z with a few rows of y: each plane of the input is loaded once and lives
+/// in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come from L1.
+__global__ void __launch_bounds__(32 * V_WX * V_WY, V_MIN) stencil(StencilArguments a, int planes_per_block) {
     const Grid g = a.grid;
-    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
-    const int y0 =
-        (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * rows_per_thread + 1;
-    if (x > g.nx || y0 > g.ny) return;
+    const int lane = threadIdx.x % 32;
+    int x = static_cast<int>(blockIdx.x) * (32 * V_WX) + static_cast<int>(threadIdx.x) + 1;
+    const int y0 = (static_cast<int>(blockIdx.y) * V_WY + static_cast<int>(threadIdx.y)) * rows_per_thread + 1;
+    if (y0 > g.ny || x - lane > g.nx) return;
+    const bool writes = x <= g.nx;
+    x = min(x, g.nx + 1);
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
-    const double* in = doubles(a.in);
-    const double* base = doubles(a.base);
-    double* out = doubles(a.out);
+    const std::int64_t plane = g.plane(), start_at = g.at(x, y0, z0);
+    const double* in = doubles(a.in) + start_at + plane;
+    const double* base = doubles(a.base) + start_at;
+    double* out = doubles(a.out) + start_at;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
+    int row[rows_per_thread + 2];
+#pragma unroll
+    for (int j = 0; j < rows_per_thread + 2; ++j) row[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
+    const bool fl = lane == 0, ll = lane == 31;
 
-    PlaneSums below = sum_plane(g, in, x, y0, z0 - 1, w0, w1, w2, w3);
-    PlaneSums here = sum_plane(g, in, x, y0, z0, w0, w1, w2, w3);
+    PlaneSums below = sum_plane(in - 2 * plane, row, fl, ll, w0, w1, w2, w3);
+    PlaneSums here = sum_plane(in - plane, row, fl, ll, w0, w1, w2, w3);
+#pragma unroll unroll_z
     for (int z = z0; z <= z1; ++z) {
         double start[rows_per_thread];
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j) start[j] = base[g.at(x, min(y0 + j, g.ny), z)];
-        const PlaneSums above = sum_plane(g, in, x, y0, z + 1, w0, w1, w2, w3);
+        for (int j = 0; j < rows_per_thread; ++j)
+#if V_CS
+            start[j] = __ldcs(base + row[j + 1]);
+#else
+            start[j] = base[row[j + 1]];
+#endif
+        const PlaneSums above = sum_plane(in, row, fl, ll, w0, w1, w2, w3);
 #pragma unroll
         for (int j = 0; j < rows_per_thread; ++j) {
-            if (y0 + j <= g.ny)
-                out[g.at(x, y0 + j, z)] = start[j] + here.own[j] + below.beside[j] + above.beside[j];
+            if (writes && y0 + j <= g.ny)
+#if V_CS
+                __stcs(out + row[j + 1], start[j] + here.own[j] + below.beside[j] + above.beside[j]);
+#else
+                out[row[j + 1]] = start[j] + here.own[j] + below.beside[j] + above.beside[j];
+#endif
             below.beside[j] = here.beside[j];
             here.own[j] = above.own[j];
             here.beside[j] = above.beside[j];
         }
+        in += plane;
+        base += plane;
+        out += plane;
     }
 }
 
@@ -92,58 +132,78 @@ __global__ void restrict_residual(RestrictArguments a) {
         0.5 * by_distance[0] + 0.25 * by_distance[1] + 0.125 * by_distance[2] + 0.0625 * by_distance[3];
 }
 
-/// A thread for each fine point, ghosts included: fine point 2i lies on coarse point i, 2i+1 halfway to the
-/// next.
+/// A thread for each fine x and each coarse y and z, ghosts included: the four fine points that share its eight coarse
+/// ones. Fine point 2i lies on coarse point i, 2i+1 halfway to the next.
 __global__ void interpolate(InterpolateArguments a) {
     const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
     const int z = static_cast<int>(blockIdx.z);
-    if (x > a.fine.nx + 1 || y > a.fine.ny + 1) return;
-    const double* c = doubles(a.from) + a.coarse.at(x / 2, y / 2, z / 2);
-    const std::int64_t dx = x % 2, dy = (y % 2) * a.coarse.stride, dz = (z % 2) * a.coarse.plane();
-    const double value =
-        0.125 * (c[0] + c[dx] + c[dy] + c[dx + dy] + c[dz] + c[dx + dz] + c[dy + dz] + c[dx + dy + dz]);
-    double* out = doubles(a.to) + a.fine.at(x, y, z);
-    *out = a.replace ? value : *out + value;
+    if (x > a.fine.nx + 1 || y > a.coarse.ny) return;
+    const double* c = doubles(a.from) + a.coarse.at(x / 2, y, z);
+    const int dx = x % 2;
+    const std::int64_t dy = a.coarse.stride, dz = a.coarse.plane();
+    const double here = 0.5 * (c[0] + c[dx]), north = 0.5 * (c[dy] + c[dy + dx]),
+                 above = 0.5 * (c[dz] + c[dz + dx]), beyond = 0.5 * (c[dy + dz] + c[dy + dz + dx]);
+    double* out = doubles(a.to) + a.fine.at(x, 2 * y, 2 * z);
+    double* const places[4] = {out, out + a.fine.stride, out + a.fine.plane(), out + a.fine.stride + a.fine.plane()};
+    double values[4] = {here, 0.5 * (here + north), 0.5 * (here + above), 0.25 * (here + north + above + beyond)};
+    if (!a.replace)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values[i] += *places[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) *places[i] = values[i];
 }
 
-/// Splits cell `index` of all directions' ghost cells into its direction and its place in that direction's
-/// box.
-struct GhostCell {
-    int direction = -1;
-    std::int64_t in_box = 0;
-    int x = 0, y = 0, z = 0;
-    GhostBox box{};
-};
-__device__ GhostCell ghost_cell(const Grid& g, std::int64_t index) {
-    GhostCell cell;
-    for (int d = 0; d < directions; ++d) {
-        if (d == no_direction) continue;
-        const GhostBox box = ghost_box(g, d);
-        if (index < box.cells()) {
-            cell.direction = d;
-            cell.in_box = index;
-            cell.box = box;
-            cell.x = static_cast<int>(index % box.nx);
-            cell.y = static_cast<int>(index / box.nx % box.ny);
-            cell.z = static_cast<int>(index / (static_cast<std::int64_t>(box.nx) * box.ny));
-            return cell;
+constexpr int ghost_threads = 256;
+
+/// Every direction's box has blocks of its own, so that the direction is looked up once a block.
+struct GhostBlocks {
+    unsigned first[directions + 1];
+
+    static GhostBlocks of(const Grid& grid) {
+        GhostBlocks blocks;
+        unsigned next = 0;
+        for (int d = 0; d < directions; ++d) {
+            blocks.first[d] = next;
+            if (d != no_direction)
+                next += static_cast<unsigned>((ghost_box(grid, d).cells() + ghost_threads - 1) / ghost_threads);
         }
-        index -= box.cells();
+        blocks.first[directions] = next;
+        return blocks;
     }
+    unsigned all() const { return first[directions]; }
+};
+
+struct GhostCell {
+    int direction;
+    int in_box;     ///< -1 past the end of the box
+    int x, y, z;    ///< within the box
+    GhostBox box;
+};
+__device__ GhostCell ghost_cell(const Grid& g, const GhostBlocks& blocks) {
+    GhostCell cell;
+    cell.direction = 0;
+    while (blockIdx.x >= blocks.first[cell.direction + 1]) ++cell.direction;
+    cell.box = ghost_box(g, cell.direction);
+    cell.in_box = static_cast<int>((blockIdx.x - blocks.first[cell.direction]) * blockDim.x + threadIdx.x);
+    const int row = cell.in_box / cell.box.nx;
+    cell.x = cell.in_box - row * cell.box.nx;
+    cell.z = row / cell.box.ny;
+    cell.y = row - cell.z * cell.box.ny;
+    if (cell.z >= cell.box.nz) cell.in_box = -1;
     return cell;
 }
 
-__global__ void pack_ghosts(PackArguments a) {
-    const GhostCell c = ghost_cell(a.grid, static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x);
-    if (c.direction < 0 || a.at[c.direction] < 0) return;
+__global__ void pack_ghosts(PackArguments a, GhostBlocks blocks) {
+    const GhostCell c = ghost_cell(a.grid, blocks);
+    if (c.in_box < 0 || a.at[c.direction] < 0) return;
     doubles(a.buffer)[a.at[c.direction] + c.in_box] =
         doubles(a.data)[a.grid.at(c.box.sx + c.x, c.box.sy + c.y, c.box.sz + c.z)];
 }
 
-__global__ void fill_ghosts(FillArguments a) {
-    const GhostCell c = ghost_cell(a.grid, static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x);
-    if (c.direction < 0) return;
+__global__ void fill_ghosts(FillArguments a, GhostBlocks blocks) {
+    const GhostCell c = ghost_cell(a.grid, blocks);
+    if (c.in_box < 0) return;
     const double* source = doubles(a.source[c.direction]);
     const bool packed = (a.packed >> c.direction & 1) != 0;
     doubles(a.data)[a.grid.at(c.box.x0 + c.x, c.box.y0 + c.y, c.box.z0 + c.z)] =
@@ -204,14 +264,10 @@ unsigned blocks_for(std::int64_t count, int threads) {
     return static_cast<unsigned>((count + threads - 1) / threads);
 }
 
-std::int64_t all_ghost_cells(const Grid& g) {
-    return static_cast<std::int64_t>(g.nx + 2) * (g.ny + 2) * (g.nz + 2) - g.points();
-}
-
 /// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice.
 int planes_per_block(const Grid& g, unsigned blocks_a_plane) {
     constexpr unsigned enough_blocks = 1024;
-    int planes = 32;
+    int planes = V_PLANES;
     while (planes > 4 && blocks_a_plane * ((g.nz + planes - 1) / planes) < enough_blocks) planes /= 2;
     return planes;
 }
@@ -219,8 +275,6 @@ int planes_per_block(const Grid& g, unsigned blocks_a_plane) {
 cudaStream_t as_stream(void* stream) {
     return static_cast<cudaStream_t>(stream);
 }
-
-constexpr int ghost_threads = 256;
 
 void launch_dense(void* stream, const DenseArguments& a, bool gather) {
     const int ghosts = a.with_ghosts ? 2 : 0;
@@ -241,10 +295,10 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_stencil, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const StencilArguments*>(arguments);
-        dim3 blocks(blocks_for(a.grid.nx, lanes), blocks_for(a.grid.ny, warps * rows_per_thread), 1);
+        dim3 blocks(blocks_for(a.grid.nx, lanes * V_WX), blocks_for(a.grid.ny, V_WY * rows_per_thread), 1);
         const int planes = planes_per_block(a.grid, blocks.x * blocks.y);
         blocks.z = blocks_for(a.grid.nz, planes);
-        stencil<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
+        stencil<<<blocks, dim3(lanes * V_WX, V_WY), 0, as_stream(stream)>>>(a, planes);
     });
     table.add(mg_restrict, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const RestrictArguments*>(arguments);
@@ -253,18 +307,19 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_interpolate, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const InterpolateArguments*>(arguments);
-        const dim3 blocks(blocks_for(a.fine.nx + 2, lanes), blocks_for(a.fine.ny + 2, warps), a.fine.nz + 2);
+        const dim3 blocks(blocks_for(a.fine.nx + 2, lanes), blocks_for(a.coarse.ny + 1, warps),
+                          a.coarse.nz + 1);
         interpolate<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
     });
     table.add(mg_pack_ghosts, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const PackArguments*>(arguments);
-        pack_ghosts<<<blocks_for(all_ghost_cells(a.grid), ghost_threads), ghost_threads, 0,
-                      as_stream(stream)>>>(a);
+        const GhostBlocks blocks = GhostBlocks::of(a.grid);
+        pack_ghosts<<<blocks.all(), ghost_threads, 0, as_stream(stream)>>>(a, blocks);
     });
     table.add(mg_fill_ghosts, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const FillArguments*>(arguments);
-        fill_ghosts<<<blocks_for(all_ghost_cells(a.grid), ghost_threads), ghost_threads, 0,
-                      as_stream(stream)>>>(a);
+        const GhostBlocks blocks = GhostBlocks::of(a.grid);
+        fill_ghosts<<<blocks.all(), ghost_threads, 0, as_stream(stream)>>>(a, blocks);
     });
     table.add(mg_gather, [](void* stream, const void* arguments) {
         launch_dense(stream, *static_cast<const DenseArguments*>(arguments), true);

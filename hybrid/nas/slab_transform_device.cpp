@@ -89,14 +89,22 @@ class DeviceSlabTransform final : public SlabTransform {
         task.add_copy_out(copy);
     }
 
+    /// Small enough that filling and draining the pipeline of copies and kernels is a small part of a phase,
+    /// and large enough that a task's fixed cost is too.
+    std::uint64_t chunk_bytes(std::uint64_t slab_bytes) const {
+        constexpr std::uint64_t mib = 1u << 20;
+        if (options_.chunk_bytes > 0) return options_.chunk_bytes;
+        return std::clamp<std::uint64_t>(slab_bytes / 16, mib, 32 * mib);
+    }
+
     void transform_and_send(const Stage& stage) {
         const int world = staging_.node().world_size(), me = staging_.node().world_rank();
         const bool packed = options_.algorithm == Algorithm::packed_slabs;
         const int planes = stage.planes / world;
         const std::uint64_t plane_bytes = static_cast<std::uint64_t>(stage.rows) * stage.nx * point_bytes;
         const std::uint64_t block_bytes = plane_bytes / world;
-        const int chunk = static_cast<int>(std::clamp<std::uint64_t>(options_.chunk_bytes / plane_bytes, 1,
-                                                                     static_cast<std::uint64_t>(planes)));
+        const int chunk = static_cast<int>(std::clamp<std::uint64_t>(
+            chunk_bytes(planes * plane_bytes) / plane_bytes, 1, static_cast<std::uint64_t>(planes)));
         reserve(chunk * plane_bytes);
         exchange_.begin(planes, block_bytes);
 
@@ -147,8 +155,8 @@ class DeviceSlabTransform final : public SlabTransform {
         const auto lines = static_cast<std::uint64_t>(stage.planes);
         std::uint64_t most_rows = static_cast<std::uint64_t>(block_rows);
         if (stage.regroup) most_rows = std::min<std::uint64_t>(most_rows, funnel::Task::most_copies - 1);
-        const int chunk = static_cast<int>(
-            std::clamp<std::uint64_t>(options_.chunk_bytes / (lines * row_bytes), 1, most_rows));
+        const int chunk = static_cast<int>(std::clamp<std::uint64_t>(
+            chunk_bytes(block_rows * lines * row_bytes) / (lines * row_bytes), 1, most_rows));
         reserve(chunk * lines * row_bytes);
 
         const int me = staging_.node().local_rank();
