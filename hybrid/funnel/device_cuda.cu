@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -134,6 +135,9 @@ int numa_node_of(int ordinal) {
 }  // namespace
 
 std::vector<GpuPlace> visible_gpus() {
+    // An owner serves more streams than CUDA's eight hardware queues by default; streams that share a queue
+    // wait for each other. Read by the driver at the first call, and left alone where the user has set it.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) {
         cudaGetLastError();

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 
 #include "nas/kernels.h"
@@ -66,13 +67,20 @@ int run_program(int argc, char** argv, std::vector<Options::Known> own,
     int provided = 0, rank = 0, status = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    std::optional<Options> options;
     try {
-        const Options options(argc, argv, with_common_options(std::move(own)));
-        if (options.help()) {
-            if (rank == 0) std::printf("%s", options.usage().c_str());
-        } else {
-            status = body(options);
-        }
+        options.emplace(argc, argv, with_common_options(std::move(own)));
+    } catch (const std::invalid_argument& problem) {
+        // Every rank reads the same words, so one of them speaks for all.
+        if (rank == 0) std::fprintf(stderr, "%s: %s\n", argv[0], problem.what());
+        MPI_Finalize();
+        return wrong_use_status;
+    }
+    try {
+        if (!options->help())
+            status = body(*options);
+        else if (rank == 0)
+            std::printf("%s", options->usage().c_str());
     } catch (const std::exception& problem) {
         std::fprintf(stderr, "%s: rank %d: %s\n", argv[0], rank, problem.what());
         std::fflush(stderr);

@@ -6,20 +6,9 @@
 namespace nas {
 namespace {
 
-#ifndef V_ROWS
-#define V_ROWS 4
-#define V_WX 1
-#define V_WY 4
-#define V_PLANES 32
-#define V_MIN 1
-#define V_CS 0
-#define V_SHFL 0
-#define V_UNROLL 1
-#endif
 constexpr int lanes = 32;
 constexpr int warps = 4;
-constexpr int rows_per_thread = V_ROWS;
-constexpr int unroll_z = V_UNROLL;
+constexpr int rows_per_thread = 4;
 
 __device__ double* doubles(std::uint64_t address) {
     return reinterpret_cast<double*>(address);
@@ -30,25 +19,15 @@ struct PlaneSums {
     double own[rows_per_thread], beside[rows_per_thread];
 };
 
-__device__ PlaneSums sum_plane(const double* __restrict__ p, const int* row, bool first_lane, bool last_lane, double w0, double w1,
-                               double w2, double w3) {
+/// `rows` holds the offsets of the thread's rows and of the one on either side.
+__device__ PlaneSums sum_plane(const double* __restrict__ in, const int (&rows)[rows_per_thread + 2],
+                               double w0, double w1, double w2, double w3) {
     double middle[rows_per_thread + 2], sides[rows_per_thread + 2];
 #pragma unroll
     for (int j = 0; j < rows_per_thread + 2; ++j) {
-        middle[j] = p[row[j]];
-#if !V_SHFL
-        sides[j] = p[row[j] - 1] + p[row[j] + 1];
-#endif
+        middle[j] = in[rows[j]];
+        sides[j] = in[rows[j] - 1] + in[rows[j] + 1];
     }
-#if V_SHFL
-#pragma unroll
-    for (int j = 0; j < rows_per_thread + 2; ++j) {
-        double left = __shfl_up_sync(~0u, middle[j], 1), right = __shfl_down_sync(~0u, middle[j], 1);
-        if (first_lane) left = p[row[j] - 1];
-        if (last_lane) right = p[row[j] + 1];
-        sides[j] = left + right;
-    }
-#endif
     PlaneSums sums;
 #pragma unroll
     for (int j = 0; j < rows_per_thread; ++j) {
@@ -60,54 +39,52 @@ __device__ PlaneSums sum_plane(const double* __restrict__ p, const int* row, boo
     return sums;
 }
 
-/// The 27-point stencil. A thread marches up z with a few rows of y: each plane of the input is loaded once and lives
-/// in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come from L1.
-__global__ void __launch_bounds__(32 * V_WX * V_WY, V_MIN) stencil(StencilArguments a, int planes_per_block) {
+/// The ghost cells in x of a grid that is whole in x, written along with the row they belong to: later they
+/// would be one scattered access each.
+__device__ void write_row_cell(double* row_cell, double value, int x, int nx, bool wrap_x) {
+    *row_cell = value;
+    if (!wrap_x) return;
+    if (x == 1) row_cell[nx] = value;
+    if (x == nx) row_cell[-nx] = value;
+}
+
+/// The 27-point stencil. A thread marches up z with four rows of y: each plane of the input is loaded once
+/// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
+/// from L1. (Tried on an H200 and slower: shuffles for x, streaming loads, two or eight rows, a bound on
+/// registers.)
+__global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int planes_per_block) {
     const Grid g = a.grid;
-    const int lane = threadIdx.x % 32;
-    int x = static_cast<int>(blockIdx.x) * (32 * V_WX) + static_cast<int>(threadIdx.x) + 1;
-    const int y0 = (static_cast<int>(blockIdx.y) * V_WY + static_cast<int>(threadIdx.y)) * rows_per_thread + 1;
-    if (y0 > g.ny || x - lane > g.nx) return;
-    const bool writes = x <= g.nx;
-    x = min(x, g.nx + 1);
+    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
+    const int y0 =
+        (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * rows_per_thread + 1;
+    if (x > g.nx || y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
-    const std::int64_t plane = g.plane(), start_at = g.at(x, y0, z0);
-    const double* in = doubles(a.in) + start_at + plane;
-    const double* base = doubles(a.base) + start_at;
-    double* out = doubles(a.out) + start_at;
+    const std::int64_t plane = g.plane(), start = g.at(x, y0, z0);
+    const double* next = doubles(a.in) + start + plane;
+    const double* base = doubles(a.base) + start;
+    double* out = doubles(a.out) + start;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int row[rows_per_thread + 2];
+    int rows[rows_per_thread + 2];
 #pragma unroll
-    for (int j = 0; j < rows_per_thread + 2; ++j) row[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
-    const bool fl = lane == 0, ll = lane == 31;
+    for (int j = 0; j < rows_per_thread + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
 
-    PlaneSums below = sum_plane(in - 2 * plane, row, fl, ll, w0, w1, w2, w3);
-    PlaneSums here = sum_plane(in - plane, row, fl, ll, w0, w1, w2, w3);
-#pragma unroll unroll_z
+    PlaneSums below = sum_plane(next - 2 * plane, rows, w0, w1, w2, w3);
+    PlaneSums here = sum_plane(next - plane, rows, w0, w1, w2, w3);
     for (int z = z0; z <= z1; ++z) {
-        double start[rows_per_thread];
+        double sum[rows_per_thread];
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j)
-#if V_CS
-            start[j] = __ldcs(base + row[j + 1]);
-#else
-            start[j] = base[row[j + 1]];
-#endif
-        const PlaneSums above = sum_plane(in, row, fl, ll, w0, w1, w2, w3);
+        for (int j = 0; j < rows_per_thread; ++j) sum[j] = base[rows[j + 1]];
+        const PlaneSums above = sum_plane(next, rows, w0, w1, w2, w3);
 #pragma unroll
         for (int j = 0; j < rows_per_thread; ++j) {
-            if (writes && y0 + j <= g.ny)
-#if V_CS
-                __stcs(out + row[j + 1], start[j] + here.own[j] + below.beside[j] + above.beside[j]);
-#else
-                out[row[j + 1]] = start[j] + here.own[j] + below.beside[j] + above.beside[j];
-#endif
+            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
+            if (y0 + j <= g.ny) write_row_cell(out + rows[j + 1], sum[j], x, g.nx, a.wrap_x != 0);
             below.beside[j] = here.beside[j];
             here.own[j] = above.own[j];
             here.beside[j] = above.beside[j];
         }
-        in += plane;
+        next += plane;
         base += plane;
         out += plane;
     }
@@ -128,25 +105,29 @@ __global__ void restrict_residual(RestrictArguments a) {
             for (int dx = -1; dx <= 1; ++dx)
                 by_distance[(dx != 0) + (dy != 0) + (dz != 0)] +=
                     r[dx + static_cast<std::int64_t>(a.fine.stride) * dy + a.fine.plane() * dz];
-    doubles(a.to)[a.coarse.at(x, y, z)] =
+    const double value =
         0.5 * by_distance[0] + 0.25 * by_distance[1] + 0.125 * by_distance[2] + 0.0625 * by_distance[3];
+    write_row_cell(doubles(a.to) + a.coarse.at(x, y, z), value, x, a.coarse.nx, a.wrap_x != 0);
 }
 
-/// A thread for each fine x and each coarse y and z, ghosts included: the four fine points that share its eight coarse
-/// ones. Fine point 2i lies on coarse point i, 2i+1 halfway to the next.
+/// A thread for each fine x and each coarse y and z, ghosts included: the four fine points that share its
+/// eight coarse ones. Fine point 2i lies on coarse point i, 2i+1 halfway to the next.
 __global__ void interpolate(InterpolateArguments a) {
-    const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    // The first warp of a row keeps only x = 0, so that the others start on the line where x = 1 lies.
+    const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) - (lanes - 1);
     const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
     const int z = static_cast<int>(blockIdx.z);
-    if (x > a.fine.nx + 1 || y > a.coarse.ny) return;
+    if (x < 0 || x > a.fine.nx + 1 || y > a.coarse.ny) return;
     const double* c = doubles(a.from) + a.coarse.at(x / 2, y, z);
     const int dx = x % 2;
     const std::int64_t dy = a.coarse.stride, dz = a.coarse.plane();
     const double here = 0.5 * (c[0] + c[dx]), north = 0.5 * (c[dy] + c[dy + dx]),
                  above = 0.5 * (c[dz] + c[dz + dx]), beyond = 0.5 * (c[dy + dz] + c[dy + dz + dx]);
     double* out = doubles(a.to) + a.fine.at(x, 2 * y, 2 * z);
-    double* const places[4] = {out, out + a.fine.stride, out + a.fine.plane(), out + a.fine.stride + a.fine.plane()};
-    double values[4] = {here, 0.5 * (here + north), 0.5 * (here + above), 0.25 * (here + north + above + beyond)};
+    double* const places[4] = {out, out + a.fine.stride, out + a.fine.plane(),
+                               out + a.fine.stride + a.fine.plane()};
+    double values[4] = {here, 0.5 * (here + north), 0.5 * (here + above),
+                        0.25 * (here + north + above + beyond)};
     if (!a.replace)
 #pragma unroll
         for (int i = 0; i < 4; ++i) values[i] += *places[i];
@@ -160,13 +141,14 @@ constexpr int ghost_threads = 256;
 struct GhostBlocks {
     unsigned first[directions + 1];
 
-    static GhostBlocks of(const Grid& grid) {
+    static GhostBlocks of(const Grid& grid, std::uint32_t skip) {
         GhostBlocks blocks;
         unsigned next = 0;
         for (int d = 0; d < directions; ++d) {
             blocks.first[d] = next;
-            if (d != no_direction)
-                next += static_cast<unsigned>((ghost_box(grid, d).cells() + ghost_threads - 1) / ghost_threads);
+            if (d != no_direction && (skip >> d & 1) == 0)
+                next +=
+                    static_cast<unsigned>((ghost_box(grid, d).cells() + ghost_threads - 1) / ghost_threads);
         }
         blocks.first[directions] = next;
         return blocks;
@@ -176,8 +158,8 @@ struct GhostBlocks {
 
 struct GhostCell {
     int direction;
-    int in_box;     ///< -1 past the end of the box
-    int x, y, z;    ///< within the box
+    int in_box;   ///< -1 past the end of the box
+    int x, y, z;  ///< within the box
     GhostBox box;
 };
 __device__ GhostCell ghost_cell(const Grid& g, const GhostBlocks& blocks) {
@@ -267,7 +249,7 @@ unsigned blocks_for(std::int64_t count, int threads) {
 /// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice.
 int planes_per_block(const Grid& g, unsigned blocks_a_plane) {
     constexpr unsigned enough_blocks = 1024;
-    int planes = V_PLANES;
+    int planes = 32;
     while (planes > 4 && blocks_a_plane * ((g.nz + planes - 1) / planes) < enough_blocks) planes /= 2;
     return planes;
 }
@@ -295,10 +277,10 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_stencil, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const StencilArguments*>(arguments);
-        dim3 blocks(blocks_for(a.grid.nx, lanes * V_WX), blocks_for(a.grid.ny, V_WY * rows_per_thread), 1);
+        dim3 blocks(blocks_for(a.grid.nx, lanes), blocks_for(a.grid.ny, warps * rows_per_thread), 1);
         const int planes = planes_per_block(a.grid, blocks.x * blocks.y);
         blocks.z = blocks_for(a.grid.nz, planes);
-        stencil<<<blocks, dim3(lanes * V_WX, V_WY), 0, as_stream(stream)>>>(a, planes);
+        stencil<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
     });
     table.add(mg_restrict, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const RestrictArguments*>(arguments);
@@ -307,18 +289,18 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_interpolate, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const InterpolateArguments*>(arguments);
-        const dim3 blocks(blocks_for(a.fine.nx + 2, lanes), blocks_for(a.coarse.ny + 1, warps),
+        const dim3 blocks(blocks_for(a.fine.nx + 1 + lanes, lanes), blocks_for(a.coarse.ny + 1, warps),
                           a.coarse.nz + 1);
         interpolate<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
     });
     table.add(mg_pack_ghosts, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const PackArguments*>(arguments);
-        const GhostBlocks blocks = GhostBlocks::of(a.grid);
+        const GhostBlocks blocks = GhostBlocks::of(a.grid, 0);
         pack_ghosts<<<blocks.all(), ghost_threads, 0, as_stream(stream)>>>(a, blocks);
     });
     table.add(mg_fill_ghosts, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const FillArguments*>(arguments);
-        const GhostBlocks blocks = GhostBlocks::of(a.grid);
+        const GhostBlocks blocks = GhostBlocks::of(a.grid, a.skip);
         fill_ghosts<<<blocks.all(), ghost_threads, 0, as_stream(stream)>>>(a, blocks);
     });
     table.add(mg_gather, [](void* stream, const void* arguments) {
