@@ -192,11 +192,11 @@ std::vector<Json> mg_kernels(const funnel::KernelTable& table, cudaStream_t stre
         const double seconds = device_seconds(stream, 9, [&] { table.at(kernel)(stream, &arguments); });
         rows.push_back(timing(name, seconds, 8 * points * words));
     };
-    add("mg_resid", 3, nas::mg_stencil, nas::StencilArguments{fine, v, u, r, {2.0, 0, -0.1, -0.05}, 1});
-    add("mg_psinv", 3, nas::mg_stencil, nas::StencilArguments{fine, u, r, u, {-0.3, 0.03, -0.01, 0}, 1});
-    add("mg_rprj3", 1 + 0.125, nas::mg_restrict, nas::RestrictArguments{fine, coarse, r, c, 1});
+    add("mg_resid", 3, nas::mg_stencil, nas::StencilArguments{fine, v, u, r, {2.0, 0, -0.1, -0.05}});
+    add("mg_psinv", 3, nas::mg_stencil, nas::StencilArguments{fine, u, r, u, {-0.3, 0.03, -0.01, 0}});
+    add("mg_rprj3", 1 + 0.125, nas::mg_restrict, nas::RestrictArguments{fine, coarse, r, c});
     add("mg_interp", 2 + 0.125, nas::mg_interpolate, nas::InterpolateArguments{coarse, fine, c, u, 0});
-    nas::FillArguments fill{fine, u, 0, 0x5000, {}};  // rows are wrapped by the stencils
+    nas::FillArguments fill{fine, u, 0, {}};
     fill.source.fill(u);
     add("mg_fill_ghosts", 2 * 6.0 / n, nas::mg_fill_ghosts, fill);
     return rows;

@@ -2,60 +2,26 @@
 
 #include <cstring>
 
+#include "funnel/errors_return.h"
+
 namespace funnel {
-namespace {
-
-constexpr std::size_t page = 4096;
-
-/// While it lives, MPI calls on this communicator return their errors instead of ending the job.
-class ErrorsReturn {
-  public:
-    explicit ErrorsReturn(MPI_Comm comm) : comm_(comm) { MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN); }
-    ~ErrorsReturn() { MPI_Comm_set_errhandler(comm_, MPI_ERRORS_ARE_FATAL); }
-    ErrorsReturn(const ErrorsReturn&) = delete;
-    ErrorsReturn& operator=(const ErrorsReturn&) = delete;
-
-  private:
-    MPI_Comm comm_;
-};
-
-std::size_t whole_pages(std::size_t bytes) {
-    return (bytes + page - 1) / page * page;
-}
-
-}  // namespace
 
 std::size_t Staging::header_bytes() const {
-    return whole_pages(sizeof(std::uint64_t) * channels * static_cast<std::size_t>(node_.world_size()));
+    const std::size_t bytes = sizeof(std::uint64_t) * channels * static_cast<std::size_t>(node_.world_size());
+    return (bytes + SharedWindow::page - 1) / SharedWindow::page * SharedWindow::page;
 }
 
-Staging::Staging(const Node& node, const Watch& watch, std::size_t bytes) : node_(node), watch_(watch) {
-    const std::size_t whole = header_bytes() + whole_pages(bytes);
-    MPI_Info info;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment near its own rank, on its own pages
-    std::byte* base = nullptr;
-    const int refused =
-        MPI_Win_allocate_shared(static_cast<MPI_Aint>(whole), 1, info, node.local(), &base, &shared_);
-    MPI_Info_free(&info);
-    if (refused != MPI_SUCCESS)
-        throw Error(Fault::allocation_refused,
-                    "MPI refused " + std::to_string(whole) + " bytes of shared memory");
+Staging::Staging(const Node& node, const Watch& watch, std::size_t bytes)
+    : node_(node), watch_(watch), shared_(node.local(), header_bytes() + bytes) {
+    const auto [base, whole] = segments()[node.local_rank()];
     std::memset(base, 0, header_bytes());
-
-    for (int rank = 0; rank < node.local_size(); ++rank) {
-        MPI_Aint size = 0;
-        int unit = 0;
-        std::byte* segment = nullptr;
-        MPI_Win_shared_query(shared_, rank, &size, &unit, &segment);
-        segments_.push_back({segment, static_cast<std::size_t>(size)});
-    }
     bytes_of_world_.resize(node.world_size());
     const std::uint64_t offered = bytes;
     static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
     MPI_Allgather(&offered, 1, MPI_UINT64_T, bytes_of_world_.data(), 1, MPI_UINT64_T, node.world());
 
     if (!node.all_local()) {
+        const ErrorsReturn errors(node.world());
         if (MPI_Win_create(base, static_cast<MPI_Aint>(whole), 1, MPI_INFO_NULL, node.world(), &global_) !=
             MPI_SUCCESS)
             throw Error(Fault::wrong_use, "this MPI offers no one-sided communication between these nodes");
@@ -66,16 +32,14 @@ Staging::Staging(const Node& node, const Watch& watch, std::size_t bytes) : node
 }
 
 Staging::~Staging() {
-    if (global_ != MPI_WIN_NULL) {
-        MPI_Win_unlock_all(global_);
-        MPI_Win_free(&global_);
-    }
-    if (shared_ != MPI_WIN_NULL) MPI_Win_free(&shared_);
+    if (global_ == MPI_WIN_NULL) return;
+    MPI_Win_unlock_all(global_);
+    MPI_Win_free(&global_);
 }
 
 std::byte* Staging::at(int world_rank) const {
     const int local = node_.local_rank_of(world_rank);
-    return local < 0 ? nullptr : segments_[local].base + header_bytes();
+    return local < 0 ? nullptr : segments()[local].base + header_bytes();
 }
 
 std::byte* Staging::resolve(const HostPlace& place, std::uint64_t bytes) const {
@@ -87,7 +51,7 @@ std::byte* Staging::resolve(const HostPlace& place, std::uint64_t bytes) const {
         throw Error(Fault::out_of_range, "a copy of " + std::to_string(bytes) + " bytes at offset " +
                                              std::to_string(place.offset) + " leaves the " +
                                              std::to_string(size) + " bytes of staging memory");
-    return segments_[place.segment].base + header_bytes() + place.offset;
+    return segments()[place.segment].base + header_bytes() + place.offset;
 }
 
 void Staging::put(int target, std::uint64_t target_offset, const void* source, std::size_t bytes) {
@@ -130,7 +94,7 @@ std::atomic<std::uint64_t>& Staging::counter(std::byte* segment, int source, int
 void Staging::signal(int target, int channel, std::uint64_t count) {
     const int local = node_.local_rank_of(target);
     if (local >= 0) {
-        counter(segments_[local].base, node_.world_rank(), channel).store(count, std::memory_order_release);
+        counter(segments()[local].base, node_.world_rank(), channel).store(count, std::memory_order_release);
         return;
     }
     // RMA operations to one target are not ordered: the data must have arrived before the signal leaves.
@@ -143,7 +107,7 @@ void Staging::signal(int target, int channel, std::uint64_t count) {
 }
 
 std::uint64_t Staging::signalled(int source, int channel) const {
-    std::byte* mine = segments_[node_.local_rank()].base;
+    std::byte* mine = segments()[node_.local_rank()].base;
     return counter(mine, source, channel).load(std::memory_order_acquire);
 }
 

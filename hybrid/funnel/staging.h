@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "funnel/node.h"
+#include "funnel/shared_window.h"
 #include "funnel/task.h"
 #include "funnel/watch.h"
 
@@ -38,11 +39,7 @@ class Staging {
     std::size_t bytes_of(int world_rank) const { return bytes_of_world_[world_rank]; }
 
     /// The whole segments of this node, for registration with a device.
-    struct Segment {
-        std::byte* base;
-        std::size_t bytes;
-    };
-    const std::vector<Segment>& segments() const { return segments_; }
+    const std::vector<SharedWindow::Segment>& segments() const { return shared_.segments(); }
     /// Resolves a place that a task names; throws when `bytes` from it leave that rank's memory.
     std::byte* resolve(const HostPlace& place, std::uint64_t bytes) const;
 
@@ -70,9 +67,8 @@ class Staging {
 
     const Node& node_;
     const Watch& watch_;
-    MPI_Win shared_ = MPI_WIN_NULL;  ///< the memory
+    SharedWindow shared_;            ///< the memory
     MPI_Win global_ = MPI_WIN_NULL;  ///< the same memory, open to the whole world
-    std::vector<Segment> segments_;
     std::vector<std::size_t> bytes_of_world_;
     std::vector<bool> in_flight_;  ///< by world rank
 };

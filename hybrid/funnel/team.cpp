@@ -92,17 +92,8 @@ void Team::open_group() {
         throw Error(Fault::wrong_use,
                     "more than " + std::to_string(GroupArea::most_members) + " ranks share a GPU");
 
-    MPI_Info info;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig", "true");
-    void* mine = nullptr;
-    MPI_Win_allocate_shared(owner == me ? static_cast<MPI_Aint>(sizeof(GroupArea)) : 0, 1, info,
-                            node_.local(), &mine, &areas_);
-    MPI_Info_free(&info);
-    MPI_Aint bytes = 0;
-    int unit = 0;
-    void* area = nullptr;
-    MPI_Win_shared_query(areas_, owner, &bytes, &unit, &area);
+    areas_ = std::make_unique<SharedWindow>(node_.local(), owner == me ? sizeof(GroupArea) : 0);
+    void* area = areas_->segments()[owner].base;
 
     if (owner == me) {
         auto* fresh = static_cast<GroupArea*>(area);
@@ -121,7 +112,7 @@ Team::~Team() {
     MPI_Barrier(node_.world());
     lane_.reset();
     owner_.reset();
-    if (areas_ != MPI_WIN_NULL) MPI_Win_free(&areas_);
+    areas_.reset();
 }
 
 }  // namespace funnel

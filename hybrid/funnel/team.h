@@ -64,7 +64,7 @@ class Team {
     Node node_;
     Watch watch_;
     std::unique_ptr<Staging> staging_;
-    MPI_Win areas_ = MPI_WIN_NULL;
+    std::unique_ptr<SharedWindow> areas_;  ///< a GroupArea in each owner's segment
     std::unique_ptr<Owner> owner_;
     std::unique_ptr<Lane> lane_;
     std::vector<int> member_of_world_;

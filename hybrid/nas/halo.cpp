@@ -24,11 +24,11 @@ std::uint64_t box_bytes(const Grid& finest) {
 
 }  // namespace
 
-RankBox RankBox::of(int ranks, int rank, int axes) {
+RankBox RankBox::of(int ranks, int rank) {
     if (ranks < 1 || (ranks & (ranks - 1)) != 0)
         throw std::invalid_argument("MG wants a power of two of ranks");
     RankBox box{1, 1, 1, 0, 0, 0};
-    for (int axis = 0, left = ranks; left > 1; left /= 2, axis = (axis + 1) % axes)
+    for (int axis = 0, left = ranks; left > 1; left /= 2, axis = (axis + 1) % 3)
         (axis == 0 ? box.pz : axis == 1 ? box.py : box.px) *= 2;
     box.x = rank % box.px;
     box.y = rank / box.px % box.py;
@@ -114,7 +114,7 @@ void Halo::release(const Field& field) {
     team_.lane().release(field.data);
 }
 
-void Halo::exchange(const Field& field, funnel::Task producer, bool rows_wrapped) {
+void Halo::exchange(const Field& field, funnel::Task producer) {
     funnel::Lane& lane = team_.lane();
     funnel::Staging& staging = team_.staging();
     const bool on_cpu = team_.sharing() == funnel::Sharing::cpu;
@@ -124,8 +124,7 @@ void Halo::exchange(const Field& field, funnel::Task producer, bool rows_wrapped
     funnel::Task fill;
     fill.label = producer.label;
     fill.timed = producer.timed;
-    constexpr std::uint32_t along_x = 1u << (no_direction - 1) | 1u << (no_direction + 1);
-    FillArguments filling{field.grid, field.data, 0, rows_wrapped ? along_x : 0, field.neighbour};
+    FillArguments filling{field.grid, field.data, 0, field.neighbour};
     PackArguments packing{field.grid, field.data, packed_out_, {}};
     packing.at.fill(-1);
     for (const Bundle& bundle : bundles_) {

@@ -15,9 +15,9 @@ struct RankBox {
     int px, py, pz;
     int x, y, z;  ///< this rank's place
 
-    /// Powers of two, z cut first, then y, then x (with `axes` 3): faces that lie contiguous in memory travel
+    /// Powers of two, z cut first, then y, then x: faces that lie contiguous in memory travel
     /// most.
-    static RankBox of(int ranks, int rank, int axes = 3);
+    static RankBox of(int ranks, int rank);
     int rank_at(int dx, int dy, int dz) const;
 };
 
@@ -50,10 +50,7 @@ class Halo {
 
     /// Runs `producer`, whose kernels write the field's interior, then fills the field's ghost cells on every
     /// rank. `rows_wrapped`: the producer has written the ghost cells of whole rows itself; see `whole_rows`.
-    void exchange(const Field& field, funnel::Task producer, bool rows_wrapped = false);
-
-    /// Whether each rank holds whole rows in x, so that a row's ghost cells are its own other end.
-    bool whole_rows() const { return box_.px == 1; }
+    void exchange(const Field& field, funnel::Task producer);
 
     double waited_seconds() const { return waited_; }
     void clear_waited() { waited_ = 0; }

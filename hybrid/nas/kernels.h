@@ -71,14 +71,12 @@ struct StencilArguments {
     Grid grid;
     std::uint64_t base, in, out;
     std::array<double, 4> weight;
-    std::int32_t wrap_x;
 };
 
 /// rprj3: the coarse residual is the full-weighted fine one.
 struct RestrictArguments {
     Grid fine, coarse;
     std::uint64_t from, to;
-    std::int32_t wrap_x;  ///< as for the stencil
 };
 
 /// interp: adds the trilinear interpolation of the coarse correction; `replace` writes instead of adding.
@@ -101,7 +99,7 @@ struct PackArguments {
 struct FillArguments {
     Grid grid;
     std::uint64_t data;
-    std::uint32_t packed, skip;
+    std::uint32_t packed;
     std::array<std::uint64_t, 27> source;
 };
 

@@ -61,8 +61,7 @@ class Mg {
         : team_(team),
           size_(size),
           timed_(options.timed),
-          axes_(options.axes),
-          box_(RankBox::of(team.node().world_size(), team.node().world_rank(), axes_)),
+          box_(RankBox::of(team.node().world_size(), team.node().world_rank())),
           bottom_(coarsest_distributed(options, box_)),
           top_(size.log2_points),
           places_(Places::of(local_grid(top_, box_), local_grid(bottom_, box_))),
@@ -114,7 +113,7 @@ class Mg {
         for (int level = top_; level > bottom_ + 1; --level) {
             funnel::Task task = new_task();
             task.add_kernel(mg_restrict, restriction(level));
-            halo_.exchange(r(level - 1), task, halo_.whole_rows());
+            halo_.exchange(r(level - 1), task);
         }
         solve_coarse();
         for (int level = bottom_ + 1; level <= top_; ++level) {
@@ -160,23 +159,21 @@ class Mg {
     }
 
     RestrictArguments restriction(int level) {
-        return {r(level).grid, r(level - 1).grid, r(level).data, r(level - 1).data,
-                halo_.whole_rows() ? 1 : 0};
+        return {r(level).grid, r(level - 1).grid, r(level).data, r(level - 1).data};
     }
 
     void residual(int level, const Field& base) {
         funnel::Task task = new_task();
         task.add_kernel(mg_stencil, StencilArguments{r(level).grid, base.data, u(level).data, r(level).data,
-                                                     minus(mg_operator), halo_.whole_rows() ? 1 : 0});
-        halo_.exchange(r(level), task, halo_.whole_rows());
+                                                     minus(mg_operator)});
+        halo_.exchange(r(level), task);
     }
 
     void smooth(int level) {
         funnel::Task task = new_task();
-        task.add_kernel(mg_stencil,
-                        StencilArguments{u(level).grid, u(level).data, r(level).data, u(level).data,
-                                         size_.smoother, halo_.whole_rows() ? 1 : 0});
-        halo_.exchange(u(level), task, halo_.whole_rows());
+        task.add_kernel(mg_stencil, StencilArguments{u(level).grid, u(level).data, r(level).data,
+                                                     u(level).data, size_.smoother});
+        halo_.exchange(u(level), task);
     }
 
     /// Restricts to the bottom level, gathers it everywhere, solves it on the host, and takes back this
@@ -198,7 +195,7 @@ class Mg {
                       MPI_DOUBLE, team_.node().world());
         const Grid& whole = coarse_.grid();
         for (int rank = 0; rank < ranks; ++rank) {
-            const RankBox its = RankBox::of(ranks, rank, axes_);
+            const RankBox its = RankBox::of(ranks, rank);
             const double* from = gathered_.data() + rank * points;
             for (int z = 0; z < grid.nz; ++z)
                 for (int y = 0; y < grid.ny; ++y, from += grid.nx)
@@ -225,7 +222,6 @@ class Mg {
     funnel::Team& team_;
     const MgClass& size_;
     bool timed_;
-    int axes_;
     RankBox box_;
     int bottom_, top_;  ///< levels: log2 of the points an axis
     Places places_;
@@ -241,7 +237,7 @@ class Mg {
 }  // namespace
 
 MgMemory mg_memory(const MgClass& size, const MgOptions& options, int ranks, bool cpu) {
-    const RankBox box = RankBox::of(ranks, 0, options.axes);
+    const RankBox box = RankBox::of(ranks, 0);
     const Grid finest = local_grid(size.log2_points, box);
     const int bottom = coarsest_distributed(options, box);
     const std::uint64_t end = Places::of(finest, local_grid(bottom, box)).end;

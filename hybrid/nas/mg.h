@@ -10,7 +10,6 @@ namespace nas {
 struct MgOptions {
     /// Levels of at most so many points an axis are solved on the host, whole, by every rank.
     int coarse_points = 16;
-    int axes = 3;        ///< cut among the ranks: 2 leaves rows in x whole
     bool timed = false;  ///< measure what the device's kernels take
 };
 

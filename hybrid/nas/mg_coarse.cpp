@@ -14,7 +14,7 @@ std::uint64_t address(std::vector<double>& data) {
 
 /// The grid is whole, so every neighbour is the grid itself.
 void wrap(const Grid& grid, std::vector<double>& data) {
-    FillArguments fill{grid, address(data), 0, 0, {}};
+    FillArguments fill{grid, address(data), 0, {}};
     fill.source.fill(address(data));
     fill_ghosts(fill);
 }
@@ -38,7 +38,7 @@ void CoarseSolver::solve() {
     wrap(levels_.front().grid, levels_.front().residual);
     for (std::size_t i = 1; i < levels_.size(); ++i) {
         Level &fine = levels_[i - 1], &coarse = levels_[i];
-        restrict_residual({fine.grid, coarse.grid, address(fine.residual), address(coarse.residual), 0});
+        restrict_residual({fine.grid, coarse.grid, address(fine.residual), address(coarse.residual)});
         wrap(coarse.grid, coarse.residual);
     }
     Level& bottom = levels_.back();
@@ -49,10 +49,10 @@ void CoarseSolver::solve() {
         if (i + 1 < levels_.size()) {
             Level& coarse = levels_[i + 1];
             interpolate({coarse.grid, level.grid, address(coarse.correction), u, 1});
-            stencil({level.grid, r, u, r, minus(mg_operator), 0});
+            stencil({level.grid, r, u, r, minus(mg_operator)});
             wrap(level.grid, level.residual);
         }
-        stencil({level.grid, u, r, u, smoother_, 0});
+        stencil({level.grid, u, r, u, smoother_});
         wrap(level.grid, level.correction);
     }
 }

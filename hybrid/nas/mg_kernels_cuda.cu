@@ -39,15 +39,6 @@ __device__ PlaneSums sum_plane(const double* __restrict__ in, const int (&rows)[
     return sums;
 }
 
-/// The ghost cells in x of a grid that is whole in x, written along with the row they belong to: later they
-/// would be one scattered access each.
-__device__ void write_row_cell(double* row_cell, double value, int x, int nx, bool wrap_x) {
-    *row_cell = value;
-    if (!wrap_x) return;
-    if (x == 1) row_cell[nx] = value;
-    if (x == nx) row_cell[-nx] = value;
-}
-
 /// The 27-point stencil. A thread marches up z with four rows of y: each plane of the input is loaded once
 /// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
 /// from L1. (Tried on an H200 and slower: shuffles for x, streaming loads, two or eight rows, a bound on
@@ -79,7 +70,7 @@ __global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int 
 #pragma unroll
         for (int j = 0; j < rows_per_thread; ++j) {
             sum[j] += here.own[j] + below.beside[j] + above.beside[j];
-            if (y0 + j <= g.ny) write_row_cell(out + rows[j + 1], sum[j], x, g.nx, a.wrap_x != 0);
+            if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
             below.beside[j] = here.beside[j];
             here.own[j] = above.own[j];
             here.beside[j] = above.beside[j];
@@ -107,7 +98,7 @@ __global__ void restrict_residual(RestrictArguments a) {
                     r[dx + static_cast<std::int64_t>(a.fine.stride) * dy + a.fine.plane() * dz];
     const double value =
         0.5 * by_distance[0] + 0.25 * by_distance[1] + 0.125 * by_distance[2] + 0.0625 * by_distance[3];
-    write_row_cell(doubles(a.to) + a.coarse.at(x, y, z), value, x, a.coarse.nx, a.wrap_x != 0);
+    doubles(a.to)[a.coarse.at(x, y, z)] = value;
 }
 
 /// A thread for each fine x and each coarse y and z, ghosts included: the four fine points that share its
@@ -141,12 +132,12 @@ constexpr int ghost_threads = 256;
 struct GhostBlocks {
     unsigned first[directions + 1];
 
-    static GhostBlocks of(const Grid& grid, std::uint32_t skip) {
+    static GhostBlocks of(const Grid& grid) {
         GhostBlocks blocks;
         unsigned next = 0;
         for (int d = 0; d < directions; ++d) {
             blocks.first[d] = next;
-            if (d != no_direction && (skip >> d & 1) == 0)
+            if (d != no_direction)
                 next +=
                     static_cast<unsigned>((ghost_box(grid, d).cells() + ghost_threads - 1) / ghost_threads);
         }
@@ -295,12 +286,12 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_pack_ghosts, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const PackArguments*>(arguments);
-        const GhostBlocks blocks = GhostBlocks::of(a.grid, 0);
+        const GhostBlocks blocks = GhostBlocks::of(a.grid);
         pack_ghosts<<<blocks.all(), ghost_threads, 0, as_stream(stream)>>>(a, blocks);
     });
     table.add(mg_fill_ghosts, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const FillArguments*>(arguments);
-        const GhostBlocks blocks = GhostBlocks::of(a.grid, a.skip);
+        const GhostBlocks blocks = GhostBlocks::of(a.grid);
         fill_ghosts<<<blocks.all(), ghost_threads, 0, as_stream(stream)>>>(a, blocks);
     });
     table.add(mg_gather, [](void* stream, const void* arguments) {

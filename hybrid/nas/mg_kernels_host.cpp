@@ -12,11 +12,6 @@ double* doubles(std::uint64_t address) {
     return reinterpret_cast<double*>(address);
 }
 
-void wrap_row(double* row, int nx) {
-    row[0] = row[nx];
-    row[nx + 1] = row[1];
-}
-
 }  // namespace
 
 void stencil(const StencilArguments& a) {
@@ -52,7 +47,6 @@ void stencil(const StencilArguments& a) {
             for (int x = 1; x <= g.nx; ++x)
                 o[x] = b[x] + w0 * mid[x] + w1 * (mid[x - 1] + mid[x + 1] + f[x]) +
                        w2 * (c[x] + f[x - 1] + f[x + 1]) + w3 * (c[x - 1] + c[x + 1]);
-            if (a.wrap_x) wrap_row(o, g.nx);
         }
 }
 
@@ -77,7 +71,6 @@ void restrict_residual(const RestrictArguments& a) {
                          0.125 * (corners[i] + faces[i - 1] + faces[i + 1]) +
                          0.0625 * (corners[i - 1] + corners[i + 1]);
             }
-            if (a.wrap_x) wrap_row(out, coarse.nx);
         }
 }
 
@@ -123,7 +116,7 @@ void pack_ghosts(const PackArguments& a) {
 void fill_ghosts(const FillArguments& a) {
     double* data = doubles(a.data);
     for (int d = 0; d < directions; ++d) {
-        if (d == no_direction || (a.skip >> d & 1) != 0) continue;
+        if (d == no_direction) continue;
         const GhostBox box = ghost_box(a.grid, d);
         const double* source = doubles(a.source[d]);
         const bool packed = (a.packed >> d & 1) != 0;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <stdexcept>
 
 #include "nas/launch.h"
 #include "nas/mg.h"
@@ -18,8 +17,6 @@ int run(const nas::Options& options) {
     const nas::MgClass& size = nas::mg_class(options.text("class"));
     nas::MgOptions mg;
     mg.coarse_points = static_cast<int>(options.integer("coarse-points"));
-    mg.axes = static_cast<int>(options.integer("axes"));
-    if (mg.axes < 1 || mg.axes > 3) throw std::invalid_argument("--axes is 1, 2 or 3");
     mg.timed = options.flag("timed");
     const long long asked = options.integer("iterations");
     const int iterations =
@@ -49,7 +46,6 @@ int run(const nas::Options& options) {
         if (mg.timed) breakdown.set("kernels", kernels).set("copies", copies);
         json.set("class", std::string(1, size.name))
             .set("coarse_points", mg.coarse_points)
-            .set("axes", mg.axes)
             .set("timed", mg.timed)
             .set("iterations", iterations)
             .set("norm", result.norm)
@@ -75,7 +71,6 @@ int main(int argc, char** argv) {
                             {{"class", "S", "S, W, A, B, C or D"},
                              {"iterations", "0", "fewer than the class's (then nothing is verified)"},
                              {"coarse-points", "16", "levels up to this size are solved on the host"},
-                             {"axes", "3", "axes cut among the ranks; 2 leaves rows in x whole"},
                              {"timed", "no", "measure the device's share"}},
                             run);
 }

@@ -94,7 +94,7 @@ class DeviceSlabTransform final : public SlabTransform {
     std::uint64_t chunk_bytes(std::uint64_t slab_bytes) const {
         constexpr std::uint64_t mib = 1u << 20;
         if (options_.chunk_bytes > 0) return options_.chunk_bytes;
-        return std::clamp<std::uint64_t>(slab_bytes / 16, mib, 32 * mib);
+        return std::clamp<std::uint64_t>(slab_bytes / 8, mib, 32 * mib);
     }
 
     void transform_and_send(const Stage& stage) {
