@@ -49,7 +49,7 @@ class Halo {
     void release(const Field& field);
 
     /// Runs `producer`, whose kernels write the field's interior, then fills the field's ghost cells on every
-    /// rank. `rows_wrapped`: the producer has written the ghost cells of whole rows itself; see `whole_rows`.
+    /// rank.
     void exchange(const Field& field, funnel::Task producer);
 
     double waited_seconds() const { return waited_; }
