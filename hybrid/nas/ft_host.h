@@ -12,13 +12,15 @@ namespace nas {
 void evolve_planes(const std::complex<double>* from, std::complex<double>* to,
                    const EvolveArguments& arguments);
 
-void transform_planes(std::complex<double>* data, int planes, int rows, int nx, int sign);
+/// Transforms planes of rows × nx points; `from` and `to` are the same or do not overlap.
+void transform_planes(const std::complex<double>* from, std::complex<double>* to, int planes, int rows,
+                      int nx, int sign);
 
-/// Transforms `columns` lines: point i of line c is read at `data[i · pitch + c]` and written to
-/// `to[c · column_pitch + i · length_pitch]`. Lines are gathered a tile at a time, so that each cache line of
-/// the strided side is used whole.
-void transform_lines(std::complex<double>* data, int length, std::size_t pitch, std::size_t columns, int sign,
-                     std::complex<double>* to, std::size_t column_pitch, std::size_t length_pitch);
+/// Transforms `columns` lines: point i of line c is read at `from[i · from_pitch + c]` and written to
+/// `to[i · to_pitch + c]`. A tile of lines at a time is copied together, so that each cache line of the wide
+/// side is moved whole and once each way.
+void transform_lines(const std::complex<double>* from, std::size_t from_pitch, std::complex<double>* to,
+                     std::size_t to_pitch, int length, std::size_t columns, int sign);
 
 void add_ft_host_kernels(funnel::KernelTable& table);
 

@@ -31,10 +31,10 @@ enum class Algorithm {
 
 struct SlabOptions {
     Algorithm algorithm = Algorithm::slabs;
-    int streams = 3;                     ///< of each rank, on a device
-    std::size_t chunk_bytes = 0;         ///< what one task moves, about; 0: an eighth of the slab, 1 to 32 MiB
-    bool transposed_lines = false;       ///< 1D transforms on contiguous lines, between two tiled transposes
-    bool timed = false;                  ///< measure the device's share; costs a few microseconds a task
+    int streams = 3;                ///< of each rank, on a device
+    std::size_t chunk_bytes = 0;    ///< what one task moves, about; 0: an eighth of the slab, 1 to 32 MiB
+    bool transposed_lines = false;  ///< 1D transforms on contiguous lines, between two tiled transposes
+    bool timed = false;             ///< measure the device's share; costs a few microseconds a task
 };
 
 class SlabTransform {

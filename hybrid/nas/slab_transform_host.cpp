@@ -29,6 +29,10 @@ class HostSlabTransform final : public SlabTransform {
   private:
     Point* points(std::uint64_t offset) const { return reinterpret_cast<Point*>(staging_.local() + offset); }
 
+    funnel::HostPlace place_for(int target, int plane) const {
+        return packed_ ? exchange_.outbox_place_for(target, plane) : exchange_.place_for(target, plane);
+    }
+
     void transform_and_send(const Stage& stage) {
         const int world = staging_.node().world_size(), me = staging_.node().world_rank();
         const int planes = stage.planes / world, block_rows = stage.rows / world;
@@ -37,26 +41,27 @@ class HostSlabTransform final : public SlabTransform {
         plane_.resize(plane_points);
         exchange_.begin(planes, block_bytes);
         for (int plane = 0; plane < planes; ++plane) {
+            // A rank alone is its own only target and takes the plane whole.
+            auto* result = plane_.data();
+            if (world == 1)
+                result = reinterpret_cast<Point*>(staging_.resolve(place_for(me, plane), block_bytes));
             {
                 Booked booked(breakdown_.fft_2d);
                 const Point* source = points(layout_.from) + plane * plane_points;
-                if (stage.evolve)
+                if (stage.evolve) {
                     evolve_planes(
-                        source, plane_.data(),
+                        source, result,
                         {0, 1, stage.rows, stage.nx, me * planes + plane, stage.planes, stage.decay});
-                else
-                    std::memcpy(plane_.data(), source, plane_points * sizeof(Point));
-                transform_planes(plane_.data(), 1, stage.rows, stage.nx, stage.sign);
+                    source = result;
+                }
+                transform_planes(source, result, 1, stage.rows, stage.nx, stage.sign);
             }
             Booked booked(packed_ ? breakdown_.synchronous_local_copies
                                   : breakdown_.outstanding_communication);
-            for (int step = 1; step <= world; ++step) {
+            for (int step = 1; step <= world && world > 1; ++step) {
                 const int target = (me + step) % world;
-                const auto place =
-                    packed_ ? exchange_.outbox_place_for(target, plane) : exchange_.place_for(target, plane);
-                std::memcpy(staging_.resolve(place, block_bytes),
-                            plane_.data() + static_cast<std::size_t>(target) * block_rows * stage.nx,
-                            block_bytes);
+                std::memcpy(staging_.resolve(place_for(target, plane), block_bytes),
+                            result + static_cast<std::size_t>(target) * block_rows * stage.nx, block_bytes);
             }
             if (!packed_) exchange_.deliver(plane, 1);
         }
@@ -70,13 +75,13 @@ class HostSlabTransform final : public SlabTransform {
         const std::size_t columns = static_cast<std::size_t>(block_rows) * stage.nx;
         Point* received = points(layout_.receive);
         if (!stage.regroup) {
-            transform_lines(received, stage.planes, columns, columns, stage.sign, received, 1, columns);
+            transform_lines(received, columns, received, columns, stage.planes, columns, stage.sign);
             return;
         }
         const auto nx = static_cast<std::size_t>(stage.nx);
         for (int row = 0; row < block_rows; ++row)
-            transform_lines(received + row * nx, stage.planes, columns, nx, stage.sign,
-                            points(layout_.from) + row * stage.planes * nx, 1, nx);
+            transform_lines(received + row * nx, columns, points(layout_.from) + row * stage.planes * nx, nx,
+                            stage.planes, nx, stage.sign);
     }
 
     funnel::Staging& staging_;

@@ -35,4 +35,5 @@ void faults(funnel::Fault fault, Body body, const char* what, const char* file, 
 
 #define CHECK(truth) check::that((truth), #truth, __FILE__, __LINE__)
 #define CHECK_FAULT(fault, statement) \
-    check::faults(fault, [&] { statement; }, #statement, __FILE__, __LINE__)
+    check::faults(                    \
+        fault, [&] { statement; }, #statement, __FILE__, __LINE__)

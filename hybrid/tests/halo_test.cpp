@@ -1,4 +1,5 @@
-// After an exchange every ghost cell holds the value of the point it mirrors, corners included, round after round.
+// After an exchange every ghost cell holds the value of the point it mirrors, corners included, round after
+// round.
 #include "nas/halo.h"
 
 #include <vector>
@@ -27,7 +28,8 @@ int main(int argc, char** argv) {
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         const nas::RankBox box = nas::RankBox::of(ranks, rank);
         const nas::Grid grid = nas::Grid::of(n / box.px, n / box.py, n / box.pz);
-        const std::uint64_t mail = nas::Halo::mail_bytes(grid), words = static_cast<std::uint64_t>(grid.doubles());
+        const std::uint64_t mail = nas::Halo::mail_bytes(grid),
+                            words = static_cast<std::uint64_t>(grid.doubles());
         const std::uint64_t field_bytes = (words * sizeof(double) + 511) / 256 * 256;
         funnel::TeamOptions options = options_for_test(argc, argv, 4 * mail + 6 * field_bytes);
         options.cpu_memory_offset = mail + field_bytes;

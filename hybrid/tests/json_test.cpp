@@ -24,7 +24,9 @@ std::string complaint(Body body) {
 int main() {
     nas::Json inner, outer;
     inner.set("text", "a \"b\"\\\n").set("truth", true).set("whole", 3);
-    outer.set("inner", inner).set("list", std::vector<double>{1.5, NAN}).set("objects", std::vector<nas::Json>{inner});
+    outer.set("inner", inner)
+        .set("list", std::vector<double>{1.5, NAN})
+        .set("objects", std::vector<nas::Json>{inner});
     CHECK(inner.text() == "{\"text\": \"a \\\"b\\\"\\\\ \", \"truth\": true, \"whole\": 3}");
     CHECK(outer.text().find("\"list\": [1.5, null]") != std::string::npos);
 
@@ -34,7 +36,8 @@ int main() {
     CHECK(options.integer("count") == 12);
     CHECK(options.flag("loud"));
     const char* unknown[] = {"program", "--cuont", "12"};
-    CHECK(complaint([&] { nas::Options(3, const_cast<char**>(unknown), known); }).find("--count") != std::string::npos);
+    CHECK(complaint([&] { nas::Options(3, const_cast<char**>(unknown), known); }).find("--count") !=
+          std::string::npos);
     const char* bad[] = {"program", "--count", "12x"};
     CHECK(!complaint([&] { nas::Options(3, const_cast<char**>(bad), known).integer("count"); }).empty());
     const char* bare[] = {"program", "--count"};

@@ -1,5 +1,5 @@
-// Not a test by itself: the last rank kills itself in the middle of an all-to-all while the others wait for its planes.
-// ended_by_killed_rank.sh checks how the job ends.
+// Not a test by itself: the last rank kills itself in the middle of an all-to-all while the others wait for
+// its planes. ended_by_killed_rank.sh checks how the job ends.
 #include <csignal>
 
 #include "funnel/planes.h"

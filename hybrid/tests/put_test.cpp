@@ -1,5 +1,5 @@
-// One-sided puts and signals, within a node and between (pretended) nodes; what leaves a rank's memory is refused
-// before anything is written.
+// One-sided puts and signals, within a node and between (pretended) nodes; what leaves a rank's memory is
+// refused before anything is written.
 #include <numeric>
 #include <vector>
 
@@ -24,8 +24,8 @@ void puts_arrive_before_their_signal(funnel::Staging& staging) {
         for (int source = 0; source < world; ++source) {
             staging.wait_for(source, 0, round, "a put");
             for (std::size_t i = 0; i < block; ++i)
-                right = right &&
-                        staging.local()[source * block + i] == static_cast<std::byte>(source * 16 + round % 16);
+                right = right && staging.local()[source * block + i] ==
+                                     static_cast<std::byte>(source * 16 + round % 16);
         }
         CHECK(right);
         MPI_Barrier(staging.node().world());
@@ -70,7 +70,8 @@ void planes_are_transposed(funnel::Staging& staging, bool packed) {
         bool right = true;
         for (int source = 0; source < world; ++source)
             for (int plane = 0; plane < planes; ++plane, words += 3)
-                right = right && words[0] == round * 100 + source && words[1] == static_cast<std::uint64_t>(plane) &&
+                right = right && words[0] == round * 100 + source &&
+                        words[1] == static_cast<std::uint64_t>(plane) &&
                         words[2] == static_cast<std::uint64_t>(me);
         CHECK(right);
         MPI_Barrier(staging.node().world());

@@ -1,4 +1,5 @@
-// Many producers, one consumer: nothing lost, nothing twice, each producer's values in order; full means full.
+// Many producers, one consumer: nothing lost, nothing twice, each producer's values in order; full means
+// full.
 #include "funnel/queue.h"
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The stand-in keeps a GPU's promises: order within a stream, events between streams, calls that return at once,
-// refusals that leave it working, and a failure that stays.
+// The stand-in keeps a GPU's promises: order within a stream, events between streams, calls that return at
+// once, refusals that leave it working, and a failure that stays.
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
@@ -24,7 +24,9 @@ void add_one(void*, const void* arguments) {
 void times_ten(void*, const void* arguments) {
     *reinterpret_cast<std::uint64_t*>(*static_cast<const std::uint64_t*>(arguments)) *= 10;
 }
-void break_down(void*, const void*) { throw std::runtime_error("an illegal address"); }
+void break_down(void*, const void*) {
+    throw std::runtime_error("an illegal address");
+}
 
 void finish(funnel::Device& device, funnel::EventId event) {
     while (!device.done(event)) std::this_thread::yield();
@@ -39,9 +41,7 @@ int main() {
     const auto a = device->make_stream(), b = device->make_stream();
     const auto ready = device->make_event(true), end = device->make_event(true);
     const std::uint64_t cell = device->allocate(sizeof(std::uint64_t));
-    const auto copy = [&](std::uint64_t* at) {
-        return funnel::ResolvedCopy{at, 8, cell, 8, 8, 1};
-    };
+    const auto copy = [&](std::uint64_t* at) { return funnel::ResolvedCopy{at, 8, cell, 8, 8, 1}; };
 
     // Stream b waits for stream a, which is held at the gate: nothing has run when the calls are back.
     device->launch(a, wait_for_gate, &cell, sizeof cell);
