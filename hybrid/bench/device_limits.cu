@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/loggp.h"
 #include "nas/json.h"
 #include "nas/kernels.h"
 
@@ -72,13 +73,20 @@ double host_seconds(int repeats, const std::function<void()>& work) {
     return median(seconds);
 }
 
-/// Pinned and pageable copies by size: one alone, and a train of them back to back (flooded) [U11 §3.2].
-std::vector<Json> copies_by_size(cudaStream_t stream, char* device, char* pinned, char* pageable,
-                                 std::size_t most) {
+struct CopyRows {
+    std::vector<Json> by_size, loggp;
+};
+
+/// Pinned and pageable copies by size: one alone, and a train of them back to back (flooded) [U11 §3.2]; and
+/// what they say of each path's LogGP parameters, for a node file.
+CopyRows copies_by_size(cudaStream_t stream, char* device, char* pinned, char* pageable, std::size_t most) {
     constexpr int train = 16;
-    std::vector<Json> rows;
+    CopyRows rows;
     for (const bool in : {true, false})
-        for (const bool pin : {true, false})
+        for (const bool pin : {true, false}) {
+            const char* direction = in ? "h2d" : "d2h";
+            const char* memory = pin ? "pinned" : "pageable";
+            std::vector<bench::CopyTimes> times;
             for (std::size_t bytes = 1; bytes <= most; bytes *= 8) {
                 char* host = pin ? pinned : pageable;
                 const auto one = [&] {
@@ -86,23 +94,33 @@ std::vector<Json> copies_by_size(cudaStream_t stream, char* device, char* pinned
                              : cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream),
                           "copy");
                 };
-                const int repeats = bytes > (8u << 20) ? 7 : 31;
-                const double alone = host_seconds(repeats, [&] {
+                const bool large = bytes > (8u << 20);
+                const double alone = host_seconds(large ? 7 : 31, [&] {
                     one();
                     check(cudaStreamSynchronize(stream), "copy");
                 });
-                const double flooded = host_seconds(bytes > (8u << 20) ? 3 : 9, [&] {
+                const double flooded = host_seconds(large ? 3 : 9, [&] {
                     for (int i = 0; i < train; ++i) one();
                     check(cudaStreamSynchronize(stream), "copies");
                 });
+                times.push_back({static_cast<double>(bytes), alone, flooded, train});
                 Json row;
-                row.set("direction", in ? "h2d" : "d2h")
-                    .set("memory", pin ? "pinned" : "pageable")
+                row.set("direction", direction)
+                    .set("memory", memory)
                     .set("bytes", bytes)
                     .set("seconds", alone)
                     .set("flooded_bytes_per_second", static_cast<double>(bytes) * train / flooded);
-                rows.push_back(row);
+                rows.by_size.push_back(row);
             }
+            const bench::LogGp fit = bench::fit_loggp(times);
+            Json row;
+            row.set("direction", direction)
+                .set("memory", memory)
+                .set("latency_overhead_seconds", fit.latency_overhead)
+                .set("gap_per_byte_seconds", fit.gap_per_byte)
+                .set("gap_seconds", fit.gap);
+            rows.loggp.push_back(row);
+        }
     return rows;
 }
 
@@ -227,7 +245,8 @@ int main() {
         .set("device", properties.name)
         .set("driver", driver)
         .set("runtime", runtime);
-    result.set("copies", copies_by_size(stream, device, pinned, pageable.data(), 64u << 20));
+    const CopyRows copies = copies_by_size(stream, device, pinned, pageable.data(), 64u << 20);
+    result.set("copies", copies.by_size).set("loggp", copies.loggp);
     std::vector<Json> both;
     for (const std::size_t chunk : {std::size_t{2} << 20, std::size_t{8} << 20, std::size_t{32} << 20})
         for (const std::size_t run : {std::size_t{8} << 10, std::size_t{32} << 10, chunk})
