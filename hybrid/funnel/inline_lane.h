@@ -26,7 +26,6 @@ class InlineLane final : public Lane {
     DeviceAddress allocate(std::size_t bytes) override;
     void release(DeviceAddress address) override;
     std::string device_name() const override { return "CPU"; }
-    bool owns_device() const override { return true; }
     int member() const override { return 0; }
 
   private:

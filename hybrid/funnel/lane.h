@@ -30,9 +30,8 @@ class Lane {
     virtual void release(DeviceAddress address) = 0;
 
     virtual std::string device_name() const = 0;
-    virtual bool owns_device() const = 0;
 
-    /// The ranks (numbers within the node) that share this lane's device memory, by member number.
+    /// This rank's number among those that share its device memory.
     virtual int member() const = 0;
 
     const LabelTime& time_under(std::uint32_t label) const { return time_[label]; }

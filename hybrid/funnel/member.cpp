@@ -2,8 +2,8 @@
 
 namespace funnel {
 
-Member::Member(GroupArea& area, const Watch& watch, int member, bool owns_device)
-    : area_(area), watch_(watch), member_(member), owns_device_(owns_device) {
+Member::Member(GroupArea& area, const Watch& watch, int member)
+    : area_(area), watch_(watch), member_(member) {
     watch_.until([&] { return area_.open.load(std::memory_order_acquire) == 1; }, "the owner of the GPU");
 }
 

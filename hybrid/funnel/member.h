@@ -13,7 +13,7 @@ namespace funnel {
 /// is a member like the others.
 class Member final : public Lane {
   public:
-    Member(GroupArea& area, const Watch& watch, int member, bool owns_device);
+    Member(GroupArea& area, const Watch& watch, int member);
 
     Ticket submit(const Task& task) override;
     bool finished(Ticket ticket) override;
@@ -22,7 +22,6 @@ class Member final : public Lane {
     DeviceAddress allocate(std::size_t bytes) override;
     void release(DeviceAddress address) override;
     std::string device_name() const override { return area_.device_name.data(); }
-    bool owns_device() const override { return owns_device_; }
     int member() const override { return member_; }
 
   private:
@@ -39,7 +38,6 @@ class Member final : public Lane {
     GroupArea& area_;
     const Watch& watch_;
     int member_;
-    bool owns_device_;
     Task addressed_;  ///< the task being submitted, with this rank's name on it
     Ticket last_ = 0;
     std::deque<Open> open_;

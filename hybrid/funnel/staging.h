@@ -57,7 +57,6 @@ class Staging {
     /// Waits until `source` has signalled at least `count`.
     void wait_for(int source, int channel, std::uint64_t count, const std::string& what) const;
 
-    const Watch& watch() const { return watch_; }
     /// Lets MPI move what is under way to or from other nodes; nothing to do within one node.
     void progress() const;
 

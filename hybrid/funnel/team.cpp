@@ -105,7 +105,7 @@ void Team::open_group() {
         owner_ = std::make_unique<Owner>(std::move(device), std::move(kernels), *staging_, *fresh, members);
     }
     lane_ = std::make_unique<Member>(*static_cast<GroupArea*>(area), watch_,
-                                     member_of_world_[node_.world_rank()], owner == me);
+                                     member_of_world_[node_.world_rank()]);
 }
 
 Team::~Team() {

@@ -47,7 +47,6 @@ class Team {
     ~Team();
 
     const Node& node() const { return node_; }
-    const Watch& watch() const { return watch_; }
     Staging& staging() { return *staging_; }
     Lane& lane() { return *lane_; }
     Sharing sharing() const { return options_.sharing; }

@@ -15,7 +15,7 @@ std::vector<Options::Known> with_common_options(std::vector<Options::Known> own)
 /// What `--mode`, `--device` and their like ask for; kernels filled in.
 funnel::TeamOptions team_options(const Options& options);
 
-/// The keys that every result starts with: schema, mode, device, ranks, hosts.
+/// The keys that every result starts with: schema, mode, device, ranks, ranks a node.
 Json result_header(const std::string& schema, funnel::Team& team);
 
 /// Writes to `--json FILE`, or to standard output for "-". For one rank.
