@@ -57,9 +57,8 @@ int run(const nas::Options& options) {
 
     std::vector<double> ours, theirs;
     for (int round = -1; round < rounds; ++round) {
-        const double mine = round_seconds([&] {
-            transform->run({size.nz, size.ny, size.nx, -1, false, 0, false});
-        });
+        const double mine =
+            round_seconds([&] { transform->run({size.nz, size.ny, size.nx, -1, false, 0, false}); });
         fill(reinterpret_cast<Point*>(data), slab);
         const double other = round_seconds([&] { fftw_execute(plan); });
         if (round < 0) continue;

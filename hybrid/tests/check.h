@@ -34,6 +34,4 @@ void faults(funnel::Fault fault, Body body, const char* what, const char* file, 
 }  // namespace check
 
 #define CHECK(truth) check::that((truth), #truth, __FILE__, __LINE__)
-#define CHECK_FAULT(fault, statement) \
-    check::faults(                    \
-        fault, [&] { statement; }, #statement, __FILE__, __LINE__)
+#define CHECK_FAULT(fault, statement) check::faults(fault, [&] { statement; }, #statement, __FILE__, __LINE__)

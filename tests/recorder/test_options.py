@@ -184,7 +184,7 @@ def test_a_program_without_cuda_is_said(built: Built, variables: dict[str, str],
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["-o", "x"], 2, "no program"),
+        (["-o", "x"], 2, "Missing argument"),
         (["-o", "x", "--", "/no/such/program"], 2, "no such program"),
         (["-o", "/proc/nowhere/x", "--", "true"], 2, "cannot be made"),
         (["-o", "x", "--kinds", "colours", "--", "true"], 2, "not known"),
