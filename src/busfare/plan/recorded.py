@@ -74,8 +74,8 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
         levels=max(1, min(launches, 4096)),
         memory="pageable" if (memory == "pageable").sum() * 2 > len(memory) else "pinned",
     )
-    every_start = [part["start_ns"].min() for part in (kernels, into, out) if part.height]
-    every_end = [part["end_ns"].max() for part in (kernels, into, out) if part.height]
+    moved = pl.concat([part.select("start_ns", "end_ns") for part in (kernels, into, out)])
+    span = float(moved.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
     return Recorded(
         problem,
         tuple(sorted(names)),
@@ -83,7 +83,7 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
         kernels["stream"].n_unique(),
         into.height,
         out.height,
-        (max(every_end) - min(every_start)) * 1e-9,  # type: ignore[type-var, operator]
+        span * 1e-9,
     )
 
 

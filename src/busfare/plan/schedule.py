@@ -97,8 +97,8 @@ class _Run:
                 self.wakes[m].append(n)
             self.waits[n] += len(before)
             if task.queue is not None:
-                if (m := last_of_queue.get(task.queue)) is not None:
-                    self.follows[m].append(n)
+                if (front := last_of_queue.get(task.queue)) is not None:
+                    self.follows[front].append(n)
                     self.waits[n] += 1
                 last_of_queue[task.queue] = n
 

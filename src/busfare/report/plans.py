@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from busfare.plan.recorded import Recorded
 
 SCHEMA = "busfare.plan/1"
-PARTS = {"h2d": "copies into the GPU", "kernel": "the kernel", "d2h": "copies out of the GPU"}
+PARTS = {"h2d": "Copies into the GPU", "kernel": "The kernel", "d2h": "Copies out of the GPU"}
 #: What to write for each strategy.
 DO = {
     "explicit": "Copy in, compute, copy out; nothing more pays here.",
@@ -188,7 +188,7 @@ def _words(answer: Plan) -> list[str]:
     whole = sum(parts.values())
     dominant = answer.dominant
     said = [
-        f"{PARTS[dominant].capitalize()} dominate{'s' if dominant == 'kernel' else ''}: "
+        f"{PARTS[dominant]} dominate{'s' if dominant == 'kernel' else ''}: "
         f"{amounts.time(parts[dominant])} of {amounts.time(whole)} if nothing overlaps, by the predicted parts."
     ]
     explicit = answer.bounds.no_overlap

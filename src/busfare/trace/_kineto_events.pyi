@@ -1,5 +1,5 @@
-import numpy as np
 from numpy.typing import NDArray
+import numpy as np
 
 MISSING: int
 

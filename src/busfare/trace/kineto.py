@@ -16,17 +16,7 @@ from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
-from busfare.trace.tables import (
-    CALLS,
-    DEVICES,
-    DIRECTIONS,
-    EVENTS,
-    MARKERS,
-    MEMORY_KINDS,
-    OPERATIONS,
-    conform,
-    empty,
-)
+from busfare.trace.tables import CALLS, DEVICES, DIRECTIONS, EVENTS, MARKERS, MEMORY_KINDS, OPERATIONS, conform, empty
 from busfare.trace.trace import Trace
 
 __all__ = ["read"]

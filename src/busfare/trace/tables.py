@@ -13,17 +13,17 @@ import polars as pl
 __all__ = [
     "CALLS",
     "DEVICES",
-    "DIRECTIONS",
     "EVENTS",
-    "KINDS",
     "MARKERS",
-    "MEMORY_KINDS",
     "OPERATIONS",
     "OPERATIONS_RECORDED",
     "STREAMS",
+    "DIRECTIONS",
+    "KINDS",
+    "MEMORY_KINDS",
     "WAITS_FOR",
-    "conform",
     "empty",
+    "conform",
 ]
 
 #: What ran on the GPU. `graph` is a whole graph launch whose nodes the trace hides.
