@@ -44,7 +44,7 @@ class Line:
     def at(self, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
         """L+o (s) and G (s/B) for copies of `sizes` bytes; both zero-dimensional where there is one piece."""
         if len(self.ends) == 1:
-            return np.float64(self.latencies[0]), np.float64(self.gaps_per_byte[0])  # type: ignore[return-value]
+            return np.asarray(self.latencies[0]), np.asarray(self.gaps_per_byte[0])
         piece = np.searchsorted(self.ends, sizes, side="left")
         return np.asarray(self.latencies)[piece], np.asarray(self.gaps_per_byte)[piece]
 

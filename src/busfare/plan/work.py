@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -111,19 +111,19 @@ def cut_of(problem: Problem, machine: Machine, sides: Sides, streams: FloatArray
         sides.d2h_bytes * d2h_gap_byte + (problem.copies_out - 1) * d2h_gap * streams,
         h2d_latency * into,
         d2h_latency * out,
-        np.float64(h2d_gap),  # type: ignore[arg-type]
-        np.float64(d2h_gap),  # type: ignore[arg-type]
+        np.asarray(h2d_gap),
+        np.asarray(d2h_gap),
     )
 
 
 def mapped_work(problem: Problem, machine: Machine) -> MappedWork:
     """The terms of [W14 eq 6]."""
     sides = sides_of(problem, machine, "mapped")
-    h2d_latency, h2d_gap = sides.h2d.at(np.float64(sides.h2d_bytes))  # type: ignore[arg-type]
-    d2h_latency, d2h_gap = sides.d2h.at(np.float64(sides.d2h_bytes))  # type: ignore[arg-type]
+    h2d_latency, h2d_gap = sides.h2d.at(np.asarray(sides.h2d_bytes))
+    d2h_latency, d2h_gap = sides.d2h.at(np.asarray(sides.d2h_bytes))
     return MappedWork(
         sides.h2d_bytes * h2d_gap,
-        np.float64(kernel_seconds(problem, machine)),  # type: ignore[arg-type]
+        np.asarray(kernel_seconds(problem, machine)),
         sides.d2h_bytes * d2h_gap,
         h2d_latency * float(sides.h2d_bytes > 0),
         d2h_latency * float(sides.d2h_bytes > 0),
@@ -159,27 +159,23 @@ def tasks_of(
         given / plain if plain else 1.0
         for given, plain in ((sides.h2d_bytes, problem.h2d_bytes), (sides.d2h_bytes, problem.d2h_bytes))
     )
+    queues = [None if problem.queues is None else n % problem.queues for n in range(len(shares))]
     tasks: list[Task] = []
-    last: list[int | None] = [None] * len(shares)
+    last: list[tuple[int, ...]] = [()] * len(shares)
+
+    def add(n: int, task: Task) -> None:
+        last[n] = (len(tasks),)
+        tasks.append(task)
+
+    def add_copies(way: Literal["h2d", "d2h"], bytes_: float, copies: int, line: Line, gap: float) -> None:
+        for n, share in enumerate(shares if bytes_ > 0 else ()):
+            latency, slope = (float(x) for x in line.at(np.asarray(bytes_ * share / copies)))
+            busy = bytes_ * share * slope + (copies - 1) * gap
+            add(n, Task(way, busy, gap, latency, last[n], queues[n], blocking))
+
     for step in steps:
-        stages = (
-            ("h2d", step.h2d_bytes * counted_in, problem.copies_in, sides.h2d, machine.h2d.gap),
-            ("kernel", 0.0, 1, sides.h2d, 0.0),
-            ("d2h", step.d2h_bytes * counted_out, problem.copies_out, sides.d2h, machine.d2h.gap),
-        )
-        for kind, bytes_, copies, line, gap in stages:
-            if kind != "kernel" and bytes_ <= 0:
-                continue
-            for n, share in enumerate(shares):
-                before = () if last[n] is None else (last[n],)
-                queue = None if problem.queues is None else n % problem.queues
-                if kind == "kernel":
-                    task = Task("kernel", step.kernel_seconds * share, after=before, queue=queue)  # type: ignore[arg-type]
-                else:
-                    size = bytes_ * share / copies
-                    latency, slope = (float(x) for x in line.at(np.float64(size)))  # type: ignore[arg-type]
-                    busy = size * copies * slope + (copies - 1) * gap
-                    task = Task(kind, busy, gap, latency, before, queue, blocking)  # type: ignore[arg-type]
-                last[n] = len(tasks)
-                tasks.append(task)
+        add_copies("h2d", step.h2d_bytes * counted_in, problem.copies_in, sides.h2d, machine.h2d.gap)
+        for n, share in enumerate(shares):
+            add(n, Task("kernel", step.kernel_seconds * share, after=last[n], queue=queues[n]))
+        add_copies("d2h", step.d2h_bytes * counted_out, problem.copies_out, sides.d2h, machine.d2h.gap)
     return tasks
