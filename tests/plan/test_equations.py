@@ -64,7 +64,9 @@ def test_equation_5_has_three_limits() -> None:
     assert float(eq5(cut(h2d=4.0, d2h=8.0))) == pytest.approx(0.5 + 4 / 4 + 2 / 4 + 0.25 + 8 + 0.6)
 
 
-@pytest.mark.parametrize(("work", "longest"), [((9.0, 2.0, 4.0), 9), ((1.0, 7.0, 4.0), 7), ((1.0, 2.0, 5.0), 5)])
+@pytest.mark.parametrize(
+    ("work", "longest"), [((9.0, 2.0, 4.0), 9), ((1.0, 7.0, 4.0), 7), ((1.0, 2.0, 5.0), 5)]
+)
 def test_equation_6_is_the_longest_of_three(work: tuple[float, float, float], longest: float) -> None:
     terms = MappedWork(*(np.asarray(t) for t in (*work, 0.5, 0.25)))
     assert float(eq6(terms)) == pytest.approx(0.75 + longest)
@@ -109,9 +111,9 @@ def test_the_best_number_of_eq_1_and_2_is_that_of_brute_force(
     number = best_streams(equation, work)
     assert number is not None
     found = brute_force(equation, work)
-    assert abs(found - number) <= 1 or EQUATIONS[equation](work._replace(streams=np.asarray(round(number)))) == pytest.approx(
-        float(EQUATIONS[equation](work._replace(streams=np.asarray(float(found))))), rel=1e-12
-    )
+    assert abs(found - number) <= 1 or EQUATIONS[equation](
+        work._replace(streams=np.asarray(round(number)))
+    ) == pytest.approx(float(EQUATIONS[equation](work._replace(streams=np.asarray(float(found))))), rel=1e-12)
 
 
 @settings(deadline=None, max_examples=60)

@@ -60,6 +60,13 @@ class Line:
         """G of long copies, s/B."""
         return self.gaps_per_byte[-1]
 
+    def no_faster_than(self, size: float) -> Line:
+        """The same line with no byte cheaper than in one copy of `size` bytes: a part of a buffer that outgrows the
+        cache is not in it either.
+        """
+        least = self.gaps_per_byte[next(n for n, end in enumerate(self.ends) if size <= end)]
+        return Line(self.ends, self.latencies, tuple(max(g, least) for g in self.gaps_per_byte))
+
     def scaled(self, factor: float) -> Line:
         """The same line on a link `factor` times as fast; L+o stays."""
         return Line(self.ends, self.latencies, tuple(g / factor for g in self.gaps_per_byte))

@@ -82,9 +82,14 @@ def of_pageable(problem: Problem, machine: Machine) -> list[Prediction]:
             "explicit-pageable", 1, strategy_seconds(problem, machine, "pageable"), "W14 §III, staged copies"
         )
     ]
+    chunk_sides = sides._replace(
+        h2d=sides.h2d.no_faster_than(problem.h2d_bytes), d2h=sides.d2h.no_faster_than(problem.d2h_bytes)
+    )
     engines = engines_of(problem, machine, "streams", sides)
     numbers = [problem.streams] if problem.streams else first_numbers(problem, min(problem.most_streams, 64))
-    seconds = {n: makespan(tasks_of(problem, machine, sides, n, blocking=True), engines) for n in numbers}
+    seconds = {
+        n: makespan(tasks_of(problem, machine, chunk_sides, n, blocking=True), engines) for n in numbers
+    }
     best = min(seconds, key=lambda n: seconds[n])
     found.append(
         Prediction("streams-pageable", best, seconds[best], "schedule, the host waits for each copy")
