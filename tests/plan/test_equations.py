@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from busfare.plan.equations import (
     Cut,
     MappedWork,
+    Terms,
     best_streams,
     eq1,
     eq2,
@@ -32,6 +33,10 @@ gaps = st.floats(1e-8, 1e-4)
 def cut(streams=4.0, h2d=8.0, kernel=2.0, d2h=4.0, latency=(0.5, 0.25), gap=(0.1, 0.2)) -> Cut:
     terms = (streams, h2d, kernel, d2h, *latency, *gap)
     return Cut(*(np.asarray(term, dtype=np.float64) for term in terms))
+
+
+def terms(work: Cut) -> Terms:
+    return Terms(*(float(term) for term in work))
 
 
 def test_explicit_is_the_sum_of_its_parts() -> None:
@@ -108,7 +113,7 @@ def test_the_best_number_of_eq_1_and_2_is_that_of_brute_force(
     h2d: float, kernel: float, d2h: float, gap: float, equation: int
 ) -> None:
     work = cut(1.0, h2d, kernel, d2h, gap=(gap, gap))
-    number = best_streams(equation, work)
+    number = best_streams(equation, terms(work))
     assert number is not None
     found = brute_force(equation, work)
     assert abs(found - number) <= 1 or EQUATIONS[equation](
@@ -123,7 +128,7 @@ def test_the_best_number_of_eq_5_is_that_of_brute_force_where_one_way_dominates(
 ) -> None:
     sides = (longest, longest * other) if into else (longest * other, longest)
     work = cut(1.0, sides[0], longest * kernel, sides[1], gap=(gap, gap))
-    number = best_streams(5, work)
+    number = best_streams(5, terms(work))
     assert number is not None
     found = brute_force(5, work)
     # The formula is of the dominant way's term alone; the others can only ask for more of n, never for less.
@@ -139,7 +144,7 @@ def test_equation_4_falls_until_its_number_and_rises_after_it(
     sides = (longest, longest * other) if into else (longest * other, longest)
     # Without latencies, as the condition in [W14 §VI] has none.
     work = cut(1.0, sides[0], longest * kernel, sides[1], latency=(0.0, 0.0), gap=(gap, gap))
-    number = best_streams(4, work)
+    number = best_streams(4, terms(work))
     assert number is not None
     found = brute_force(4, work, 20_000)
     assert abs(found - number) <= 1
@@ -147,13 +152,13 @@ def test_equation_4_falls_until_its_number_and_rises_after_it(
 
 def test_no_number_follows_where_more_streams_cost_nothing() -> None:
     free = cut(gap=(0.0, 0.0))
-    assert best_streams(1, free) is None
-    assert best_streams(4, free) is None
-    assert best_streams(5, free) is None
-    assert best_streams(3, cut()) is None
+    assert best_streams(1, terms(free)) is None
+    assert best_streams(4, terms(free)) is None
+    assert best_streams(5, terms(free)) is None
+    assert best_streams(3, terms(cut())) is None
 
 
 def test_w14s_example_of_a_number_of_streams() -> None:
     # Eq 1 on the GTX Titan's parameters: 64 MB in, g of 2.674 µs.
     work = cut(1.0, 64e6 * 8.318392e-11, 1.0, 0.1, gap=(2.503e-6, 2.674e-6))
-    assert best_streams(1, work) == pytest.approx(math.sqrt(64e6 * 8.318392e-11 / 2.674e-6))
+    assert best_streams(1, terms(work)) == pytest.approx(math.sqrt(64e6 * 8.318392e-11 / 2.674e-6))

@@ -6,6 +6,7 @@ kernels and many numbers of streams at once. The functions raise nothing.
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from busfare.node.arrays import FloatArray
 __all__ = [
     "Cut",
     "MappedWork",
+    "Terms",
     "best_streams",
     "eq1",
     "eq2",
@@ -144,14 +146,26 @@ def eq6_shared(work: MappedWork, h2d_slowdown: FloatArray, d2h_slowdown: FloatAr
     return eq6(work._replace(h2d=into, d2h=out))
 
 
-def best_streams(equation: int, cut: Cut) -> float | None:
+class Terms(NamedTuple):
+    """The terms of one `Cut` as plain numbers."""
+
+    streams: float
+    h2d: float
+    kernel: float
+    d2h: float
+    h2d_latency: float
+    d2h_latency: float
+    h2d_gap: float
+    d2h_gap: float
+
+
+def best_streams(equation: int, terms: Terms) -> float | None:
     """The number of streams that [W14 §VI] derives for eq 1, 2, 4 or 5, as a real number of one at least.
 
-    `cut` holds scalars. For eq 4 it is the smallest number that still helps, for the others the largest. None
-    where no number follows: eq 3 only falls, and so does each equation without a gap.
+    For eq 4 it is the smallest number that still helps, for the others the largest. None where no number follows:
+    eq 3 only falls, and so does each equation without a gap.
     """
-    into, kernel, out = float(cut.h2d), float(cut.kernel), float(cut.d2h)
-    gap_in, gap_out = float(cut.h2d_gap), float(cut.d2h_gap)
+    into, kernel, out, gap_in, gap_out = terms.h2d, terms.kernel, terms.d2h, terms.h2d_gap, terms.d2h_gap
     in_leads = into >= out
     squared = {
         1: (into, gap_out),
@@ -160,7 +174,7 @@ def best_streams(equation: int, cut: Cut) -> float | None:
     }
     if equation in squared:
         hidden, gap = squared[equation]
-        return max(1.0, float(np.sqrt(hidden / gap))) if gap > 0 else None
+        return max(1.0, sqrt(hidden / gap)) if gap > 0 else None
     if equation != 4:
         return None
     # B·G + g(n−1) = t_E/n + B·G/n, of the lesser way: a quadratic in n.
@@ -168,4 +182,4 @@ def best_streams(equation: int, cut: Cut) -> float | None:
     if gap <= 0:
         return None
     half = (lesser - gap) / (2 * gap)
-    return max(1.0, float(np.sqrt(half * half + (kernel + lesser) / gap) - half))
+    return max(1.0, sqrt(half * half + (kernel + lesser) / gap) - half)

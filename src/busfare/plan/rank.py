@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from busfare.plan.curve import Curve, StreamRange
+from busfare.plan.curve import StreamRange, curves, stream_ranges
 from busfare.plan.machine import Machine
 from busfare.plan.one_stream import in_one_stream, of_pageable
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.work import kernel_seconds
 
-__all__ = ["Bounds", "Plan", "full_overlap", "plan"]
+__all__ = ["Bounds", "Plan", "plan", "plans"]
 
 #: Of strategies that take as long, the one with less to write comes first.
-EFFORT = (
-    "managed",
-    "mapped",
-    "explicit",
-    "batched",
-    "explicit-pageable",
-    "managed-prefetch",
-    "streams",
-    "streams-pageable",
-    "graph",
-    "hybrid",
-)
+EFFORT = {
+    name: place
+    for place, name in enumerate(
+        (
+            "managed",
+            "mapped",
+            "explicit",
+            "batched",
+            "explicit-pageable",
+            "managed-prefetch",
+            "streams",
+            "streams-pageable",
+            "graph",
+            "hybrid",
+        )
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +66,50 @@ class Plan:
 
 def plan(problem: Problem, machine: Machine) -> Plan:
     """Ranks the strategies for `problem` on `machine`. Raises InputError where the kernel's time cannot be known."""
-    kernel = kernel_seconds(problem, machine)
-    numbers = np.arange(1.0, problem.most_streams + 1)
-    curve = Curve(problem, machine, "streams", numbers)
-    found = [
-        curve.prediction(problem.streams),
-        Curve(problem, machine, "hybrid", numbers).prediction(problem.streams),
-    ]
-    found += in_one_stream(problem, machine)
-    found += of_pageable(problem, machine)
-    if problem.launch_seconds:
-        found.append(Curve(problem, machine, "graph", numbers).prediction(problem.streams))
-    ranking = sorted(found, key=lambda p: (p.seconds, EFFORT.index(p.strategy)))
-    by = {p.strategy: p.seconds for p in found}
-    return Plan(
-        problem,
-        machine,
-        tuple(ranking),
-        Bounds(full_overlap(problem, machine), by["explicit"], by["mapped"]),
-        curve.range(),
-        {
-            "h2d": problem.h2d_bytes * machine.h2d.copy.long_gap,
-            "kernel": kernel,
-            "d2h": problem.d2h_bytes * machine.d2h.copy.long_gap,
-        },
-    )
+    return plans([problem], machine)[0]
 
 
-def full_overlap(problem: Problem, machine: Machine) -> float:
-    """The longest of the three parts at its fastest: seconds that no strategy beats."""
-    kernels = [kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)]
+def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
+    """`plan` of each problem, many at once."""
+    streams, hybrids = (curves(problems, machine, strategy) for strategy in ("streams", "hybrid"))
+    ranges = stream_ranges(problems, machine, streams)
+    others = in_one_stream(problems, machine)
+    least = _least_gaps(machine)
+    found = []
+    for problem, into, both, useful, single in zip(problems, streams, hybrids, ranges, others, strict=True):
+        asked = None if problem.chunks else problem.streams
+        ranking = [*single, into.prediction(asked), both.prediction(asked), *of_pageable(problem, machine)]
+        if problem.launch_seconds:
+            ranking.append(curves([problem], machine, "graph")[0].prediction(asked))
+        ranking.sort(key=lambda p: (p.seconds, EFFORT[p.strategy]))
+        kernel = kernel_seconds(problem, machine)
+        found.append(
+            Plan(
+                problem,
+                machine,
+                tuple(ranking),
+                Bounds(_full_overlap(problem, kernel, least), single[0].seconds, single[1].seconds),
+                useful,
+                {
+                    "h2d": problem.h2d_bytes * machine.h2d.copy.long_gap,
+                    "kernel": kernel,
+                    "d2h": problem.d2h_bytes * machine.d2h.copy.long_gap,
+                },
+            )
+        )
+    return found
+
+
+def _least_gaps(machine: Machine) -> tuple[float, float]:
+    """The fewest seconds a byte of anything that carries data, each way."""
     into, out = (
         min(g for line in (way.copy, way.mapped, way.pageable, way.faulted) for g in line.gaps_per_byte)
         for way in (machine.h2d, machine.d2h)
     )
-    return max(problem.h2d_bytes * into, min(kernels) / problem.concurrent_kernels, problem.d2h_bytes * out)
+    return into, out
+
+
+def _full_overlap(problem: Problem, kernel: float, least: tuple[float, float]) -> float:
+    """The longest of the three parts at its fastest: seconds that no strategy beats."""
+    kernel = min([kernel, *(seconds for _, seconds in problem.kernel_at)]) / problem.concurrent_kernels
+    return max(problem.h2d_bytes * least[0], kernel, problem.d2h_bytes * least[1])

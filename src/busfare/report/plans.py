@@ -13,7 +13,7 @@ from rich.padding import Padding
 from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.node import Node, load_node
-from busfare.plan import Machine, Plan, Problem, machine_of, plan
+from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, with_options
 from busfare.plan.file import read_plan_file
 from busfare.plan.roofline import roofline_of
@@ -60,7 +60,7 @@ def plan_result(
     and for a kernel whose time cannot be known.
     """
     machine = machine_of(node)
-    answers = [plan(problem, machine) for problem in problems]
+    answers = plans(problems, machine)
     first = answers[0]
     result = {
         "schema": SCHEMA,
