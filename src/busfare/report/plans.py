@@ -197,11 +197,20 @@ def _words(answer: Plan) -> list[str]:
     line = f"Best: {best.strategy}{streams}, predicted {amounts.time(best.seconds)}"
     if best.strategy != "explicit":
         line += f", {gain:.2f} times as fast as explicit copies ({amounts.time(explicit)})"
+    if answer.ranking[1].seconds > best.seconds * (1 + TIE):
+        after = answer.ranking[1]
+        line += f"; next {after.strategy}, {after.seconds / best.seconds - 1:.0%} longer"
     equal = [p.strategy for p in answer.ranking[1:] if p.seconds <= best.seconds * (1 + TIE)]
     said.append(line + ".")
     if equal:
         said.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
     said.append(DO[best.strategy].format(streams=best.streams))
+    problem = answer.problem
+    if best.strategy == "mapped" and problem.accesses_in == problem.accesses_out == 1:
+        said.append(
+            "That takes each element to cross the bus once. A kernel that reads neighbours again pays again: say so "
+            "with --accesses-in and --accesses-out."
+        )
     if answer.problem.memory == "pageable" and not best.strategy.endswith("pageable"):
         said.append(
             "The data is pageable now: pin the buffers first (cudaHostRegister, or cudaMallocHost once)."
