@@ -101,7 +101,7 @@ def answer_plan(said: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError("FILE.toml and --from-trace: both say what to plan; give one of them")
     if said.get("kernel_name") and not sources["from_trace"]:
         raise InputError("--kernel-name: is for --from-trace TRACE; add that")
-    node, recorded = said.get("node"), None
+    node, recorded, guessed = said.get("node"), None, False
     if sources["file"]:
         if texts:
             raise InputError(
@@ -111,7 +111,7 @@ def answer_plan(said: Mapping[str, Any]) -> dict[str, Any]:
         node, problems = node or file.node, file.problems
     elif sources["from_trace"]:
         recorded, guess = _recorded(sources["from_trace"], said.get("kernel_name"), texts)
-        node, problems = node or guess, (recorded.problem,)
+        node, guessed, problems = node or guess, node is None, (recorded.problem,)
     else:
         problems = (problem_of(texts),)
     if node is None:
@@ -119,7 +119,10 @@ def answer_plan(said: Mapping[str, Any]) -> dict[str, Any]:
             "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
         )
     to = [load_node(name) for name in said.get("to") or ()]
-    return plan_result(problems, load_node(node), to, said.get("vary"), recorded)
+    result = plan_result(problems, load_node(node), to, said.get("vary"), recorded)
+    if guessed:
+        result["words"].append(f"That it ran on {node} is a guess from the GPU's name; set --node.")
+    return result | {"node_guessed_from_gpu_name": guessed}
 
 
 def _recorded(path: Path, pattern: str | None, texts: Mapping[str, Any]) -> tuple[Recorded, str | None]:
