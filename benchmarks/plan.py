@@ -34,7 +34,8 @@ QUESTIONS = {
     "one kernel, six nodes, swept": ONE
     | {"to": ["gh200", "dgx-a100", "v100-pcie", "k20", "mi250x", "pcie:6x16"], "vary": "link"},
     "unequal chunks, by the schedule": ONE | {"levels": None, "chunks": "1,2,3,4,4,4,3,2,1", "queues": "4"},
-    "calls of 4 us, by the schedule": ONE | {"launch": "4us"},
+    "calls of 4 us, by the schedule": ONE | {"levels": None, "launch": "4us"},
+    "pageable, hardware queues": ONE | {"memory": "pageable", "queues": "8"},
 }
 ONE_GOAL, FILE_GOAL = 0.050, 2.0
 

@@ -98,13 +98,17 @@ def _scheduled(problem: Problem, machine: Machine, strategy: str) -> Curve:
     def at(streams: int) -> float:
         return once + makespan(tasks_of(problem, machine, strategy, streams), engines)
 
-    known = {n: at(n) for n in first_numbers(problem, problem.most_streams)}
+    known: dict[int, float] = {}
+    for n in first_numbers(problem, problem.most_streams):
+        if n == problem.streams or not _past(list(known.values())):
+            known[n] = at(n)
     if len(known) > 2:
         ordered = sorted(known)
         place = ordered.index(min(known, key=lambda n: known[n]))
         low, high = ordered[max(0, place - 1)], ordered[min(len(ordered) - 1, place + 1)]
-        for n in np.unique(np.linspace(low, high, 9).round().astype(int)):
-            known.setdefault(int(n), at(int(n)))
+        for n in np.unique(np.linspace(low, high, 7).round().astype(int)):
+            if int(n) not in known:
+                known[int(n)] = at(int(n))
     numbers = sorted(known)
     return Curve(
         strategy,
@@ -112,6 +116,11 @@ def _scheduled(problem: Problem, machine: Machine, strategy: str) -> Curve:
         np.array([known[n] for n in numbers]),
         "schedule",
     )
+
+
+def _past(seconds: list[float]) -> bool:
+    """Whether two numbers of streams in a row were clearly worse than the best: larger ones only cost."""
+    return len(seconds) > 2 and min(seconds[-2:]) > min(seconds) * (1 + 2 * WITHIN)
 
 
 def stream_ranges(problems: Sequence[Problem], machine: Machine, found: Sequence[Curve]) -> list[StreamRange]:

@@ -177,7 +177,10 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     slow, slow_basis = _slowdowns(node, direction, pinned, copy)
     mapped, mapped_basis = _mapped_line(node, direction, copy)
     long = copy.long_gap
-    measured = {kind: _measured_line(node.measurement(direction, kind)) for kind in ("pageable", "managed")}
+    measured = {
+        kind: _measured_line(node.measurement(direction, kind), copy.latencies[0])
+        for kind in ("pageable", "managed")
+    }
     faulted = measured["managed"] or _one_piece(
         FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction]
     )
@@ -198,12 +201,13 @@ def _one_piece(latency: float, gap_per_byte: float) -> Line:
     return Line((float("inf"),), (latency,), (gap_per_byte,))
 
 
-def _measured_line(measured: Measured | None) -> Line | None:
+def _measured_line(measured: Measured | None, start: float) -> Line | None:
+    """The pieces as measured; `start` (s) for the L+o of those that have none, where only long copies were measured."""
     if measured is None or not measured.pieces:
         return None
     return Line(
         tuple(float(p.up_to_bytes) if p.up_to_bytes else float("inf") for p in measured.pieces),
-        tuple(p.latency_overhead_s or 0.0 for p in measured.pieces),
+        tuple(start if p.latency_overhead_s is None else p.latency_overhead_s for p in measured.pieces),
         tuple(p.gap_per_byte_s for p in measured.pieces),
     )
 
@@ -216,13 +220,6 @@ def _cited(node: Node, measured: Measured, key: str) -> str:
 def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None) -> tuple[Line, list[Basis]]:
     """L+o and G of pinned copies."""
     names = (f"L+o {direction}", f"G {direction}")
-    line = _measured_line(measured)
-    if measured is not None and line is not None and measured.latency_overhead_s is not None:
-        cite = _cited(node, measured, "pieces")
-        return line, [
-            Basis(names[0], line.latencies[0], "s", "measured", cite),
-            Basis(names[1], line.long_gap, "s/B", "measured", cite),
-        ]
     known = of_node(node).seconds
     latency = known.get((direction, "pinned"), known.get((direction, "pageable")))
     first = (
@@ -237,10 +234,10 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
         )
     )
     start = DEFAULT_LATENCY_S[direction] if latency is None else latency
+    line = _measured_line(measured, start)
     if measured is not None and line is not None:
-        # Only long copies were measured: their L+o is in G.
-        long = Basis(names[1], line.long_gap, "s/B", "measured", _cited(node, measured, "pieces"))
-        return _one_piece(start, line.long_gap), [first, long]
+        cite = _cited(node, measured, "pieces")
+        return line, [first, Basis(names[1], line.long_gap, "s/B", "measured", cite)]
     gap, source = _data_sheet_gap(node, flow)
     if measured is not None and measured.both_directions_gap_per_byte_s is not None:
         # A copy alone is at least as fast as it was beside another.
@@ -294,17 +291,13 @@ def _slowdowns(
 def _mapped_line(node: Node, direction: str, copy: Line) -> tuple[Line, Basis]:
     name = f"G {direction} mapped"
     measured = node.measurement(direction, "mapped")
-    line = _measured_line(measured)
+    line = _measured_line(measured, copy.latencies[0])
     if node.gpu(0).unified_memory:
         return _one_piece(copy.latencies[0], 0.0), Basis(
             name, 0.0, "s/B", "data-sheet", "CPU and GPU share one memory"
         )
     if measured is not None and line is not None:
-        start = copy.latencies[0]
-        latencies = line.latencies if measured.latency_overhead_s is not None else (start,) * len(line.ends)
-        return Line(line.ends, latencies, line.gaps_per_byte), Basis(
-            name, line.long_gap, "s/B", "measured", _cited(node, measured, "pieces")
-        )
+        return line, Basis(name, line.long_gap, "s/B", "measured", _cited(node, measured, "pieces"))
     # [W14 eq 6] takes the copies' own L+o and G.
     line = _one_piece(copy.latencies[0], copy.long_gap)
     return line, Basis(name, line.long_gap, "s/B", "estimated", "that of copies [W14 eq 6]")

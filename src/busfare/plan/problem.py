@@ -9,6 +9,8 @@ __all__ = ["MOST_STREAMS", "Problem", "Step"]
 
 #: Without levels to cut along, more streams than this are never looked at.
 MOST_STREAMS = 256
+#: The same where each number costs a schedule.
+MOST_SCHEDULED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Problem:
     @property
     def most_streams(self) -> int:
         """The largest number of streams worth looking at."""
-        return len(self.chunks) or self.levels or max(MOST_STREAMS, self.streams or 1)
+        most = MOST_SCHEDULED if self.needs_schedule else MOST_STREAMS
+        return len(self.chunks) or self.levels or max(most, self.streams or 1)
 
     @property
     def needs_schedule(self) -> bool:

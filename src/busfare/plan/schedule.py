@@ -68,6 +68,7 @@ class _Run:
 
     def __init__(self, tasks: list[Task], engines: Engines) -> None:
         self.tasks, self.engines = tasks, engines
+        self.both = {"h2d": engines.h2d_slowdown, "d2h": engines.d2h_slowdown}
         self.now = 0.0
         self.waits = [1] * len(tasks)  # the first: to be issued
         self.wakes: list[list[int]] = [[] for _ in tasks]  # on completion
@@ -106,10 +107,11 @@ class _Run:
         while True:
             self._issue()
             self._start()
-            at = self._next_event()
+            pace = self._pace()
+            at = self._next_event(pace)
             if at == INFINITY:
                 return self.now
-            self._advance(at)
+            self._advance(at, pace)
 
     def _issue(self) -> None:
         while self.next_issue < len(self.tasks) and self.issue_at <= self.now:
@@ -172,20 +174,16 @@ class _Run:
         for follower in self.follows[index]:
             self._met(follower)
 
-    def _moving(self) -> list[str]:
-        return [way for way, copy in self.copies.items() if copy.moves_at <= self.now]
+    def _pace(self) -> dict[str, float]:
+        """By what each copy is slowed that moves bytes now."""
+        now = self.now
+        moving = {way: 1.0 for way, copy in self.copies.items() if copy.moves_at <= now}
+        return moving if len(moving) < 2 else self.both
 
-    def _pace(self, moving: list[str]) -> dict[str, float]:
-        """By what each moving copy is slowed now."""
-        if len(moving) < 2:
-            return dict.fromkeys(moving, 1.0)
-        return {"h2d": self.engines.h2d_slowdown, "d2h": self.engines.d2h_slowdown}
-
-    def _next_event(self) -> float:
+    def _next_event(self, pace: dict[str, float]) -> float:
         at = self.done[0][0] if self.done else INFINITY
         if self.next_issue < len(self.tasks):
             at = min(at, self.issue_at)
-        pace = self._pace(self._moving())
         for way, copy in self.copies.items():
             at = min(at, self.now + copy.rest * pace[way] if way in pace else copy.moves_at)
         for way in self._ways():
@@ -193,9 +191,8 @@ class _Run:
                 at = min(at, start)
         return at
 
-    def _advance(self, at: float) -> None:
+    def _advance(self, at: float, pace: dict[str, float]) -> None:
         passed = at - self.now
-        pace = self._pace(self._moving())
         released = []
         for way, factor in pace.items():
             copy = self.copies[way]
