@@ -102,6 +102,7 @@ class Basis:
     source: str
 
     def row(self) -> dict[str, Any]:
+        """The figures by name, for JSON."""
         return {
             "parameter": self.parameter,
             "value": self.value,
@@ -223,7 +224,7 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
     known = of_node(node).seconds
     latency = known.get((direction, "pinned"), known.get((direction, "pageable")))
     first = (
-        Basis(names[0], latency, "s", "measured", f"[[measured]] of {node.name}")
+        Basis(names[0], latency, "s", "measured", _latency_source(node, measured))
         if latency is not None
         else Basis(
             names[0],
@@ -243,6 +244,12 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
         # A copy alone is at least as fast as it was beside another.
         gap = min(gap, measured.both_directions_gap_per_byte_s)
     return _one_piece(start, gap), [first, Basis(names[1], gap, "s/B", "data-sheet", source)]
+
+
+def _latency_source(node: Node, measured: Measured | None) -> str:
+    if measured is None or measured.latency_overhead_s is None:
+        return f"pageable copies of {node.name}, which start alike"
+    return _cited(node, measured, "pieces")
 
 
 def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:

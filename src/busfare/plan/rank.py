@@ -45,7 +45,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer for one problem on one machine. `parts` are the seconds of each part at full speed."""
+    """The answer for one problem on one machine. `parts` are the seconds of each part at full speed; `useful` the
+    fewest and the most streams that help each strategy that has them.
+    """
 
     problem: Problem
     machine: Machine
@@ -53,9 +55,11 @@ class Plan:
     bounds: Bounds
     streams: StreamRange
     parts: dict[str, float]
+    useful: dict[str, tuple[int, int]]
 
     @property
     def best(self) -> Prediction:
+        """The fastest strategy."""
         return self.ranking[0]
 
     @property
@@ -95,6 +99,7 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
                     "kernel": kernel,
                     "d2h": problem.d2h_bytes * machine.d2h.copy.long_gap,
                 },
+                {"streams": (useful.smallest_useful, useful.largest_useful), "hybrid": both.useful()},
             )
         )
     return found

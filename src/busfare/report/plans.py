@@ -218,10 +218,11 @@ def _words(answer: Plan) -> list[str]:
         said.append(
             "The data is pageable now: pin the buffers first (cudaHostRegister, or cudaMallocHost once)."
         )
-    few, many = answer.streams.smallest_useful, answer.streams.largest_useful
+    cut = best.strategy if best.strategy in answer.useful else "streams"
+    few, many = answer.useful[cut]
     if many > 1 and not answer.problem.chunks:
         said.append(
-            f"Streams: {few} come within 1 % of the least time"
+            f"Number of streams ({cut}): {few} come within 1 % of the least time"
             + (f"; more than {many} are predicted to cost." if many < answer.problem.most_streams else ".")
         )
     return [*said, _rests_on(answer)]
