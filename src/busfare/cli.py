@@ -314,7 +314,8 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            "--to", help="parquet (a directory of tables) or perfetto (a time line for ui.perfetto.dev)."
+            "--to",
+            help="parquet (a directory of tables), perfetto (a time line for ui.perfetto.dev) or nsys-sqlite.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Where to write.")],
@@ -324,6 +325,53 @@ def export(
 
     write(_read(trace), to, output)
     print(f"{output} written", file=sys.stderr)
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def record(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENTS]", help="The program to run.")
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="A directory; or one process's file, with %p process, %h host, %r rank.",
+        ),
+    ],
+    duration: Annotated[
+        float, typer.Option(metavar="S", help="Record for so many seconds; 0: to the end.")
+    ] = 0.0,
+    delay: Annotated[float, typer.Option(metavar="S", help="Begin after so many seconds.")] = 0.0,
+    capture: Annotated[
+        str, typer.Option(help="whole, or profiler-calls (cudaProfilerStart to Stop).")
+    ] = "whole",
+    nvtx: Annotated[
+        str, typer.Option(metavar="RANGE", help="Record only inside the NVTX range of this name.")
+    ] = "",
+    flush_every: Annotated[float, typer.Option(metavar="S", help="Write at least this often.")] = 1.0,
+    kinds: Annotated[str, typer.Option(metavar="KIND,…", help="What to record; see docs/recorder.md.")] = "",
+    fingerprint: Annotated[
+        bool, typer.Option(help="Hash each copied buffer, to find what is sent twice.")
+    ] = False,
+) -> None:
+    """Run any CUDA program and record its GPU work; returns the program's exit status."""
+    from busfare.measure.record import record as run
+
+    status = run(
+        command,
+        output,
+        duration=duration,
+        delay=delay,
+        capture=capture,
+        nvtx=nvtx,
+        flush_every=flush_every,
+        kinds=[kind for kind in kinds.split(",") if kind],
+        fingerprint=fingerprint,
+    )
+    raise typer.Exit(status)
 
 
 @app.command()

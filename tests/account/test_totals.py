@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 from busfare import account
+from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 
 def test_exposed_time_is_where_a_copy_runs_and_no_kernel_does() -> None:
@@ -99,6 +99,17 @@ def test_the_histogram_has_no_holes() -> None:
     rows = account.size_histogram(trace(copy(0, 1, 5), copy(1, 2, 50_000)).operations).to_dicts()
     assert [r["lower_bytes"] for r in rows] == [0, 10, 100, 1000, 10_000]
     assert [r["count"] for r in rows] == [1, 0, 0, 0, 1]
+
+
+def test_an_engine_is_busy_once_however_many_streams_share_it() -> None:
+    recorded = trace(copy(0, 10, 1000), copy(5, 20, 3000, stream=8), copy(5, 15, 10, "d2h"), kernel(20, 40))
+    rows = {row["work"]: row for row in account.engines(recorded.operations, 40e-6).to_dicts()}
+    assert rows["h2d"]["busy_seconds"] == pytest.approx(20e-6)
+    assert rows["h2d"]["bytes_per_second"] == pytest.approx(4000 / 20e-6)
+    assert rows["h2d"]["share_of_run"] == pytest.approx(0.5)
+    assert rows["d2h"]["busy_seconds"] == pytest.approx(10e-6)
+    assert rows["kernels"]["bytes_per_second"] is None
+    assert "d2d" not in rows
 
 
 def test_a_gap_names_the_call_that_the_host_was_in() -> None:

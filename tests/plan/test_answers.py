@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.traces import EXAMPLES, copy, kernel, trace
 
 from busfare.errors import InputError
 from busfare.node import load_node
@@ -19,6 +18,7 @@ from busfare.plan.sweep import faster_link, sweep
 from busfare.report.plan_page import plan_page
 from busfare.report.plans import answer_plan, show_plan
 from busfare.trace import read
+from tests.traces import EXAMPLES, copy, kernel, trace
 
 H100 = machine_of(load_node("h100-sxm"))
 PROBLEM = Problem("x", 336e6, 504e6, 12e-3, levels=42, accesses_in=3, flops=12e9, device_bytes=2.52e9)

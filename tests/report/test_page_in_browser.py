@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.traces import EXAMPLES, copy, kernel, trace
 
 from busfare.node import load_node
 from busfare.project import project
@@ -16,6 +15,7 @@ from busfare.report.page import report_page
 from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.trace import Trace, read
+from tests.traces import EXAMPLES, copy, kernel, trace
 
 pytestmark = pytest.mark.browser
 

@@ -16,6 +16,7 @@ __all__ = [
     "IdleGap",
     "Totals",
     "by_path",
+    "engines",
     "idle_gaps",
     "is_transfer",
     "is_work",
@@ -244,6 +245,30 @@ def streams(operations: pl.DataFrame, most: int) -> pl.DataFrame:
         kernels=is_work().sum(), transfers=is_transfer().sum(), busy_seconds=seconds().sum()
     )
     return grouped.sort("busy_seconds", descending=True).head(most)
+
+
+def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
+    """What keeps each GPU's engines busy: kernels, and transfers of each direction, as unions of time.
+
+    Columns: device, work (`kernels` or a direction), busy_seconds, share_of_run, bytes_per_second (bytes over busy
+    time, all streams together; null for kernels). Which engine a copy took is not in any trace: a direction stands
+    for it.
+    """
+    rows = []
+    for device in operations["device"].unique().sort(nulls_last=True):
+        of_gpu = operations.filter(pl.col("device").eq_missing(device))
+        transfers = of_gpu.filter(is_transfer())
+        groups = [("kernels", of_gpu.filter(is_work()))]
+        groups += [(d, transfers.filter(pl.col("direction") == d)) for d in ("h2d", "d2h", "d2d", "p2p")]
+        for work, part in groups:
+            if part.height:
+                busy = union_of(part).length() * NS
+                moved = None if work == "kernels" or busy == 0 else float(part["bytes"].sum()) / busy
+                share = busy / makespan_seconds if makespan_seconds else 0.0
+                rows.append((device, work, busy, share, moved))
+    kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
+    kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
+    return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,15 @@ def _gpus(result: dict[str, Any]) -> str:
         )
         for g in result["gpus"]
     )
+    engines = (
+        (
+            f"GPU {e['device']}, {e['work']}",
+            amounts.time(e["busy_seconds"]),
+            f"{e['share_of_run']:.1%}",
+            amounts.rate(e["bytes_per_second"]),
+        )
+        for e in result["engines"]
+    )
     streams = (
         (
             f"GPU {s['device']}, stream {s['stream']}",
@@ -169,12 +178,12 @@ def _gpus(result: dict[str, Any]) -> str:
         )
         for s in result["streams"]
     )
-    return _section(
-        "GPUs and streams, as recorded",
-        _table(("GPU", "kernels", "transfers", "exposed", "busy", "idle"), rows)
-        + "<br>"
-        + _table(("stream", "kernels", "transfers", "busy"), streams),
+    tables = (
+        _table(("GPU", "kernels", "transfers", "exposed", "busy", "idle"), rows),
+        _table(("engine", "busy", "of the run", "rate while busy"), engines),
+        _table(("stream", "kernels", "transfers", "busy"), streams),
     )
+    return _section("GPUs, engines and streams, as recorded", "<br>".join(tables))
 
 
 def _tops(result: dict[str, Any]) -> str:

@@ -59,6 +59,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
         ],
         "by_path": account.by_path(operations).to_dicts(),
         "size_histogram": account.size_histogram(operations).to_dicts(),
+        "engines": account.engines(operations, totals.makespan_seconds).to_dicts(),
         "streams": account.streams(operations, MOST_ROWS).to_dicts(),
         "top_kernels": account.top_kernels(operations, MOST_ROWS).to_dicts(),
         "top_copies": account.top_copies(operations, MOST_ROWS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -26,11 +26,22 @@ def plain(text: object) -> Text:
     return Text("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
 
 
+class _Titled(Table):
+    """A table under a heading that keeps to one line, however narrow the table is."""
+
+    def __init__(self, heading: str | None) -> None:
+        super().__init__(box=None, pad_edge=False, header_style="dim")
+        self.heading = heading
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.heading:
+            yield Text(self.heading, style="bold")
+        yield from super().__rich_console__(console, options)
+
+
 def table(*columns: str, title: str | None = None) -> Table:
     """A plain table; columns whose name ends in a space are text, the others numbers to the right."""
-    made = Table(
-        box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", header_style="dim"
-    )
+    made = _Titled(title)
     for column in columns:
         text = column.endswith(" ")
         # Numbers keep their width; texts give way.
