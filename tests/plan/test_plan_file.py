@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from busfare.errors import InputError
-from busfare.plan import Step
+from busfare.node import load_node
+from busfare.plan import Step, machine_of, plan
+from busfare.plan.ask import KEYS, problem_of
 from busfare.plan.file import read_plan_file
 
 GOOD = """node = "h100-sxm"
@@ -116,3 +120,48 @@ def test_steps_and_whole_are_not_both_said(tmp_path: Path) -> None:
         read_plan_file(written(tmp_path, GOOD.replace('memory = "pageable"', 'h2d = "1MB"')))
     with pytest.raises(InputError, match="needs its kernel"):
         read_plan_file(written(tmp_path, GOOD.replace('kernel = "3ms"\n', "")))
+
+
+#: Values as hands slip: right ones, other units, and nonsense.
+words = st.one_of(
+    st.sampled_from(
+        [
+            "12ms",
+            "336MB",
+            "42",
+            "1",
+            "1e3",
+            "0",
+            "-1",
+            "1EB",
+            "1ns",
+            "1B",
+            "999TB",
+            "1e9s",
+            "pageable",
+            "8=15ms",
+        ]
+    ),
+    st.text(max_size=12),
+)
+said = st.dictionaries(st.sampled_from([k for k in KEYS if k != "kernel_at"]), words, max_size=8)
+
+
+@settings(deadline=None, max_examples=300)
+@given(said, st.sampled_from(["h100-sxm", "gtx-titan", "pcie:3x1", "mi300a"]))
+def test_whatever_is_said_is_answered_or_refused_in_one_line(said: dict[str, str], node: str) -> None:
+    try:
+        answer = plan(problem_of({"h2d": "1MB", "kernel": "1ms"} | said), machine_of(load_node(node)))
+    except InputError as error:
+        assert "\n" not in str(error) or any("\n" in value for value in said.values())
+    else:
+        assert 0 < answer.bounds.full_overlap * (1 - 1e-9) <= answer.best.seconds < float("inf")
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file.write_text(text, encoding="utf-8", errors="replace")
+    with pytest.raises(InputError):
+        read_plan_file(str(file))
