@@ -180,7 +180,7 @@ def price(
 @app.command()
 def plan(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE.toml]", help="Kernels to plan, one a [[kernel]] table.")
+        Path | None, typer.Argument(metavar="FILE.toml", help="Kernels to plan, one a [[kernel]] table.")
     ] = None,
     h2d: Annotated[str | None, typer.Option(metavar="SIZE", help="Copied to the GPU: 336MB.")] = None,
     d2h: Annotated[str | None, typer.Option(metavar="SIZE", help="Copied back: 504MB.")] = None,
@@ -214,7 +214,9 @@ def plan(
     levels: Annotated[
         str | None, typer.Option(metavar="N", help="Into how many chunks the data can be cut.")
     ] = None,
-    memory: Annotated[str | None, typer.Option(help="The host buffers now: pinned or pageable.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="KIND", help="The host buffers now: pinned or pageable.")
+    ] = None,
     copies_in: Annotated[str | None, typer.Option(metavar="N", help="Separate arrays copied in.")] = None,
     copies_out: Annotated[str | None, typer.Option(metavar="N", help="Separate arrays copied back.")] = None,
     chunks: Annotated[
@@ -239,7 +241,9 @@ def plan(
     kernel_name: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Which kernels of the trace.")
     ] = None,
-    vary: Annotated[str | None, typer.Option("--sweep", help="Vary link, streams, bytes or kernel.")] = None,
+    vary: Annotated[
+        str | None, typer.Option("--sweep", metavar="WHAT", help="Vary link, streams, bytes or kernel.")
+    ] = None,
     json: AsJson = False,
     html: Html = None,
 ) -> None:
