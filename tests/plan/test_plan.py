@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from busfare.errors import InputError
 from busfare.node import load_node
+from busfare.node.file import decode
 from busfare.plan import Plan, Problem, Step, machine_of, plan
 from busfare.plan.machine import Machine, Way
 from busfare.plan.sweep import faster_link
@@ -69,7 +70,7 @@ def test_one_stream_is_explicit(problem: Problem, machine: Machine) -> None:
 
 
 def undisturbed(way: Way) -> Way:
-    return replace(way, beside_copy=1.0, beside_mapped=1.0, mapped=way.copy)
+    return replace(way, beside_copy=1.0, beside_mapped=1.0, mapped_both=1.0, mapped=way.copy)
 
 
 @settings(deadline=None)
@@ -263,6 +264,64 @@ def test_what_a_parameter_rests_on_is_said() -> None:
     assert kinds["G h2d"] == "data-sheet"
     assert kinds["L+o h2d"] == "estimated"
     assert kinds["h2d beside a copy"] == "assumed"
+
+
+PROBED = """name = "probed"
+
+[[component]]
+kind = "memory"
+name = "memory0"
+
+[[component]]
+kind = "cpu"
+name = "cpu0"
+
+[[component]]
+kind = "gpu"
+name = "gpu0"
+copy_engines = 2
+
+[[link]]
+kind = "memory"
+between = ["memory0", "cpu0"]
+
+[[link]]
+kind = "pcie"
+between = ["cpu0", "gpu0"]
+generation = 5
+lanes = 16
+"""
+
+
+def probed(direction: str, memory: str, gap: float, **more: float) -> str:
+    keys = "".join(f"{key} = {value}\n" for key, value in more.items())
+    table = f'\n[[measured]]\ndirection = "{direction}"\nmemory = "{memory}"\n{keys}'
+    return f"{table}\n[[measured.pieces]]\nlatency_overhead_s = 8e-6\ngap_per_byte_s = {gap}\n"
+
+
+def test_a_probed_nodes_slow_downs_are_taken() -> None:
+    both = {"both_directions_gap_per_byte_s": 2.4e-11}
+    file = PROBED + probed("h2d", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=3e-11, **both)
+    file += probed("d2h", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=2e-11, **both)
+    file += probed("h2d", "mapped", 2.1e-11, both_directions_gap_per_byte_s=2.52e-11)
+    file += probed("d2h", "mapped", 2e-11, both_directions_gap_per_byte_s=2.2e-11)
+    machine = machine_of(decode(file, "probed.toml"))
+    into, out = machine.h2d, machine.d2h
+    assert (into.beside_copy, into.beside_mapped, into.mapped_both) == pytest.approx((1.2, 1.5, 1.2))
+    assert (out.beside_copy, out.beside_mapped, out.mapped_both) == pytest.approx((1.2, 1.0, 1.1))
+    assert all(basis.kind == "measured" for basis in machine.basis if basis.parameter != "device")
+    answer = plan(Problem("scale", 2e8, 2e8, 1e-4, streams=42, levels=42), machine)
+    # Into: 4.2 ms alone; out takes 4.4 ms, beside which it is 1.2 times as long: 4.2 + (1 − 1/1.2) · 4.4.
+    assert seconds(answer, "mapped") == pytest.approx(16e-6 + 4.2e-3 + 4.4e-3 / 6)
+    # Streams: 4 ms in, 41 gaps, a sixth of 41 of 42 copies out at 4.8 ms, one kernel, the last copy out.
+    slowed = 4e-3 + 41e-6 + 4.8e-3 * 41 / 42 / 6 + 1e-4 / 42 + 4e-3 / 42
+    assert seconds(answer, "streams") == pytest.approx(16e-6 + slowed)
+    assert [p.strategy for p in answer.ranking if not p.strategy.startswith("managed")] == [
+        "streams",
+        "mapped",
+        "hybrid",
+        "explicit",
+    ]
 
 
 def test_the_devices_of_w14_are_in_its_categories() -> None:

@@ -76,7 +76,8 @@ class Line:
 class Way:
     """One direction of the host link.
 
-    `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: by another copy, or by mapped memory.
+    `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of a hybrid's
+    copies and mapped writes beside each other, and of a kernel that reads and writes mapped memory at once.
     `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are
     managed memory.
     """
@@ -89,6 +90,7 @@ class Way:
     gap: float
     beside_copy: float
     beside_mapped: float
+    mapped_both: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     gap, gap_basis = _gap(direction, pinned, copy)
     slow, slow_basis = _slowdowns(node, direction, pinned, copy)
     mapped, mapped_basis = _mapped_line(node, direction, copy)
+    mapped_both, both_basis = _mapped_both(node, direction, mapped, slow[0])
     long = copy.long_gap
     measured = {
         kind: _measured_line(node.measurement(direction, kind), copy.latencies[0])
@@ -194,8 +197,9 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         gap=gap,
         beside_copy=slow[0],
         beside_mapped=slow[1],
+        mapped_both=mapped_both,
     )
-    return way, [*basis, gap_basis, *slow_basis, mapped_basis]
+    return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis]
 
 
 def _one_piece(latency: float, gap_per_byte: float) -> Line:
@@ -308,6 +312,17 @@ def _mapped_line(node: Node, direction: str, copy: Line) -> tuple[Line, Basis]:
     # [W14 eq 6] takes the copies' own L+o and G.
     line = _one_piece(copy.latencies[0], copy.long_gap)
     return line, Basis(name, line.long_gap, "s/B", "estimated", "that of copies [W14 eq 6]")
+
+
+def _mapped_both(node: Node, direction: str, mapped: Line, beside_copy: float) -> tuple[float, Basis]:
+    """How many times as long a byte takes in a kernel that reads and writes mapped memory at once."""
+    name = f"{direction} mapped, both ways"
+    measured = node.measurement(direction, "mapped")
+    both = measured.both_directions_gap_per_byte_s if measured else None
+    if both and mapped.long_gap > 0:
+        slow = max(1.0, both / mapped.long_gap)
+        return slow, Basis(name, slow, "times", "measured", "[[measured]] both_directions_gap_per_byte_s")
+    return beside_copy, Basis(name, beside_copy, "times", "estimated", "that of copies beside copies")
 
 
 def _staged_line(node: Node, latency: float, link_pace: float) -> Line:

@@ -85,7 +85,7 @@ def lines_of(machine: Machine, strategy: str) -> Lines:
     if strategy == "hybrid":
         return Lines(into.copy, out.mapped, into.beside_mapped, out.beside_mapped)
     if strategy == "mapped":
-        return Lines(into.mapped, out.mapped, into.beside_copy, out.beside_copy)
+        return Lines(into.mapped, out.mapped, into.mapped_both, out.mapped_both)
     lines = {
         "pageable": (into.pageable, out.pageable),
         "managed": (into.faulted, out.faulted),
