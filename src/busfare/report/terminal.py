@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from busfare.advise import amounts
+from busfare.report.tables import console as _console
+from busfare.report.tables import plain as _plain
+from busfare.report.tables import table as _table
 
 __all__ = ["show_comparison", "show_nodes", "show_prices", "show_projection", "show_report"]
-
-WIDTH = 100
-
-
-def _console() -> Console:
-    # Text of a trace may hold brackets and control characters: it is never markup, nor an emoji name.
-    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
-    return console
-
-
-def _plain(text: object) -> Text:
-    """Text from a trace, on one line, without control characters that a terminal would obey."""
-    return Text("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
-
-
-class _Titled(Table):
-    """A table under a heading that keeps to one line, however narrow the table is."""
-
-    def __init__(self, heading: str | None) -> None:
-        super().__init__(box=None, pad_edge=False, header_style="dim")
-        self.heading = heading
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.heading:
-            yield Text(self.heading, style="bold")
-        yield from super().__rich_console__(console, options)
-
-
-def _table(*columns: str, title: str | None = None) -> Table:
-    """A plain table; columns whose name ends in a space are text, the others numbers to the right."""
-    table = _Titled(title)
-    for column in columns:
-        text = column.endswith(" ")
-        # Numbers keep their width; texts give way.
-        table.add_column(
-            column.strip(), justify="left" if text else "right", no_wrap=True, min_width=None if text else 8
-        )
-    return table
 
 
 def _path(row: dict[str, Any]) -> str:
