@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name 'CMakeLists.txt')
 
-.PHONY: install demo test check conformance bench validate clean
+.PHONY: install demo test check test-python test-hybrid test-sanitized conformance bench validate clean
 .DEFAULT_GOAL := install
 
 $(BIN)/python:
@@ -18,6 +18,10 @@ $(VENV)/installed-test: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --group test
 	@touch $@
 
+$(VENV)/installed-cuda: $(VENV)/installed-test
+	$(BIN)/pip install --quiet --disable-pip-version-check --group cuda
+	@touch $@
+
 install: $(VENV)/installed
 	@echo "installed: $(BIN)/busfare"
 
@@ -28,15 +32,28 @@ check: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find native -name '*.cpp' -o -name '*.hpp' | xargs $(BIN)/clang-format --dry-run --Werror
+	git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' | xargs $(BIN)/clang-format --dry-run --Werror
 
-test: check
+test: check test-hybrid test-sanitized test-python
+
+test-python: $(VENV)/installed-test
 	@scripts/system_packages.sh chromium
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
+
+# CPUs and the stand-in run; the CUDA code is compiled by NVIDIA's wheels, for no GPU is needed for that.
+test-hybrid: $(VENV)/installed-cuda
+	@scripts/system_packages.sh libopenmpi-dev openmpi-bin libfftw3-dev libfftw3-mpi-dev
+	$(BIN)/cmake -S hybrid -B build/hybrid -DHYBRID_CUDA_WHEELS=$$(echo $(abspath $(VENV))/lib/python3.*/site-packages/nvidia/cu13)
+	$(BIN)/cmake --build build/hybrid --parallel
+	$(BIN)/ctest --test-dir build/hybrid --output-on-failure
+
+test-sanitized: $(VENV)/installed-test
+	@scripts/system_packages.sh libopenmpi-dev openmpi-bin libfftw3-dev libfftw3-mpi-dev
+	PATH=$(abspath $(BIN)):$$PATH hybrid/run/sanitized_tests.sh build/sanitized
 
 # The same, and every published trace and measurement in the folder SHARED.
 conformance: test
-	BUSFARE_SHARED=$(abspath $(SHARED)) $(BIN)/pytest -m conformance
+	BUSFARE_SHARED=$(abspath $(SHARED)) $(BIN)/pytest -n auto -m conformance
 
 bench: $(VENV)/installed-test
 	$(BIN)/python -m benchmarks

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.traces import EXAMPLES
 
 TRACE = str(EXAMPLES / "smooth-out-of-core-h100.json.gz")
 OTHER = str(EXAMPLES / "smooth-out-of-core-h200.json.gz")
+
+ASKED = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -22,7 +25,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
-    for command in ("report", "project", "compare", "price", "nodes", "export", "demo"):
+    for command in ("report", "project", "compare", "price", "plan", "nodes", "export", "demo"):
         assert command in done.stdout
 
 
@@ -42,6 +45,8 @@ def test_help_loads_nothing_heavy() -> None:
         (("project", TRACE, "--to", "gh200", "--to", "pcie:4x16"), "busfare.project/1"),
         (("compare", TRACE, OTHER), "busfare.compare/1"),
         (("price", "--node", "h100-sxm", "--bytes", "64MiB"), "busfare.price/1"),
+        (("plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "k20"), "busfare.plan/1"),
+        (("plan", "--from-trace", TRACE, "--kernel-name", "smooth"), "busfare.plan/1"),
         (("nodes",), "busfare.nodes/1"),
         (("nodes", "show", "summit"), "busfare.nodes/1"),
     ],
@@ -67,6 +72,30 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("price", "--node", "gh200", "--bytes", "9e99GB"), "more than busfare reckons with"),
         (("price", "--node", "gh200", "--bytes", "-5"), "is not a size"),
         (("price", "--node", "gh200", "--bytes", "4096", "--direction", "sideways"), "sideways"),
+        (("plan",), "nothing crosses the bus"),
+        (("plan", *ASKED, "--h2d", "-3MB"), "negative"),
+        (("plan", *ASKED, "--h2d", "0MB"), "is zero"),
+        (("plan", *ASKED, "--h2d", "1EB"), "more than busfare reckons with"),
+        (("plan", *ASKED, "--h2d", "336"), "write a unit (B, kB, MB"),
+        (("plan", *ASKED, "--kernel", "12"), "write a unit (ns, us"),
+        (("plan", *ASKED, "--kernel", "0ms"), "is zero"),
+        (("plan", *ASKED, "--kernel", "9e99s"), "more than busfare reckons with"),
+        (("plan", *ASKED, "--streams", "4.5"), "no whole number"),
+        (("plan", *ASKED, "--streams", "64", "--levels", "42"), "more than the 42 levels"),
+        (("plan", *ASKED, "--accesses-in", "0"), "is zero"),
+        (("plan", *ASKED, "--memory", "paged"), "pinned, pageable"),
+        (("plan", *ASKED, "--kernel-at", "42:15ms"), "STREAMS=TIME"),
+        (("plan", *ASKED, "--chunks", "1,two"), "is not a number"),
+        (("plan", *ASKED, "--sweep", "moon"), "link, streams, bytes, kernel"),
+        (("plan", *ASKED, "--node", "h100sxm"), "did you mean h100-sxm"),
+        (("plan", *ASKED, "--to", "gh2000"), "gh200"),
+        (("plan", "--h2d", "1MB", "--node", "pcie:4x16"), "kernel time is not known"),
+        (("plan", "--h2d", "1MB", "--kernel", "1ms"), "--node"),
+        (("plan", "no-such.toml"), "not there"),
+        (("plan", "no-such.toml", "--h2d", "1MB"), "leave it out"),
+        (("plan", "--from-trace", TRACE), "--kernel-name REGEX"),
+        (("plan", "--from-trace", TRACE, "--kernel-name", "("), "not a regular expression"),
+        (("plan", "--from-trace", TRACE, "--kernel-name", "absent"), "it has smooth"),
         (("nodes", "show", "sumit"), "summit"),
         (("nodes", "check", "no-such.toml"), "no such file"),
         (("export", TRACE, "--to", "xml", "-o", "x"), "parquet, perfetto"),

@@ -1,11 +1,11 @@
-"""Sizes as people write them."""
+"""Sizes, times and counts as people write them."""
 
 from __future__ import annotations
 
 import pytest
 
 from busfare.errors import InputError
-from busfare.quantities import parse_bytes
+from busfare.quantities import parse_bytes, parse_count, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,48 @@ def test_sizes_are_understood(text: str, bytes_: int) -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_bytes(text)
+
+
+def test_a_size_may_need_its_unit_and_its_limit() -> None:
+    assert parse_bytes("4096B", unit_needed=True) == 4096
+    with pytest.raises(InputError, match="write a unit"):
+        parse_bytes("4096", unit_needed=True)
+    with pytest.raises(InputError, match="1000 TB"):
+        parse_bytes("1EB", most=10**15)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("12ms", 0.012),
+        ("3.5 us", 3.5e-6),
+        ("3.5µs", 3.5e-6),
+        ("250ns", 2.5e-7),
+        ("2s", 2.0),
+        ("1e-3s", 1e-3),
+        ("2min", 120.0),
+    ],
+)
+def test_times_are_understood(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "12", "ms", "-1ms", "12 parsecs", "nan", "infs", "12MS", "1e400s", "9e99s"]
+)
+def test_no_other_time_is(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("42", 42), ("1.5e9", 1.5e9), ("12G", 12e9), ("3 Tflop", 3e12), ("7k", 7000)]
+)
+def test_counts_are_understood(text: str, number: float) -> None:
+    assert parse_count(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1", "12 dozen", "nan", "1e31"])
+def test_no_other_count_is(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_count(text)

@@ -125,7 +125,7 @@ void EventScanner::finish() {
 
 // One step forward. False: what is left does not hold a complete step.
 bool EventScanner::step(JsonCursor& cursor) {
-    if (state_ == State::end || !cursor.skip_space()) return false;
+    if (!cursor.skip_space()) return false;
     switch (state_) {
         case State::start:
             if (cursor.peek() == '\xEF' || cursor.peek() == '\xBB' ||
@@ -134,7 +134,6 @@ bool EventScanner::step(JsonCursor& cursor) {
                 return true;
             }
             bare_list_ = cursor.peek() == '[';
-            saw_events_ = bare_list_;
             if (!bare_list_ && cursor.peek() != '{') throw Malformed("an object or a list was expected");
             state_ = bare_list_ ? State::events : State::top;
             cursor.advance();
@@ -153,7 +152,7 @@ bool EventScanner::step(JsonCursor& cursor) {
             }
             return event(cursor);
         case State::end:
-            break;
+            throw Malformed("text after the end of the trace");
     }
     return false;
 }
@@ -194,6 +193,7 @@ bool EventScanner::event(JsonCursor& cursor) {
     if (!cursor.value(text)) return false;
     ++events_;
     if (object) {
+        saw_events_ = true;
         keep(text);
     } else {
         ++unusable_;
@@ -228,7 +228,12 @@ void EventScanner::keep(std::string_view text) {
     });
     // Only complete events have a duration; flow arrows and counters share their categories.
     const bool timed = phase == 'X' || (phase == 'i' && category == Category::event_record);
-    if (category == Category::other || !timed) return;
+    if (category == Category::other) return;
+    if (!timed) {
+        // A range whose end is another event: no writer of these categories makes them.
+        if (phase == 'B') ++unusable_;
+        return;
+    }
 
     Arguments arguments;
     if (!arguments_text.empty() && arguments_text.front() == '{') {

@@ -52,6 +52,7 @@ class EventScanner {
     const std::string& error() const { return error_; }
     std::uint64_t error_position() const { return error_position_; }
     bool truncated() const { return truncated_; }
+    // Whether the file is a trace: it has `traceEvents`, or is a list with an object in it.
     bool saw_events() const { return saw_events_; }
     std::uint64_t events() const { return events_; }
     // Events of a category that is read which lack a usable time, and array entries that are no events.

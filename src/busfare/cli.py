@@ -177,6 +177,92 @@ def price(
         show_prices(result)
 
 
+@app.command()
+def plan(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE.toml", help="Kernels to plan, one a [[kernel]] table.")
+    ] = None,
+    h2d: Annotated[str | None, typer.Option(metavar="SIZE", help="Copied to the GPU: 336MB.")] = None,
+    d2h: Annotated[str | None, typer.Option(metavar="SIZE", help="Copied back: 504MB.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The kernel, its data on the GPU: 12ms.")
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(
+            "--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16."
+        ),
+    ] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option("--to", metavar="NODE", help="Compare with another node; may be repeated."),
+    ] = None,
+    flops: Annotated[str | None, typer.Option(metavar="N", help="Of the kernel: 12G.")] = None,
+    device_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="What it reads and writes in GPU memory.")
+    ] = None,
+    accesses_in: Annotated[
+        str | None, typer.Option(metavar="N", help="How often it reads each input element.")
+    ] = None,
+    accesses_out: Annotated[
+        str | None, typer.Option(metavar="N", help="How often it writes each output element.")
+    ] = None,
+    access_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="What neighbouring threads touch at once: 32B.")
+    ] = None,
+    streams: Annotated[str | None, typer.Option(metavar="N", help="This many streams, not the best.")] = None,
+    levels: Annotated[
+        str | None, typer.Option(metavar="N", help="Into how many chunks the data can be cut.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="KIND", help="The host buffers now: pinned or pageable.")
+    ] = None,
+    copies_in: Annotated[str | None, typer.Option(metavar="N", help="Separate arrays copied in.")] = None,
+    copies_out: Annotated[str | None, typer.Option(metavar="N", help="Separate arrays copied back.")] = None,
+    chunks: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Shares of unequal chunks: 1,2,2,1.")
+    ] = None,
+    kernel_at: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N=TIME", help="All kernels together when cut into N; may be repeated."),
+    ] = None,
+    queues: Annotated[
+        str | None, typer.Option(metavar="N", help="Hardware queues; one a stream otherwise.")
+    ] = None,
+    concurrent_kernels: Annotated[
+        str | None, typer.Option(metavar="N", help="Kernels that run side by side without slowing down.")
+    ] = None,
+    launch: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The host's time for each call: 4us.")
+    ] = None,
+    from_trace: Annotated[
+        Path | None, typer.Option("--from-trace", metavar="TRACE", help="Take bytes and times from a trace.")
+    ] = None,
+    kernel_name: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Which kernels of the trace.")
+    ] = None,
+    vary: Annotated[
+        str | None, typer.Option("--sweep", metavar="WHAT", help="Vary link, streams, bytes or kernel.")
+    ] = None,
+    json: AsJson = False,
+    html: Html = None,
+) -> None:
+    """Which overlap strategy is fastest for a kernel, and with how many streams."""
+    said = dict(locals())
+    from busfare.report.plans import answer_plan, show_plan
+
+    result = answer_plan(said)
+    if html:
+        from busfare.report.plan_page import plan_page
+
+        _write(html, plan_page(result))
+    if json:
+        _print_json(result)
+    else:
+        show_plan(result)
+    _say_page(html)
+
+
 @nodes_app.callback(invoke_without_command=True)
 def nodes(context: typer.Context, json: AsJson = False) -> None:
     """The catalogue of nodes; show one, or check a node file of your own."""
@@ -232,7 +318,8 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            "--to", help="parquet (a directory of tables) or perfetto (a time line for ui.perfetto.dev)."
+            "--to",
+            help="parquet (a directory of tables), perfetto (a time line for ui.perfetto.dev) or nsys-sqlite.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Where to write.")],
@@ -242,6 +329,53 @@ def export(
 
     write(_read(trace), to, output)
     print(f"{output} written", file=sys.stderr)
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def record(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENTS]", help="The program to run.")
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="A directory; or one process's file, with %p process, %h host, %r rank.",
+        ),
+    ],
+    duration: Annotated[
+        float, typer.Option(metavar="S", help="Record for so many seconds; 0: to the end.")
+    ] = 0.0,
+    delay: Annotated[float, typer.Option(metavar="S", help="Begin after so many seconds.")] = 0.0,
+    capture: Annotated[
+        str, typer.Option(help="whole, or profiler-calls (cudaProfilerStart to Stop).")
+    ] = "whole",
+    nvtx: Annotated[
+        str, typer.Option(metavar="RANGE", help="Record only inside the NVTX range of this name.")
+    ] = "",
+    flush_every: Annotated[float, typer.Option(metavar="S", help="Write at least this often.")] = 1.0,
+    kinds: Annotated[str, typer.Option(metavar="KIND,…", help="What to record; see docs/recorder.md.")] = "",
+    fingerprint: Annotated[
+        bool, typer.Option(help="Hash each copied buffer, to find what is sent twice.")
+    ] = False,
+) -> None:
+    """Run any CUDA program and record its GPU work; returns the program's exit status."""
+    from busfare.measure.record import record as run
+
+    status = run(
+        command,
+        output,
+        duration=duration,
+        delay=delay,
+        capture=capture,
+        nvtx=nvtx,
+        flush_every=flush_every,
+        kinds=[kind for kind in kinds.split(",") if kind],
+        fingerprint=fingerprint,
+    )
+    raise typer.Exit(status)
 
 
 @app.command()

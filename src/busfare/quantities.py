@@ -1,4 +1,4 @@
-"""Sizes and times as people write them on a command line."""
+"""Sizes, times and counts as people write them on a command line."""
 
 from __future__ import annotations
 
@@ -7,23 +7,60 @@ import re
 
 from busfare.errors import InputError
 
-__all__ = ["parse_bytes"]
+__all__ = ["parse_bytes", "parse_count", "parse_seconds"]
 
-BYTE_UNITS = {"": 1, "B": 1}
-BYTE_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)}
-BYTE_UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)}
+BYTE_UNITS = {"B": 1}
+BYTE_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
+BYTE_UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
+TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+COUNT_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 MOST_BYTES = 1 << 60
+#: Thirty years: no kernel runs for longer.
+MOST_SECONDS = 1e9
+
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([a-zA-Zµμ]*)\s*")
+_BYTES = {unit.lower(): factor for unit, factor in BYTE_UNITS.items()}
+_COUNTS = {unit.lower(): factor for unit, factor in COUNT_UNITS.items()}
 
 
-def parse_bytes(text: str) -> int:
-    """'4096', '64KiB' or '1.5GB' in bytes. Raises InputError for anything else, and for more than an exbibyte."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE]\+?\d{1,3})?)\s*([a-zA-Z]*)\s*", text)
-    units = {unit.lower(): factor for unit, factor in BYTE_UNITS.items()}
-    if not match or match[2].lower() not in units:
-        raise InputError(
-            f"{text!r} is not a size; write bytes (4096) or a unit ({', '.join(u for u in BYTE_UNITS if u)})"
-        )
-    value = float(match[1]) * units[match[2].lower()]
-    if not math.isfinite(value) or value > MOST_BYTES:
-        raise InputError(f"{text!r} is more than busfare reckons with (1 EiB)")
+def parse_bytes(text: str, *, unit_needed: bool = False, most: int = MOST_BYTES) -> int:
+    """'4096', '64KiB' or '1.5GB' in bytes. Raises InputError for anything else, and for more than `most` (an exbibyte).
+
+    With `unit_needed`, '4096' is refused: the unit may have been forgotten.
+    """
+    match = _NUMBER.fullmatch(text)
+    factor = (_BYTES if unit_needed else _BYTES | {"": 1}).get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        plain = "" if unit_needed else "bytes (4096) or "
+        raise InputError(f"{text[:80]!r} is not a size; write {plain}a unit ({', '.join(BYTE_UNITS)})")
+    value = float(match[1]) * factor
+    if not math.isfinite(value) or value > most:
+        limit = "1 EiB" if most == MOST_BYTES else f"{most / 1e12:g} TB"
+        raise InputError(f"{text[:80]!r} is more than busfare reckons with ({limit})")
     return round(value)
+
+
+def parse_seconds(text: str) -> float:
+    """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError for anything else: a time needs its unit."""
+    match = _NUMBER.fullmatch(text)
+    factor = TIME_UNITS.get(match[2]) if match else None
+    if match is None or factor is None:
+        raise InputError(f"{text[:80]!r} is not a time; write a unit ({', '.join(TIME_UNITS)}), as in 12ms")
+    value = float(match[1]) * factor
+    if not math.isfinite(value) or value > MOST_SECONDS:
+        raise InputError(f"{text[:80]!r} is more than busfare reckons with ({MOST_SECONDS:g} s)")
+    return value
+
+
+def parse_count(text: str) -> float:
+    """'42', '1.5e9' or '12G' as a number. Raises InputError for anything else."""
+    match = _NUMBER.fullmatch(text)
+    factor = _COUNTS.get(match[2].lower().removesuffix("flops").removesuffix("flop")) if match else None
+    if match is None or factor is None:
+        raise InputError(
+            f"{text[:80]!r} is not a number; write 42, 1.5e9 or a prefix ({', '.join(u for u in COUNT_UNITS if u)})"
+        )
+    value = float(match[1]) * factor
+    if not math.isfinite(value) or value > 1e30:
+        raise InputError(f"{text[:80]!r} is more than busfare reckons with (1e30)")
+    return value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 from busfare import account
+from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 
 def test_exposed_time_is_where_a_copy_runs_and_no_kernel_does() -> None:

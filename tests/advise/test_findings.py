@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 from busfare.advise import Finding, findings, guess_node
 from busfare.node import load_node
 from busfare.trace import Trace, read
+from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 MIB = 1 << 20
 PCIE3 = load_node("pcie:3x16")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.node.test_file import GOOD
 
 from busfare.errors import InputError
 from busfare.node import Measured, Piece, Row
 from busfare.node.file import decode
+from tests.node.test_file import GOOD
 
 ONE = Piece(latency_overhead_s=4e-6, gap_per_byte_s=2e-11)
 SIZES = np.array([1.0, 1e6])

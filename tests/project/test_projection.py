@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.traces import EXAMPLES, copy, kernel, trace
 
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import compare, project
 from busfare.trace import read
+from tests.traces import EXAMPLES, copy, kernel, trace
 
 MIB = 1 << 20
 PCIE3, PCIE4 = load_node("pcie:3x16"), load_node("pcie:4x16")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.traces import EXAMPLES, copy, kernel, trace
 
 from busfare.errors import InputError
 from busfare.report.export import export
 from busfare.trace import read
+from tests.traces import EXAMPLES, copy, kernel, trace
 
 
 def test_parquet_tables_come_back_as_they_were(tmp_path: Path) -> None:

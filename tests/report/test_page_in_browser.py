@@ -8,14 +8,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.traces import EXAMPLES, copy, kernel, trace
 
 from busfare.node import load_node
 from busfare.project import project
 from busfare.report.page import report_page
+from busfare.report.plan_page import plan_page
+from busfare.report.plans import answer_plan
 from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.trace import Trace, read
+from tests.traces import EXAMPLES, copy, kernel, trace
 
 pytestmark = pytest.mark.browser
 
@@ -38,8 +40,13 @@ def shown(recorded: Trace, tmp_path: Path, *more: str) -> tuple[str, list[str]]:
     """The document after its scripts have run, and what they wrote to the console."""
     node = load_node("h100-sxm")
     projections = projection_result([project(recorded, node, load_node("gh200"), "calibrated")])
+    return opened(report_page(summarise(recorded, node), recorded, projections), tmp_path, *more)
+
+
+def opened(text: str, tmp_path: Path, *more: str) -> tuple[str, list[str]]:
+    """The document of a page after its scripts have run, and what they wrote to the console."""
     page = tmp_path / "page.html"
-    page.write_text(report_page(summarise(recorded, node), recorded, projections), encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     assert chromium, "Chromium is missing: apt-get install chromium"
     command = [
@@ -60,6 +67,19 @@ def test_a_real_traces_page_draws_its_plots_without_a_complaint(tmp_path: Path, 
     assert console == []
     assert 'data-drawn="yes"' in document
     for plot in ("timeline", "projection", "histogram"):
+        drawn = re.search(rf'<div id="{plot}" class="plot[^>]*>(.{{200}})', document, re.DOTALL)
+        assert drawn, plot
+        assert "svg" in drawn[1], plot
+
+
+def test_a_plans_page_draws_its_plots_without_a_complaint(tmp_path: Path) -> None:
+    asked = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "flops": "12G", "node": "h100-sxm"}
+    result = answer_plan(asked | {"vary": "link", "to": ["gh200"]}) | {"name": HOSTILE}
+    document, console = opened(plan_page(result), tmp_path)
+    assert console == []
+    assert 'data-drawn="yes"' in document
+    assert "<img" not in document
+    for plot in ("ranking", "sweep", "roofline"):
         drawn = re.search(rf'<div id="{plot}" class="plot[^>]*>(.{{200}})', document, re.DOTALL)
         assert drawn, plot
         assert "svg" in drawn[1], plot

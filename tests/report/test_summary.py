@@ -6,7 +6,6 @@ import json
 
 import msgspec
 import pytest
-from tests.traces import EXAMPLES, copy, kernel, trace
 
 from busfare.node import load_node
 from busfare.project import project
@@ -15,6 +14,7 @@ from busfare.report.projections import compared, projection_result
 from busfare.report.summary import summarise
 from busfare.report.terminal import show_comparison, show_projection, show_report
 from busfare.trace import Omission, read
+from tests.traces import EXAMPLES, copy, kernel, trace
 
 HOSTILE = "evil<script>alert(1)</script>[bold]&\u202e\x1b[31mred</title>"
 

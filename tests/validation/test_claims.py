@@ -33,6 +33,14 @@ def test_the_probes_medians_and_bandwidths_meet_their_goals() -> None:
     assert done.stdout.count("nvbandwidth's method") >= 4
 
 
+def test_w14s_best_strategies_are_the_predicted_ones() -> None:
+    done = run("plan_papers.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "MISSED" not in done.stdout
+    assert done.stdout.count("determined, whatever t_E") == 6
+    assert "Not in the paper" in done.stdout
+
+
 @pytest.mark.conformance
 @pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="needs the published measurements")
 def test_the_data_sheet_model_meets_its_goals() -> None:

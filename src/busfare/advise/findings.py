@@ -193,7 +193,7 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
         return
     exposed = _exposed(copies, union_of(work))
     total = union_of(copies).length() * NS
-    if exposed < 0.5 * total:
+    if total == 0 or exposed < 0.5 * total:
         return
     one_way = [_seconds(copies.filter(pl.col("direction") == d)) for d in ("h2d", "d2h")]
     # Behind kernels, and, with two engines, one direction behind the other.

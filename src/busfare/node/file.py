@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
-import tomllib
 from collections.abc import Iterator
 from itertools import combinations, pairwise, product
 from typing import Any
 
 import msgspec
 
-from busfare.errors import InputError
 from busfare.node.component import Component, Cpu, Gpu, Memory, Nic, Switch
 from busfare.node.figures import Name, Tag, Text
 from busfare.node.graph import Node
 from busfare.node.link import C2cLink, FabricLink, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
 from busfare.node.measured import Cost, Measured, Piece, Row
 from busfare.node.names import MOST_COMPONENTS, expand
-from busfare.node.position import line_of
 from busfare.node.source import Source
+from busfare.node.toml import WrongError, decoded, unknown_key
 
 __all__ = ["MOST_BYTES", "decode"]
 
@@ -52,90 +49,23 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
 
 
-class _WrongError(Exception):
-    """What is wrong, at which path of the file."""
-
-    def __init__(self, path: str, what: str) -> None:
-        super().__init__(what)
-        self.path = path
-
-
 def decode(text: str, origin: str) -> Node:
     """The node that TOML `text` describes; `origin` names it in messages. Raises InputError, and nothing
     else.
     """
-    if len(text) > MOST_BYTES:
-        raise InputError(
-            f"{origin}: over {MOST_BYTES} bytes; a node file is a page or two, so this is another file"
-        )
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{origin}{_place(str(error))}: not TOML: {error}; correct this line") from None
-    except (ValueError, RecursionError):
-        raise InputError(
-            f"{origin}: not TOML that can be read: a number or nesting out of all bounds"
-        ) from None
-    try:
-        _finite(raw, "$", 0)
-        file = msgspec.convert(raw, _File)
-        return _build(file)
-    except _WrongError as wrong:
-        raise InputError(f"{origin}:{line_of(text, wrong.path)}: {_key(wrong.path)}{wrong}") from None
-    except msgspec.ValidationError as error:
-        what, path = _explain(str(error), raw)
-        raise InputError(f"{origin}:{line_of(text, path)}: {_key(path)}{what}") from None
-    except InputError as error:
-        raise InputError(f"{origin}: {error}") from None
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise InputError(
-            f"{origin}: a value out of all bounds ({type(error).__name__}); see docs/nodes.md"
-        ) from None
+    return decoded(text, origin, _File, _build, _explain, MOST_BYTES)
 
 
-def _place(message: str) -> str:
-    found = re.search(r"line (\d+)", message)
-    return f":{found[1]}" if found else ""
-
-
-def _key(path: str) -> str:
-    return "" if path == "$" else f"{path.removeprefix('$.')}: "
-
-
-def _finite(value: Any, path: str, depth: int) -> None:
-    """Refuses nan and infinity, which TOML allows and no machine has, and nesting that no node needs."""
-    if depth > 8:
-        raise _WrongError(path, "nested too deep; a node file has tables of values, no more")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _WrongError(
-            path, f"{value} is no figure of a machine; give a finite number or leave the key out"
-        )
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _finite(inner, f"{path}.{key}", depth + 1)
-    elif isinstance(value, list):
-        for n, inner in enumerate(value):
-            _finite(inner, f"{path}[{n}]", depth + 1)
-
-
-def _explain(message: str, raw: dict[str, Any]) -> tuple[str, str]:
-    """msgspec's message as (what and the mend, path)."""
-    what, _, path = message.partition(" - at `")
-    path = path.rstrip("`") or "$"
+def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | None:
+    """What node files have to say beyond the common messages: the keys and kinds that are known."""
     unknown = re.search(r"unknown field `(.*)`", what)
     if unknown:
-        known = _fields(path, raw)
-        near = difflib.get_close_matches(unknown[1], known, 1)
-        mend = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
-        return f"unknown key; {mend}", f"{path}.{unknown[1]}"
-    missing = re.search(r"missing required field `(.*)`", what)
-    if missing:
-        return f"the key {missing[1]!r} is missing; add it", path
+        return unknown_key(unknown[1], _fields(path, raw)), f"{path}.{unknown[1]}"
     tag = re.search(r"Invalid value '(.*)'", what)
     if tag and path.endswith(".kind") and ("component" in path or "link" in path):
         known = list(_LINKS if path.startswith("$.link") else _COMPONENTS)
         return f"{tag[1]!r} is no kind; the kinds are {', '.join(known)}", path
-    return f"{what[:1].lower()}{what[1:]}", path
+    return None
 
 
 def _fields(path: str, raw: dict[str, Any]) -> list[str]:
@@ -158,7 +88,7 @@ def _fields(path: str, raw: dict[str, Any]) -> list[str]:
 def _build(file: _File) -> Node:
     components = list(_expanded_components(file))
     if not any(isinstance(c, Gpu) for c in components):
-        raise _WrongError("$.component", "no component of kind 'gpu'; a node needs one at least")
+        raise WrongError("$.component", "no component of kind 'gpu'; a node needs one at least")
     links = _expanded_links(file, {c.name for c in components})
     _check_sources(file)
     _check_measured(file, sum(isinstance(c, Gpu) for c in components))
@@ -181,12 +111,12 @@ def _expanded_components(file: _File) -> Iterator[Component]:
     for n, component in enumerate(file.component):
         for name in _names(component.name, f"$.component[{n}].name"):
             if name in seen:
-                raise _WrongError(
+                raise WrongError(
                     f"$.component[{n}].name", f"a second component called {name!r}; names are unique"
                 )
             seen.add(name)
             if len(seen) > MOST_COMPONENTS:
-                raise _WrongError(f"$.component[{n}]", f"over the limit of {MOST_COMPONENTS} components")
+                raise WrongError(f"$.component[{n}]", f"over the limit of {MOST_COMPONENTS} components")
             yield msgspec.structs.replace(component, name=name)
 
 
@@ -199,12 +129,12 @@ def _expanded_links(file: _File, known: set[str]) -> list[Link]:
                 if end not in known:
                     near = difflib.get_close_matches(end, sorted(known), 1)
                     mend = f"did you mean {near[0]!r}?" if near else "add a [[component]] of that name"
-                    raise _WrongError(path, f"no component {end!r}; {mend}")
+                    raise WrongError(path, f"no component {end!r}; {mend}")
             if a == b:
-                raise _WrongError(path, f"{a!r} is linked to itself; a link joins two components")
+                raise WrongError(path, f"{a!r} is linked to itself; a link joins two components")
             links.append(msgspec.structs.replace(link, between=(a, b)))
         if len(links) > MOST_LINKS:
-            raise _WrongError(path, f"over the limit of {MOST_LINKS} links")
+            raise WrongError(path, f"over the limit of {MOST_LINKS} links")
     return links
 
 
@@ -220,7 +150,7 @@ def _names(name: str, path: str) -> list[str]:
     try:
         return expand(name)
     except ValueError as error:
-        raise _WrongError(path, str(error)) from None
+        raise WrongError(path, str(error)) from None
 
 
 def _check_sources(file: _File) -> None:
@@ -234,12 +164,12 @@ def _check_sources(file: _File) -> None:
         for n, table in enumerate(tables):
             for tag in (table.source, *table.source_of.values()):
                 if tag is not None and tag not in file.sources:
-                    raise _WrongError(
+                    raise WrongError(
                         f"$.{group}[{n}].source", f"no [sources.{tag}]; add it, or correct the tag"
                     )
             for key in table.source_of:
                 if key not in table.__struct_fields__:
-                    raise _WrongError(
+                    raise WrongError(
                         f"$.{group}[{n}].source_of", f"{key!r} is no key of this table; correct it"
                     )
 
@@ -248,25 +178,25 @@ def _check_measured(file: _File, gpus: int) -> None:
     for n, measured in enumerate(file.measured):
         path = f"$.measured[{n}]"
         if measured.gpu is not None and measured.gpu >= gpus:
-            raise _WrongError(
+            raise WrongError(
                 f"{path}.gpu", f"there is no GPU {measured.gpu}; ordinals run from 0 to {gpus - 1}"
             )
         if measured.peer is not None and measured.peer >= gpus:
-            raise _WrongError(
+            raise WrongError(
                 f"{path}.peer", f"there is no GPU {measured.peer}; ordinals run from 0 to {gpus - 1}"
             )
         _check_pieces(measured.pieces, f"{path}.pieces")
         for k, row in enumerate(measured.rows):
             if not row.pieces or row.copies < 2:
-                raise _WrongError(f"{path}.rows[{k}]", "a row has two copies at least, and pieces; add them")
+                raise WrongError(f"{path}.rows[{k}]", "a row has two copies at least, and pieces; add them")
             _check_pieces(row.pieces, f"{path}.rows[{k}].pieces")
         if any(a.copies >= b.copies for a, b in pairwise(measured.rows)):
-            raise _WrongError(f"{path}.rows", "'copies' does not rise from row to row; sort them")
+            raise WrongError(f"{path}.rows", "'copies' does not rise from row to row; sort them")
         if measured.rows and not measured.pieces:
-            raise _WrongError(f"{path}.rows", "rows without the pieces of one copy; add them")
+            raise WrongError(f"{path}.rows", "rows without the pieces of one copy; add them")
     for n, cost in enumerate(file.cost):
         if cost.gpu is not None and cost.gpu >= gpus:
-            raise _WrongError(
+            raise WrongError(
                 f"$.cost[{n}].gpu", f"there is no GPU {cost.gpu}; ordinals run from 0 to {gpus - 1}"
             )
 
@@ -274,11 +204,11 @@ def _check_measured(file: _File, gpus: int) -> None:
 def _check_pieces(pieces: tuple[Piece, ...], path: str) -> None:
     ends = [piece.up_to_bytes for piece in pieces]
     if ends and ends[-1] is not None:
-        raise _WrongError(
+        raise WrongError(
             path, "the last piece has 'up_to_bytes'; leave it out, so that every size is covered"
         )
     inner = ends[:-1]
     if any(end is None for end in inner):
-        raise _WrongError(path, "only the last piece may lack 'up_to_bytes'; add it to the others")
+        raise WrongError(path, "only the last piece may lack 'up_to_bytes'; add it to the others")
     if any(a is not None and b is not None and a >= b for a, b in pairwise(inner)):
-        raise _WrongError(path, "'up_to_bytes' does not rise from piece to piece; sort them")
+        raise WrongError(path, "'up_to_bytes' does not rise from piece to piece; sort them")

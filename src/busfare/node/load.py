@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from functools import lru_cache
-from pathlib import Path as FilePath
 
 from busfare.errors import InputError
 from busfare.node import catalogue
 from busfare.node.file import MOST_BYTES, decode
 from busfare.node.graph import Node
 from busfare.node.short import FORMS, is_short, node_of_short
+from busfare.node.toml import read_text
 
 __all__ = ["catalogue_names", "load_node"]
 
@@ -46,16 +46,4 @@ def _of_catalogue(name: str) -> Node:
 
 
 def _of_file(text: str) -> Node:
-    try:
-        with FilePath(text).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(f"node file {text!r}: not there; correct the path, or see `busfare nodes`") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "the path cannot be used"
-        raise InputError(f"node file {text[:200]!r}: {reason}; give a TOML file that can be read") from None
-    try:
-        return decode(content.decode("utf-8"), text)
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{text}:{line}: not UTF-8 text; save the file as UTF-8") from None
+    return decode(read_text(text, "node file", MOST_BYTES), text)

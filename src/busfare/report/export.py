@@ -12,16 +12,18 @@ import polars as pl
 from busfare import account
 from busfare.errors import InputError
 from busfare.trace import Trace
+from busfare.trace.export_nsys import export_nsys
 
 __all__ = ["FORMATS", "export"]
 
-FORMATS = ("parquet", "perfetto")
+FORMATS = ("parquet", "perfetto", "nsys-sqlite")
 #: Rows of GPU operations and of API calls get process ids of their own, above any real one.
 GPU_ROWS = 1 << 32
 
 
 def export(trace: Trace, to: str, output: Path) -> None:
-    """Writes `trace` to `output`: a directory of one Parquet file a table, or one JSON file for ui.perfetto.dev.
+    """Writes `trace` to `output`: a directory of one Parquet file a table, one JSON file for ui.perfetto.dev, or
+    an SQLite file that readers of Nsight Systems exports take.
 
     Raises InputError for an unknown format, or if `output` cannot be written.
     """
@@ -30,6 +32,9 @@ def export(trace: Trace, to: str, output: Path) -> None:
     try:
         if to == "parquet":
             _write_parquet(trace, output)
+        elif to == "nsys-sqlite":
+            output.parent.mkdir(parents=True, exist_ok=True)
+            export_nsys(trace, output)
         else:
             output.parent.mkdir(parents=True, exist_ok=True)
             output.write_bytes(perfetto(trace))

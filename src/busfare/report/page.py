@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
-import msgspec
-
-from busfare import __version__
 from busfare.advise import amounts
+from busfare.report.document import document as _document
+from busfare.report.document import section as _section
+from busfare.report.document import table as _table
 from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
 from busfare.trace import Trace
 
-__all__ = ["document", "projection_page", "report_page", "section", "table"]
-
-#: The words of every page of a trace.
-TRACE_FOOTER = (
-    "Recorded: read from the trace. Predicted: by a cost model. Exposed: a transfer runs and no kernel does. "
-    "Transfers' part of GPU time: their summed durations over those of transfers and kernels."
-)
-#: Nothing but what the page carries itself may run or load.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+__all__ = ["projection_page", "report_page"]
 
 
 def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any] | None = None) -> str:
@@ -32,7 +22,7 @@ def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any
     if plot := timeline_plot(trace):
         plots["timeline"] = plot
         body.append(
-            section(
+            _section(
                 "Time line, as recorded",
                 '<div id="timeline" class="plot"></div>'
                 '<p class="dim">Drag to zoom, double-click to go back. Operations too close to tell apart at '
@@ -49,9 +39,9 @@ def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any
         body.append(_by_path(result["by_path"]))
     if plot := histogram_plot(result["size_histogram"]):
         plots["histogram"] = plot
-        body.append(section("Transfers by size, as recorded", '<div id="histogram" class="plot"></div>'))
+        body.append(_section("Transfers by size, as recorded", '<div id="histogram" class="plot"></div>'))
     body += [_gpus(result), _tops(result), _gaps(result), _omissions(result["omissions"])]
-    return document(f"busfare: {result['trace']['path']}", body, plots)
+    return _document(f"busfare: {result['trace']['path']}", body, plots)
 
 
 def projection_page(result: dict[str, Any], trace: Trace) -> str:
@@ -59,60 +49,7 @@ def projection_page(result: dict[str, Any], trace: Trace) -> str:
     said = f"Recorded on {result['from']}; predicted for other nodes."
     heading = f"<h1>{escape(str(trace.path))}</h1><p class='dim'>{escape(said)}</p>"
     plots = {"projection": projection_plot(result["projections"])}
-    return document(f"busfare: {trace.path}", [heading, _projections(result)], plots)
-
-
-def document(title: str, body: Iterable[str], plots: dict[str, Any], footer: str = TRACE_FOOTER) -> str:
-    """A page of its own: `body` is HTML, `plots` the figures by the id of their element."""
-    files = resources.files("busfare.report")
-    library = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
-    # A '<' inside the data could otherwise end its script element.
-    data = (
-        msgspec.json.encode(plots)
-        .decode()
-        .replace("<", "\\u003c")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
-    return "\n".join(
-        (
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{files.joinpath('page.css').read_text(encoding='utf-8')}</style>",
-            "</head><body>",
-            *body,
-            f"<footer>busfare {__version__}. {escape(footer)}</footer>",
-            f'<script id="plots" type="application/json">{data}</script>',
-            f"<script>{library}</script>",
-            f"<script>{files.joinpath('page.js').read_text(encoding='utf-8')}</script>",
-            "</body></html>",
-        )
-    )
-
-
-def section(title: str, content: str) -> str:
-    """A part of a page under a heading; `content` is HTML."""
-    return f"<section><h2>{escape(title)}</h2>{content}</section>"
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
-    """A table whose first `texts` columns are text and whose others are numbers."""
-    head = "".join(
-        f'<th class="{"name" if i < texts else "number"}">{escape(c)}</th>' for i, c in enumerate(columns)
-    )
-    lines = (
-        "<tr>"
-        + "".join(
-            f'<td class="{"name" if i < texts else "number"}">{escape(cell)}</td>'
-            for i, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    return _document(f"busfare: {trace.path}", [heading, _projections(result)], plots)
 
 
 def _path(row: dict[str, Any]) -> str:
@@ -146,7 +83,7 @@ def _tiles(result: dict[str, Any]) -> str:
 
 def _findings(result: dict[str, Any]) -> str:
     if not result["findings"]:
-        return section("What to do", "<p>Nothing worth doing about transfers was found.</p>")
+        return _section("What to do", "<p>Nothing worth doing about transfers was found.</p>")
     node, makespan = result["node"], result["makespan_seconds"]
     if node:
         basis = f"by the data sheet of {node['name']}" + (
@@ -165,7 +102,7 @@ def _findings(result: dict[str, Any]) -> str:
             f"{escape(finding['evidence'])}<br>{escape(finding['change'])}</li>"
         )
     note = f"<p class='dim'>Gains are predicted upper bounds ({escape(basis)}).</p>"
-    return section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
+    return _section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
 
 
 def _projections(result: dict[str, Any]) -> str:
@@ -190,7 +127,9 @@ def _projections(result: dict[str, Any]) -> str:
     )
     basis = f"cost model {result['model']}; whole run: {result['makespan']['method']}"
     note = f"<p class='dim'>Recorded on {escape(result['from'])}; {escape(basis)}.</p>"
-    return section("On other nodes", f'{note}<div id="projection" class="plot"></div>{table(columns, rows)}')
+    return _section(
+        "On other nodes", f'{note}<div id="projection" class="plot"></div>{_table(columns, rows)}'
+    )
 
 
 def _by_path(paths: list[dict[str, Any]]) -> str:
@@ -204,7 +143,9 @@ def _by_path(paths: list[dict[str, Any]]) -> str:
         )
         for r in paths
     )
-    return section("Transfers by path, as recorded", table(("path", "count", "bytes", "time", "rate"), rows))
+    return _section(
+        "Transfers by path, as recorded", _table(("path", "count", "bytes", "time", "rate"), rows)
+    )
 
 
 def _gpus(result: dict[str, Any]) -> str:
@@ -238,11 +179,11 @@ def _gpus(result: dict[str, Any]) -> str:
         for s in result["streams"]
     )
     tables = (
-        table(("GPU", "kernels", "transfers", "exposed", "busy", "idle"), rows),
-        table(("engine", "busy", "of the run", "rate while busy"), engines),
-        table(("stream", "kernels", "transfers", "busy"), streams),
+        _table(("GPU", "kernels", "transfers", "exposed", "busy", "idle"), rows),
+        _table(("engine", "busy", "of the run", "rate while busy"), engines),
+        _table(("stream", "kernels", "transfers", "busy"), streams),
     )
-    return section("GPUs, engines and streams, as recorded", "<br>".join(tables))
+    return _section("GPUs, engines and streams, as recorded", "<br>".join(tables))
 
 
 def _tops(result: dict[str, Any]) -> str:
@@ -259,9 +200,11 @@ def _tops(result: dict[str, Any]) -> str:
         )
         for r in result["top_copies"]
     )
-    return section(
+    return _section(
         "Longest kernels and copies, as recorded",
-        table(("kernel", "count", "time"), kernels) + "<br>" + table(("copy", "at", "bytes", "time"), copies),
+        _table(("kernel", "count", "time"), kernels)
+        + "<br>"
+        + _table(("copy", "at", "bytes", "time"), copies),
     )
 
 
@@ -279,9 +222,9 @@ def _gaps(result: dict[str, Any]) -> str:
         )
         for g in result["idle_gaps"]
     )
-    return section(
+    return _section(
         "Longest gaps on a GPU, as recorded",
-        table(("GPU", "longest API call meanwhile", "at", "idle for"), rows, 2),
+        _table(("GPU", "longest API call meanwhile", "at", "idle for"), rows, 2),
     )
 
 
@@ -292,4 +235,4 @@ def _omissions(omissions: list[dict[str, Any]]) -> str:
         f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{escape(o['what'])}</li>"
         for o in omissions
     )
-    return section("What this trace does not tell", f"<ul>{items}</ul>")
+    return _section("What this trace does not tell", f"<ul>{items}</ul>")

@@ -9,7 +9,15 @@ from busfare.advise import amounts
 from busfare.report import timeline
 from busfare.trace import Trace
 
-__all__ = ["COLOUR", "histogram_plot", "layout", "projection_plot", "timeline_plot"]
+__all__ = [
+    "COLOUR",
+    "Plot",
+    "bar_pattern",
+    "histogram_plot",
+    "plot_layout",
+    "projection_plot",
+    "timeline_plot",
+]
 
 COLOUR = {"kernels": "#56b4e9", "h2d": "#e69f00", "d2h": "#009e73", "other copies": "#cc79a7"}
 PATTERN = {"kernels": "", "h2d": "/", "d2h": "\\", "other copies": "x"}
@@ -19,8 +27,8 @@ LONGEST_NAME = 90
 Plot = dict[str, Any]
 
 
-def layout(height: int, **more: Any) -> dict[str, Any]:
-    """What all plots share: margins, grid, fonts; `more` goes on top."""
+def plot_layout(height: int, **more: Any) -> dict[str, Any]:
+    """The layout that all plots share, `height` pixels high; `more` are further keys of plotly's layout."""
     axis = {"gridcolor": GRID, "zerolinecolor": GRID}
     return {
         "height": height,
@@ -34,7 +42,7 @@ def layout(height: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def _pattern(shape: str | list[str]) -> dict[str, Any]:
+def bar_pattern(shape: str | list[str]) -> dict[str, Any]:
     """Drawn over the bar's colour, in one that contrasts."""
     return {"shape": shape, "fillmode": "overlay", "size": 6, "solidity": 0.35}
 
@@ -69,13 +77,13 @@ def timeline_plot(trace: Trace) -> Plot | None:
                 "marker": {
                     "color": COLOUR[row.work],
                     "line": {"width": 0},
-                    "pattern": _pattern(PATTERN[row.work]),
+                    "pattern": bar_pattern(PATTERN[row.work]),
                 },
             }
         )
         shown.add(row.work)
     labels = len({name for trace_ in data for name in trace_["y"][:1]})
-    frame = layout(
+    layout = plot_layout(
         90 + 42 * labels,
         xaxis={"title": {"text": "recorded time, seconds"}},
         yaxis={"autorange": "reversed", "fixedrange": True},
@@ -83,7 +91,7 @@ def timeline_plot(trace: Trace) -> Plot | None:
         bargap=0.25,
         dragmode="zoom",
     )
-    return {"data": data, "layout": frame}
+    return {"data": data, "layout": layout}
 
 
 def _short(name: str) -> str:
@@ -106,7 +114,7 @@ def histogram_plot(rows: list[dict[str, Any]]) -> Plot | None:
             "y": values,
             "hovertemplate": "%{y:.1f} %<extra>" + name + "</extra>",
         }
-        | {"marker": {"color": colour, "pattern": _pattern(pattern)}}
+        | {"marker": {"color": colour, "pattern": bar_pattern(pattern)}}
         for name, values, colour, pattern in (
             ("by count", by_count, COLOUR["kernels"], ""),
             ("by time", by_time, COLOUR["h2d"], "/"),
@@ -114,7 +122,7 @@ def histogram_plot(rows: list[dict[str, Any]]) -> Plot | None:
     ]
     return {
         "data": data,
-        "layout": layout(320, yaxis={"title": {"text": "% of transfers (recorded)"}}, barmode="group"),
+        "layout": plot_layout(320, yaxis={"title": {"text": "% of transfers (recorded)"}}, barmode="group"),
     }
 
 
@@ -139,11 +147,13 @@ def projection_plot(projections: list[dict[str, Any]]) -> Plot:
             "textposition": "outside",
             "cliponaxis": False,
             "hoverinfo": "x+text+name",
-            "marker": {"color": colour, "pattern": _pattern(shapes)},
+            "marker": {"color": colour, "pattern": bar_pattern(shapes)},
         }
         for (name, values), colour in zip(bars.items(), (COLOUR["h2d"], COLOUR["kernels"]), strict=True)
     ]
     return {
         "data": data,
-        "layout": layout(340, yaxis={"title": {"text": "seconds"}, "rangemode": "tozero"}, barmode="group"),
+        "layout": plot_layout(
+            340, yaxis={"title": {"text": "seconds"}, "rangemode": "tozero"}, barmode="group"
+        ),
     }

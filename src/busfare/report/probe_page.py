@@ -6,8 +6,8 @@ from html import escape
 from typing import Any
 
 from busfare.advise import amounts
-from busfare.report.page import document, section, table
-from busfare.report.plots import COLOUR, layout
+from busfare.report.document import document, section, table
+from busfare.report.plots import COLOUR, plot_layout
 
 __all__ = ["probe_page"]
 
@@ -85,7 +85,10 @@ def _curves(cases: list[dict[str, Any]], key: str) -> dict[str, Any]:
             }
         )
     title = "GB/s" if key == "rate" else "microseconds"
-    return {"data": data, "layout": layout(420, xaxis=_LOG, yaxis={"type": "log", "title": {"text": title}})}
+    return {
+        "data": data,
+        "layout": plot_layout(420, xaxis=_LOG, yaxis={"type": "log", "title": {"text": title}}),
+    }
 
 
 def _residuals(cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -100,7 +103,7 @@ def _residuals(cases: list[dict[str, Any]]) -> dict[str, Any]:
         "marker": {"color": COLOUR["h2d"]},
     }
     axis = {"type": "log", "title": {"text": "measured microseconds"}}
-    return {"data": [dots], "layout": layout(320, xaxis=axis, yaxis={"title": {"text": "error, %"}})}
+    return {"data": [dots], "layout": plot_layout(320, xaxis=axis, yaxis={"title": {"text": "error, %"}})}
 
 
 def _peers(cases: list[dict[str, Any]]) -> str:

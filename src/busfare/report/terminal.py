@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from rich.console import Console
@@ -11,36 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from busfare.advise import amounts
+from busfare.report.tables import console as _console
+from busfare.report.tables import plain as _plain
+from busfare.report.tables import table as _table
 
 __all__ = ["show_comparison", "show_nodes", "show_prices", "show_projection", "show_report"]
-
-WIDTH = 100
-
-
-def _console() -> Console:
-    # Text of a trace may hold brackets and control characters: it is never markup, nor an emoji name.
-    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
-    return console
-
-
-def _plain(text: object) -> Text:
-    """Text from a trace, on one line, without control characters that a terminal would obey."""
-    return Text("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
-
-
-def _table(*columns: str, title: str | None = None) -> Table:
-    """A plain table; columns whose name ends in a space are text, the others numbers to the right."""
-    table = Table(
-        box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", header_style="dim"
-    )
-    for column in columns:
-        text = column.endswith(" ")
-        # Numbers keep their width; texts give way.
-        table.add_column(
-            column.strip(), justify="left" if text else "right", no_wrap=True, min_width=None if text else 8
-        )
-    return table
 
 
 def _path(row: dict[str, Any]) -> str:

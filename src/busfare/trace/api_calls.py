@@ -6,25 +6,34 @@ import polars as pl
 
 from busfare.trace.tables import WAITS_FOR
 
-__all__ = ["BLOCKING_COPY", "EVENT_RECORD", "STREAM_WAIT_EVENT", "SYMBOL_COPY", "plain_name", "waits_for"]
+__all__ = [
+    "BLOCKING_COPY",
+    "EVENT_RECORD",
+    "GRAPH_LAUNCH",
+    "STREAM_WAIT_EVENT",
+    "SYMBOL_COPY",
+    "plain_name",
+    "waits_for",
+]
 
-#: cudaMemcpyAsync_v3020 and cudaMemcpyAsync_ptsz are cudaMemcpyAsync: the ABI's version, and the per-thread stream.
-ABI_SUFFIX = r"(_v\d+)?(_ptsz|_ptds)?$"
+#: The ABI's version and the per-thread default stream, in either order: cudaMemcpy_ptds_v7000, hipMemcpy_spt.
+ABI_SUFFIX = r"(_v\d+|_ptsz|_ptds|_spt)+$"
 
 WAITS_FOR_DEVICE = (
-    r"^(cuda|hip)(Device|Thread)Synchronize$|^cuCtxSynchronize$|^hipCtxSynchronize$"
-    r"|^(cuda|hip)(Free|DeviceReset|FreeHost|FreeArray|HostUnregister)$|^cuMem(Free|FreeHost|HostUnregister)$"
+    r"^(cuda|hip)(Device|Thread)Synchronize$|^(cu|hip)CtxSynchronize$"
+    r"|^(cuda|hip)(Free|DeviceReset|FreeHost|HostFree|FreeArray|HostUnregister)$|^cuMem(Free|FreeHost|HostUnregister)$"
 )
 WAITS_FOR_STREAM = r"^(cuda|cu|hip)StreamSynchronize$"
 WAITS_FOR_EVENT = r"^(cuda|cu|hip)EventSynchronize$"
 #: Copies that return when the copy is done.
 BLOCKING_COPY = (
-    r"^(cuda|hip)Memcpy(2D|3D|To|From|Array|Peer|HtoD|DtoH|DtoD|Atoh|HtoA|DtoA|AtoD|AtoA)*(Symbol|Array|Peer)*$"
-    r"|^(cuda|hip)Memcpy(WithStream|Param2D)$"
-    r"|^cuMemcpy(HtoD|DtoH|DtoD|2D|2DUnaligned|3D|Peer|3DPeer|HtoA|AtoH|DtoA|AtoD|AtoA)?$"
+    r"^(cuda|hip)Memcpy(2D|3D)?(Peer|(To|From)(Symbol|Array)|ArrayToArray)?$"
+    r"|^(cu|hip|hipDrv)Memcpy([HDA]to[HDA]|2D|2DUnaligned|3D|Peer|3DPeer)?$"
+    r"|^hipMemcpy(WithStream|Param2D)$"
 )
 SYMBOL_COPY = r"Memcpy(To|From)Symbol"
 EVENT_RECORD = r"^(cuda|cu|hip)EventRecord(WithFlags)?$"
+GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch$"
 STREAM_WAIT_EVENT = r"^(cuda|cu|hip)StreamWaitEvent$"
 
 

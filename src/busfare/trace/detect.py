@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
+
 from busfare.errors import InputError
-from busfare.trace import kineto, nsys, nvprof, rocpd, rpd
+from busfare.trace import kineto, nsys, nvprof, recorded, rocpd, rpd
 from busfare.trace.directory_tables import DirectoryTables
+from busfare.trace.printable import printable
 from busfare.trace.sound import make_sound
 from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.table_source import TableSource
@@ -19,11 +23,14 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
 KNOWN = (
     "Nsight Systems (.sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "nvprof, rocprofv3 rocpd, RPD"
+    "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
 #: Files that people try, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
-    (b"QDSTRM", "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it"),
+    (
+        b"QDSTRM",
+        "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it",
+    ),
     (b"<?xml", "XML: a .nvvp that holds only a session; give the file that nvprof wrote"),
     (b"PK\x03\x04", "a zip archive; unpack it and give the trace inside"),
     (b"\x28\xb5\x2f\xfd", "zstd-compressed; decompress it first"),
@@ -48,17 +55,28 @@ def read(path: str | Path) -> Trace:
     path = Path(path)
     try:
         trace = _read(path)
+        make_sound(trace)
+    except InputError as error:  # names of files and tables, and what libraries say, may hold anything
+        raise InputError(printable(str(error))) from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions") from None
-    except ValueError as error:  # an embedded NUL in the path, from the operating system's interface
-        raise InputError(f"{str(path)!r}: not a usable path ({error})") from None
-    make_sound(trace)
+        reason = f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
+        raise InputError(printable(reason)) from None
+    except pl.exceptions.PanicException as panic:  # not an Exception: Polars met data that it did not foresee
+        reason = next(iter(str(panic).splitlines()), "no reason given")
+        raise InputError(printable(f"{path}: damaged beyond reading ({reason}); export it again")) from None
     return trace
 
 
 def _read(path: Path) -> Trace:
-    if path.is_dir():
+    if "\0" in str(path):
+        raise InputError(f"{path}: not a usable path (it holds a NUL)")
+    mode = path.stat().st_mode
+    if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and recorded.matches(path):
+        return recorded.read(path)
+    if stat.S_ISDIR(mode):
         return _read_tables(DirectoryTables(path))
+    if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
+        raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     with path.open("rb") as file:
         head = file.read(4096)
     if not head:
@@ -70,8 +88,10 @@ def _read(path: Path) -> Trace:
             raise InputError(f"{path}: this is {what}")
     if head.startswith(GZIP_MAGIC) or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return kineto.read(path)
-    if b"NVIDIA Nsight" in head or head.startswith(b"NSYS"):
-        raise InputError(f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {path.name}`")
+    if b"NVIDIA Nsight" in head or head.startswith(b"NSYS") or path.suffix == ".nsys-rep":
+        raise InputError(
+            f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {path.name}`"
+        )
     raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
 
 

@@ -1,4 +1,4 @@
-"""Nsight Systems exports: SQLite files, and directories of Parquet or Arrow tables, of every schema since 2021.
+"""Nsight Systems exports: SQLite files and directories of Parquet or Arrow tables, of all schemas since 2021.
 
 Tables and columns come and go with the version, so everything is looked up by name and may be missing.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import polars as pl
 
 from busfare.trace import api_calls, nsys_devices
-from busfare.trace.missing_columns import with_missing
 from busfare.trace.omissions import Omissions
 from busfare.trace.table_source import TableSource
 from busfare.trace.tables import CALLS, DIRECTIONS, EVENTS, MARKERS, MEMORY_KINDS, OPERATIONS, conform, empty
@@ -27,12 +26,23 @@ WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
 #: ENUM_CUDA_MEMCPY_OPER; the table that explains it is missing from exports before 2022.4.
-DIRECTION_OF = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
+DIRECTION_OF = {
+    1: "h2d",
+    2: "d2h",
+    3: "h2d",
+    4: "d2h",
+    5: "d2d",
+    6: "d2d",
+    7: "d2d",
+    8: "d2d",
+    9: "h2h",
+    10: "p2p",
+}
 MIGRATION_DIRECTION_OF = {11: "h2d", 12: "d2h", 13: "d2d"}
 #: ENUM_CUDA_MEM_KIND: one less than CUPTI's own numbers.
 MEMORY_OF = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "static", 6: "managed"}
 
-NO_ID = 4294967295  # an unsigned -1: no stream, or no event
+NO_ID = [-1, 4294967295]  # no stream, or no event; SQLite exports hold it unsigned
 
 PLACE = {"deviceId": INT, "contextId": INT, "streamId": INT, "correlationId": INT, "globalPid": INT}
 TIMES = {"start": INT, "end": INT}
@@ -41,7 +51,9 @@ TIMES = {"start": INT, "end": INT}
 def matches(tables: TableSource) -> bool:
     """Whether these tables are an Nsight Systems export."""
     return "StringIds" in tables.names and any(
-        name.startswith(("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_", "META_DATA_", "EXPORT_META_DATA"))
+        name.startswith(
+            ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_", "META_DATA_", "EXPORT_META_DATA")
+        )
         for name in tables.names
     )
 
@@ -49,12 +61,9 @@ def matches(tables: TableSource) -> bool:
 def read(tables: TableSource) -> Trace:
     """Reads an export. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
-    strings = tables.read("StringIds", {"id": INT, "value": pl.String()})
-    if strings.is_empty():
-        strings = pl.DataFrame(schema={"id": INT, "value": pl.String()})
-    strings = strings.unique("id")
+    strings = tables.read("StringIds", {"id": INT, "value": pl.String()}).unique("id", keep="first")
 
-    calls, call_ids = _calls(tables, strings)
+    calls, call_ids = _calls(tables, strings, omissions)
     events, waits = _events(tables, call_ids, omissions)
     calls = _with_waits(calls, waits)
     operations = [
@@ -80,12 +89,6 @@ def read(tables: TableSource) -> Trace:
         host=nsys_devices.host(tables),
     )
     _note_diagnostics(tables, omissions)
-    if KERNELS not in tables.names and COPIES not in tables.names:
-        omissions.add(
-            "no-gpu-records",
-            "the file holds no record of kernels or copies: the GPU was not traced (it may well have worked); "
-            "record again with `nsys profile --trace=cuda`",
-        )
     trace.omissions = omissions.list()
     return trace
 
@@ -93,7 +96,7 @@ def read(tables: TableSource) -> Trace:
 def _version(tables: TableSource) -> tuple[str, str]:
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
         frame = tables.read(table, {"name": pl.String(), "value": pl.String()})
-        if set(frame.columns) == {"name", "value"}:
+        if frame.height:
             found = dict(zip(frame["name"], frame["value"], strict=True))
             return found.get("EXPORT_PRODUCT_VERSION") or "", found.get("EXPORT_SCHEMA_VERSION") or ""
     return "", ""
@@ -115,28 +118,25 @@ def _placed(frame: pl.DataFrame) -> pl.DataFrame:
         "correlationId": "correlation",
         "graphNodeId": "graph_node",
     }
-    frame = frame.rename({old: new for old, new in names.items() if old in frame.columns})
-    expressions = []
-    if "globalPid" in frame.columns:
-        expressions.append(_process())
-    if "correlation" in frame.columns:
-        # Migrations carry 0, which is nobody's correlation.
-        expressions.append(pl.col("correlation").replace(0, None))
-    if "graph_node" in frame.columns:
-        expressions.append(pl.col("graph_node").replace(0, None))
-    return frame.with_columns(expressions)
+    frame = frame.rename(names, strict=False)
+    # 0 is nobody's correlation (migrations carry it), and no node of a graph.
+    with_none = [
+        pl.col(name).replace(0, None) for name in ("correlation", "graph_node") if name in frame.columns
+    ]
+    return frame.with_columns(_process(), *with_none)
 
 
 def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
     frame = tables.read(
-        KERNELS, TIMES | PLACE | {"graphNodeId": INT, "demangledName": INT, "shortName": INT, "mangledName": INT}
+        KERNELS,
+        TIMES | PLACE | {"graphNodeId": INT, "demangledName": INT, "shortName": INT, "mangledName": INT},
     )
     if frame.is_empty():
         return empty(OPERATIONS)
-    names = [c for c in ("demangledName", "shortName", "mangledName") if c in frame.columns]
+    names = ("demangledName", "shortName", "mangledName")
     for name in names:
         frame = frame.join(strings.rename({"id": name, "value": f"{name}_text"}), on=name, how="left")
-    text = pl.coalesce([f"{name}_text" for name in names]) if names else pl.lit(None, dtype=pl.String)
+    text = pl.coalesce([f"{name}_text" for name in names])
     return _placed(frame).with_columns(kind=pl.lit("kernel"), name=text.fill_null("(unnamed kernel)"))
 
 
@@ -146,11 +146,10 @@ def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
         TIMES
         | PLACE
         | {"graphNodeId": INT, "bytes": INT, "copyKind": INT, "srcKind": INT, "dstKind": INT}
-        | {"srcDeviceId": INT, "dstDeviceId": INT, "copyCount": INT},
+        | {"dstDeviceId": INT, "copyCount": INT},
     )
     if frame.is_empty():
         return empty(OPERATIONS)
-    frame = with_missing(frame, {"copyKind": INT, "srcKind": INT, "dstKind": INT, "dstDeviceId": INT, "copyCount": INT})
     migration = pl.col("copyKind").is_in(list(MIGRATION_DIRECTION_OF))
     direction = pl.col("copyKind").replace_strict(
         DIRECTION_OF | MIGRATION_DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
@@ -174,7 +173,9 @@ def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
     )
     unknown = frame.filter(pl.col("direction").is_null())
     omissions.add_if(
-        unknown.height, "unknown-direction", "copies of a kind that this version does not know: counted, with no direction"
+        unknown.height,
+        "unknown-direction",
+        "copies of a kind that this version does not know: counted, with no direction",
     )
     return frame
 
@@ -183,7 +184,6 @@ def _sets(tables: TableSource) -> pl.DataFrame:
     frame = tables.read(SETS, TIMES | PLACE | {"graphNodeId": INT, "bytes": INT, "memKind": INT})
     if frame.is_empty():
         return empty(OPERATIONS)
-    frame = with_missing(frame, {"memKind": INT})
     return _placed(frame).with_columns(
         kind=pl.lit("set"),
         name=pl.lit("memset"),
@@ -199,24 +199,26 @@ def _graphs(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
         return empty(OPERATIONS)
     omissions.add(
         "opaque-graphs",
-        "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the trace, and "
-        "not in any count here; record with `nsys profile --cuda-graph-trace=node` to see them",
+        "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the "
+        "trace, and not in any count here; record with `nsys profile --cuda-graph-trace=node` to see them",
         frame.height,
     )
-    frame = with_missing(frame, {"graphId": INT})
     name = pl.lit("CUDA graph ") + pl.col("graphId").cast(pl.String).fill_null("")
     return _placed(frame).with_columns(kind=pl.lit("graph"), name=name.str.strip_chars())
 
 
-def _calls(tables: TableSource, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _calls(
+    tables: TableSource, strings: pl.DataFrame, omissions: Omissions
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The calls, and (process, correlation) → plain name of each, to look synchronisation records up by."""
     frame = tables.read(CALLS_TABLE, TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT})
     ids = {"process": INT, "correlation": INT, "call": pl.String(), "start_ns": INT, "end_ns": INT}
     if frame.is_empty():
         return empty(CALLS), pl.DataFrame(schema=ids)
-    frame = with_missing(frame, {"start": INT, "end": INT, "globalTid": INT, "correlationId": INT, "nameId": INT})
     names = strings.with_columns(plain=api_calls.plain_name(pl.col("value")))
-    names = names.with_columns(waits_for=api_calls.waits_for(pl.col("plain")), plain=pl.col("plain").cast(pl.Categorical))
+    names = names.with_columns(
+        waits_for=api_calls.waits_for(pl.col("plain")), plain=pl.col("plain").cast(pl.Categorical)
+    )
     frame = frame.join(names, left_on="nameId", right_on="id", how="left").select(
         _process("globalTid"),
         start_ns="start",
@@ -226,8 +228,13 @@ def _calls(tables: TableSource, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl
         name="plain",
         waits_for="waits_for",
     )
+    unnamed = frame["name"].null_count()
+    omissions.add_if(unnamed, "unnamed-calls", "API calls whose name is lost: taken to wait for nothing")
     call_ids = frame.filter(pl.col("correlation").is_not_null()).select(
         "process", "correlation", pl.col("name").cast(pl.String).alias("call"), "start_ns", "end_ns"
+    )
+    frame = frame.with_columns(
+        pl.col("name").cast(pl.String).fill_null("(unnamed call)"), pl.col("waits_for").fill_null("none")
     )
     return conform(frame, CALLS), call_ids.unique(["process", "correlation"], keep="first")
 
@@ -237,55 +244,61 @@ def _events(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Event records and stream waits; and what each host-side wait waits for, by (process, correlation).
 
-    `syncType` changed its meaning between versions, so the call's own name decides, then the shape of the record
-    (stream and event both absent: the whole context), and only then nothing: such a record is counted as unknown.
+    `syncType` changed its meaning between versions, so the call's own name decides. A record without its call
+    that may be either kind of wait is counted as unknown.
     """
     place = PLACE | {"eventId": INT, "eventSyncId": INT}
     waits = tables.read(WAITS, TIMES | place)
     parts: list[pl.DataFrame] = []
     host_waits = pl.DataFrame(schema={"process": INT, "correlation": INT, "stream": INT, "event": INT})
     if not waits.is_empty():
-        waits = with_missing(waits, TIMES | place)
-        waits = _placed(waits).join(call_ids.select("process", "correlation", "call"), on=["process", "correlation"], how="left")
-        waits = waits.with_columns(
-            stream=pl.col("stream").replace(NO_ID, None), event=pl.col("eventId").replace(NO_ID, None).replace(0, None)
+        waits = _placed(waits).join(
+            call_ids.select("process", "correlation", "call"), on=["process", "correlation"], how="left"
         )
+        waits = waits.with_columns(stream=pl.col("stream").replace(NO_ID, None), event=_some_id("eventId"))
         stream_wait = pl.col("call").str.contains(api_calls.STREAM_WAIT_EVENT)
-        unnamed = waits.filter(pl.col("call").is_null() & pl.col("event").is_not_null() & pl.col("stream").is_not_null())
+        unnamed = waits.filter(
+            pl.col("call").is_null() & pl.col("event").is_not_null() & pl.col("stream").is_not_null()
+        )
         omissions.add_if(
             unnamed.height,
             "unknown-wait",
-            "synchronisations whose call was not recorded and which may be a stream waiting for an event or a host "
-            "waiting for one: left out of the dependencies",
+            "synchronisations whose call was not recorded and which may be a stream or a host waiting for an "
+            "event: left out of the dependencies",
         )
-        parts.append(
-            conform(waits.filter(stream_wait).with_columns(kind=pl.lit("wait"), event_sync=_some_id("eventSyncId")), EVENTS)
-        )
-        host_waits = waits.filter(~stream_wait.fill_null(False)).select("process", "correlation", "stream", "event")
-    records = tables.read(RECORDS, place)
-    if not records.is_empty():
-        records = _placed(with_missing(records, place)).join(
-            call_ids.select("process", "correlation", "start_ns", "end_ns"), on=["process", "correlation"], how="left"
-        )
-        lost = records.filter(pl.col("start_ns").is_null()).height
-        omissions.add_if(lost, "records-without-call", "event records whose call is outside the trace: left out of the dependencies")
-        records = records.filter(pl.col("start_ns").is_not_null())
         parts.append(
             conform(
-                records.with_columns(kind=pl.lit("record"), event="eventId", event_sync=_some_id("eventSyncId")), EVENTS
+                waits.filter(stream_wait).with_columns(
+                    kind=pl.lit("wait"), event_sync=_some_id("eventSyncId")
+                ),
+                EVENTS,
             )
         )
+        host_waits = waits.filter(~stream_wait.fill_null(False)).select(
+            "process", "correlation", "stream", "event"
+        )
+    records = tables.read(RECORDS, place)
+    if not records.is_empty():
+        records = _placed(records).join(
+            call_ids.select("process", "correlation", "start_ns", "end_ns"),
+            on=["process", "correlation"],
+            how="left",
+        )
+        ids = {"event": _some_id("eventId"), "event_sync": _some_id("eventSyncId")}
+        parts.append(conform(records.with_columns(kind=pl.lit("record"), **ids), EVENTS))
     elif parts and parts[0].height:
         omissions.add(
             "waits-without-records",
             "streams wait for events whose records the trace does not hold: what they wait for is not known",
             parts[0].height,
         )
-    return (pl.concat(parts) if parts else empty(EVENTS)), host_waits.unique(["process", "correlation"], keep="first")
+    return (pl.concat(parts) if parts else empty(EVENTS)), host_waits.unique(
+        ["process", "correlation"], keep="first"
+    )
 
 
 def _some_id(column: str) -> pl.Expr:
-    return pl.col(column).replace(0, None)
+    return pl.col(column).replace([0, *NO_ID], None)
 
 
 def _with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
@@ -310,13 +323,16 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
     if frame.is_empty():
         newer = sorted(name for name in tables.names if name.startswith("NVTX_EVENTS_"))
         if newer:
-            omissions.add("unknown-nvtx", f"table {newer[0]} is newer than this version: its NVTX ranges are not read")
+            omissions.add(
+                "unknown-nvtx", f"table {newer[0]} is newer than this version: its NVTX ranges are not read"
+            )
         return empty(MARKERS)
-    frame = with_missing(frame, TIMES | {"eventType": INT, "text": pl.String(), "textId": INT, "globalTid": INT})
     # 34 mark, 59 push/pop range, 60 start/end range; the others define domains and categories.
     frame = frame.filter(pl.col("eventType").is_in([34, 59, 60]))
     unended = frame.filter(pl.col("end").is_null() & (pl.col("eventType") != 34)).height
-    omissions.add_if(unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks")
+    omissions.add_if(
+        unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
+    )
     frame = frame.join(strings, left_on="textId", right_on="id", how="left").with_columns(
         _process("globalTid"),
         thread=pl.col("globalTid") % 0x1000000,
@@ -324,7 +340,7 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
         start_ns="start",
         end_ns="end",
     )
-    return conform(frame.rename({"domainId": "domain"} if "domainId" in frame.columns else {}), MARKERS)
+    return conform(frame.rename({"domainId": "domain"}), MARKERS)
 
 
 def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
@@ -334,4 +350,3 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
     lost = frame.filter(pl.col("text").str.contains(r"(?i)\bdropped\b|not collected|\blost\b|incomplete"))
     for text in lost["text"].unique(maintain_order=True).head(5):
         omissions.add("profiler-said", f"the profiler said while it recorded: {text[:200]}", 1)
-

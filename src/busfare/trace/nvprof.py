@@ -8,7 +8,6 @@ from importlib import resources
 import polars as pl
 
 from busfare.trace import api_calls
-from busfare.trace.missing_columns import with_missing
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
 from busfare.trace.table_source import TableSource
@@ -43,13 +42,24 @@ RENAMES = {
 }
 
 #: CUpti_ActivityMemcpyKind.
-DIRECTION_OF = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
+DIRECTION_OF = {
+    1: "h2d",
+    2: "d2h",
+    3: "h2d",
+    4: "d2h",
+    5: "d2d",
+    6: "d2d",
+    7: "d2d",
+    8: "d2d",
+    9: "h2h",
+    10: "p2p",
+}
 #: CUpti_ActivityMemoryKind: one more than Nsight Systems' numbers.
 MEMORY_OF = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "static", 7: "managed"}
 #: CUpti_ActivityUnifiedMemoryCounterKind, of the kinds whose value is bytes moved.
 MIGRATION_DIRECTION_OF = {1: "h2d", 2: "d2h"}
 #: CUpti_ActivitySynchronizationType.
-STREAM_WAIT = 2
+EVENT_SYNC, STREAM_WAIT, STREAM_SYNC = 1, 2, 3
 #: CUpti_ActivityStreamFlag.
 STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
 NO_ID = [-1, 4294967295]
@@ -63,17 +73,20 @@ def matches(tables: TableSource) -> bool:
 def read(tables: TableSource) -> Trace:
     """Reads an nvprof file. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
-    strings = with_missing(tables.read("StringTable", {"_id_": INT, "value": TEXT}), {"_id_": INT, "value": TEXT}).unique("_id_")
-    calls = _calls(tables, omissions)
+    strings = tables.read("StringTable", {"_id_": INT, "value": TEXT}).unique("_id_", keep="first")
+    waits = _waits(tables)
+    calls = _with_waits(_calls(tables, omissions), waits)
     version = tables.read("Version", {"version": INT})
-    number = version["version"][0] if version.height and version.width else None
+    number = version["version"][0] if version.height else None
     trace = Trace(
         path=tables.path,
         format="nvprof",
         producer="nvprof" + (f" (file version {number})" if number is not None else ""),
-        operations=pl.concat([_kernels(tables, strings), _copies(tables), _sets(tables), _migrations(tables)]),
+        operations=pl.concat(
+            [_kernels(tables, strings), _copies(tables, omissions), _sets(tables), _migrations(tables)]
+        ),
         calls=calls,
-        events=_events(tables, calls),
+        events=_events(tables, calls, waits),
         markers=_markers(tables, strings, omissions),
         devices=_devices(tables, strings, omissions),
         streams=_streams(tables),
@@ -89,9 +102,14 @@ def _call_names() -> pl.DataFrame:
     text = resources.files(__package__).joinpath("nvprof_calls.tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
     names = pl.DataFrame(
-        {"driver": [r[0] == "driver" for r in rows], "cbid": [int(r[1]) for r in rows], "name": [r[2] for r in rows]},
+        {
+            "driver": [r[0] == "driver" for r in rows],
+            "cbid": [int(r[1]) for r in rows],
+            "name": [r[2] for r in rows],
+        },
         schema={"driver": pl.Boolean, "cbid": INT, "name": TEXT},
     )
+    names = names.with_columns(api_calls.plain_name(pl.col("name")))
     return names.with_columns(waits_for=api_calls.waits_for(pl.col("name")))
 
 
@@ -101,23 +119,29 @@ def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
     for table, driver in (("CUPTI_ACTIVITY_KIND_RUNTIME", False), ("CUPTI_ACTIVITY_KIND_DRIVER", True)):
         frame = tables.read(table, wanted)
         if frame.height:
-            parts.append(with_missing(frame, wanted).select(*wanted, driver=pl.lit(driver)))
+            parts.append(frame.with_columns(driver=pl.lit(driver)))
     if not parts:
         return empty(CALLS)
     frame = pl.concat(parts).join(_call_names(), on=["driver", "cbid"], how="left")
     unnamed = frame.filter(pl.col("name").is_null()).height
     omissions.add_if(
-        unnamed, "unnamed-calls", "API calls known by number only (minor ones): shown as numbers, taken to wait for nothing"
+        unnamed,
+        "unnamed-calls",
+        "API calls known by number only (minor ones): shown as numbers, taken to wait for nothing",
     )
-    number = pl.when("driver").then(pl.lit("driver")).otherwise(pl.lit("runtime")) + pl.lit(" call ") + pl.col("cbid").cast(TEXT)
+    number = (
+        pl.when("driver").then(pl.lit("driver")).otherwise(pl.lit("runtime"))
+        + pl.lit(" call ")
+        + pl.col("cbid").cast(TEXT)
+    )
     frame = frame.with_columns(
         name=pl.coalesce("name", number), waits_for=pl.col("waits_for").fill_null("none")
-    ).rename({"processId": "process", "threadId": "thread"} | {k: v for k, v in RENAMES.items() if k in frame.columns})
+    ).rename(RENAMES | {"processId": "process", "threadId": "thread"}, strict=False)
     return conform(frame, CALLS)
 
 
 def _operations(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
-    frame = frame.rename({old: new for old, new in RENAMES.items() if old in frame.columns})
+    frame = frame.rename(RENAMES, strict=False)
     if "graph_node" in frame.columns:
         frame = frame.with_columns(pl.col("graph_node").replace(0, None))
     return conform(frame.with_columns(**columns), OPERATIONS)
@@ -125,23 +149,38 @@ def _operations(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
 
 def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
     parts = []
-    for table in ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CDP_KERNEL"):
+    for table in (
+        "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "CUPTI_ACTIVITY_KIND_CDP_KERNEL",
+    ):
         frame = tables.read(table, TIMES | PLACE | {"name": INT})
         if frame.height:
-            frame = with_missing(frame, {"name": INT}).rename({"name": "name_id"})
-            frame = frame.join(strings, left_on="name_id", right_on="_id_", how="left")
-            parts.append(_operations(frame, kind=pl.lit("kernel"), name=pl.col("value").fill_null("(unnamed kernel)")))
+            frame = frame.rename({"name": "name_id"}).join(
+                strings, left_on="name_id", right_on="_id_", how="left"
+            )
+            parts.append(
+                _operations(frame, kind=pl.lit("kernel"), name=pl.col("value").fill_null("(unnamed kernel)"))
+            )
     return pl.concat(parts) if parts else empty(OPERATIONS)
 
 
-def _copies(tables: TableSource) -> pl.DataFrame:
-    wanted = {"bytes": INT, "copyKind": INT, "srcKind": INT, "dstKind": INT, "srcDeviceId": INT, "dstDeviceId": INT}
+def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
+    wanted = {
+        "bytes": INT,
+        "copyKind": INT,
+        "srcKind": INT,
+        "dstKind": INT,
+        "srcDeviceId": INT,
+        "dstDeviceId": INT,
+    }
     parts = []
     for table, peer in (("CUPTI_ACTIVITY_KIND_MEMCPY", False), ("CUPTI_ACTIVITY_KIND_MEMCPY2", True)):
         frame = tables.read(table, TIMES | PLACE | wanted)
         if frame.height:
-            frame = with_missing(frame, wanted)
-            known = pl.col("copyKind").replace_strict(DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS))
+            known = pl.col("copyKind").replace_strict(
+                DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
+            )
             parts.append(
                 _operations(
                     frame,
@@ -153,7 +192,14 @@ def _copies(tables: TableSource) -> pl.DataFrame:
                     copy_count=pl.lit(1),
                 )
             )
-    return pl.concat(parts) if parts else empty(OPERATIONS)
+    copies = pl.concat(parts) if parts else empty(OPERATIONS)
+    unknown = copies.filter(pl.col("direction").is_null()).height
+    omissions.add_if(
+        unknown,
+        "unknown-direction",
+        "copies of a kind that this version does not know: counted, with no direction",
+    )
+    return copies
 
 
 def _memory(column: str) -> pl.Expr:
@@ -164,8 +210,9 @@ def _sets(tables: TableSource) -> pl.DataFrame:
     frame = tables.read("CUPTI_ACTIVITY_KIND_MEMSET", TIMES | PLACE | {"bytes": INT, "memoryKind": INT})
     if frame.is_empty():
         return empty(OPERATIONS)
-    frame = with_missing(frame, {"memoryKind": INT})
-    return _operations(frame, kind=pl.lit("set"), name=pl.lit("memset"), destination_memory=_memory("memoryKind"))
+    return _operations(
+        frame, kind=pl.lit("set"), name=pl.lit("memset"), destination_memory=_memory("memoryKind")
+    )
 
 
 def _migrations(tables: TableSource) -> pl.DataFrame:
@@ -173,7 +220,7 @@ def _migrations(tables: TableSource) -> pl.DataFrame:
     frame = tables.read("CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER", TIMES | wanted)
     if frame.is_empty():
         return empty(OPERATIONS)
-    frame = with_missing(frame, wanted).filter(pl.col("counterKind").is_in(list(MIGRATION_DIRECTION_OF)))
+    frame = frame.filter(pl.col("counterKind").is_in(list(MIGRATION_DIRECTION_OF)))
     return _operations(
         frame,
         kind=pl.lit("migration"),
@@ -188,29 +235,42 @@ def _migrations(tables: TableSource) -> pl.DataFrame:
     )
 
 
-def _events(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
-    times = calls.select("correlation", "start_ns", "end_ns").drop_nulls("correlation").unique("correlation", keep="first")
-    parts = []
-    records = tables.read(
-        "CUPTI_ACTIVITY_KIND_CUDA_EVENT", {"correlationId": INT, "contextId": INT, "streamId": INT, "eventId": INT}
+def _waits(tables: TableSource) -> pl.DataFrame:
+    wanted = {"type": INT, "correlationId": INT, "contextId": INT, "streamId": INT, "cudaEventId": INT}
+    waits = tables.read("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", TIMES | wanted).rename(RENAMES, strict=False)
+    return waits.with_columns(
+        pl.col("stream").replace(NO_ID, None), event=pl.col("cudaEventId").replace(NO_ID, None)
     )
-    if records.height and "correlationId" in records.columns:
-        joined = records.rename({"correlationId": "correlation"}).join(times, on="correlation", how="left")
-        parts.append((joined, "record"))
-    waited = {"type": INT, "correlationId": INT, "contextId": INT, "streamId": INT, "cudaEventId": INT}
-    waits = tables.read("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", TIMES | waited)
-    if waits.height:
-        waits = with_missing(waits, waited).filter(pl.col("type") == STREAM_WAIT)
-        parts.append((waits.rename({"cudaEventId": "eventId"}), "wait"))
-    if not parts:
-        return empty(EVENTS)
-    renames = RENAMES | {"eventId": "event"}
+
+
+def _with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    """Calls with the stream or event that they wait for."""
+    on_host = waits.filter(pl.col("type").is_in([EVENT_SYNC, STREAM_SYNC])).select(
+        "correlation",
+        waited_stream=pl.when(pl.col("type") == STREAM_SYNC).then("stream"),
+        waited_event=pl.when(pl.col("type") == EVENT_SYNC).then("event"),
+    )
+    joined = calls.join(on_host.unique("correlation", keep="first"), on="correlation", how="left")
+    return conform(
+        joined.with_columns(
+            stream=pl.when(pl.col("waits_for") == "stream").then("waited_stream"),
+            event=pl.when(pl.col("waits_for") == "event").then("waited_event"),
+        ),
+        CALLS,
+    )
+
+
+def _events(tables: TableSource, calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    wanted = {"correlationId": INT, "contextId": INT, "streamId": INT, "eventId": INT}
+    records = tables.read("CUPTI_ACTIVITY_KIND_CUDA_EVENT", wanted)
+    times = calls.select("correlation", "start_ns", "end_ns").drop_nulls("correlation")
+    records = records.rename(RENAMES | {"eventId": "event"}, strict=False).join(
+        times.unique("correlation", keep="first"), on="correlation", how="left"
+    )
+    waits = waits.filter(pl.col("type") == STREAM_WAIT)
     return pl.concat(
-        conform(
-            frame.rename({old: new for old, new in renames.items() if old in frame.columns}).with_columns(kind=pl.lit(kind)),
-            EVENTS,
-        )
-        for frame, kind in parts
+        conform(frame.with_columns(kind=pl.lit(kind)), EVENTS)
+        for frame, kind in ((records, "record"), (waits, "wait"))
     )
 
 
@@ -219,15 +279,18 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
     frame = tables.read("CUPTI_ACTIVITY_KIND_MARKER", wanted)
     if frame.is_empty():
         return empty(MARKERS)
-    frame = with_missing(frame, wanted)
     flags = pl.col("flags")
     instants = frame.filter(flags & 1 != 0).with_columns(start_ns="timestamp", end_ns=pl.lit(None, dtype=INT))
     starts = frame.filter(flags & 2 != 0).unique("id", keep="first")
     ends = frame.filter(flags & 4 != 0).unique("id", keep="first").select("id", end_ns="timestamp")
     ranges = starts.join(ends, on="id", how="left").with_columns(start_ns="timestamp")
     unended = ranges.filter(pl.col("end_ns").is_null()).height
-    omissions.add_if(unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks")
-    both = pl.concat([part.select("start_ns", "end_ns", "domain", name_id="name") for part in (instants, ranges)])
+    omissions.add_if(
+        unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
+    )
+    both = pl.concat(
+        [part.select("start_ns", "end_ns", "domain", name_id="name") for part in (instants, ranges)]
+    )
     both = both.join(strings, left_on="name_id", right_on="_id_", how="left").rename({"value": "name"})
     return conform(both, MARKERS)
 
@@ -247,35 +310,36 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
     frame = tables.read("CUPTI_ACTIVITY_KIND_DEVICE", wanted)
     if frame.is_empty():
         return empty(DEVICES)
-    frame = with_missing(frame, wanted).rename({"name": "name_id"})
+    frame = frame.rename({"name": "name_id"})
     frame = frame.join(strings, left_on="name_id", right_on="_id_", how="left").with_columns(
         device="id",
         name="value",
-        memory_bandwidth_bytes_per_s=pl.col("globalMemoryBandwidth") * 1000,  # the file counts in kB/s and kHz
+        memory_bandwidth_bytes_per_s=pl.col("globalMemoryBandwidth")
+        * 1000,  # the file counts in kB/s and kHz
         clock_hz=pl.col("coreClockRate") * 1000,
         memory_bytes="globalMemorySize",
         multiprocessors="numMultiprocessors",
         copy_engines="numMemcpyEngines",
-        compute_capability=pl.col("computeCapabilityMajor").cast(TEXT) + "." + pl.col("computeCapabilityMinor").cast(TEXT),
+        compute_capability=pl.col("computeCapabilityMajor").cast(TEXT)
+        + "."
+        + pl.col("computeCapabilityMinor").cast(TEXT),
     )
     links = tables.read("CUPTI_ACTIVITY_KIND_PCIE", {"type": INT, "pcieGeneration": INT, "linkWidth": INT})
-    if links.width == 3:
-        of_gpus = links.filter(pl.col("type") == 0).select("pcieGeneration", "linkWidth").unique()
-        if of_gpus.height == 1:
-            frame = frame.with_columns(
-                pcie_generation=pl.lit(of_gpus["pcieGeneration"][0]), pcie_lanes=pl.lit(of_gpus["linkWidth"][0])
-            )
-        elif of_gpus.height:
-            omissions.add("links-unlike", "GPUs with unlike PCIe links: not told which is whose", of_gpus.height)
+    of_gpus = links.filter(pl.col("type") == 0).select("pcieGeneration", "linkWidth").unique()
+    if of_gpus.height == 1:
+        frame = frame.with_columns(
+            pcie_generation=pl.lit(of_gpus["pcieGeneration"][0]), pcie_lanes=pl.lit(of_gpus["linkWidth"][0])
+        )
+    elif of_gpus.height:
+        omissions.add("links-unlike", "GPUs with unlike PCIe links: not told which is whose", of_gpus.height)
     return conform(frame, DEVICES)
 
 
 def _streams(tables: TableSource) -> pl.DataFrame:
-    frame = tables.read("CUPTI_ACTIVITY_KIND_STREAM", {"contextId": INT, "streamId": INT, "priority": INT, "flag": INT})
-    if frame.is_empty() or "flag" not in frame.columns:
-        return empty(STREAMS)
-    renames = {"contextId": "context", "streamId": "stream"}
-    frame = frame.rename({old: new for old, new in renames.items() if old in frame.columns}).with_columns(
+    frame = tables.read(
+        "CUPTI_ACTIVITY_KIND_STREAM", {"contextId": INT, "streamId": INT, "priority": INT, "flag": INT}
+    )
+    frame = frame.rename({"contextId": "context", "streamId": "stream"}).with_columns(
         kind=pl.col("flag").replace_strict(STREAM_KIND_OF, default=None, return_dtype=TEXT)
     )
     return conform(frame, STREAMS)

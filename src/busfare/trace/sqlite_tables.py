@@ -10,10 +10,20 @@ from urllib.parse import quote
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.trace.table_source import with_all
+from busfare.trace.tables import Schema
 
 __all__ = ["SqliteTables"]
 
-ROWS_A_FETCH = 1 << 16
+#: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes that are no
+#: text, and SQLite calls a value of impossible size a lack of memory.
+DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+ROWS_A_FETCH = 1 << 10
+ROWS_A_PIECE = 1 << 16
+#: Write-ahead mode, in the bytes 18 and 19 of the file.
+WRITE_AHEAD = 2
+#: A row takes two bytes of its page's index, and at least four of its own.
+LEAST_ROW = 6
 
 
 class SqliteTables:
@@ -26,17 +36,21 @@ class SqliteTables:
         """Raises InputError if `path` is not a readable SQLite file."""
         self.path = path
         try:
-            self._database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+            self._database = sqlite3.connect(_address(path), uri=True)
             self._database.text_factory = lambda text: text.decode("utf-8", "replace")
             self._database.execute("PRAGMA trusted_schema=OFF")
             self._database.execute("PRAGMA cell_size_check=ON")
-            rows = self._database.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
-        except sqlite3.Error as error:
+            rows = self._database.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
+            ).fetchall()
+        except DAMAGE as error:
             raise self._unusable(error) from None
         self.names = {
             name
             for name, sql in rows
-            if isinstance(name, str) and isinstance(sql, str) and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
+            if isinstance(name, str)
+            and isinstance(sql, str)
+            and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
         }
         self._columns: dict[str, list[str]] = {}
 
@@ -50,40 +64,58 @@ class SqliteTables:
         if table not in self._columns:
             try:
                 rows = self._database.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
-            except sqlite3.Error as error:
+            except DAMAGE as error:
                 raise self._unusable(error) from None
             self._columns[table] = [row[1] for row in rows]
         return self._columns[table]
 
-    def read(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
-        """The columns of `wanted` that `table` has, as those types; no columns at all if the table is not there.
+    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
+        """The columns of `wanted`, as those types; one that `table` lacks is null. No rows without `table`.
 
         A value of another type than its column's becomes null. Raises InputError if the file is damaged.
         """
         present = {name: kind for name, kind in wanted.items() if name in self.columns(table)}
         if not present:
-            return pl.DataFrame()
+            return pl.DataFrame(schema=wanted)
         sql = f"SELECT {', '.join(_quoted(name) for name in present)} FROM {_quoted(table)}"
-        # A row takes at least two bytes in its page; more rows than that is a loop in a damaged file.
-        most_rows = self.path.stat().st_size
+        # What a table gives cannot be more than the file holds; more is a loop in a damaged one.
+        size = self.path.stat().st_size
+        most_rows, most_text = size // LEAST_ROW, 2 * size
+        texts = [i for i, kind in enumerate(present.values()) if kind == pl.String]
         pieces: list[pl.DataFrame] = []
-        count = 0
+        rows: list[tuple[object, ...]] = []
+        count = text = 0
         try:
             cursor = self._database.execute(sql)
-            while rows := cursor.fetchmany(ROWS_A_FETCH):
-                count += len(rows)
-                if count > most_rows:
+            while fetched := cursor.fetchmany(ROWS_A_FETCH):
+                count += len(fetched)
+                text += sum(len(v) for row in fetched for i in texts if isinstance(v := row[i], str))
+                if count > most_rows or text > most_text:
                     raise self._unusable(f"table {table} never ends")
-                pieces.append(_typed(rows, present))
-        except sqlite3.Error as error:
+                rows += fetched
+                if len(rows) >= ROWS_A_PIECE:
+                    pieces.append(_typed(rows, present))
+                    rows = []
+        except DAMAGE as error:
             raise self._unusable(error) from None
-        return pl.concat(pieces) if pieces else pl.DataFrame(schema=present)
+        if rows:
+            pieces.append(_typed(rows, present))
+        return with_all(pl.concat(pieces) if pieces else pl.DataFrame(schema=present), wanted)
 
     def _unusable(self, reason: object) -> InputError:
         return InputError(
             f"{self.path}: damaged or unreadable SQLite file ({reason}); export the trace again, "
             "or check that the copy is complete"
         )
+
+
+def _address(path: Path) -> str:
+    """What SQLite is to open. It leaves files beside one in write-ahead mode, if that is not immutable."""
+    with path.open("rb") as file:
+        modes = file.read(20)[18:20]
+    writer = path.with_name(path.name + "-wal").exists()
+    immutable = "&immutable=1" if WRITE_AHEAD in modes and not writer else ""
+    return f"file:{quote(str(path))}?mode=ro{immutable}"
 
 
 def _quoted(name: str) -> str:
@@ -102,4 +134,6 @@ def _column(name: str, kind: pl.DataType, values: tuple[object, ...]) -> pl.Seri
         return pl.Series(name, values, dtype=kind, strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         accepted = str if kind == pl.String else (int, float) if kind.is_float() else int
-        return pl.Series(name, [v if isinstance(v, accepted) else None for v in values], dtype=kind, strict=False)
+        return pl.Series(
+            name, [v if isinstance(v, accepted) else None for v in values], dtype=kind, strict=False
+        )

@@ -7,7 +7,9 @@ from typing import Protocol
 
 import polars as pl
 
-__all__ = ["TableSource"]
+from busfare.trace.tables import Schema
+
+__all__ = ["TableSource", "with_all"]
 
 
 class TableSource(Protocol):
@@ -22,7 +24,18 @@ class TableSource(Protocol):
     def columns(self, table: str) -> list[str]:
         """Columns of `table`; none if it is not there."""
 
-    def read(self, table: str, wanted: dict[str, pl.DataType]) -> pl.DataFrame:
-        """Those columns of `wanted` that `table` has, as those types. Raises InputError if they cannot be read."""
+    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
+        """The columns of `wanted`, as those types; one that `table` lacks is all null.
+
+        No rows if the table is not there, or has none of the columns. Raises InputError if it cannot be read.
+        """
 
     def close(self) -> None: ...
+
+
+def with_all(frame: pl.DataFrame, wanted: Schema) -> pl.DataFrame:
+    """`frame` with exactly the columns of `wanted`, in that order: what it lacks is all null."""
+    lacking = [
+        pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns
+    ]
+    return frame.with_columns(lacking).select(*wanted)

@@ -13,23 +13,24 @@ import polars as pl
 __all__ = [
     "CALLS",
     "DEVICES",
+    "DIRECTIONS",
     "EVENTS",
+    "KINDS",
     "MARKERS",
+    "MEMORY_KINDS",
     "OPERATIONS",
     "OPERATIONS_RECORDED",
     "STREAMS",
-    "DIRECTIONS",
-    "KINDS",
-    "MEMORY_KINDS",
     "WAITS_FOR",
-    "empty",
+    "Schema",
     "conform",
+    "empty",
 ]
 
 #: What ran on the GPU. `graph` is a whole graph launch whose nodes the trace hides.
 KINDS = ("kernel", "copy", "set", "migration", "graph")
 DIRECTIONS = ("h2d", "d2h", "d2d", "p2p", "h2h")
-#: `array` and `static` are device memory (CUDA arrays, `__device__`/`__constant__` symbols), kept apart because
+#: `array` and `static` are device memory (CUDA arrays, `__device__`/`__constant__` symbols), kept apart as
 #: advice differs.
 MEMORY_KINDS = ("pageable", "pinned", "managed", "mapped", "device", "array", "static")
 WAITS_FOR = ("none", "operation", "stream", "device", "event")
@@ -136,13 +137,14 @@ def empty(schema: Schema) -> pl.DataFrame:
 
 
 def conform(frame: pl.DataFrame, schema: Schema, optional: Schema | None = None) -> pl.DataFrame:
-    """`frame` with exactly the columns of `schema` (and those of `optional` that it has), in that order and of those types.
+    """`frame` with exactly the columns of `schema` (and of `optional` those that it has), so typed.
 
     A column that `frame` lacks is all null. A value that does not fit its type (a 64-bit number where 32 are
     meant, a kind that is not listed) becomes null: readers must have mapped and counted it before.
     """
     wanted = dict(schema) | {k: v for k, v in (optional or {}).items() if k in frame.columns}
-    return frame.select(
-        (pl.col(name).cast(kind, strict=False) if name in frame.columns else pl.lit(None, dtype=kind)).alias(name)
-        for name, kind in wanted.items()
-    )
+    lacking = [
+        pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns
+    ]
+    cast = [pl.col(name).cast(kind, strict=False) for name, kind in wanted.items()]
+    return frame.with_columns(lacking).select(cast)

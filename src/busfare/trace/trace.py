@@ -16,8 +16,8 @@ __all__ = ["Omission", "Trace"]
 class Omission:
     """Something of the trace that was skipped, repaired or unknown.
 
-    `id` is a short stable name; `count` how many records it concerns (0: not countable); `what` says it to the
-    user, with its consequence.
+    `id` is a short stable name; `count` how many records it concerns (0: not countable); `what` tells the
+    user, and what follows from it.
     """
 
     id: str
@@ -27,7 +27,7 @@ class Omission:
 
 @dataclass(slots=True)
 class Trace:
-    """A recorded run. Columns of the tables: `busfare.trace.tables`; times in nanoseconds from the first record."""
+    """A recorded run. Columns of the tables: `busfare.trace.tables`; times in ns from the first record."""
 
     path: Path
     format: str  # nsys-sqlite, nsys-directory, kineto, nvprof, rocpd, rpd, recorded

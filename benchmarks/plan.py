@@ -1,0 +1,108 @@
+"""`plan`: the time of one answer, and of a plan file of 10,000 kernels, against the goals of 50 ms and 2 s.
+
+    python -m benchmarks.plan [--runs N] [--kernels N] [--json FILE]
+
+Start-up (interpreter and imports) is left out, as the goals do; everything after it is in: the node is looked up, the
+file read and checked, every strategy predicted, and the answer written as JSON. Beside the wall time stands the
+processor's own, which a busy machine does not stretch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from busfare.report.plans import answer_plan
+
+__all__ = ["main"]
+
+ONE = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
+QUESTIONS = {
+    "one kernel": ONE,
+    "one kernel, six nodes, swept": ONE
+    | {"to": ["gh200", "dgx-a100", "v100-pcie", "k20", "mi250x", "pcie:6x16"], "vary": "link"},
+    "unequal chunks, by the schedule": ONE | {"levels": None, "chunks": "1,2,3,4,4,4,3,2,1", "queues": "4"},
+    "calls of 4 us, by the schedule": ONE | {"levels": None, "launch": "4us"},
+    "pageable, hardware queues": ONE | {"memory": "pageable", "queues": "8"},
+}
+ONE_GOAL, FILE_GOAL = 0.050, 2.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--kernels", type=int, default=10_000)
+    parser.add_argument("--json", type=Path, help="write the raw times here")
+    options = parser.parse_args(arguments)
+    print(f"{'':36}{'median wall':>12}{'fastest':>10}{'processor':>11}{'goal':>9}   goal / median")
+    times = {}
+    for name, said in QUESTIONS.items():
+        times[name] = _timed(lambda said=said: answer_plan(said), options.runs)
+        _show(name, times[name], ONE_GOAL)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernels.toml"
+        file.write_text(_kernels(options.kernels), encoding="utf-8")
+        name = f"a file of {options.kernels:,} kernels"
+        times[name] = _timed(lambda: answer_plan({"file": file}), max(3, options.runs // 3))
+        _show(name, times[name], FILE_GOAL)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(_record(times, options.runs), indent=1) + "\n")
+    return 0
+
+
+def _timed(answer: Callable[[], object], runs: int) -> list[tuple[float, float]]:
+    """Wall and processor seconds of each run after one that warms up."""
+    times = []
+    for _ in range(runs + 1):
+        wall, processor = time.perf_counter(), time.process_time()
+        msgspec.json.encode(answer())
+        times.append((time.perf_counter() - wall, time.process_time() - processor))
+    return times[1:]
+
+
+def _show(name: str, times: list[tuple[float, float]], goal: float) -> None:
+    wall, processor = ([run[k] for run in times] for k in (0, 1))
+    median = statistics.median(wall)
+    print(
+        f"{name:36}{median * 1e3:9.1f} ms{min(wall) * 1e3:7.1f} ms{statistics.median(processor) * 1e3:8.1f} ms"
+        f"{goal * 1e3:6.0f} ms{goal / median:12.1f}×"
+    )
+
+
+def _kernels(count: int) -> str:
+    """A plan file of `count` kernels of all sizes, the same in every run."""
+    chance = random.Random(1)
+    tables = [
+        f'[[kernel]]\nname = "k{n}"\nh2d = "{chance.randint(1, 4000)}MB"\nd2h = "{chance.randint(1, 4000)}kB"\n'
+        f'kernel = "{chance.randint(1, 9000)}us"\nlevels = {chance.randint(1, 128)}\naccesses_in = 2\n'
+        for n in range(count)
+    ]
+    return 'node = "h100-sxm"\n\n' + "\n".join(tables)
+
+
+def _record(times: dict[str, list[tuple[float, float]]], runs: int) -> dict[str, object]:
+    return {
+        "command": f"python -m benchmarks.plan --runs {runs}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
+        "wall_and_processor_seconds": times,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

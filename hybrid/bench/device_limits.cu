@@ -1,0 +1,267 @@
+// What this GPU and its link can do at best, one JSON object: the limits that the benchmarks' times are held
+// against.
+//
+// Copies: pageable and pinned, both directions alone and together, one run of bytes and many rows; kernels:
+// cuFFT alone, FT's and MG's kernels, a device copy. Every figure is the median of `repeats` timings with
+// events.
+#include <cuda_runtime.h>
+#include <cufft.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "bench/loggp.h"
+#include "nas/json.h"
+#include "nas/kernels.h"
+
+namespace {
+
+using nas::Json;
+
+void check(cudaError_t status, const char* what) {
+    if (status == cudaSuccess) return;
+    std::fprintf(stderr, "device_limits: %s: %s\n", what, cudaGetErrorString(status));
+    std::exit(3);
+}
+void check(cufftResult status, const char* what) {
+    if (status == CUFFT_SUCCESS) return;
+    std::fprintf(stderr, "device_limits: %s: cuFFT error %d\n", what, static_cast<int>(status));
+    std::exit(3);
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+/// Seconds that `work` keeps the stream busy, after two untimed rounds.
+double device_seconds(cudaStream_t stream, int repeats, const std::function<void()>& work) {
+    cudaEvent_t begin, end;
+    check(cudaEventCreate(&begin), "event");
+    check(cudaEventCreate(&end), "event");
+    std::vector<double> seconds;
+    for (int i = -2; i < repeats; ++i) {
+        check(cudaEventRecord(begin, stream), "record");
+        work();
+        check(cudaEventRecord(end, stream), "record");
+        check(cudaEventSynchronize(end), "the GPU's work");
+        float milliseconds = 0;
+        check(cudaEventElapsedTime(&milliseconds, begin, end), "elapsed time");
+        if (i >= 0) seconds.push_back(1e-3 * milliseconds);
+    }
+    check(cudaEventDestroy(begin), "event");
+    check(cudaEventDestroy(end), "event");
+    return median(seconds);
+}
+
+/// Seconds on the host's clock from the call to the end of the work.
+double host_seconds(int repeats, const std::function<void()>& work) {
+    std::vector<double> seconds;
+    for (int i = -2; i < repeats; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        work();
+        const double elapsed =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        if (i >= 0) seconds.push_back(elapsed);
+    }
+    return median(seconds);
+}
+
+struct CopyRows {
+    std::vector<Json> by_size, loggp;
+};
+
+/// Pinned and pageable copies by size: one alone, and a train of them back to back (flooded) [U11 §3.2]; and
+/// what they say of each path's LogGP parameters, for a node file.
+CopyRows copies_by_size(cudaStream_t stream, char* device, char* pinned, char* pageable, std::size_t most) {
+    constexpr int train = 16;
+    CopyRows rows;
+    for (const bool in : {true, false})
+        for (const bool pin : {true, false}) {
+            const char* direction = in ? "h2d" : "d2h";
+            const char* memory = pin ? "pinned" : "pageable";
+            std::vector<bench::CopyTimes> times;
+            for (std::size_t bytes = 1; bytes <= most; bytes *= 8) {
+                char* host = pin ? pinned : pageable;
+                const auto one = [&] {
+                    check(in ? cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream)
+                             : cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream),
+                          "copy");
+                };
+                const bool large = bytes > (8u << 20);
+                const double alone = host_seconds(large ? 7 : 31, [&] {
+                    one();
+                    check(cudaStreamSynchronize(stream), "copy");
+                });
+                const double flooded = host_seconds(large ? 3 : 9, [&] {
+                    for (int i = 0; i < train; ++i) one();
+                    check(cudaStreamSynchronize(stream), "copies");
+                });
+                times.push_back({static_cast<double>(bytes), alone, flooded, train});
+                Json row;
+                row.set("direction", direction)
+                    .set("memory", memory)
+                    .set("bytes", bytes)
+                    .set("seconds", alone)
+                    .set("flooded_bytes_per_second", static_cast<double>(bytes) * train / flooded);
+                rows.by_size.push_back(row);
+            }
+            const bench::LogGp fit = bench::fit_loggp(times);
+            Json row;
+            row.set("direction", direction)
+                .set("memory", memory)
+                .set("latency_overhead_seconds", fit.latency_overhead)
+                .set("gap_per_byte_seconds", fit.gap_per_byte)
+                .set("gap_seconds", fit.gap);
+            rows.loggp.push_back(row);
+        }
+    return rows;
+}
+
+/// Bytes per second each way when both directions run at once, in chunks on several streams as FT moves them.
+Json both_directions(char* device, char* pinned, std::size_t total, std::size_t chunk, std::size_t run) {
+    constexpr int streams = 6;
+    std::vector<cudaStream_t> stream(streams);
+    for (auto& s : stream) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
+    const std::size_t rows = chunk / run;
+    const auto move = [&](bool in, bool out) {
+        return host_seconds(3, [&] {
+            for (std::size_t at = 0, turn = 0; at + chunk <= total; at += chunk, ++turn) {
+                // Rows lie `4 · run` apart in host memory, as blocks of four ranks do.
+                const std::size_t pitch = run == chunk ? run : 4 * run;
+                char* host = pinned + (run == chunk ? at : at % (total / 4));
+                if (in)
+                    check(cudaMemcpy2DAsync(device + at, run, host, pitch, run, rows, cudaMemcpyHostToDevice,
+                                            stream[turn % 3]),
+                          "copy");
+                if (out)
+                    check(cudaMemcpy2DAsync(host + total, pitch, device + total + at, run, run, rows,
+                                            cudaMemcpyDeviceToHost, stream[3 + turn % 3]),
+                          "copy");
+            }
+            check(cudaDeviceSynchronize(), "copies");
+        });
+    };
+    const double moved = static_cast<double>(total / chunk * chunk);
+    Json row;
+    row.set("chunk_bytes", chunk)
+        .set("run_bytes", run)
+        .set("h2d_alone_bytes_per_second", moved / move(true, false))
+        .set("d2h_alone_bytes_per_second", moved / move(false, true))
+        .set("each_way_together_bytes_per_second", moved / move(true, true));
+    for (auto& s : stream) check(cudaStreamDestroy(s), "stream");
+    return row;
+}
+
+Json timing(const std::string& name, double seconds, double bytes) {
+    Json row;
+    row.set("name", name).set("seconds", seconds).set("bytes_per_second", bytes / seconds);
+    return row;
+}
+
+/// cuFFT by itself, and the same transforms through the owner's kernel functions, for an n × n × n problem.
+std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t stream, char* data,
+                              char* scratch, int n, int planes) {
+    std::vector<Json> rows;
+    const double bytes = 2.0 * 16 * n * n * planes;
+    const auto address = reinterpret_cast<std::uint64_t>(data);
+    auto* points = reinterpret_cast<cufftDoubleComplex*>(data);
+    const auto add = [&](const std::string& name, const std::function<void()>& work) {
+        rows.push_back(timing(name, device_seconds(stream, 9, work), bytes));
+    };
+    const auto own = [&](std::uint32_t kernel, const auto& arguments) {
+        return [&table, kernel, arguments, stream] { table.at(kernel)(stream, &arguments); };
+    };
+    int square[2] = {n, n}, line[1] = {n};
+    cufftHandle plan;
+    check(cufftPlanMany(&plan, 2, square, square, 1, n * n, square, 1, n * n, CUFFT_Z2Z, planes), "plan");
+    check(cufftSetStream(plan, stream), "stream");
+    add("cufft_planes", [&] { check(cufftExecZ2Z(plan, points, points, CUFFT_INVERSE), "transform"); });
+    check(cufftDestroy(plan), "plan");
+    check(cufftPlanMany(&plan, 1, line, line, 1, n, line, 1, n, CUFFT_Z2Z, n * planes), "plan");
+    check(cufftSetStream(plan, stream), "stream");
+    add("cufft_contiguous_lines",
+        [&] { check(cufftExecZ2Z(plan, points, points, CUFFT_INVERSE), "transform"); });
+    check(cufftDestroy(plan), "plan");
+    add("ft_planes", own(nas::ft_planes, nas::PlanesArguments{address, planes, n, n, 1}));
+    add("ft_lines_strided", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1}));
+    add("ft_lines_transposed",
+        own(nas::ft_lines,
+            nas::LinesArguments{address, reinterpret_cast<std::uint64_t>(scratch), n, n * planes, 1}));
+    const double decay = -4e-6 * std::numbers::pi * std::numbers::pi;
+    add("ft_evolve", own(nas::ft_evolve, nas::EvolveArguments{address, planes, n, n, 0, n, decay}));
+    return rows;
+}
+
+/// MG's kernels on an n³ grid; bytes are the fewest that each must move (every array read or written once).
+std::vector<Json> mg_kernels(const funnel::KernelTable& table, cudaStream_t stream, char* memory, int n) {
+    const nas::Grid fine = nas::Grid::of(n, n, n), coarse = nas::Grid::of(n / 2, n / 2, n / 2);
+    const auto step = static_cast<std::uint64_t>(fine.doubles() + 255) / 256 * 256 * 8;
+    const auto u = reinterpret_cast<std::uint64_t>(memory), v = u + step, r = v + step, c = r + step;
+    const double points = static_cast<double>(fine.points());
+    std::vector<Json> rows;
+    const auto add = [&](const std::string& name, double words, std::uint32_t kernel, const auto& arguments) {
+        const double seconds = device_seconds(stream, 9, [&] { table.at(kernel)(stream, &arguments); });
+        rows.push_back(timing(name, seconds, 8 * points * words));
+    };
+    add("mg_resid", 3, nas::mg_stencil, nas::StencilArguments{fine, v, u, r, {2.0, 0, -0.1, -0.05}});
+    add("mg_psinv", 3, nas::mg_stencil, nas::StencilArguments{fine, u, r, u, {-0.3, 0.03, -0.01, 0}});
+    add("mg_rprj3", 1 + 0.125, nas::mg_restrict, nas::RestrictArguments{fine, coarse, r, c});
+    add("mg_interp", 2 + 0.125, nas::mg_interpolate, nas::InterpolateArguments{coarse, fine, c, u, 0});
+    nas::FillArguments fill{fine, u, 0, {}};
+    fill.source.fill(u);
+    add("mg_fill_ghosts", 2 * 6.0 / n, nas::mg_fill_ghosts, fill);
+    return rows;
+}
+
+}  // namespace
+
+int main() {
+    constexpr std::size_t total = 1ull << 30;
+    int driver = 0, runtime = 0;
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, 0), "properties");
+    check(cudaDriverGetVersion(&driver), "driver version");
+    check(cudaRuntimeGetVersion(&runtime), "runtime version");
+    char *device = nullptr, *pinned = nullptr;
+    check(cudaMalloc(&device, 8 * total), "device memory");
+    check(cudaMemset(device, 0x11, 8 * total), "device memory");
+    check(cudaMallocHost(&pinned, 2 * total), "pinned memory");
+    std::fill_n(pinned, 2 * total, static_cast<char>(0x22));
+    std::vector<char> pageable(64u << 20, static_cast<char>(0x33));
+    cudaStream_t stream;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    funnel::KernelTable table;
+    nas::add_cuda_kernels(table);
+
+    Json result;
+    result.set("schema", "busfare.hybrid.limits/1")
+        .set("device", properties.name)
+        .set("driver", driver)
+        .set("runtime", runtime);
+    const CopyRows copies = copies_by_size(stream, device, pinned, pageable.data(), 64u << 20);
+    result.set("copies", copies.by_size).set("loggp", copies.loggp);
+    std::vector<Json> both;
+    for (const std::size_t chunk : {std::size_t{2} << 20, std::size_t{8} << 20, std::size_t{32} << 20})
+        for (const std::size_t run : {std::size_t{8} << 10, std::size_t{32} << 10, chunk})
+            both.push_back(both_directions(device, pinned, total, chunk, run));
+    result.set("both_directions", both);
+    const double copy = device_seconds(stream, 9, [&] {
+        check(cudaMemcpyAsync(device, device + 4 * total, 2 * total, cudaMemcpyDeviceToDevice, stream),
+              "copy");
+    });
+    result.set("device_copy_bytes_per_second", 4.0 * static_cast<double>(total) / copy);
+    check(cudaMemset(device, 0, 8 * total), "device memory");
+    result.set("fft_512_4_planes", fft_kernels(table, stream, device, device + total, 512, 4));
+    result.set("fft_512_64_planes", fft_kernels(table, stream, device, device + total, 512, 64));
+    result.set("mg_512", mg_kernels(table, stream, device, 512));
+    result.set("mg_256", mg_kernels(table, stream, device, 256));
+    std::printf("%s\n", result.text().c_str());
+    return 0;
+}

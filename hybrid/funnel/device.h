@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funnel/task.h"
+
+namespace funnel {
+
+using StreamId = int;
+using EventId = int;
+
+/// A kernel's entry on the host: `stream` is what the device knows a stream by (a cudaStream_t on CUDA, the
+/// stream's number on the stand-in).
+using KernelFunction = void (*)(void* stream, const void* arguments);
+
+/// One copy with its host address resolved.
+struct ResolvedCopy {
+    void* host;
+    std::size_t host_pitch;
+    DeviceAddress device;
+    std::size_t device_pitch;
+    std::size_t width;
+    std::size_t rows;
+};
+
+/// A GPU as the owner sees it: memory, streams that each run in order, events between them. Nothing here
+/// blocks except `allocate`, `release` and the registration of host memory. One thread uses a device; it
+/// calls `attach` first.
+class Device {
+  public:
+    virtual ~Device() = default;
+    virtual std::string name() const = 0;
+    virtual void attach() = 0;
+
+    virtual DeviceAddress allocate(std::size_t bytes) = 0;  ///< throws Fault::allocation_refused
+    virtual void release(DeviceAddress address) = 0;
+
+    /// Makes host memory reachable by the device's copy engines. Only registered memory may be copied.
+    virtual void register_host(void* base, std::size_t bytes) = 0;
+    virtual void unregister_host(void* base) = 0;
+
+    virtual StreamId make_stream() = 0;
+    virtual void copy_in(StreamId stream, const ResolvedCopy& copy) = 0;
+    virtual void copy_out(StreamId stream, const ResolvedCopy& copy) = 0;
+    virtual void launch(StreamId stream, KernelFunction kernel, const void* arguments, std::size_t bytes) = 0;
+
+    virtual EventId make_event(bool timed) = 0;
+    virtual void record(EventId event, StreamId stream) = 0;
+    virtual void wait(StreamId stream, EventId event) = 0;  ///< for the event's latest record
+    virtual bool done(EventId event) = 0;  ///< throws Fault::device_failed once the device has failed
+    virtual double seconds_between(EventId first, EventId second) = 0;
+};
+
+/// A GPU's place in the machine; `numa_node` is -1 where the machine does not say.
+struct GpuPlace {
+    int ordinal = 0;
+    int numa_node = -1;
+};
+
+/// The GPUs that this process sees; empty in a build without CUDA and on a machine without a GPU.
+std::vector<GpuPlace> visible_gpus();
+
+/// A CUDA device in this process's own context. Throws in a build without CUDA.
+std::unique_ptr<Device> make_cuda_device(int ordinal);
+
+/// A device made of a host thread: same streams, events and order, `memory_bytes` of memory.
+std::unique_ptr<Device> make_standin_device(std::size_t memory_bytes);
+
+}  // namespace funnel

@@ -1,0 +1,218 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "funnel/device.h"
+
+namespace funnel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A host thread that takes operations from queues as a GPU takes them from streams: in order within a
+/// stream, in any order between streams, later than the call that asked.
+class StandinDevice final : public Device {
+  public:
+    explicit StandinDevice(std::size_t memory_bytes)
+        : free_bytes_(memory_bytes), worker_([this] { run(); }) {}
+
+    ~StandinDevice() override {
+        {
+            std::lock_guard lock(mutex_);
+            stop_ = true;
+        }
+        wake_.notify_one();
+        worker_.join();
+        for (auto& [address, bytes] : allocations_) std::free(reinterpret_cast<void*>(address));
+    }
+
+    std::string name() const override { return "stand-in (host thread)"; }
+    void attach() override {}
+
+    DeviceAddress allocate(std::size_t bytes) override {
+        std::lock_guard lock(mutex_);
+        if (bytes > free_bytes_)
+            throw Error(Fault::allocation_refused, "the stand-in has " + std::to_string(free_bytes_) +
+                                                       " bytes free, not " + std::to_string(bytes));
+        void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+        if (memory == nullptr)
+            throw Error(Fault::allocation_refused, "the host refused the stand-in's memory");
+        const auto address = reinterpret_cast<DeviceAddress>(memory);
+        allocations_[address] = bytes;
+        free_bytes_ -= bytes;
+        return address;
+    }
+
+    void release(DeviceAddress address) override {
+        std::lock_guard lock(mutex_);
+        const auto found = allocations_.find(address);
+        if (found == allocations_.end())
+            throw Error(Fault::wrong_use, "release of memory that is not allocated");
+        free_bytes_ += found->second;
+        std::free(reinterpret_cast<void*>(address));
+        allocations_.erase(found);
+    }
+
+    void register_host(void* base, std::size_t bytes) override {
+        registered_[static_cast<char*>(base)] = bytes;
+    }
+    void unregister_host(void* base) override { registered_.erase(static_cast<char*>(base)); }
+
+    StreamId make_stream() override {
+        std::lock_guard lock(mutex_);
+        streams_.emplace_back();
+        return static_cast<StreamId>(streams_.size() - 1);
+    }
+
+    void copy_in(StreamId stream, const ResolvedCopy& c) override {
+        check_registered(c);
+        enqueue(stream, [c] {
+            for (std::size_t row = 0; row < c.rows; ++row)
+                std::memcpy(reinterpret_cast<char*>(c.device) + row * c.device_pitch,
+                            static_cast<char*>(c.host) + row * c.host_pitch, c.width);
+        });
+    }
+
+    void copy_out(StreamId stream, const ResolvedCopy& c) override {
+        check_registered(c);
+        enqueue(stream, [c] {
+            for (std::size_t row = 0; row < c.rows; ++row)
+                std::memcpy(static_cast<char*>(c.host) + row * c.host_pitch,
+                            reinterpret_cast<char*>(c.device) + row * c.device_pitch, c.width);
+        });
+    }
+
+    void launch(StreamId stream, KernelFunction kernel, const void* arguments, std::size_t bytes) override {
+        std::array<std::byte, KernelCall::most_bytes> copy;
+        std::memcpy(copy.data(), arguments, bytes);
+        enqueue(stream, [kernel, copy, stream] {
+            kernel(reinterpret_cast<void*>(static_cast<std::intptr_t>(stream)), copy.data());
+        });
+    }
+
+    EventId make_event(bool) override {
+        std::lock_guard lock(mutex_);
+        events_.emplace_back();
+        return static_cast<EventId>(events_.size() - 1);
+    }
+
+    void record(EventId event, StreamId stream) override {
+        std::lock_guard lock(mutex_);
+        const std::uint64_t count = ++events_[event].asked;
+        streams_[stream].push_back({[this, event, count] {
+                                        std::lock_guard inner(mutex_);
+                                        events_[event].reached = count;
+                                        events_[event].time = Clock::now();
+                                    },
+                                    -1, 0});
+        wake_.notify_one();
+    }
+
+    void wait(StreamId stream, EventId event) override {
+        std::lock_guard lock(mutex_);
+        streams_[stream].push_back({{}, event, events_[event].asked});
+        wake_.notify_one();
+    }
+
+    bool done(EventId event) override {
+        std::lock_guard lock(mutex_);
+        if (!failure_.empty()) throw Error(Fault::device_failed, failure_);
+        return events_[event].reached >= events_[event].asked;
+    }
+
+    double seconds_between(EventId first, EventId second) override {
+        std::lock_guard lock(mutex_);
+        return std::chrono::duration<double>(events_[second].time - events_[first].time).count();
+    }
+
+  private:
+    struct Operation {
+        std::function<void()> run;  ///< empty for a wait
+        EventId waits_for;
+        std::uint64_t record_count;
+    };
+    struct Event {
+        std::uint64_t asked = 0, reached = 0;
+        Clock::time_point time;
+    };
+
+    void check_registered(const ResolvedCopy& c) const {
+        const char* first = static_cast<char*>(c.host);
+        const char* end = first + (c.rows - 1) * c.host_pitch + c.width;
+        auto after = registered_.upper_bound(const_cast<char*>(first));
+        if (after == registered_.begin() || end > std::prev(after)->first + std::prev(after)->second)
+            throw Error(Fault::out_of_range,
+                        "a copy touches host memory that is not registered with the device");
+    }
+
+    void enqueue(StreamId stream, std::function<void()> run) {
+        std::lock_guard lock(mutex_);
+        streams_[stream].push_back({std::move(run), -1, 0});
+        wake_.notify_one();
+    }
+
+    /// Takes the next operation that may run, one stream after the other.
+    bool take(Operation& next) {
+        for (std::size_t step = 0; step < streams_.size(); ++step) {
+            auto& stream = streams_[turn_++ % streams_.size()];
+            while (!stream.empty() && !stream.front().run &&
+                   events_[stream.front().waits_for].reached >= stream.front().record_count)
+                stream.pop_front();
+            if (stream.empty() || !stream.front().run) continue;
+            next = std::move(stream.front());
+            stream.pop_front();
+            return true;
+        }
+        return false;
+    }
+
+    void run() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            Operation next;
+            if (failure_.empty() && take(next)) {
+                lock.unlock();
+                std::string failure;
+                try {
+                    next.run();
+                } catch (const std::exception& problem) {
+                    failure = problem.what();
+                }
+                lock.lock();
+                if (!failure.empty()) failure_ = failure;
+            } else if (stop_) {
+                return;
+            } else {
+                wake_.wait(lock);
+            }
+        }
+    }
+
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    std::size_t free_bytes_;
+    std::map<DeviceAddress, std::size_t> allocations_;
+    std::map<char*, std::size_t> registered_;
+    std::deque<std::deque<Operation>> streams_;
+    std::deque<Event> events_;
+    std::size_t turn_ = 0;
+    std::string failure_;
+    bool stop_ = false;
+    std::thread worker_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_standin_device(std::size_t memory_bytes) {
+    return std::make_unique<StandinDevice>(memory_bytes);
+}
+
+}  // namespace funnel

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "funnel/device.h"
+#include "funnel/group_area.h"
+#include "funnel/kernel_table.h"
+#include "funnel/staging.h"
+
+namespace funnel {
+
+/// The one who talks to the GPU: takes tasks from the group's queue, issues them on streams, and reports
+/// outcomes.
+///
+/// It runs on a thread of its own in the owning rank, so that rank may compute or sit in MPI while the others
+/// are served, and it never waits for the GPU: a task whose dependency has not been issued yet stays in its
+/// rank's line, and completion is asked for, not waited for.
+class Owner {
+  public:
+    Owner(std::unique_ptr<Device> device, KernelTable kernels, const Staging& staging, GroupArea& area,
+          int members);
+    ~Owner();
+
+  private:
+    struct Allocation {
+        std::uint64_t bytes;
+        int member;
+    };
+    struct Issued {
+        int member;
+        Ticket ticket;
+        std::uint32_t timed;
+        bool end_is_kept;  ///< an epoch's event, which others wait for too
+        EventId end;
+        EventId marks[4];  ///< timed tasks: begin, copies in done, kernels done, copies out done
+    };
+    /// The tasks of one rank for one stream: those not yet issued and those under way.
+    struct Line {
+        StreamId stream = -1;
+        std::deque<Task> waiting;
+        std::deque<Issued> under_way;
+    };
+    struct Epochs {
+        static constexpr std::uint64_t kept = 64;
+        std::uint64_t issued = 0;
+        std::vector<EventId> events;
+    };
+    /// The GPU's own queue is finite and a full one blocks its caller.
+    static constexpr std::size_t most_under_way = 8;
+
+    void serve();
+    bool take_tasks();
+    bool issue_tasks();
+    bool report_outcomes();
+    bool may_issue(const Task& task) const;
+    void issue(Line& line, const Task& task);
+    void publish(const Line& line, const Task& task);
+    EventId epoch_event(int member, std::uint64_t epoch) const {
+        return epochs_[member].events[epoch % Epochs::kept];
+    }
+    bool has_member(int member) const { return member >= 0 && member < static_cast<int>(epochs_.size()); }
+    void run_immediately(const Task& task);
+    void check_device_range(const Copy& copy) const;
+    ResolvedCopy resolve(const Copy& copy) const;
+    void report(int member, Ticket ticket, Fault fault, const std::string& text, std::uint64_t value = 0,
+                const float* seconds = nullptr);
+    void fail_everything(const std::string& text);
+    EventId take_event(bool timed);
+    void give_event(bool timed, EventId event);
+
+    std::unique_ptr<Device> device_;
+    KernelTable kernels_;
+    const Staging& staging_;
+    GroupArea& area_;
+    std::map<std::pair<int, std::uint32_t>, Line> lines_;
+    std::map<DeviceAddress, Allocation> allocations_;
+    std::vector<Epochs> epochs_;
+    std::vector<EventId> spare_plain_, spare_timed_;
+    std::string failure_;
+    Task popped_;
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+}  // namespace funnel

@@ -1,0 +1,12 @@
+#include "nas/cuda_kernels.h"
+
+#include "nas/kernels.h"
+
+namespace nas {
+
+void add_cuda_kernels(funnel::KernelTable& table) {
+    add_ft_cuda_kernels(table);
+    add_mg_cuda_kernels(table);
+}
+
+}  // namespace nas

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "funnel/kernel_table.h"
+#include "nas/grid.h"
+
+namespace nas {
+
+/// The numbers under which the owner knows the kernels of FT and MG.
+enum Kernel : std::uint32_t {
+    ft_evolve,
+    ft_planes,
+    ft_lines,
+    mg_zero,
+    mg_set_points,
+    mg_stencil,
+    mg_restrict,
+    mg_interpolate,
+    mg_pack_ghosts,
+    mg_fill_ghosts,
+    mg_gather,
+    mg_scatter,
+    mg_norm,
+};
+
+void add_host_kernels(funnel::KernelTable& table);
+void add_cuda_kernels(funnel::KernelTable& table);
+
+/// Multiplies planes by exp(decay · k²), with k² the square of the wave number of each point [NPB FT].
+/// Point (plane, row, x) lies at `(plane · rows + row) · nx + x`.
+struct EvolveArguments {
+    std::uint64_t data;
+    std::int32_t planes, rows, nx;
+    std::int32_t first_plane, all_planes;  ///< where these planes stand in the whole grid
+    double decay;                          ///< -4 α π² t
+};
+
+/// 2D transforms, in place, of `planes` planes of rows × nx points.
+struct PlanesArguments {
+    std::uint64_t data;
+    std::int32_t planes, rows, nx;
+    std::int32_t sign;
+};
+
+/// 1D transforms, in place, of `columns` lines; point i of line c lies at `i · columns + c`. `scratch` is as
+/// large as the data; 0 transforms with the stride instead of transposing to contiguous lines and back.
+struct LinesArguments {
+    std::uint64_t data, scratch;
+    std::int32_t length, columns;
+    std::int32_t sign;
+};
+
+struct ZeroArguments {
+    std::uint64_t data, count;
+};
+
+/// MG's right-hand side: `count` points take `value`, the rest of the array stays.
+struct SetPointsArguments {
+    static constexpr int most = 20;
+    std::uint64_t data;
+    std::int32_t count;
+    std::array<std::uint64_t, most> index;
+    std::array<double, most> value;
+};
+
+/// out ← base + Σ weight[d] · (neighbours of `in` at Manhattan-type distance d: itself, faces, edges,
+/// corners). resid is base v, in u, weights -a; psinv is base u, in r, weights c, out u [NPB MG].
+struct StencilArguments {
+    Grid grid;
+    std::uint64_t base, in, out;
+    std::array<double, 4> weight;
+};
+
+/// rprj3: the coarse residual is the full-weighted fine one.
+struct RestrictArguments {
+    Grid fine, coarse;
+    std::uint64_t from, to;
+};
+
+/// interp: adds the trilinear interpolation of the coarse correction; `replace` writes instead of adding.
+struct InterpolateArguments {
+    Grid coarse, fine;
+    std::uint64_t from, to;
+    std::int32_t replace;
+};
+
+/// Writes the faces, edges and corners that other ranks lack into a buffer: direction d at `at[d]` doubles
+/// from its start, -1 for a direction that needs no packing. Directions are named from the receiver's side.
+struct PackArguments {
+    Grid grid;
+    std::uint64_t data, buffer;
+    std::array<std::int32_t, 27> at;
+};
+
+/// Fills the ghost cells of direction d from the neighbour's own array at `source[d]`, or, where bit d of
+/// `packed` is set, from a packed buffer at `source[d]`.
+struct FillArguments {
+    Grid grid;
+    std::uint64_t data;
+    std::uint32_t packed;
+    std::array<std::uint64_t, 27> source;
+};
+
+/// The interior (or, `with_ghosts`, everything) to or from a dense buffer.
+struct DenseArguments {
+    Grid grid;
+    std::uint64_t data, buffer;
+    std::int32_t with_ghosts;
+};
+
+/// Partial sums of squares and maxima of |interior|: `partials` holds `blocks` sums, then `blocks` maxima.
+struct NormArguments {
+    Grid grid;
+    std::uint64_t data, partials;
+    std::int32_t blocks;
+};
+
+}  // namespace nas

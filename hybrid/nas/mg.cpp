@@ -1,0 +1,286 @@
+#include "nas/mg.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "nas/breakdown.h"
+#include "nas/halo.h"
+#include "nas/mg_coarse.h"
+#include "nas/mg_points.h"
+
+namespace nas {
+namespace {
+
+constexpr int norm_blocks = 256;
+constexpr std::uint64_t word = sizeof(double);
+
+std::array<double, 4> minus(std::array<double, 4> weight) {
+    for (double& w : weight) w = -w;
+    return weight;
+}
+
+Grid local_grid(int log2_points, const RankBox& box) {
+    const int n = 1 << log2_points;
+    return Grid::of(n / box.px, n / box.py, n / box.pz);
+}
+
+/// The coarsest level that is still cut among the ranks: each keeps at least two points an axis, so that the
+/// next finer level's points pair up.
+int coarsest_distributed(const MgOptions& options, const RankBox& box) {
+    const int most_cut = std::max({box.px, box.py, box.pz});
+    const auto asked = std::bit_width(static_cast<unsigned>(std::max(options.coarse_points, 2))) - 1;
+    return std::max<int>(asked, std::bit_width(static_cast<unsigned>(most_cut)));
+}
+
+std::uint64_t dense_bytes(const Grid& grid) {
+    return (static_cast<std::uint64_t>(grid.nx + 2) * (grid.ny + 2) * (grid.nz + 2) * word + 255) / 256 * 256;
+}
+
+/// Staging memory, in order: the halo's mail, the norm's partial sums, the coarse level's dense block.
+struct Places {
+    std::uint64_t mail, partials, dense, end;
+
+    static Places of(const Grid& finest, const Grid& coarsest) {
+        Places p;
+        p.mail = 0;
+        p.partials = p.mail + Halo::mail_bytes(finest);
+        p.dense = p.partials + 2 * norm_blocks * word;
+        p.end = p.dense + dense_bytes(coarsest);
+        return p;
+    }
+};
+
+class Mg {
+  public:
+    Mg(funnel::Team& team, const MgClass& size, const MgOptions& options)
+        : team_(team),
+          size_(size),
+          timed_(options.timed),
+          box_(RankBox::of(team.node().world_size(), team.node().world_rank())),
+          bottom_(coarsest_distributed(options, box_)),
+          top_(size.log2_points),
+          places_(Places::of(local_grid(top_, box_), local_grid(bottom_, box_))),
+          halo_(team, box_, local_grid(top_, box_), places_.mail),
+          coarse_(bottom_, size.smoother) {
+        if (bottom_ >= top_)
+            throw std::invalid_argument("the coarse levels must be smaller than the class's grid");
+        for (int level = bottom_; level <= top_; ++level) {
+            u_.push_back(halo_.make_field(local_grid(level, box_)));
+            r_.push_back(halo_.make_field(local_grid(level, box_)));
+        }
+        v_ = halo_.make_field(local_grid(top_, box_));
+        partials_ = team.lane().allocate(2 * norm_blocks * word);
+        dense_ = team.lane().allocate(dense_bytes(local_grid(bottom_, box_)));
+    }
+
+    ~Mg() {
+        // An error under way reaches its rank elsewhere; giving memory back must not raise a second one.
+        try {
+            team_.lane().drain();
+            for (const auto& fields : {u_, r_})
+                for (const Field& field : fields) halo_.release(field);
+            halo_.release(v_);
+            team_.lane().release(partials_);
+            team_.lane().release(dense_);
+        } catch (const funnel::Error&) {
+        }
+    }
+
+    /// u = 0, v = the charges, r = v - A u.
+    void start() {
+        funnel::Task task = new_task();
+        task.add_kernel(mg_zero, ZeroArguments{u(top_).data, static_cast<std::uint64_t>(v_.grid.doubles())});
+        task.add_kernel(mg_zero, ZeroArguments{v_.data, static_cast<std::uint64_t>(v_.grid.doubles())});
+        const std::vector<Charge> charges = mg_charges(size_, box_, v_.grid, team_.node().world());
+        SetPointsArguments set{v_.data, static_cast<std::int32_t>(charges.size()), {}, {}};
+        for (std::size_t i = 0; i < charges.size(); ++i) {
+            set.index[i] = static_cast<std::uint64_t>(charges[i].index);
+            set.value[i] = charges[i].value;
+        }
+        task.add_kernel(mg_set_points, set);
+        team_.lane().wait(team_.lane().submit(task));
+        MPI_Barrier(team_.node().world());
+    }
+
+    void residual_of_top() { residual(top_, v_); }
+
+    void v_cycle() {
+        for (int level = top_; level > bottom_ + 1; --level) {
+            funnel::Task task = new_task();
+            task.add_kernel(mg_restrict, restriction(level));
+            halo_.exchange(r(level - 1), task);
+        }
+        solve_coarse();
+        for (int level = bottom_ + 1; level <= top_; ++level) {
+            funnel::Task task = new_task();
+            const InterpolateArguments prolongation{u(level - 1).grid, u(level).grid, u(level - 1).data,
+                                                    u(level).data, level < top_ ? 1 : 0};
+            task.add_kernel(mg_interpolate, prolongation);
+            team_.lane().submit(task);
+            residual(level, level < top_ ? r(level) : v_);
+            smooth(level);
+        }
+    }
+
+    double norm_of_residual() {
+        funnel::Task task = new_task();
+        task.add_kernel(mg_norm, NormArguments{r(top_).grid, r(top_).data, partials_, norm_blocks});
+        const std::uint64_t bytes = 2 * norm_blocks * word;
+        task.add_copy_out({{team_.node().local_rank(), places_.partials}, bytes, partials_, bytes, bytes, 1});
+        team_.lane().wait(team_.lane().submit(task));
+        const auto* partials = reinterpret_cast<const double*>(team_.staging().local() + places_.partials);
+        double mine = 0, all = 0;
+        for (int block = 0; block < norm_blocks; ++block) mine += partials[block];
+        MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, team_.node().world());
+        return std::sqrt(all / size_.points());
+    }
+
+    double waited_seconds() const { return halo_.waited_seconds(); }
+    double coarse_seconds() const { return coarse_seconds_; }
+    void clear_times() {
+        halo_.clear_waited();
+        coarse_seconds_ = 0;
+        team_.lane().clear_times();
+    }
+
+  private:
+    Field& u(int level) { return u_[level - bottom_]; }
+    Field& r(int level) { return r_[level - bottom_]; }
+
+    funnel::Task new_task() const {
+        funnel::Task task;
+        task.timed = timed_ ? 1 : 0;
+        return task;
+    }
+
+    RestrictArguments restriction(int level) {
+        return {r(level).grid, r(level - 1).grid, r(level).data, r(level - 1).data};
+    }
+
+    void residual(int level, const Field& base) {
+        funnel::Task task = new_task();
+        task.add_kernel(mg_stencil, StencilArguments{r(level).grid, base.data, u(level).data, r(level).data,
+                                                     minus(mg_operator)});
+        halo_.exchange(r(level), task);
+    }
+
+    void smooth(int level) {
+        funnel::Task task = new_task();
+        task.add_kernel(mg_stencil, StencilArguments{u(level).grid, u(level).data, r(level).data,
+                                                     u(level).data, size_.smoother});
+        halo_.exchange(u(level), task);
+    }
+
+    /// Restricts to the bottom level, gathers it everywhere, solves it on the host, and takes back this
+    /// rank's part with its ghost cells.
+    void solve_coarse() {
+        Booked booked(coarse_seconds_);
+        const Grid& grid = r(bottom_).grid;
+        const int me = team_.node().local_rank(), ranks = team_.node().world_size();
+        const auto points = static_cast<std::size_t>(grid.points());
+        funnel::Task gather = new_task();
+        gather.add_kernel(mg_restrict, restriction(bottom_ + 1));
+        gather.add_kernel(mg_gather, DenseArguments{grid, r(bottom_).data, dense_, 0});
+        gather.add_copy_out({{me, places_.dense}, points * word, dense_, points * word, points * word, 1});
+        team_.lane().wait(team_.lane().submit(gather));
+
+        gathered_.resize(points * ranks);
+        auto* dense = reinterpret_cast<double*>(team_.staging().local() + places_.dense);
+        MPI_Allgather(dense, static_cast<int>(points), MPI_DOUBLE, gathered_.data(), static_cast<int>(points),
+                      MPI_DOUBLE, team_.node().world());
+        const Grid& whole = coarse_.grid();
+        for (int rank = 0; rank < ranks; ++rank) {
+            const RankBox its = RankBox::of(ranks, rank);
+            const double* from = gathered_.data() + rank * points;
+            for (int z = 0; z < grid.nz; ++z)
+                for (int y = 0; y < grid.ny; ++y, from += grid.nx)
+                    std::memcpy(coarse_.residual() + whole.at(1 + its.x * grid.nx, 1 + its.y * grid.ny + y,
+                                                              1 + its.z * grid.nz + z),
+                                from, grid.nx * word);
+        }
+        coarse_.solve();
+
+        const std::size_t width = grid.nx + 2;
+        for (int z = 0; z < grid.nz + 2; ++z)
+            for (int y = 0; y < grid.ny + 2; ++y, dense += width)
+                std::memcpy(dense,
+                            coarse_.correction() +
+                                whole.at(box_.x * grid.nx, box_.y * grid.ny + y, box_.z * grid.nz + z),
+                            width * word);
+        const std::uint64_t bytes = width * (grid.ny + 2) * (grid.nz + 2) * word;
+        funnel::Task scatter = new_task();
+        scatter.add_copy_in({{me, places_.dense}, bytes, dense_, bytes, bytes, 1});
+        scatter.add_kernel(mg_scatter, DenseArguments{grid, u(bottom_).data, dense_, 1});
+        team_.lane().submit(scatter);
+    }
+
+    funnel::Team& team_;
+    const MgClass& size_;
+    bool timed_;
+    RankBox box_;
+    int bottom_, top_;  ///< levels: log2 of the points an axis
+    Places places_;
+    Halo halo_;
+    CoarseSolver coarse_;
+    std::vector<Field> u_, r_;
+    Field v_;
+    funnel::DeviceAddress partials_ = 0, dense_ = 0;
+    std::vector<double> gathered_;
+    double coarse_seconds_ = 0;
+};
+
+}  // namespace
+
+MgMemory mg_memory(const MgClass& size, const MgOptions& options, int ranks, bool cpu) {
+    const RankBox box = RankBox::of(ranks, 0);
+    const Grid finest = local_grid(size.log2_points, box);
+    const int bottom = coarsest_distributed(options, box);
+    const std::uint64_t end = Places::of(finest, local_grid(bottom, box)).end;
+    std::uint64_t fields = 0;
+    constexpr std::uint64_t slack = 512;  // allocations are rounded up to 256 bytes
+    if (cpu) {
+        for (int level = bottom; level <= size.log2_points; ++level)
+            fields += 2 * (static_cast<std::uint64_t>(local_grid(level, box).doubles()) * word + slack);
+        fields += static_cast<std::uint64_t>(finest.doubles()) * word + slack;
+        fields += 2 * norm_blocks * word + slack + dense_bytes(local_grid(bottom, box)) + slack;
+        fields += Halo::mail_bytes(finest) + 2 * slack;
+    }
+    return {end + fields + slack, (end + slack - 1) / slack * slack};
+}
+
+MgResult run_mg(funnel::Team& team, const MgClass& size, const MgOptions& options, int iterations) {
+    Mg mg(team, size, options);
+    mg.start();  // one untimed iteration [NPB MG]
+    mg.residual_of_top();
+    mg.v_cycle();
+    mg.residual_of_top();
+    team.lane().drain();
+
+    mg.start();
+    mg.clear_times();
+    MPI_Barrier(team.node().world());
+    MgResult result;
+    const Stopwatch total;
+    mg.residual_of_top();
+    mg.norm_of_residual();
+    for (int iteration = 0; iteration < iterations; ++iteration) {
+        const Stopwatch watch;
+        mg.v_cycle();
+        mg.residual_of_top();
+        result.iteration_seconds.push_back(watch.seconds());
+    }
+    result.norm = mg.norm_of_residual();
+    result.seconds = total.seconds();
+    result.kernel_seconds = team.lane().time_under(0).kernels;
+    result.copy_seconds = team.lane().time_under(0).copy_in + team.lane().time_under(0).copy_out;
+    result.waited_seconds = mg.waited_seconds();
+    result.coarse_seconds = mg.coarse_seconds();
+    return result;
+}
+
+}  // namespace nas

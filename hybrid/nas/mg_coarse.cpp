@@ -1,0 +1,60 @@
+#include "nas/mg_coarse.h"
+
+#include <algorithm>
+
+#include "nas/mg_class.h"
+#include "nas/mg_host.h"
+
+namespace nas {
+namespace {
+
+std::uint64_t address(std::vector<double>& data) {
+    return reinterpret_cast<std::uint64_t>(data.data());
+}
+
+/// The grid is whole, so every neighbour is the grid itself.
+void wrap(const Grid& grid, std::vector<double>& data) {
+    FillArguments fill{grid, address(data), 0, {}};
+    fill.source.fill(address(data));
+    fill_ghosts(fill);
+}
+
+std::array<double, 4> minus(std::array<double, 4> weight) {
+    for (double& w : weight) w = -w;
+    return weight;
+}
+
+}  // namespace
+
+CoarseSolver::CoarseSolver(int log2_points, const std::array<double, 4>& smoother) : smoother_(smoother) {
+    for (int log2 = log2_points; log2 >= 1; --log2) {
+        const Grid grid = Grid::of(1 << log2, 1 << log2, 1 << log2);
+        const auto doubles = static_cast<std::size_t>(grid.doubles());
+        levels_.push_back({grid, std::vector<double>(doubles), std::vector<double>(doubles)});
+    }
+}
+
+void CoarseSolver::solve() {
+    wrap(levels_.front().grid, levels_.front().residual);
+    for (std::size_t i = 1; i < levels_.size(); ++i) {
+        Level &fine = levels_[i - 1], &coarse = levels_[i];
+        restrict_residual({fine.grid, coarse.grid, address(fine.residual), address(coarse.residual)});
+        wrap(coarse.grid, coarse.residual);
+    }
+    Level& bottom = levels_.back();
+    std::fill(bottom.correction.begin(), bottom.correction.end(), 0.0);
+    for (std::size_t i = levels_.size(); i-- > 0;) {
+        Level& level = levels_[i];
+        const std::uint64_t r = address(level.residual), u = address(level.correction);
+        if (i + 1 < levels_.size()) {
+            Level& coarse = levels_[i + 1];
+            interpolate({coarse.grid, level.grid, address(coarse.correction), u, 1});
+            stencil({level.grid, r, u, r, minus(mg_operator)});
+            wrap(level.grid, level.residual);
+        }
+        stencil({level.grid, u, r, u, smoother_});
+        wrap(level.grid, level.correction);
+    }
+}
+
+}  // namespace nas

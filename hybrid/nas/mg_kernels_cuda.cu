@@ -1,0 +1,309 @@
+#include <cuda_runtime.h>
+
+#include "nas/cuda_kernels.h"
+#include "nas/kernels.h"
+
+namespace nas {
+namespace {
+
+constexpr int lanes = 32;
+constexpr int warps = 4;
+constexpr int rows_per_thread = 4;
+
+__device__ double* doubles(std::uint64_t address) {
+    return reinterpret_cast<double*>(address);
+}
+
+/// What one plane of the grid adds to the outputs in its own plane and to those in the planes beside it.
+struct PlaneSums {
+    double own[rows_per_thread], beside[rows_per_thread];
+};
+
+/// `rows` holds the offsets of the thread's rows and of the one on either side.
+__device__ PlaneSums sum_plane(const double* __restrict__ in, const int (&rows)[rows_per_thread + 2],
+                               double w0, double w1, double w2, double w3) {
+    double middle[rows_per_thread + 2], sides[rows_per_thread + 2];
+#pragma unroll
+    for (int j = 0; j < rows_per_thread + 2; ++j) {
+        middle[j] = in[rows[j]];
+        sides[j] = in[rows[j] - 1] + in[rows[j] + 1];
+    }
+    PlaneSums sums;
+#pragma unroll
+    for (int j = 0; j < rows_per_thread; ++j) {
+        const double edges = sides[j + 1] + middle[j] + middle[j + 2];
+        const double corners = sides[j] + sides[j + 2];
+        sums.own[j] = w0 * middle[j + 1] + w1 * edges + w2 * corners;
+        sums.beside[j] = w1 * middle[j + 1] + w2 * edges + w3 * corners;
+    }
+    return sums;
+}
+
+/// The 27-point stencil. A thread marches up z with four rows of y: each plane of the input is loaded once
+/// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
+/// from L1. (Tried on an H200 and slower: shuffles for x, streaming loads, two or eight rows, a bound on
+/// registers, and writing the ghost cells in x along with the row, which cost 20 %.)
+__global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int planes_per_block) {
+    const Grid g = a.grid;
+    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
+    const int y0 =
+        (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * rows_per_thread + 1;
+    if (x > g.nx || y0 > g.ny) return;
+    const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
+    const int z1 = min(z0 + planes_per_block - 1, g.nz);
+    const std::int64_t plane = g.plane(), start = g.at(x, y0, z0);
+    const double* next = doubles(a.in) + start + plane;
+    const double* base = doubles(a.base) + start;
+    double* out = doubles(a.out) + start;
+    const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
+    int rows[rows_per_thread + 2];
+#pragma unroll
+    for (int j = 0; j < rows_per_thread + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
+
+    PlaneSums below = sum_plane(next - 2 * plane, rows, w0, w1, w2, w3);
+    PlaneSums here = sum_plane(next - plane, rows, w0, w1, w2, w3);
+    for (int z = z0; z <= z1; ++z) {
+        double sum[rows_per_thread];
+#pragma unroll
+        for (int j = 0; j < rows_per_thread; ++j) sum[j] = base[rows[j + 1]];
+        const PlaneSums above = sum_plane(next, rows, w0, w1, w2, w3);
+#pragma unroll
+        for (int j = 0; j < rows_per_thread; ++j) {
+            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
+            if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
+            below.beside[j] = here.beside[j];
+            here.own[j] = above.own[j];
+            here.beside[j] = above.beside[j];
+        }
+        next += plane;
+        base += plane;
+        out += plane;
+    }
+}
+
+__global__ void restrict_residual(RestrictArguments a) {
+    const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) + 1;
+    const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y) + 1;
+    const int z = static_cast<int>(blockIdx.z) + 1;
+    if (x > a.coarse.nx || y > a.coarse.ny) return;
+    const double* r = doubles(a.from) + a.fine.at(2 * x, 2 * y, 2 * z);
+    double by_distance[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int dz = -1; dz <= 1; ++dz)
+#pragma unroll
+        for (int dy = -1; dy <= 1; ++dy)
+#pragma unroll
+            for (int dx = -1; dx <= 1; ++dx)
+                by_distance[(dx != 0) + (dy != 0) + (dz != 0)] +=
+                    r[dx + static_cast<std::int64_t>(a.fine.stride) * dy + a.fine.plane() * dz];
+    const double value =
+        0.5 * by_distance[0] + 0.25 * by_distance[1] + 0.125 * by_distance[2] + 0.0625 * by_distance[3];
+    doubles(a.to)[a.coarse.at(x, y, z)] = value;
+}
+
+/// A thread for each fine x and each coarse y and z, ghosts included: the four fine points that share its
+/// eight coarse ones. Fine point 2i lies on coarse point i, 2i+1 halfway to the next.
+__global__ void interpolate(InterpolateArguments a) {
+    // The first warp of a row keeps only x = 0, so that the others start on the line where x = 1 lies.
+    const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) - (lanes - 1);
+    const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+    const int z = static_cast<int>(blockIdx.z);
+    if (x < 0 || x > a.fine.nx + 1 || y > a.coarse.ny) return;
+    const double* c = doubles(a.from) + a.coarse.at(x / 2, y, z);
+    const int dx = x % 2;
+    const std::int64_t dy = a.coarse.stride, dz = a.coarse.plane();
+    const double here = 0.5 * (c[0] + c[dx]), north = 0.5 * (c[dy] + c[dy + dx]),
+                 above = 0.5 * (c[dz] + c[dz + dx]), beyond = 0.5 * (c[dy + dz] + c[dy + dz + dx]);
+    double* out = doubles(a.to) + a.fine.at(x, 2 * y, 2 * z);
+    double* const places[4] = {out, out + a.fine.stride, out + a.fine.plane(),
+                               out + a.fine.stride + a.fine.plane()};
+    double values[4] = {here, 0.5 * (here + north), 0.5 * (here + above),
+                        0.25 * (here + north + above + beyond)};
+    if (!a.replace)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values[i] += *places[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) *places[i] = values[i];
+}
+
+constexpr int ghost_threads = 256;
+
+/// Every direction's box has blocks of its own, so that the direction is looked up once a block.
+struct GhostBlocks {
+    unsigned first[directions + 1];
+
+    static GhostBlocks of(const Grid& grid) {
+        GhostBlocks blocks;
+        unsigned next = 0;
+        for (int d = 0; d < directions; ++d) {
+            blocks.first[d] = next;
+            if (d != no_direction)
+                next +=
+                    static_cast<unsigned>((ghost_box(grid, d).cells() + ghost_threads - 1) / ghost_threads);
+        }
+        blocks.first[directions] = next;
+        return blocks;
+    }
+    unsigned all() const { return first[directions]; }
+};
+
+struct GhostCell {
+    int direction;
+    int in_box;   ///< -1 past the end of the box
+    int x, y, z;  ///< within the box
+    GhostBox box;
+};
+__device__ GhostCell ghost_cell(const Grid& g, const GhostBlocks& blocks) {
+    GhostCell cell;
+    cell.direction = 0;
+    while (blockIdx.x >= blocks.first[cell.direction + 1]) ++cell.direction;
+    cell.box = ghost_box(g, cell.direction);
+    cell.in_box = static_cast<int>((blockIdx.x - blocks.first[cell.direction]) * blockDim.x + threadIdx.x);
+    const int row = cell.in_box / cell.box.nx;
+    cell.x = cell.in_box - row * cell.box.nx;
+    cell.z = row / cell.box.ny;
+    cell.y = row - cell.z * cell.box.ny;
+    if (cell.z >= cell.box.nz) cell.in_box = -1;
+    return cell;
+}
+
+__global__ void pack_ghosts(PackArguments a, GhostBlocks blocks) {
+    const GhostCell c = ghost_cell(a.grid, blocks);
+    if (c.in_box < 0 || a.at[c.direction] < 0) return;
+    doubles(a.buffer)[a.at[c.direction] + c.in_box] =
+        doubles(a.data)[a.grid.at(c.box.sx + c.x, c.box.sy + c.y, c.box.sz + c.z)];
+}
+
+__global__ void fill_ghosts(FillArguments a, GhostBlocks blocks) {
+    const GhostCell c = ghost_cell(a.grid, blocks);
+    if (c.in_box < 0) return;
+    const double* source = doubles(a.source[c.direction]);
+    const bool packed = (a.packed >> c.direction & 1) != 0;
+    doubles(a.data)[a.grid.at(c.box.x0 + c.x, c.box.y0 + c.y, c.box.z0 + c.z)] =
+        packed ? source[c.in_box] : source[a.grid.at(c.box.sx + c.x, c.box.sy + c.y, c.box.sz + c.z)];
+}
+
+__global__ void copy_dense(DenseArguments a, bool gather) {
+    const int ghost = a.with_ghosts ? 1 : 0;
+    const std::int64_t nx = a.grid.nx + 2 * ghost, ny = a.grid.ny + 2 * ghost, nz = a.grid.nz + 2 * ghost;
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= nx * ny * nz) return;
+    double& cell = doubles(
+        a.data)[a.grid.at(static_cast<int>(i % nx) + 1 - ghost, static_cast<int>(i / nx % ny) + 1 - ghost,
+                          static_cast<int>(i / (nx * ny)) + 1 - ghost)];
+    double& dense = doubles(a.buffer)[i];
+    if (gather)
+        dense = cell;
+    else
+        cell = dense;
+}
+
+__global__ void set_points(SetPointsArguments a) {
+    const int i = static_cast<int>(threadIdx.x);
+    if (i < a.count) doubles(a.data)[a.index[i]] = a.value[i];
+}
+
+constexpr int norm_threads = 256;
+
+__global__ void norm(NormArguments a) {
+    __shared__ double sums[norm_threads], mosts[norm_threads];
+    const std::int64_t points = a.grid.points();
+    double sum = 0, most = 0;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < points;
+         i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+        const double value = doubles(a.data)[a.grid.at(
+            static_cast<int>(i % a.grid.nx) + 1, static_cast<int>(i / a.grid.nx % a.grid.ny) + 1,
+            static_cast<int>(i / (static_cast<std::int64_t>(a.grid.nx) * a.grid.ny)) + 1)];
+        sum += value * value;
+        most = fmax(most, fabs(value));
+    }
+    const int thread = static_cast<int>(threadIdx.x);
+    sums[thread] = sum;
+    mosts[thread] = most;
+    for (int half = norm_threads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (thread < half) {
+            sums[thread] += sums[thread + half];
+            mosts[thread] = fmax(mosts[thread], mosts[thread + half]);
+        }
+    }
+    if (thread == 0) {
+        doubles(a.partials)[blockIdx.x] = sums[0];
+        doubles(a.partials)[a.blocks + blockIdx.x] = mosts[0];
+    }
+}
+
+unsigned blocks_for(std::int64_t count, int threads) {
+    return static_cast<unsigned>((count + threads - 1) / threads);
+}
+
+/// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice.
+int planes_per_block(const Grid& g, unsigned blocks_a_plane) {
+    constexpr unsigned enough_blocks = 1024;
+    int planes = 32;
+    while (planes > 4 && blocks_a_plane * ((g.nz + planes - 1) / planes) < enough_blocks) planes /= 2;
+    return planes;
+}
+
+cudaStream_t as_stream(void* stream) {
+    return static_cast<cudaStream_t>(stream);
+}
+
+void launch_dense(void* stream, const DenseArguments& a, bool gather) {
+    const int ghosts = a.with_ghosts ? 2 : 0;
+    const std::int64_t cells =
+        static_cast<std::int64_t>(a.grid.nx + ghosts) * (a.grid.ny + ghosts) * (a.grid.nz + ghosts);
+    copy_dense<<<blocks_for(cells, ghost_threads), ghost_threads, 0, as_stream(stream)>>>(a, gather);
+}
+
+}  // namespace
+
+void add_mg_cuda_kernels(funnel::KernelTable& table) {
+    table.add(mg_zero, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const ZeroArguments*>(arguments);
+        cudaMemsetAsync(reinterpret_cast<void*>(a.data), 0, a.count * sizeof(double), as_stream(stream));
+    });
+    table.add(mg_set_points, [](void* stream, const void* arguments) {
+        set_points<<<1, lanes, 0, as_stream(stream)>>>(*static_cast<const SetPointsArguments*>(arguments));
+    });
+    table.add(mg_stencil, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const StencilArguments*>(arguments);
+        dim3 blocks(blocks_for(a.grid.nx, lanes), blocks_for(a.grid.ny, warps * rows_per_thread), 1);
+        const int planes = planes_per_block(a.grid, blocks.x * blocks.y);
+        blocks.z = blocks_for(a.grid.nz, planes);
+        stencil<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
+    });
+    table.add(mg_restrict, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const RestrictArguments*>(arguments);
+        const dim3 blocks(blocks_for(a.coarse.nx, lanes), blocks_for(a.coarse.ny, warps), a.coarse.nz);
+        restrict_residual<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
+    });
+    table.add(mg_interpolate, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const InterpolateArguments*>(arguments);
+        const dim3 blocks(blocks_for(a.fine.nx + 1 + lanes, lanes), blocks_for(a.coarse.ny + 1, warps),
+                          a.coarse.nz + 1);
+        interpolate<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
+    });
+    table.add(mg_pack_ghosts, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const PackArguments*>(arguments);
+        const GhostBlocks blocks = GhostBlocks::of(a.grid);
+        pack_ghosts<<<blocks.all(), ghost_threads, 0, as_stream(stream)>>>(a, blocks);
+    });
+    table.add(mg_fill_ghosts, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const FillArguments*>(arguments);
+        const GhostBlocks blocks = GhostBlocks::of(a.grid);
+        fill_ghosts<<<blocks.all(), ghost_threads, 0, as_stream(stream)>>>(a, blocks);
+    });
+    table.add(mg_gather, [](void* stream, const void* arguments) {
+        launch_dense(stream, *static_cast<const DenseArguments*>(arguments), true);
+    });
+    table.add(mg_scatter, [](void* stream, const void* arguments) {
+        launch_dense(stream, *static_cast<const DenseArguments*>(arguments), false);
+    });
+    table.add(mg_norm, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const NormArguments*>(arguments);
+        norm<<<a.blocks, norm_threads, 0, as_stream(stream)>>>(a);
+    });
+}
+
+}  // namespace nas

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "funnel/planes.h"
+#include "funnel/team.h"
+#include "nas/breakdown.h"
+
+namespace nas {
+
+/// One 3D transform of a slab decomposition: 2D transforms of this rank's planes, the transpose, 1D
+/// transforms of the lines that have become local. Everything starts and ends in host memory (the team's
+/// staging memory).
+struct Stage {
+    int planes, rows,
+        nx;               ///< of the whole grid: the slabs cut `planes` before and `rows` after the transpose
+    int sign;             ///< of the exponent
+    bool evolve = false;  ///< multiply by exp(decay · k²) first
+    double decay = 0;
+    bool regroup = false;  ///< leave [row][line][x] at `from` instead of [line][row][x] in the receiving area
+};
+
+/// The two orders of [U11 §4.1.1].
+enum class Algorithm {
+    packed_slabs,  ///< all planes, then one exchange
+    slabs,         ///< each plane (or few) put as soon as it is done
+};
+
+struct SlabOptions {
+    Algorithm algorithm = Algorithm::slabs;
+    int streams = 3;                ///< of each rank, on a device
+    std::size_t chunk_bytes = 0;    ///< what one task moves, about; 0: an eighth of the slab, 1 to 32 MiB
+    bool transposed_lines = false;  ///< 1D transforms on contiguous lines, between two tiled transposes
+    bool timed = false;             ///< measure the device's share; costs a few microseconds a task
+};
+
+class SlabTransform {
+  public:
+    virtual ~SlabTransform() = default;
+    /// Collective. The slab to transform lies at `from` in staging memory; the transpose arrives at
+    /// `receive`.
+    virtual void run(const Stage& stage) = 0;
+
+    const Breakdown& breakdown() const { return breakdown_; }
+    Breakdown& breakdown() { return breakdown_; }
+
+  protected:
+    Breakdown breakdown_;
+};
+
+/// Where the slabs lie in every rank's staging memory, in bytes.
+struct SlabLayout {
+    std::uint64_t from, receive, outbox;
+};
+
+/// On this rank's core.
+std::unique_ptr<SlabTransform> make_host_slab_transform(funnel::Team& team, const SlabLayout& layout,
+                                                        const SlabOptions& options);
+/// On the device behind the team's lane, a few planes a task; copies and kernels of different tasks overlap.
+std::unique_ptr<SlabTransform> make_device_slab_transform(funnel::Team& team, const SlabLayout& layout,
+                                                          const SlabOptions& options);
+
+}  // namespace nas

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "cupti_library.h"
+
+namespace busfare::recorder {
+
+/// What a copy call was asked to do, which activity records do not say.
+struct CopyAddresses {
+    uint64_t correlation;
+    uint64_t source;
+    uint64_t destination;
+    uint64_t bytes;
+    uint64_t fingerprint;  ///< of the bytes copied; 0: not taken
+};
+
+/// Notes the addresses of copies, from the callbacks of copy calls, one lock-free ring a thread.
+///
+/// The program's threads only fill rings; `drain` empties them, on the writer thread. A full ring loses rows,
+/// counted, and never waits.
+class CopyWatch {
+  public:
+    CopyWatch(bool fingerprint, std::function<void()> wake_writer)
+        : fingerprint_(fingerprint), wake_writer_(std::move(wake_writer)) {}
+
+    /// Turns on the callbacks of every copy call whose parameters are known.
+    void subscribe(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) const;
+
+    /// From the callback: true when the call is a copy that this watches.
+    bool note(CUpti_CallbackDomain domain, CUpti_CallbackId call, const CUpti_CallbackData& data);
+
+    /// Hands over all rows noted so far; returns how many were lost since the last time.
+    static uint64_t drain(const std::function<void(const CopyAddresses&)>& take);
+
+  private:
+    const bool fingerprint_;
+    const std::function<void()> wake_writer_;
+};
+
+}  // namespace busfare::recorder

@@ -1,0 +1,41 @@
+// The names under which the CUDA driver and NVTX look for an injected library.
+
+#include <pthread.h>
+
+#include <cstdlib>
+
+#include "cupti_library.h"
+#include "message.h"
+#include "options.h"
+#include "session.h"
+
+using namespace busfare::recorder;
+
+extern "C" [[gnu::visibility("default")]] int InitializeInjection() {
+    // An exception must not reach the driver, whose caller is the program.
+    try {
+        Session::start();
+        static const bool registered = [] {
+            std::atexit(Session::finish);
+            pthread_atfork(nullptr, nullptr, Session::forget_in_child);
+            return true;
+        }();
+        (void)registered;
+    } catch (...) {
+        say("out of memory at the start, so nothing is recorded");
+    }
+    return 1;
+}
+
+/// Hands NVTX on to CUPTI, whose markers then come with the other records. 0 tells NVTX that nobody listens.
+extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(void* get_export_table) {
+    try {
+        const Options options = options_from_environment();
+        if (options.output.empty() || !(options.kinds & kMarkers)) return 0;
+        std::string why;
+        const CuptiLibrary* cupti = load_cupti(options.cupti, options.trust_cupti, &why);
+        return cupti && cupti->nvtx_initialize ? cupti->nvtx_initialize(get_export_table) : 0;
+    } catch (...) {
+        return 0;
+    }
+}

@@ -1,0 +1,119 @@
+#include "kinds.h"
+
+#include <string_view>
+
+namespace busfare::recorder {
+namespace {
+
+struct Activity {
+    uint32_t kinds;  ///< wanted with any of these bits
+    CUpti_ActivityKind activity;
+};
+
+constexpr Activity kOperations[] = {
+    {kKernels, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL},
+    {kCopies, CUPTI_ACTIVITY_KIND_MEMCPY},
+    {kCopies, CUPTI_ACTIVITY_KIND_MEMCPY2},
+    {kSets, CUPTI_ACTIVITY_KIND_MEMSET},
+    {kWaits, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION},
+    {kEvents, CUPTI_ACTIVITY_KIND_CUDA_EVENT},
+    {kGraphs, CUPTI_ACTIVITY_KIND_GRAPH_TRACE},
+    {kMarkers, CUPTI_ACTIVITY_KIND_MARKER},
+    {kOverheads, CUPTI_ACTIVITY_KIND_OVERHEAD},
+};
+
+constexpr CUpti_ActivityKind kSetting[] = {
+    CUPTI_ACTIVITY_KIND_DEVICE, CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_STREAM,
+    CUPTI_ACTIVITY_KIND_PCIE,   CUPTI_ACTIVITY_KIND_NVLINK,
+};
+
+constexpr std::string_view kOfInterest[] = {
+    "Launch",     "Memcpy",    "Memset",       "Synchronize",   "StreamWait",       "EventRecord",
+    "Malloc",     "Free",      "MemAlloc",     "HostAlloc",     "HostRegister",     "HostUnregister",
+    "Prefetch",   "Reset",     "StreamCreate", "StreamDestroy", "GraphInstantiate", "BatchMemOp",
+    "WriteValue", "WaitValue", "GraphUpload",  "ModuleLoad",    "LibraryLoad",
+};
+
+// Names that contain a word above without being such a call.
+constexpr std::string_view kNotOfInterest[] = {"Get", "Attribute", "GraphAdd", "SetParams", "SetLimit"};
+
+constexpr CUpti_CallbackId kHighestCall = 2048;
+
+}  // namespace
+
+bool is_call_of_interest(const char* name) {
+    const std::string_view text(name);
+    for (const std::string_view word : kNotOfInterest) {
+        if (text.find(word) != std::string_view::npos) return false;
+    }
+    for (const std::string_view word : kOfInterest) {
+        if (text.find(word) != std::string_view::npos) return true;
+    }
+    return false;
+}
+
+bool Kinds::enable_setting(std::string* why) const {
+    for (const CUpti_ActivityKind activity : kSetting) {
+        const CUptiResult result = cupti_.enable(activity);
+        // Machines without NVLink or PCIe facts (virtual ones) may refuse those; without devices nothing
+        // works.
+        if (result == CUPTI_SUCCESS || activity != CUPTI_ACTIVITY_KIND_DEVICE) continue;
+        const char* text = "";
+        cupti_.result_string(result, &text);
+        *why = std::string("CUPTI cannot record here (") + text + "), so nothing is recorded";
+        return false;
+    }
+    if (wanted_ & kMemory) cupti_.enable(CUPTI_ACTIVITY_KIND_MEMORY2);
+    return true;
+}
+
+void Kinds::enable_operations(bool on) const {
+    for (const Activity& operation : kOperations) {
+        if (!(wanted_ & operation.kinds)) continue;
+        on ? cupti_.enable(operation.activity) : cupti_.disable(operation.activity);
+    }
+    if (wanted_ & (kCalls | kAllCalls)) enable_calls(on);
+}
+
+void Kinds::enable_calls(bool on) const {
+    const bool by_call = !(wanted_ & kAllCalls) && cupti_.enable_runtime_call && cupti_.enable_driver_call;
+    if (!by_call) {
+        for (const CUpti_ActivityKind activity : {CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER}) {
+            on ? cupti_.enable(activity) : cupti_.disable(activity);
+        }
+        return;
+    }
+    for (CUpti_CallbackId call = 1; call < kHighestCall; ++call) {
+        const char* name = nullptr;
+        if (cupti_.callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call, &name) == CUPTI_SUCCESS && name &&
+            is_call_of_interest(name)) {
+            cupti_.enable_runtime_call(call, on);
+        }
+        name = nullptr;
+        if (cupti_.callback_name(CUPTI_CB_DOMAIN_DRIVER_API, call, &name) == CUPTI_SUCCESS && name &&
+            is_call_of_interest(name)) {
+            cupti_.enable_driver_call(call, on);
+        }
+    }
+}
+
+void Kinds::enable_managed() const {
+    if (!(wanted_ & kManaged)) return;
+    CUpti_ActivityUnifiedMemoryCounterConfig counters[] = {
+        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
+         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_HTOD, 0, 1},
+        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
+         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_DTOH, 0, 1},
+        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
+         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_DTOD, 0, 1},
+        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
+         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_CPU_PAGE_FAULT_COUNT, 0, 1},
+        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
+         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_GPU_PAGE_FAULT, 0, 1},
+    };
+    // One at a time: a counter that this machine lacks must not take the others with it.
+    for (CUpti_ActivityUnifiedMemoryCounterConfig& counter : counters) cupti_.configure_managed(&counter, 1);
+    cupti_.enable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
+}
+
+}  // namespace busfare::recorder

@@ -1,0 +1,139 @@
+#include "nvtx_gate.h"
+
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace busfare::recorder {
+namespace {
+
+// The part of NVTX's event attributes that is wanted (version 2 and 3 of NVTX alike).
+constexpr size_t kMessageTypeOffset = 32;
+constexpr size_t kMessageOffset = 40;
+constexpr int kAsciiMessage = 1;
+constexpr int kRegisteredMessage = 3;
+
+constexpr CUpti_CallbackId kCalls[] = {
+    CUPTI_CBID_NVTX_nvtxRangeStartA,
+    CUPTI_CBID_NVTX_nvtxRangeStartEx,
+    CUPTI_CBID_NVTX_nvtxRangeEnd,
+    CUPTI_CBID_NVTX_nvtxRangePushA,
+    CUPTI_CBID_NVTX_nvtxRangePushEx,
+    CUPTI_CBID_NVTX_nvtxRangePop,
+    CUPTI_CBID_NVTX_nvtxDomainRangeStartEx,
+    CUPTI_CBID_NVTX_nvtxDomainRangeEnd,
+    CUPTI_CBID_NVTX_nvtxDomainRangePushEx,
+    CUPTI_CBID_NVTX_nvtxDomainRangePop,
+    CUPTI_CBID_NVTX_nvtxDomainRegisterStringA,
+};
+
+uint64_t word(const void* parameters, size_t index) {
+    uint64_t value;
+    std::memcpy(&value, static_cast<const char*>(parameters) + 8 * index, sizeof value);
+    return value;
+}
+
+/// Registered strings are named by handle, and started ranges by number: both are rare, so one lock will do.
+struct Known {
+    std::mutex mutex;
+    std::unordered_set<uint64_t> matching_strings;
+    std::unordered_set<uint64_t> matching_ranges;
+};
+
+Known& known() {
+    static Known* const known = new Known;
+    return *known;
+}
+
+/// By domain, whether each range that this thread has pushed matches.
+thread_local std::unordered_map<uint64_t, std::vector<bool>> t_pushed;
+
+bool matches(const std::string& range, uint64_t attributes) {
+    if (!attributes) return false;
+    const auto* event = reinterpret_cast<const char*>(attributes);
+    int type;
+    std::memcpy(&type, event + kMessageTypeOffset, sizeof type);
+    uint64_t message;
+    std::memcpy(&message, event + kMessageOffset, sizeof message);
+    if (type == kAsciiMessage) return message && range == reinterpret_cast<const char*>(message);
+    if (type != kRegisteredMessage) return false;
+    const std::lock_guard lock(known().mutex);
+    return known().matching_strings.contains(message);
+}
+
+}  // namespace
+
+void NvtxGate::subscribe(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) const {
+    for (const CUpti_CallbackId call : kCalls)
+        cupti.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_NVTX, call);
+}
+
+NvtxGate::Change NvtxGate::note(CUpti_CallbackId call, const void* callback_data) {
+    const auto& data = *static_cast<const CUpti_NvtxData*>(callback_data);
+    const void* parameters = data.functionParams;
+    const auto returned = [&] {
+        uint64_t value = 0;
+        if (data.functionReturnValue) std::memcpy(&value, data.functionReturnValue, sizeof value);
+        return value;
+    };
+    const auto text_matches = [&](uint64_t text) {
+        return text && range_ == reinterpret_cast<const char*>(text);
+    };
+    const auto opened = [&] { return open_.fetch_add(1) == 0 ? Change::kOpened : Change::kNone; };
+    const auto closed = [&] { return open_.fetch_sub(1) == 1 ? Change::kClosed : Change::kNone; };
+    const auto push = [&](uint64_t domain, bool match) {
+        t_pushed[domain].push_back(match);
+        return match ? opened() : Change::kNone;
+    };
+    const auto pop = [&](uint64_t domain) {
+        std::vector<bool>& ranges = t_pushed[domain];
+        if (ranges.empty()) return Change::kNone;
+        const bool match = ranges.back();
+        ranges.pop_back();
+        return match ? closed() : Change::kNone;
+    };
+    const auto start = [&](bool match) {
+        if (!match) return Change::kNone;
+        const std::lock_guard lock(known().mutex);
+        known().matching_ranges.insert(returned());
+        return opened();
+    };
+    const auto end = [&](uint64_t range) {
+        const std::lock_guard lock(known().mutex);
+        return known().matching_ranges.erase(range) ? closed() : Change::kNone;
+    };
+    switch (call) {
+        case CUPTI_CBID_NVTX_nvtxDomainRegisterStringA:
+            if (text_matches(word(parameters, 1))) {
+                const std::lock_guard lock(known().mutex);
+                known().matching_strings.insert(returned());
+            }
+            return Change::kNone;
+        case CUPTI_CBID_NVTX_nvtxRangePushA:
+            return push(0, text_matches(word(parameters, 0)));
+        case CUPTI_CBID_NVTX_nvtxRangePushEx:
+            return push(0, matches(range_, word(parameters, 0)));
+        case CUPTI_CBID_NVTX_nvtxDomainRangePushEx:
+            return push(word(parameters, 0), matches(range_, word(parameters, 1)));
+        case CUPTI_CBID_NVTX_nvtxRangePop:
+            return pop(0);
+        case CUPTI_CBID_NVTX_nvtxDomainRangePop:
+            return pop(word(parameters, 0));
+        case CUPTI_CBID_NVTX_nvtxRangeStartA:
+            return start(text_matches(word(parameters, 0)));
+        case CUPTI_CBID_NVTX_nvtxRangeStartEx:
+            return start(matches(range_, word(parameters, 0)));
+        case CUPTI_CBID_NVTX_nvtxDomainRangeStartEx:
+            return start(matches(range_, word(parameters, 1)));
+        case CUPTI_CBID_NVTX_nvtxRangeEnd:
+            return end(word(parameters, 0));
+        case CUPTI_CBID_NVTX_nvtxDomainRangeEnd:
+            return end(word(parameters, 1));
+        default:
+            return Change::kNone;
+    }
+}
+
+}  // namespace busfare::recorder

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace busfare::recorder {
+
+/// What to record, as bits of `Options::kinds`; the names users give are in options.cpp.
+enum Kind : uint32_t {
+    kKernels = 1u << 0,
+    kCopies = 1u << 1,
+    kSets = 1u << 2,
+    kCalls = 1u << 3,       ///< calls that submit, wait, allocate or free
+    kAllCalls = 1u << 4,    ///< every runtime and driver call
+    kWaits = 1u << 5,       ///< synchronisation records
+    kEvents = 1u << 6,      ///< event records
+    kMemory = 1u << 7,      ///< allocations and frees
+    kManaged = 1u << 8,     ///< migrations and faults of managed memory
+    kMarkers = 1u << 9,     ///< NVTX
+    kOverheads = 1u << 10,  ///< time that CUPTI and the driver spent on themselves
+    kGraphs = 1u << 11,     ///< one record a graph launch, in place of its nodes
+    kAddresses = 1u << 12,  ///< source and destination of each copy
+    kDefault = kKernels | kCopies | kSets | kCalls | kWaits | kEvents | kMemory | kManaged | kMarkers |
+        kOverheads | kAddresses,
+};
+
+enum class Capture { kWhole, kProfilerCalls, kNvtxRange };
+
+/// Everything that the launcher asks for, from the environment (`BUSFARE_RECORD_*`).
+struct Options {
+    std::string output;  ///< file name pattern; empty: do not record
+    double flush_seconds = 1.0;
+    double delay_seconds = 0.0;
+    double duration_seconds = 0.0;  ///< 0: to the end
+    Capture capture = Capture::kWhole;
+    std::string nvtx_range;
+    uint32_t kinds = kDefault;
+    bool fingerprint = false;
+    std::string cupti;    ///< colon-separated libraries to try after those that the process can find itself
+    std::string command;  ///< the command line, for the recording's facts
+    size_t buffer_bytes = size_t{2} << 20;
+    size_t buffer_limit = 128;  ///< buffers; the memory bound is `buffer_bytes * buffer_limit`
+    bool trust_cupti = false;   ///< accept a CUPTI newer than the layouts that were checked
+};
+
+/// Reads the environment. An unknown word in `BUSFARE_RECORD_KINDS` is said on standard error and skipped.
+Options options_from_environment();
+
+}  // namespace busfare::recorder

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace busfare::recorder {
+
+/// Tables of a recording. Numbers are part of the file format (docs/recording-format.md): never reuse one.
+enum class TableId : uint16_t {
+    kStrings = 1,
+    kFacts = 2,
+    kKernels = 3,
+    kCopies = 4,
+    kSets = 5,
+    kCalls = 6,
+    kWaits = 7,
+    kEvents = 8,
+    kStreams = 9,
+    kContexts = 10,
+    kDevices = 11,
+    kPcieLinks = 12,
+    kNvlinks = 13,
+    kManaged = 14,
+    kMarkers = 15,
+    kOverheads = 16,
+    kAllocations = 17,
+    kGraphLaunches = 18,
+    kCopyAddresses = 19,
+    kDemangled = 20,
+    kLosses = 21,
+    kEnd = 22,
+};
+
+/// How many columns the writer of this version fills, by table; column numbers run from 0 in the documented
+/// order.
+constexpr size_t columns_of(TableId table) {
+    constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6, 4, 4, 12, 7, 9, 8, 7, 5, 10, 7, 5, 2, 3, 4};
+    return columns[static_cast<size_t>(table)];
+}
+
+inline constexpr size_t kTableCount = 23;  ///< including the unused number 0
+
+/// What a row of `kLosses` counts.
+enum class Loss : uint64_t { kCuptiDropped = 1, kNoBuffer = 2, kAddressRingFull = 3, kUnknownRecord = 4 };
+
+/// Why a recording ended, in `kEnd`.
+enum class EndReason : uint64_t { kProgramExit = 1, kDuration = 2 };
+
+}  // namespace busfare::recorder

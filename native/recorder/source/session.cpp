@@ -1,0 +1,359 @@
+#include "session.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <thread>
+
+#include "message.h"
+
+namespace busfare::recorder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLongestFinish = std::chrono::seconds(20);
+constexpr double kWriterNap = 0.05;  // seconds; address rings hold more than that brings
+
+std::atomic<Session*> g_session{nullptr};
+
+uint64_t wall_clock_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+std::string processor_name() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);) {
+        if (const size_t colon = line.find(": ");
+            line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+            return line.substr(colon + 2);
+        }
+    }
+    return "";
+}
+
+/// The driver's version, such as 580.159.04: the first word of its line that begins with a digit.
+std::string driver_version() {
+    std::ifstream file("/proc/driver/nvidia/version");
+    for (std::string word; file >> word;) {
+        if (word[0] >= '0' && word[0] <= '9') return word;
+    }
+    return "";
+}
+
+std::string cuda_version_text(int version) {
+    return version ? std::to_string(version / 1000) + '.' + std::to_string(version % 1000 / 10) : "";
+}
+
+/// Threads of the recorder take no signals: those are the program's.
+template <typename Body>
+void start_thread(const char* name, Body body) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread thread(body);
+    pthread_setname_np(thread.native_handle(), name);
+    thread.detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+Session::Session(const CuptiLibrary& cupti, Options options)
+    : cupti_(cupti),
+      options_(std::move(options)),
+      pool_(options_.buffer_bytes, options_.buffer_limit),
+      decoder_(cupti, journal_),
+      kinds_(cupti, options_.kinds),
+      copies_(options_.fingerprint, [this] { pool_.wake(); }),
+      gate_(options_.nvtx_range) {}
+
+void Session::start() {
+    if (g_session.load()) return;
+    Options options = options_from_environment();
+    if (options.output.empty()) return;
+    std::string why;
+    const CuptiLibrary* cupti = load_cupti(options.cupti, options.trust_cupti, &why);
+    if (!cupti) return say(why.c_str());
+    auto session = std::unique_ptr<Session>(new Session(*cupti, std::move(options)));
+    if (!session->open()) return;
+    // From here on threads and CUPTI may hold the session: it stays, idle if the rest fails.
+    Session* const started = session.release();
+    g_session.store(started);
+    if (!started->run_threads() || !started->subscribe()) {
+        g_session.store(nullptr);
+        started->abandon();
+    }
+}
+
+void Session::abandon() {
+    ::unlink(journal_.path().c_str());
+    const std::lock_guard lock(state_mutex_);
+    finish_asked_ = true;
+    state_changed_.notify_all();
+}
+
+bool Session::open() {
+    FileHeader header;
+    header.process = static_cast<uint64_t>(getpid());
+    header.wall_clock_ns = wall_clock_ns();
+    cupti_.timestamp(&header.trace_clock_ns);
+    if (!journal_.open(options_.output, header)) {
+        sayf("cannot write %s (%s), so nothing is recorded", journal_.path().c_str(),
+             journal_.error().c_str());
+        return false;
+    }
+    state_facts();
+    return true;
+}
+
+void Session::state_facts() {
+    utsname system{};
+    uname(&system);
+    const std::string rank = rank_of_process();
+    journal_.fact("producer", "busfare record " BUSFARE_RECORDER_VERSION);
+    journal_.fact("hostname", system.nodename);
+    journal_.fact("cpu", processor_name());
+    journal_.fact("driver", driver_version());
+    journal_.fact("cuda", cuda_version_text(driver_cuda_version()));
+    journal_.fact("cupti", std::to_string(cupti_.version));
+    journal_.fact("command", options_.command);
+    if (!rank.empty()) journal_.fact("rank", rank);
+    if (options_.capture == Capture::kNvtxRange) journal_.fact("capture", "nvtx:" + options_.nvtx_range);
+    if (options_.capture == Capture::kProfilerCalls) journal_.fact("capture", "profiler-calls");
+    if (options_.delay_seconds > 0) journal_.fact("delay", std::to_string(options_.delay_seconds));
+    if (options_.duration_seconds > 0) journal_.fact("duration", std::to_string(options_.duration_seconds));
+    flush_asked_ = true;
+}
+
+bool Session::subscribe() {
+    const CUptiResult subscribed = cupti_.subscribe(&subscriber_, &Session::on_callback, this);
+    if (subscribed != CUPTI_SUCCESS) {
+        const char* text = "";
+        cupti_.result_string(subscribed, &text);
+        sayf(subscribed == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+                 ? "another profiler holds CUPTI in this process (%s), so nothing is recorded"
+                 : "CUPTI cannot be used here (%s), so nothing is recorded",
+             text);
+        return false;
+    }
+    // The writer hands buffers back zeroed, so that the program's threads need not clear them.
+    uint8_t zeroed = 1;
+    size_t size = sizeof zeroed;
+    cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &zeroed);
+    if (cupti_.set_thread_id_type) cupti_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+    std::string why = "CUPTI gives no buffers here, so nothing is recorded";
+    if (cupti_.register_callbacks(&Session::on_request, &Session::on_complete) != CUPTI_SUCCESS ||
+        !kinds_.enable_setting(&why)) {
+        say(why.c_str());
+        return false;
+    }
+    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API,
+                           CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000);
+    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
+                           CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
+    if (options_.kinds & kAddresses) copies_.subscribe(cupti_, subscriber_);
+    if (options_.capture == Capture::kNvtxRange) gate_.subscribe(cupti_, subscriber_);
+    if (options_.capture == Capture::kProfilerCalls) {
+        for (const CUpti_CallbackId call : {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000,
+                                            CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000}) {
+            cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API, call);
+        }
+        for (const CUpti_CallbackId call :
+             {CUPTI_DRIVER_TRACE_CBID_cuProfilerStart, CUPTI_DRIVER_TRACE_CBID_cuProfilerStop}) {
+            cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call);
+        }
+    }
+    if (options_.capture == Capture::kWhole && options_.delay_seconds <= 0) operations(true);
+    return true;
+}
+
+bool Session::run_threads() {
+    try {
+        pool_.prepare();
+        start_thread("busfare-writer", [this] { write_until_finished(); });
+        start_thread("busfare-clock", [this] { keep_time(); });
+        return true;
+    } catch (const std::exception& error) {
+        sayf("cannot start a thread (%s), so nothing is recorded", error.what());
+        return false;
+    }
+}
+
+void Session::operations(bool on) {
+    const std::lock_guard lock(switch_mutex_);
+    if (recording_ == on || (on && over_ != Over::kNo)) return;
+    recording_ = on;
+    kinds_.enable_operations(on);
+}
+
+void Session::flush_cupti(bool forced) {
+    cupti_.flush_all(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+}
+
+void Session::keep_time() {
+    const auto started = Clock::now();
+    const auto seconds = [](double value) {
+        return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
+    };
+    auto next_flush = started + seconds(options_.flush_seconds);
+    const auto begin = started + seconds(options_.delay_seconds);
+    const auto end = begin + seconds(options_.duration_seconds);
+    bool begun = options_.capture != Capture::kWhole || options_.delay_seconds <= 0;
+    std::unique_lock lock(state_mutex_);
+    while (!finish_asked_) {
+        auto wake = next_flush;
+        if (!begun) wake = std::min(wake, begin);
+        if (options_.duration_seconds > 0 && over_ == Over::kNo) wake = std::min(wake, end);
+        state_changed_.wait_until(lock, wake, [this] { return finish_asked_; });
+        lock.unlock();
+        const auto now = Clock::now();
+        if (!begun && now >= begin) {
+            begun = true;
+            operations(true);
+        }
+        if (options_.duration_seconds > 0 && now >= end && over_ == Over::kNo) {
+            operations(false);
+            over_ = Over::kDuration;
+        }
+        if (now >= next_flush) {
+            flush_cupti(false);
+            flush_asked_ = true;
+            pool_.wake();
+            next_flush = now + seconds(options_.flush_seconds);
+        }
+        lock.lock();
+    }
+    lock.unlock();
+    flush_cupti(true);
+    operations(false);
+    lock.lock();
+    clock_done_ = true;
+    state_changed_.notify_all();
+}
+
+void Session::write_once(bool everything) {
+    const auto lose = [this](Loss loss, uint64_t count) {
+        uint64_t now = 0;
+        cupti_.timestamp(&now);
+        if (count > 0) journal_.append(TableId::kLosses, {static_cast<uint64_t>(loss), now, count});
+    };
+    const auto drain_addresses = [&] {
+        lose(Loss::kAddressRingFull, CopyWatch::drain([this](const CopyAddresses& copy) {
+                 journal_.append(TableId::kCopyAddresses, {copy.correlation, copy.source, copy.destination,
+                                                           copy.bytes, copy.fingerprint});
+             }));
+    };
+    drain_addresses();
+    while (const std::optional<FullBuffer> buffer = pool_.take()) {
+        if (over_ != Over::kFailed) decoder_.decode(*buffer);
+        pool_.give_back(buffer->data, buffer->bytes);
+        drain_addresses();
+    }
+    lose(Loss::kNoBuffer, pool_.refused());
+    if (everything) journal_.flush();
+    pool_.prepare();
+}
+
+void Session::write_until_finished() {
+    for (bool done = false; !done;) {
+        pool_.wait(kWriterNap);
+        {
+            const std::lock_guard lock(state_mutex_);
+            done = clock_done_;
+        }
+        // The program's memory may run out; that is no reason to end it here.
+        try {
+            write_once(flush_asked_.exchange(false));
+        } catch (const std::exception& error) {
+            give_up(error.what());
+        }
+        if (journal_.failed()) give_up(journal_.error().c_str());
+    }
+    closed_ = true;
+    try {
+        uint64_t now = 0;
+        cupti_.timestamp(&now);
+        const EndReason reason = over_ == Over::kDuration ? EndReason::kDuration : EndReason::kProgramExit;
+        if (over_ != Over::kFailed) journal_.finish(reason, now);
+    } catch (const std::exception& error) {
+        give_up(error.what());
+    }
+    const std::lock_guard lock(state_mutex_);
+    writer_done_ = true;
+    state_changed_.notify_all();
+}
+
+void Session::give_up(const char* why) {
+    if (over_.exchange(Over::kFailed) == Over::kFailed) return;
+    sayf("cannot write %s any more (%s), so recording stops; what is there stays readable",
+         journal_.path().c_str(), why);
+    operations(false);
+}
+
+void Session::finish() {
+    Session* const session = g_session.load();
+    if (!session) return;
+    std::unique_lock lock(session->state_mutex_);
+    session->finish_asked_ = true;
+    session->state_changed_.notify_all();
+    if (!session->state_changed_.wait_for(lock, kLongestFinish, [&] { return session->writer_done_; })) {
+        say("CUPTI did not give its last records in 20 s; the recording ends at its last flush");
+    }
+}
+
+void Session::forget_in_child() {
+    g_session.store(nullptr);
+}
+
+void Session::on_request(uint8_t** buffer, size_t* bytes, size_t* records) {
+    Session* const session = g_session.load(std::memory_order_acquire);
+    *records = 0;
+    *buffer = session && !session->closed_ ? session->pool_.request() : nullptr;
+    *bytes = *buffer ? session->pool_.buffer_bytes() : 0;
+}
+
+void Session::on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t used) {
+    Session* const session = g_session.load(std::memory_order_acquire);
+    if (session && buffer) session->pool_.complete(buffer, used);
+}
+
+void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_CallbackId call,
+                          const void* data) {
+    auto& self = *static_cast<Session*>(session);
+    if (g_session.load(std::memory_order_relaxed) != session) return;  // a forked child
+    try {
+        if (domain != CUPTI_CB_DOMAIN_NVTX) {
+            return self.on_call(domain, call, *static_cast<const CUpti_CallbackData*>(data));
+        }
+        const NvtxGate::Change change = self.gate_.note(call, data);
+        if (change != NvtxGate::Change::kNone) self.operations(change == NvtxGate::Change::kOpened);
+    } catch (const std::exception& error) {
+        sayf("a call went unrecorded (%s)", error.what());
+    }
+}
+
+void Session::on_call(CUpti_CallbackDomain domain, CUpti_CallbackId call, const CUpti_CallbackData& data) {
+    if (copies_.note(domain, call, data)) return;
+    const bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
+    if (call == (runtime ? CUpti_CallbackId{CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000}
+                         : CUpti_CallbackId{CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged})) {
+        if (data.callbackSite != CUPTI_API_EXIT) return;
+        const std::lock_guard lock(switch_mutex_);
+        if (!managed_) kinds_.enable_managed();
+        managed_ = true;
+        return;
+    }
+    const bool starts = call == (runtime ? CUpti_CallbackId{CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000}
+                                         : CUpti_CallbackId{CUPTI_DRIVER_TRACE_CBID_cuProfilerStart});
+    if (data.callbackSite == CUPTI_API_EXIT) operations(starts);
+}
+
+}  // namespace busfare::recorder

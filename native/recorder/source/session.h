@@ -1,0 +1,86 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "buffer_pool.h"
+#include "copy_watch.h"
+#include "cupti_library.h"
+#include "decoder.h"
+#include "journal.h"
+#include "kinds.h"
+#include "nvtx_gate.h"
+#include "options.h"
+
+namespace busfare::recorder {
+
+/// The recording of this process: from the first use of CUDA to the end of the program.
+///
+/// Three parties. The program's threads fill CUPTI's buffers, and see this code only when a buffer is full
+/// and in the callbacks of copy calls. The *writer* thread decodes, encodes and writes. The *clock* thread
+/// asks CUPTI for its records every `flush_seconds` and keeps the delay and the duration.
+///
+/// A session is never destroyed: CUPTI may call back until the process is gone.
+class Session {
+  public:
+    /// Starts recording when the environment asks for it; otherwise, and on any failure, does nothing more
+    /// than say why on standard error.
+    static void start();
+
+    /// The end of the program: takes CUPTI's last records and closes the file. Gives up after
+    /// `kLongestFinish`.
+    static void finish();
+
+    /// After `fork`, in the child: forgets the recording, which stays the parent's.
+    static void forget_in_child();
+
+  private:
+    Session(const CuptiLibrary& cupti, Options options);
+
+    bool open();
+    void state_facts();
+    bool subscribe();
+    bool run_threads();
+    void abandon();
+
+    void write_until_finished();
+    void write_once(bool everything);
+    void keep_time();
+    void flush_cupti(bool forced);
+    void operations(bool on);
+    void give_up(const char* why);
+
+    static void on_request(uint8_t** buffer, size_t* bytes, size_t* records);
+    static void on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t bytes, size_t used);
+    static void on_callback(void* session, CUpti_CallbackDomain domain, CUpti_CallbackId call,
+                            const void* data);
+    void on_call(CUpti_CallbackDomain domain, CUpti_CallbackId call, const CUpti_CallbackData& data);
+
+    const CuptiLibrary& cupti_;
+    const Options options_;
+    BufferPool pool_;
+    Journal journal_;
+    Decoder decoder_;
+    Kinds kinds_;
+    CopyWatch copies_;
+    NvtxGate gate_;
+    CUpti_SubscriberHandle subscriber_ = nullptr;
+
+    std::mutex switch_mutex_;  ///< guards the turning on and off of operations
+    bool recording_ = false;
+    bool managed_ = false;
+
+    enum class Over { kNo, kDuration, kFailed };
+    std::atomic<Over> over_{Over::kNo};
+    std::atomic<bool> closed_{false};  ///< nobody reads buffers any more
+
+    std::mutex state_mutex_;
+    std::condition_variable state_changed_;
+    bool finish_asked_ = false;
+    bool clock_done_ = false;
+    bool writer_done_ = false;
+    std::atomic<bool> flush_asked_{false};
+};
+
+}  // namespace busfare::recorder

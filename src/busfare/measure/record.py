@@ -1,0 +1,241 @@
+"""`busfare record`: runs a program with the recorder inside it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from busfare.errors import InputError, NoGpuError
+
+__all__ = ["KINDS", "LIBRARY", "environment", "record"]
+
+LIBRARY = "libbusfare_recorder.so"
+
+#: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.
+KINDS = (
+    "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
+    "overheads", "graphs", "addresses",
+)  # fmt: skip
+
+#: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
+_LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
+_RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "PALS_RANKID",
+    "SLURM_PROCID",
+)
+_FIELDS = ("%p", "%h", "%r")
+
+
+def record(
+    command: Sequence[str],
+    output: str,
+    *,
+    duration: float = 0.0,
+    delay: float = 0.0,
+    capture: str = "whole",
+    nvtx: str = "",
+    flush_every: float = 1.0,
+    kinds: Sequence[str] = (),
+    fingerprint: bool = False,
+    library: Path | None = None,
+) -> int:
+    """Runs `command` recorded and returns its exit status (128 + N when signal N ended it).
+
+    `output` is a directory that gets a file of each process that uses CUDA; with %p (process id), %h (host) or
+    %r (rank) in it, it is the name of one process's file. `duration`, `delay` and `flush_every` are seconds (a
+    `duration` of 0 is 'to the end'). `capture` is `whole` or `profiler-calls` (from cudaProfilerStart to
+    cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of `KINDS`.
+
+    Raises InputError when the command or the output cannot be used, NoGpuError when there is no NVIDIA driver.
+    """
+    program = _program(command)
+    elsewhere = Path(program).name in _LAUNCHERS
+    if not elsewhere:
+        _require_driver()
+    target = _prepare_output(output)
+    before = _recordings(target)
+    variables = environment(
+        target,
+        command,
+        duration=duration,
+        delay=delay,
+        capture=capture,
+        nvtx=nvtx,
+        flush_every=flush_every,
+        kinds=kinds,
+        fingerprint=fingerprint,
+        library=library,
+    )
+    status = _run(command, variables)
+    if not elsewhere and before is not None and _recordings(target) == before:
+        print(
+            f"busfare record: nothing was recorded: {program} made no CUDA call that could be seen "
+            "(statically linked drivers, containers and set-uid programs hide theirs)",
+            file=sys.stderr,
+        )
+    return status
+
+
+def environment(
+    output: str,
+    command: Sequence[str] = (),
+    *,
+    duration: float = 0.0,
+    delay: float = 0.0,
+    capture: str = "whole",
+    nvtx: str = "",
+    flush_every: float = 1.0,
+    kinds: Sequence[str] = (),
+    fingerprint: bool = False,
+    library: Path | None = None,
+) -> dict[str, str]:
+    """The environment variables that make a program record itself, for launchers that cannot be wrapped.
+
+    Parameters as those of `record`. Raises InputError for values out of range and where the recorder's library is
+    not installed.
+    """
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        raise InputError(f"--kinds {','.join(unknown)}: not known; choose from {', '.join(KINDS)}")
+    if capture not in ("whole", "profiler-calls"):
+        raise InputError(f"--capture {capture}: not known; choose whole or profiler-calls")
+    for name, seconds in (("--duration", duration), ("--delay", delay)):
+        if not 0 <= seconds < float("inf"):
+            raise InputError(f"{name} {seconds}: seconds from 0 up are needed")
+    if delay and (nvtx or capture != "whole"):
+        raise InputError(
+            "--delay: the program itself says when recording begins (--nvtx, --capture); leave one out"
+        )
+    if not 0.01 <= flush_every < float("inf"):
+        raise InputError(f"--flush-every {flush_every}: seconds from 0.01 up are needed")
+    path = str(_library(library))
+    variables = {
+        "CUDA_INJECTION64_PATH": path,
+        "NVTX_INJECTION64_PATH": path,
+        "BUSFARE_RECORD_OUTPUT": output,
+        "BUSFARE_RECORD_FLUSH_EVERY": repr(flush_every),
+        "BUSFARE_RECORD_COMMAND": shlex.join(command),
+        "BUSFARE_RECORD_CUPTI": ":".join(str(library) for library in _cupti_libraries()),
+    }
+    if duration > 0:
+        variables["BUSFARE_RECORD_DURATION"] = repr(duration)
+    if delay > 0:
+        variables["BUSFARE_RECORD_DELAY"] = repr(delay)
+    if nvtx or capture != "whole":
+        variables["BUSFARE_RECORD_CAPTURE"] = f"nvtx:{nvtx}" if nvtx else capture
+    if kinds:
+        variables["BUSFARE_RECORD_KINDS"] = ",".join(kinds)
+    if fingerprint:
+        variables["BUSFARE_RECORD_FINGERPRINT"] = "1"
+    return variables
+
+
+def _program(command: Sequence[str]) -> str:
+    if not command:
+        raise InputError("no program to record; say it after `--`: busfare record -o run.bf -- ./app")
+    found = shutil.which(command[0])
+    if found is None:
+        raise InputError(f"{command[0]}: no such program; check its path and that it may be executed")
+    return found
+
+
+def _require_driver() -> None:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise NoGpuError(
+            "no NVIDIA driver here (libcuda.so.1 cannot be loaded); record on a machine with an NVIDIA GPU"
+        ) from None
+
+
+def _library(given: Path | None) -> Path:
+    # An editable installation keeps what is built and what is written in two folders of one package.
+    package = importlib.util.find_spec("busfare.measure")
+    folders = package.submodule_search_locations if package else None
+    candidates = [given] if given else [Path(folder) / LIBRARY for folder in folders or ()]
+    chosen = os.environ.get("BUSFARE_RECORDER_LIBRARY")
+    if chosen and not given:
+        candidates.insert(0, Path(chosen))
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate.resolve()
+    looked = ", ".join(str(candidate) for candidate in candidates)
+    raise InputError(f"{looked}: the recorder's library is missing; reinstall busfare")
+
+
+def _cupti_libraries() -> list[Path]:
+    """CUPTI libraries where packages and toolkits put them, newest toolkits first."""
+    found: list[Path] = []
+    package = importlib.util.find_spec("nvidia")
+    for folder in package.submodule_search_locations or () if package else ():
+        found += sorted(Path(folder).glob("*/lib/libcupti.so.1[23]"), reverse=True)
+    toolkits = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    roots = [Path(toolkit) for toolkit in toolkits if toolkit]
+    roots += sorted(Path("/usr/local").glob("cuda-1[23]*"), reverse=True)
+    for root in roots:
+        for folder in ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
+            found += sorted(root.joinpath(folder).glob("libcupti.so.1[23]"), reverse=True)
+    return list(dict.fromkeys(found))
+
+
+def _prepare_output(output: str) -> str:
+    """`output` as the recorder takes it: an absolute pattern, ending in `/` for a directory. Makes the directory."""
+    if not output:
+        raise InputError("no output; say where the recording goes: -o run.bf")
+    path = Path(output).absolute()
+    if any(field in output for field in _FIELDS):
+        folder, target = path.parent, str(path)
+    else:
+        folder, target = path, f"{path}/"
+        if path.is_file():
+            raise InputError(f"{output}: a file of that name is there; choose another, or remove it")
+        # Ranks of one job share the directory, and come one after the other.
+        ranked = any(os.environ.get(name) for name in _RANK_VARIABLES)
+        if not ranked and path.is_dir() and any(path.iterdir()):
+            raise InputError(f"{output}: holds an earlier recording; choose another name, or remove it")
+    if any(field in str(folder) for field in _FIELDS):
+        return target  # made by each process, which alone knows its name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: cannot be made ({error.strerror}); choose a place that you may write to"
+        ) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: may not be written to; choose another place with -o")
+    return target
+
+
+def _recordings(target: str) -> set[Path] | None:
+    """The files where recordings go; None where only each process knows its folder."""
+    folder = Path(target) if target.endswith("/") else Path(target).parent
+    if any(field in str(folder) for field in _FIELDS):
+        return None
+    return set(folder.glob("*"))
+
+
+def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Runs to the end; signals that end or stop this process go to the program, as if it ran alone."""
+    process = subprocess.Popen(list(command), env={**os.environ, **variables})
+    forwarded = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    previous = {number: signal.signal(number, lambda n, _: process.send_signal(n)) for number in forwarded}
+    # Ctrl-C reaches the program from the terminal; here it must only be outlived.
+    previous[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status

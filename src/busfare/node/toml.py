@@ -1,0 +1,135 @@
+"""TOML text → a checked value, or one line that says what is wrong, where, and the mend. Node files and plan files."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
+
+import msgspec
+
+from busfare.errors import InputError
+from busfare.node.position import line_of
+
+__all__ = ["Explain", "WrongError", "decoded", "read_text", "unknown_key"]
+
+File = TypeVar("File")
+Built = TypeVar("Built")
+#: A msgspec message and the raw table → (what and the mend, path), or None for the common explanation.
+Explain = Callable[[str, str, dict[str, Any]], tuple[str, str] | None]
+
+
+class WrongError(Exception):
+    """What is wrong, at which path of the file (as msgspec writes it: `$.link[2].lanes`)."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(what)
+        self.path = path
+
+
+def read_text(text: str, kind: str, most_bytes: int) -> str:
+    """The file at path `text`, of at most `most_bytes` and one more. Raises InputError; `kind` names it ('node file')."""
+    try:
+        with FilePath(text).open("rb") as file:
+            content = file.read(most_bytes + 1)
+    except FileNotFoundError:
+        see = ", or see `busfare nodes`" if kind == "node file" else ""
+        raise InputError(f"{kind} {text!r}: not there; correct the path{see}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "the path cannot be used"
+        raise InputError(f"{kind} {text[:200]!r}: {reason}; give a TOML file that can be read") from None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{text}:{line}: not UTF-8 text; save the file as UTF-8") from None
+
+
+def decoded(
+    text: str,
+    origin: str,
+    file: type[File],
+    build: Callable[[File], Built],
+    explain: Explain,
+    most_bytes: int,
+    kind: str = "node file",
+) -> Built:
+    """`build` of the `file` that TOML `text` holds; `origin` names it in messages. Raises InputError, and nothing
+    else.
+    """
+    if len(text) > most_bytes:
+        raise InputError(
+            f"{origin}: over {most_bytes} bytes; a node file is a page or two, so this is another file"
+            if kind == "node file"
+            else f"{origin}: over {most_bytes} bytes; split this {kind}"
+        )
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{origin}{_place(str(error))}: not TOML: {error}; correct this line") from None
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{origin}: not TOML that can be read: a number or nesting out of all bounds"
+        ) from None
+    try:
+        _finite(raw, "$", 0)
+        return build(msgspec.convert(raw, file))
+    except WrongError as wrong:
+        raise InputError(f"{origin}:{line_of(text, wrong.path)}: {_key(wrong.path)}{wrong}") from None
+    except msgspec.ValidationError as error:
+        what, path = _explained(str(error), raw, explain)
+        raise InputError(f"{origin}:{line_of(text, path)}: {_key(path)}{what}") from None
+    except InputError as error:
+        raise InputError(f"{origin}: {error}") from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise InputError(
+            f"{origin}: a value out of all bounds ({type(error).__name__}); see docs/nodes.md"
+        ) from None
+
+
+def unknown_key(key: str, known: list[str]) -> str:
+    """The mend for a key that is none of `known`."""
+    near = difflib.get_close_matches(key, known, 1)
+    mend = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
+    return f"unknown key; {mend}"
+
+
+def _place(message: str) -> str:
+    found = re.search(r"line (\d+)", message)
+    return f":{found[1]}" if found else ""
+
+
+def _key(path: str) -> str:
+    return "" if path == "$" else f"{path.removeprefix('$.')}: "
+
+
+def _finite(value: Any, path: str, depth: int) -> None:
+    """Refuses nan and infinity, which TOML allows and no machine has, and nesting that no file needs."""
+    if depth > 8:
+        raise WrongError(path, "nested too deep; a node file has tables of values, no more")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise WrongError(
+            path, f"{value} is no figure of a machine; give a finite number or leave the key out"
+        )
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _finite(inner, f"{path}.{key}", depth + 1)
+    elif isinstance(value, list):
+        for n, inner in enumerate(value):
+            _finite(inner, f"{path}[{n}]", depth + 1)
+
+
+def _explained(message: str, raw: dict[str, Any], explain: Explain) -> tuple[str, str]:
+    """msgspec's message as (what and the mend, path)."""
+    what, _, path = message.partition(" - at `")
+    path = path.rstrip("`") or "$"
+    if special := explain(what, path, raw):
+        return special
+    missing = re.search(r"missing required field `(.*)`", what)
+    if missing:
+        return f"the key {missing[1]!r} is missing; add it", path
+    return f"{what[:1].lower()}{what[1:]}", path

@@ -1,0 +1,338 @@
+"""A node as a plan sees it: the parameters of its host link each way, and which overlap its GPU allows.
+
+Measured figures of the node come first, then its data sheet, then estimates; `basis` says which was taken for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
+from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
+from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
+from busfare.node.arrays import FloatArray
+
+__all__ = ["Basis", "Category", "Line", "Machine", "Way", "category_of", "machine_of"]
+
+#: The devices that overlap differently [W14 §IV].
+Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
+Kind = Literal["measured", "data-sheet", "estimated", "assumed"]
+
+#: How much slower copies in, and mapped writes out, get beside each other: GTX Titan, PCIe 3.0 [W14 table II over I].
+BESIDE_MAPPED = {"h2d": 1.193386e-10 / 8.318392e-11, "d2h": 1.480396e-10 / 7.924734e-11}
+#: What page faults add to each byte, over the link's own time, and the first fault [cwpearson/ms-thesis, Comm|Scope
+#: NUMAUM_Coherence: P100 on PCIe 3 31 and 160 ps/B, V100 on 3 NVLinks 40 and 90 ps/B; rounded middle].
+FAULT_SECONDS_PER_BYTE = {"h2d": 3.5e-11, "d2h": 1.25e-10}
+FAULT_LATENCY_S = {"h2d": 4.8e-5, "d2h": 1.85e-5}
+#: `cudaMemPrefetchAsync` of up to 64 KiB [the same source, NUMAUM_Prefetch, P100].
+PREFETCH_LATENCY_S = 4.4e-5
+#: The least that a GPU moves for one access to host memory: a sector of its cache.
+SECTOR_BYTES = 32.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Seconds of one copy by size: (L+o) + k·G of the piece that holds k [W14 §V]; ends in bytes, the last infinite."""
+
+    ends: tuple[float, ...]
+    latencies: tuple[float, ...]
+    gaps_per_byte: tuple[float, ...]
+
+    def at(self, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """L+o (s) and G (s/B) for copies of `sizes` bytes; both zero-dimensional where there is one piece."""
+        if len(self.ends) == 1:
+            return np.asarray(self.latencies[0]), np.asarray(self.gaps_per_byte[0])
+        piece = np.searchsorted(self.ends, sizes, side="left")
+        return np.asarray(self.latencies)[piece], np.asarray(self.gaps_per_byte)[piece]
+
+    def seconds(self, size: float) -> float:
+        """Seconds of one copy of `size` bytes; nothing takes no time."""
+        if size <= 0:
+            return 0.0
+        piece = next(n for n, end in enumerate(self.ends) if size <= end)
+        return self.latencies[piece] + size * self.gaps_per_byte[piece]
+
+    @property
+    def long_gap(self) -> float:
+        """G of long copies, s/B."""
+        return self.gaps_per_byte[-1]
+
+    def no_faster_than(self, size: float) -> Line:
+        """The same line with no byte cheaper than in one copy of `size` bytes: a part of a buffer that outgrows the
+        cache is not in it either.
+        """
+        least = self.gaps_per_byte[next(n for n, end in enumerate(self.ends) if size <= end)]
+        return Line(self.ends, self.latencies, tuple(max(g, least) for g in self.gaps_per_byte))
+
+    def scaled(self, factor: float) -> Line:
+        """The same line on a link `factor` times as fast; L+o stays."""
+        return Line(self.ends, self.latencies, tuple(g / factor for g in self.gaps_per_byte))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One direction of the host link.
+
+    `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of a hybrid's
+    copies and mapped writes beside each other, and of a kernel that reads and writes mapped memory at once.
+    `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are
+    managed memory.
+    """
+
+    copy: Line
+    pageable: Line
+    mapped: Line
+    faulted: Line
+    prefetched: Line
+    gap: float
+    beside_copy: float
+    beside_mapped: float
+    mapped_both: float
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """One parameter: its value in SI units, and what it rests on."""
+
+    parameter: str
+    value: float | str
+    unit: str
+    kind: Kind
+    source: str
+
+    def row(self) -> dict[str, Any]:
+        """The figures by name, for JSON."""
+        return {
+            "parameter": self.parameter,
+            "value": self.value,
+            "unit": self.unit,
+            "kind": self.kind,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a plan needs to know of a node's first GPU."""
+
+    node: Node
+    gpu: Gpu
+    category: Category
+    h2d: Way
+    d2h: Way
+    basis: tuple[Basis, ...]
+
+    @property
+    def migrates_on_fault(self) -> bool:
+        """Whether managed pages move when they are touched (compute capability 6.0 and later)."""
+        version = self.gpu.compute_capability
+        return version is None or version.startswith("gfx") or float(version) >= 6.0
+
+    def access_cost(self, flow: Flow, access_bytes: float | None) -> float:
+        """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1.
+
+        An access takes packets of its own, and moves one sector of 32 bytes at least.
+        """
+        if access_bytes is None or self.gpu.unified_memory:
+            return 1.0
+        moved = max(access_bytes, SECTOR_BYTES)
+        path = self.node.host_path(0)
+        alone = float(path.seconds(np.array([moved]), flow)[0])
+        return max(1.0, alone * path.bandwidth(flow) / access_bytes)
+
+
+def category_of(gpu: Gpu) -> tuple[Category, Basis]:
+    """The device's category [W14 §IV], and why."""
+    version = gpu.compute_capability or ""
+    fermi = version.startswith("2.")
+    if gpu.implicit_synchronization or fermi:
+        why = "Fermi architecture" if fermi else "the node file says so"
+        return "implicit-synchronization", _category("implicit synchronisation", "data-sheet", why)
+    if gpu.copy_engines is None:
+        return "two-copy-engines", _category("two copy engines", "assumed", "the node file does not say")
+    if gpu.copy_engines == 1:
+        return "one-copy-engine", _category("one copy engine", "data-sheet", "copy_engines = 1")
+    return "two-copy-engines", _category(
+        "two copy engines", "data-sheet", f"copy_engines = {gpu.copy_engines}"
+    )
+
+
+def _category(value: str, kind: Kind, why: str) -> Basis:
+    return Basis("device", value, "", kind, why)
+
+
+def machine_of(node: Node) -> Machine:
+    """The parameters of `node`'s first GPU and its host link. Raises InputError where no host memory reaches it."""
+    gpu = node.gpu(0)
+    category, why = category_of(gpu)
+    h2d, h2d_basis = _way(node, "h2d", "read")
+    d2h, d2h_basis = _way(node, "d2h", "write")
+    return Machine(node, gpu, category, h2d, d2h, (why, *h2d_basis, *d2h_basis))
+
+
+def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
+    pinned = node.measurement(direction, "pinned")
+    copy, basis = _copy_line(node, direction, flow, pinned)
+    gap, gap_basis = _gap(direction, pinned, copy)
+    slow, slow_basis = _slowdowns(node, direction, pinned, copy)
+    mapped, mapped_basis = _mapped_line(node, direction, copy)
+    mapped_both, both_basis = _mapped_both(node, direction, mapped, slow[0])
+    long = copy.long_gap
+    measured = {
+        kind: _measured_line(node.measurement(direction, kind), copy.latencies[0])
+        for kind in ("pageable", "managed")
+    }
+    faulted = measured["managed"] or _one_piece(
+        FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction]
+    )
+    way = Way(
+        copy=copy,
+        pageable=measured["pageable"] or _staged_line(node, copy.latencies[0], long),
+        mapped=mapped,
+        faulted=mapped if node.gpu(0).coherent or node.gpu(0).unified_memory else faulted,
+        prefetched=_one_piece(PREFETCH_LATENCY_S, long),
+        gap=gap,
+        beside_copy=slow[0],
+        beside_mapped=slow[1],
+        mapped_both=mapped_both,
+    )
+    return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis]
+
+
+def _one_piece(latency: float, gap_per_byte: float) -> Line:
+    return Line((float("inf"),), (latency,), (gap_per_byte,))
+
+
+def _measured_line(measured: Measured | None, start: float) -> Line | None:
+    """The pieces as measured; `start` (s) for the L+o of those that have none, where only long copies were measured."""
+    if measured is None or not measured.pieces:
+        return None
+    return Line(
+        tuple(float(p.up_to_bytes) if p.up_to_bytes else float("inf") for p in measured.pieces),
+        tuple(start if p.latency_overhead_s is None else p.latency_overhead_s for p in measured.pieces),
+        tuple(p.gap_per_byte_s for p in measured.pieces),
+    )
+
+
+def _cited(node: Node, measured: Measured, key: str) -> str:
+    source = node.provenance(measured, key)
+    return source.cite if source else f"[[measured]] of {node.name}"
+
+
+def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None) -> tuple[Line, list[Basis]]:
+    """L+o and G of pinned copies."""
+    names = (f"L+o {direction}", f"G {direction}")
+    known = of_node(node).seconds
+    latency = known.get((direction, "pinned"), known.get((direction, "pageable")))
+    first = (
+        Basis(names[0], latency, "s", "measured", _latency_source(node, measured))
+        if latency is not None
+        else Basis(
+            names[0],
+            DEFAULT_LATENCY_S[direction],
+            "s",
+            "estimated",
+            "W14 table I: g, the copy engine's own start",
+        )
+    )
+    start = DEFAULT_LATENCY_S[direction] if latency is None else latency
+    line = _measured_line(measured, start)
+    if measured is not None and line is not None:
+        cite = _cited(node, measured, "pieces")
+        return line, [first, Basis(names[1], line.long_gap, "s/B", "measured", cite)]
+    gap, source = _data_sheet_gap(node, flow)
+    if measured is not None and measured.both_directions_gap_per_byte_s is not None:
+        # A copy alone is at least as fast as it was beside another.
+        gap = min(gap, measured.both_directions_gap_per_byte_s)
+    return _one_piece(start, gap), [first, Basis(names[1], gap, "s/B", "data-sheet", source)]
+
+
+def _latency_source(node: Node, measured: Measured | None) -> str:
+    if measured is None or measured.latency_overhead_s is None:
+        return f"pageable copies of {node.name}, which start alike"
+    return _cited(node, measured, "pieces")
+
+
+def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:
+    memory = node.gpu(0).memory_bandwidth_bytes_per_s
+    if node.gpu(0).unified_memory and memory is not None:
+        return 2 / memory, "one memory, read and written by each copy"
+    path = node.host_path(0)
+    return 1 / path.bandwidth(flow), path.narrowest(flow).label
+
+
+def _gap(direction: str, measured: Measured | None, copy: Line) -> tuple[float, Basis]:
+    name = f"g {direction}"
+    if measured is not None and measured.gap_s is not None:
+        return measured.gap_s, Basis(name, measured.gap_s, "s", "measured", "[[measured]] gap_s")
+    gap = min(DEFAULT_LATENCY_S[direction], copy.latencies[0] or DEFAULT_LATENCY_S[direction])
+    return gap, Basis(name, gap, "s", "estimated", "W14 table I (GTX Titan), no more than L+o")
+
+
+def _slowdowns(
+    node: Node, direction: str, measured: Measured | None, copy: Line
+) -> tuple[tuple[float, float], list[Basis]]:
+    """How many times as long a byte takes while a copy, or mapped memory, moves data the other way."""
+    both = measured.both_directions_gap_per_byte_s if measured else None
+    mapped = measured.mapped_gap_per_byte_s if measured else None
+    names = (f"{direction} beside a copy", f"{direction} beside mapped memory")
+    slow_both = max(1.0, both / copy.long_gap) if both else 1.0
+    first = (
+        Basis(names[0], slow_both, "times", "measured", "[[measured]] both_directions_gap_per_byte_s")
+        if both
+        else Basis(names[0], 1.0, "times", "assumed", "not measured; the link is taken as full duplex")
+    )
+    if mapped:
+        slow_mapped = max(1.0, mapped / copy.long_gap)
+        second = Basis(names[1], slow_mapped, "times", "measured", "[[measured]] mapped_gap_per_byte_s")
+    elif isinstance(node.host_path(0).narrowest("write"), PcieLink) and not node.gpu(0).unified_memory:
+        slow_mapped = BESIDE_MAPPED[direction]
+        second = Basis(
+            names[1], slow_mapped, "times", "estimated", "W14 tables I and II, GTX Titan on PCIe 3.0"
+        )
+    else:
+        slow_mapped = 1.0
+        second = Basis(names[1], 1.0, "times", "assumed", "not measured, and not PCIe")
+    return (slow_both, slow_mapped), [first, second]
+
+
+def _mapped_line(node: Node, direction: str, copy: Line) -> tuple[Line, Basis]:
+    name = f"G {direction} mapped"
+    measured = node.measurement(direction, "mapped")
+    line = _measured_line(measured, copy.latencies[0])
+    if node.gpu(0).unified_memory:
+        return _one_piece(copy.latencies[0], 0.0), Basis(
+            name, 0.0, "s/B", "data-sheet", "CPU and GPU share one memory"
+        )
+    if measured is not None and line is not None:
+        return line, Basis(name, line.long_gap, "s/B", "measured", _cited(node, measured, "pieces"))
+    # [W14 eq 6] takes the copies' own L+o and G.
+    line = _one_piece(copy.latencies[0], copy.long_gap)
+    return line, Basis(name, line.long_gap, "s/B", "estimated", "that of copies [W14 eq 6]")
+
+
+def _mapped_both(node: Node, direction: str, mapped: Line, beside_copy: float) -> tuple[float, Basis]:
+    """How many times as long a byte takes in a kernel that reads and writes mapped memory at once."""
+    name = f"{direction} mapped, both ways"
+    measured = node.measurement(direction, "mapped")
+    both = measured.both_directions_gap_per_byte_s if measured else None
+    if both and mapped.long_gap > 0:
+        slow = max(1.0, both / mapped.long_gap)
+        return slow, Basis(name, slow, "times", "measured", "[[measured]] both_directions_gap_per_byte_s")
+    return beside_copy, Basis(name, beside_copy, "times", "estimated", "that of copies beside copies")
+
+
+def _staged_line(node: Node, latency: float, link_pace: float) -> Line:
+    """`busfare.cost.staging` as pieces: chunk by chunk up to 1 MiB, both at once beyond, slower beyond the cache."""
+    cpu = next((c for c in node.components if isinstance(c, Cpu)), None)
+    cache = max(float((cpu and cpu.cache_bytes) or CACHE_BYTES), SERIAL_BYTES + 1)
+    cached, beyond = (float(p) for p in copy_seconds_per_byte(np.array([SERIAL_BYTES, 1e18]), node))
+    gaps = [link_pace + cached, max(link_pace, cached), max(link_pace, beyond)]
+    starts = [
+        latency,
+        *(latency + SERIAL_BYTES * (link_pace + pace - max(link_pace, pace)) for pace in (cached, beyond)),
+    ]
+    return Line((SERIAL_BYTES, cache, float("inf")), tuple(starts), tuple(gaps))

@@ -1,0 +1,74 @@
+"""The question that a plan answers: what moves, what is computed, and how it may be cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["MOST_STREAMS", "Problem", "Step"]
+
+#: Without levels to cut along, more streams than this are never looked at.
+MOST_STREAMS = 256
+#: The same where each number costs a schedule.
+MOST_SCHEDULED = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One stage of a pipeline: bytes copied in before its kernel, its kernel's seconds, bytes copied out after."""
+
+    kernel_seconds: float
+    h2d_bytes: float = 0.0
+    d2h_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One kernel with the data that it needs from the host and gives back. Bytes and seconds.
+
+    `kernel_seconds` is t_E with the data in device memory; None: from `flops` and `device_bytes` by the roofline.
+    `accesses_*`: how often the kernel touches each element, which mapped memory pays for every time.
+    `access_bytes`: how much one access of neighbouring threads takes at once; None: whole packets.
+    `levels`: into how many chunks the data can be cut. `kernel_at`: t_E measured with so many chunks.
+    `copies_*`: separate arrays copied each way. `chunks`: shares of unequal chunks, adding up to 1.
+    `steps`: more than one kernel in the pipeline; their bytes and seconds add up to those above.
+    `queues`: hardware queues; None: one a stream. `launch_seconds`: the host's time for each call.
+    """
+
+    name: str = "kernel"
+    h2d_bytes: float = 0.0
+    d2h_bytes: float = 0.0
+    kernel_seconds: float | None = None
+    flops: float | None = None
+    device_bytes: float | None = None
+    accesses_in: float = 1.0
+    accesses_out: float = 1.0
+    access_bytes: float | None = None
+    streams: int | None = None
+    levels: int | None = None
+    memory: Literal["pinned", "pageable"] = "pinned"
+    copies_in: int = 1
+    copies_out: int = 1
+    kernel_at: tuple[tuple[int, float], ...] = ()
+    chunks: tuple[float, ...] = ()
+    steps: tuple[Step, ...] = ()
+    queues: int | None = None
+    concurrent_kernels: int = 1
+    launch_seconds: float = 0.0
+
+    @property
+    def most_streams(self) -> int:
+        """The largest number of streams worth looking at."""
+        most = MOST_SCHEDULED if self.needs_schedule else MOST_STREAMS
+        return len(self.chunks) or self.levels or max(most, self.streams or 1)
+
+    @property
+    def needs_schedule(self) -> bool:
+        """Whether the closed forms leave something of this problem out."""
+        return bool(
+            self.chunks
+            or self.steps
+            or self.queues is not None
+            or self.concurrent_kernels > 1
+            or self.launch_seconds
+        )

@@ -1,0 +1,106 @@
+"""A question read off a trace: the bytes, the kernel times and the streams of kernels whose name matches."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.plan.problem import Problem
+from busfare.trace import Trace
+
+__all__ = ["Recorded", "recorded_problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the trace has of the kernels that matched; sums over all their launches.
+
+    `span_seconds` runs from the first of their copies in to the end of the last copy out.
+    """
+
+    problem: Problem
+    kernels: tuple[str, ...]
+    launches: int
+    streams: int
+    copies_in: int
+    copies_out: int
+    span_seconds: float
+
+
+def recorded_problem(trace: Trace, pattern: str) -> Recorded:
+    """The problem of the kernels of `trace` whose name matches the regular expression `pattern`.
+
+    A copy into the device belongs to the next kernel of its stream, or of its GPU where the stream has none; a copy
+    out to the last one before it. The launches are the levels to cut along. Raises InputError for a bad
+    expression, no match, or no copies that belong.
+    """
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise InputError(
+            f"--kernel-name {pattern[:80]!r}: not a regular expression ({error}); correct it"
+        ) from None
+    operations = trace.operations.with_columns(pl.col("name").cast(pl.String))
+    every = operations.filter(pl.col("kind") == "kernel")
+    names = [n for n in every["name"].drop_nulls().unique().to_list() if wanted.search(n)]
+    if not names:
+        some = ", ".join(sorted({n.split("(")[0][:40] for n in every["name"].drop_nulls().unique()})[:5])
+        raise InputError(
+            f"--kernel-name {pattern[:80]!r}: no kernel of {trace.path} matches; it has {some or 'none'}"
+        )
+    matching = pl.col("name").is_in(names)
+    device = every.filter(matching)["device"][0]
+    every = every.filter(pl.col("device").eq_missing(device))
+    kernels = every.filter(matching)
+    copies = operations.filter(
+        (pl.col("kind") == "copy") & pl.col("device").eq_missing(device) & pl.col("bytes").is_not_null()
+    )
+    into, out = (_belonging(copies, every, names, direction) for direction in ("h2d", "d2h"))
+    if into.is_empty() and out.is_empty():
+        raise InputError(
+            f"{trace.path}: no copies between host and GPU before or after these kernels; there is nothing to plan"
+        )
+    launches = kernels.height
+    memory = pl.concat([into["source_memory"].cast(pl.String), out["destination_memory"].cast(pl.String)])
+    problem = Problem(
+        name=names[0].split("(")[0][:60],
+        h2d_bytes=float(into["bytes"].sum()),
+        d2h_bytes=float(out["bytes"].sum()),
+        kernel_seconds=max(1e-9, float((kernels["end_ns"] - kernels["start_ns"]).sum()) * 1e-9),
+        levels=max(1, min(launches, 4096)),
+        memory="pageable" if (memory == "pageable").sum() * 2 > len(memory) else "pinned",
+    )
+    moved = pl.concat([part.select("start_ns", "end_ns") for part in (kernels, into, out)])
+    span = float(moved.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
+    return Recorded(
+        problem,
+        tuple(sorted(names)),
+        launches,
+        kernels["stream"].n_unique(),
+        into.height,
+        out.height,
+        span * 1e-9,
+    )
+
+
+def _belonging(copies: pl.DataFrame, kernels: pl.DataFrame, names: list[str], direction: str) -> pl.DataFrame:
+    """The copies of one direction whose next (last) kernel, of their stream or else of the GPU, is a matching one."""
+    own = copies.filter(pl.col("direction") == direction)
+    kept = []
+    for (stream,), part in own.group_by("stream", maintain_order=True):
+        beside = kernels.filter(pl.col("stream").eq_missing(stream))
+        order = (beside if beside.height else kernels).sort("start_ns")
+        matches = order["name"].is_in(names).fill_null(False).to_numpy()
+        if direction == "h2d":
+            place = np.searchsorted(order["start_ns"].to_numpy(), part["end_ns"].to_numpy(), side="left")
+        else:
+            place = (
+                np.searchsorted(order["start_ns"].to_numpy(), part["start_ns"].to_numpy(), side="left") - 1
+            )
+        there = (place >= 0) & (place < len(matches))
+        kept.append(part.filter(pl.Series(there & matches[np.clip(place, 0, len(matches) - 1)])))
+    return pl.concat(kept) if kept else own

@@ -1,0 +1,156 @@
+"""One parameter varied: every strategy's predicted time, and where the best one changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, get_args
+
+from busfare.errors import InputError
+from busfare.plan.machine import Line, Machine, Way
+from busfare.plan.problem import Problem
+from busfare.plan.rank import Plan, plan
+from busfare.plan.work import kernel_seconds
+
+__all__ = ["Change", "Parameter", "Point", "Sweep", "faster_link", "sweep"]
+
+Parameter = Literal["link", "streams", "bytes", "kernel"]
+#: Powers of two about what was asked, two a step.
+FACTORS = tuple(2 ** (n / 2) for n in range(-8, 9))
+#: A change is placed to about a hundredth of an octave.
+HALVINGS = 6
+UNITS = {"link": "times the link's bandwidth", "streams": "streams", "bytes": "bytes", "kernel": "seconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """At `value`, the seconds of each strategy."""
+
+    value: float
+    best: str
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From about `value` on, `after` is best instead of `before`."""
+
+    value: float
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The answer for one parameter; `asked` is its value in the question."""
+
+    parameter: str
+    unit: str
+    asked: float
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+
+
+def faster_link(machine: Machine, factor: float) -> Machine:
+    """`machine` with a host link `factor` times as fast each way; L+o, g and slow-downs stay."""
+    return replace(machine, h2d=_faster(machine.h2d, factor), d2h=_faster(machine.d2h, factor))
+
+
+def _faster(way: Way, factor: float) -> Way:
+    now = way.copy.long_gap
+    then = now / factor
+    return replace(
+        way,
+        copy=way.copy.scaled(factor),
+        mapped=way.mapped.scaled(factor),
+        prefetched=way.prefetched.scaled(factor),
+        # Page faults cost what they cost beside the link, and staging overlaps with it beyond 1 MiB.
+        faulted=_with_gaps(way.faulted, lambda gap: max(0.0, gap - now) + then),
+        pageable=_with_gaps(way.pageable, lambda gap: max(then, gap if gap > now else 0.0)),
+    )
+
+
+def _with_gaps(line: Line, change: Callable[[float], float]) -> Line:
+    return replace(line, gaps_per_byte=tuple(change(gap) for gap in line.gaps_per_byte))
+
+
+def sweep(problem: Problem, machine: Machine, parameter: str) -> Sweep:
+    """Varies `parameter` of `problem` on `machine`. Raises InputError for one that is not known."""
+    if parameter not in get_args(Parameter):
+        raise InputError(f"--sweep {parameter[:40]!r}: not known; one of {', '.join(get_args(Parameter))}")
+    if parameter == "streams":
+        return _over_streams(problem, machine)
+    at, asked = _asking(problem, machine, parameter)
+    found = [(factor, at(factor)) for factor in FACTORS]
+    changes = []
+    for (low, one), (high, other) in pairwise(found):
+        if one.best.strategy != other.best.strategy:
+            changes.append(_placed(at, asked, low, high))
+    return Sweep(
+        parameter,
+        UNITS[parameter],
+        asked,
+        tuple(_point(asked * f, answer) for f, answer in found),
+        tuple(changes),
+    )
+
+
+def _asking(problem: Problem, machine: Machine, parameter: str) -> tuple[Callable[[float], Plan], float]:
+    """The plan at a factor of the parameter, and the parameter's value at 1."""
+    if parameter == "link":
+        return lambda factor: plan(problem, faster_link(machine, factor)), 1.0
+    if parameter == "bytes":
+        return lambda factor: plan(
+            _more_bytes(problem, factor), machine
+        ), problem.h2d_bytes + problem.d2h_bytes
+    kernel = kernel_seconds(problem, machine)
+    return lambda factor: plan(_longer_kernel(problem, kernel, factor), machine), kernel
+
+
+def _more_bytes(problem: Problem, factor: float) -> Problem:
+    steps = tuple(
+        replace(s, h2d_bytes=s.h2d_bytes * factor, d2h_bytes=s.d2h_bytes * factor) for s in problem.steps
+    )
+    return replace(
+        problem, h2d_bytes=problem.h2d_bytes * factor, d2h_bytes=problem.d2h_bytes * factor, steps=steps
+    )
+
+
+def _longer_kernel(problem: Problem, kernel: float, factor: float) -> Problem:
+    steps = tuple(replace(s, kernel_seconds=s.kernel_seconds * factor) for s in problem.steps)
+    points = tuple((n, seconds * factor) for n, seconds in problem.kernel_at)
+    return replace(problem, kernel_seconds=kernel * factor, kernel_at=points, steps=steps)
+
+
+def _point(value: float, answer: Plan) -> Point:
+    return Point(value, answer.best.strategy, {p.strategy: p.seconds for p in answer.ranking})
+
+
+def _placed(at: Callable[[float], Plan], asked: float, low: float, high: float) -> Change:
+    """Where between two factors the best strategy changes, by halving."""
+    before, after = at(low).best.strategy, at(high).best.strategy
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        found = at(middle).best.strategy
+        if found == before:
+            low = middle
+        else:
+            high, after = middle, found
+    return Change(asked * high, before, after)
+
+
+def _over_streams(problem: Problem, machine: Machine) -> Sweep:
+    """Numbers of streams: all up to 16, then a few an octave."""
+    most = problem.most_streams
+    numbers = sorted(
+        {n for n in (*range(1, 17), *(round(16 * 2 ** (k / 4)) for k in range(1, 41)), most) if n <= most}
+    )
+    points = [_point(n, plan(replace(problem, streams=n), machine)) for n in numbers]
+    changes = [
+        Change(later.value, point.best, later.best)
+        for point, later in pairwise(points)
+        if later.best != point.best
+    ]
+    asked = problem.streams or plan(problem, machine).streams.largest_useful
+    return Sweep("streams", UNITS["streams"], float(asked), tuple(points), tuple(changes))

@@ -1,0 +1,212 @@
+"""A problem on a machine, as the terms of the closed forms and as tasks for the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from busfare.errors import InputError
+from busfare.node.arrays import FloatArray
+from busfare.plan.equations import Cut, MappedWork
+from busfare.plan.machine import Line, Machine
+from busfare.plan.problem import Problem, Step
+from busfare.plan.schedule import Engines, Task
+
+__all__ = [
+    "Lines",
+    "Load",
+    "cut_of",
+    "engines_of",
+    "kernel_seconds",
+    "lines_of",
+    "load_of",
+    "mapped_work",
+    "tasks_of",
+]
+
+
+class Lines(NamedTuple):
+    """What carries the data each way in one strategy, and how much each way is slowed by the other."""
+
+    h2d: Line
+    d2h: Line
+    h2d_slowdown: float = 1.0
+    d2h_slowdown: float = 1.0
+
+
+class Load(NamedTuple):
+    """What one or many problems put on the lines, a row a problem; `kernel` is t_E(n), seconds by number of streams.
+
+    Bytes count every access of a mapped side, and what its packets cost.
+    """
+
+    h2d_bytes: FloatArray
+    d2h_bytes: FloatArray
+    kernel: FloatArray
+    copies_in: FloatArray
+    copies_out: FloatArray
+
+
+def kernel_seconds(problem: Problem, machine: Machine) -> float:
+    """t_E of the whole problem with its data in device memory, in seconds.
+
+    As given, or by the roofline from flops and device bytes. Raises InputError where neither is possible.
+    """
+    if problem.kernel_seconds is not None:
+        return problem.kernel_seconds
+    gpu = machine.gpu
+    parts = []
+    if problem.flops is not None and gpu.flops_per_s is not None:
+        parts.append(problem.flops / gpu.flops_per_s)
+    if problem.device_bytes is not None and gpu.memory_bandwidth_bytes_per_s is not None:
+        parts.append(problem.device_bytes / gpu.memory_bandwidth_bytes_per_s)
+    if not parts:
+        raise InputError(
+            f"{problem.name}: its kernel time is not known; give --kernel, or --flops or --device-bytes "
+            f"for a node that says its GPU's rates ({machine.node.name} may not)"
+        )
+    return max(parts)
+
+
+def kernel_split(problem: Problem, whole: float, streams: FloatArray) -> FloatArray:
+    """t_E(n): seconds of all chunks' kernels together, between the given points along a line in n; `whole` for one."""
+    if not problem.kernel_at:
+        return np.full_like(streams, whole)
+    known = {1: whole} | dict(problem.kernel_at)
+    points = sorted(known)
+    return np.interp(streams, points, [known[n] for n in points])
+
+
+def lines_of(machine: Machine, strategy: str) -> Lines:
+    """The lines that `strategy` uses."""
+    into, out = machine.h2d, machine.d2h
+    if strategy == "hybrid":
+        return Lines(into.copy, out.mapped, into.beside_mapped, out.beside_mapped)
+    if strategy == "mapped":
+        return Lines(into.mapped, out.mapped, into.mapped_both, out.mapped_both)
+    lines = {
+        "pageable": (into.pageable, out.pageable),
+        "managed": (into.faulted, out.faulted),
+        "managed-prefetch": (into.prefetched, out.prefetched),
+    }.get(strategy, (into.copy, out.copy))
+    return Lines(*lines, into.beside_copy, out.beside_copy)
+
+
+def carried(problem: Problem, machine: Machine, strategy: str) -> tuple[float, float]:
+    """Bytes each way; a mapped side counts every access and what its packets cost [W14 §VI]."""
+    into, out = problem.h2d_bytes, problem.d2h_bytes
+    if strategy == "mapped":
+        into *= problem.accesses_in * machine.access_cost("read", problem.access_bytes)
+    if strategy in ("mapped", "hybrid"):
+        out *= problem.accesses_out * machine.access_cost("write", problem.access_bytes)
+    return into, out
+
+
+def load_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams: FloatArray) -> Load:
+    """The load of `problems`, one a row, for the numbers `streams` of the columns. Raises InputError where a kernel's
+    time is not known.
+    """
+    bytes_ = np.array([carried(p, machine, strategy) for p in problems])
+    whole = [kernel_seconds(p, machine) for p in problems]
+    if any(p.kernel_at for p in problems):
+        kernel = np.array([kernel_split(p, t, streams) for p, t in zip(problems, whole, strict=True)])
+    else:
+        kernel = np.array(whole)[:, None]
+    batched = strategy in ("batched", "managed", "managed-prefetch")
+    copies = np.array(
+        [(1.0, 1.0) if batched else (p.copies_in, p.copies_out) for p in problems], dtype=np.float64
+    )
+    return Load(bytes_[:, :1], bytes_[:, 1:], kernel, copies[:, :1], copies[:, 1:])
+
+
+def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> Cut:
+    """The terms of the closed forms for equal chunks in `streams` streams.
+
+    A way without data has neither L+o nor g. Where there are several arrays each way, each chunk has as many
+    copies, and every copy but the first adds g.
+    """
+    h2d_latency, h2d_gap_byte = lines.h2d.at(load.h2d_bytes / streams / load.copies_in)
+    d2h_latency, d2h_gap_byte = lines.d2h.at(load.d2h_bytes / streams / load.copies_out)
+    into, out = ((bytes_ > 0).astype(np.float64) for bytes_ in (load.h2d_bytes, load.d2h_bytes))
+    h2d_gap, d2h_gap = machine.h2d.gap * into, machine.d2h.gap * out
+    return Cut(
+        streams,
+        load.h2d_bytes * h2d_gap_byte + (load.copies_in - 1) * h2d_gap * streams,
+        load.kernel,
+        load.d2h_bytes * d2h_gap_byte + (load.copies_out - 1) * d2h_gap * streams,
+        h2d_latency * into,
+        d2h_latency * out,
+        h2d_gap,
+        d2h_gap,
+    )
+
+
+def mapped_work(load: Load, lines: Lines) -> MappedWork:
+    """The terms of [W14 eq 6]."""
+    h2d_latency, h2d_gap = lines.h2d.at(load.h2d_bytes)
+    d2h_latency, d2h_gap = lines.d2h.at(load.d2h_bytes)
+    return MappedWork(
+        load.h2d_bytes * h2d_gap,
+        load.kernel,
+        load.d2h_bytes * d2h_gap,
+        h2d_latency * (load.h2d_bytes > 0),
+        d2h_latency * (load.d2h_bytes > 0),
+    )
+
+
+def engines_of(problem: Problem, machine: Machine, strategy: str) -> Engines:
+    """The engines that `strategy` runs on: mapped writes of a hybrid need no copy engine and no dependency check."""
+    lines = lines_of(machine, strategy)
+    hybrid = strategy == "hybrid"
+    return Engines(
+        one_copy_engine=machine.category != "two-copy-engines" and not hybrid,
+        implicit_synchronization=machine.category == "implicit-synchronization" and not hybrid,
+        kernels=problem.concurrent_kernels,
+        h2d_slowdown=lines.h2d_slowdown,
+        d2h_slowdown=lines.d2h_slowdown,
+        launch=0.0 if strategy == "graph" else problem.launch_seconds,
+    )
+
+
+def tasks_of(
+    problem: Problem, machine: Machine, strategy: str, streams: int, lines: Lines | None = None
+) -> list[Task]:
+    """The tasks of `streams` chunks, in the order in which breadth-first code issues them: copies in, kernels, copies
+    out of all chunks, step by step; `lines` in place of the strategy's own.
+
+    With pageable memory the host waits for each copy.
+    """
+    lines = lines or lines_of(machine, strategy)
+    blocking = strategy == "pageable"
+    shares = problem.chunks or (1 / streams,) * streams
+    whole = kernel_seconds(problem, machine)
+    total = float(kernel_split(problem, whole, np.array([float(len(shares))]))[0])
+    steps = problem.steps or (Step(total, problem.h2d_bytes, problem.d2h_bytes),)
+    counted_in, counted_out = (
+        given / plain if plain else 1.0
+        for given, plain in zip(
+            carried(problem, machine, strategy), (problem.h2d_bytes, problem.d2h_bytes), strict=True
+        )
+    )
+    queues = [None if problem.queues is None else n % problem.queues for n in range(len(shares))]
+    tasks: list[Task] = []
+    last: list[tuple[int, ...]] = [()] * len(shares)
+
+    def add(n: int, task: Task) -> None:
+        last[n] = (len(tasks),)
+        tasks.append(task)
+
+    def add_copies(way: Literal["h2d", "d2h"], bytes_: float, copies: int, line: Line, gap: float) -> None:
+        for n, share in enumerate(shares if bytes_ > 0 else ()):
+            latency, slope = (float(x) for x in line.at(np.asarray(bytes_ * share / copies)))
+            busy = bytes_ * share * slope + (copies - 1) * gap
+            add(n, Task(way, busy, gap, latency, last[n], queues[n], blocking))
+
+    for step in steps:
+        add_copies("h2d", step.h2d_bytes * counted_in, problem.copies_in, lines.h2d, machine.h2d.gap)
+        for n, share in enumerate(shares):
+            add(n, Task("kernel", step.kernel_seconds * share, after=last[n], queue=queues[n]))
+        add_copies("d2h", step.d2h_bytes * counted_out, problem.copies_out, lines.d2h, machine.d2h.gap)
+    return tasks

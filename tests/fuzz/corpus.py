@@ -1,0 +1,137 @@
+"""The sound files that mutated ones are made from: small, with every table and column that a reader reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from busfare.node import catalogue
+from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocpd, build_rpd
+from tests.trace.build_directory import export_directory
+
+__all__ = ["CORPUS"]
+
+
+def full_export(generation: str) -> build_nsys.NsysExport:
+    export = build_nsys.small_export(generation)
+    export.call("cudaEventRecord_v3020", 700, 705, 6)
+    export.record(4, 13, 6)
+    export.call("cudaStreamWaitEvent_v3020", 710, 715, 7)
+    export.wait(3, 711, 714, 7, streamId=14, eventId=4)
+    export.add(build_nsys.GRAPH, **export.place(800, 900, 8, 71) | {"graphId": 3})
+    export.copy(11, (7, 7), 65536, 910, 920, 0)
+    export.add("TARGET_INFO_CUDA_STREAM", streamId=14, processId=71, contextId=1, priority=4294967291, flag=2)
+    export.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value="n1")
+    export.add("DIAGNOSTIC_EVENT", timestamp=1, text="2 events were dropped.")
+    if generation == "2021":
+        export.add("TARGET_INFO_GPU", deviceId=0, name="RTX 3080", busLocation="0000:01:00.0")
+        export.add("TARGET_INFO_CUDA_GPU", deviceId=0, globalMemoryBandwidth=760080000, coreClockRate=1710000)
+    else:
+        export.add(
+            "TARGET_INFO_GPU", id=0, name="A100", memoryBandwidth=2039040000000, cuDevice=0, computeMajor=8
+        )
+        export.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=71)
+    for i in range(150):  # enough for tables of several pages
+        export.call("cudaLaunchKernel_v7000", 1000 + 10 * i, 1005 + 10 * i, 100 + i)
+        export.kernel(f"void kernel_{i}<float, {'x' * i}>(int)", 1003 + 10 * i, 1009 + 10 * i, 100 + i)
+    return export
+
+
+def nsys(folder: Path) -> list[Path]:
+    return [full_export(g).write(folder / f"nsys-{g}.sqlite") for g in ("2021", "2022", "2026.2")]
+
+
+def nsys_directory(folder: Path) -> list[Path]:
+    file = full_export("2026.2").write(folder / "export.sqlite")
+    return [export_directory(file, folder / f"tables{suffix}", suffix) for suffix in (".parquet", ".arrow")]
+
+
+def kineto(folder: Path) -> list[Path]:
+    waited = {"wait_on_stream": 7, "wait_on_cuda_event_id": 5, "wait_on_cuda_event_record_corr_id": 60}
+    events = [
+        *build_kineto.small_events(),
+        build_kineto.call("cudaEventRecord", 60, 1, 60),
+        build_kineto.call("cudaStreamWaitEvent", 62, 2, 61),
+        build_kineto.sync("Stream Wait Event", 62.5, 0.5, 61, stream=13, **waited),
+        build_kineto.on_gpu("cuda_event", "cudaEventRecord", 60.5, 0, 60, event_id=5),
+        build_kineto.call("cudaGraphLaunch", 70, 1, 62),
+        build_kineto.kernel('node "é🚀"', 72, 3, 62, **{"graph node id": 9}),
+    ]
+    header = {
+        "deviceProperties": [{"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}],
+        "cupti_version": 22,
+    }
+    text = build_kineto.document(events, header).encode()
+    contents = {
+        "plain.json": text,
+        "list.json": json.dumps(events).encode(),
+        "one.json.gz": build_kineto.gzipped(text),
+        "many.json.gz": build_kineto.gzipped(text[:300], text[300:301], text[301:]),
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in contents]
+
+
+def nvprof(folder: Path) -> list[Path]:
+    file = build_nvprof.small_file()
+    file.copy(10, (3, 3), 64, 600, 700, 9, srcDeviceId=0, dstDeviceId=1)
+    file.call(135, 700, 710, 6)
+    file.add("CUDA_EVENT", correlationId=6, contextId=1, streamId=13, eventId=5)
+    file.call(147, 720, 730, 7)
+    file.wait(2, 721, 729, 7, stream=14, event=5)
+    file.add("MARKER", flags=2, timestamp=build_nvprof.EPOCH + 10, id=1, name=file.text("step"), domain=0)
+    file.add("MARKER", flags=4, timestamp=build_nvprof.EPOCH + 90, id=1, name=0, domain=0)
+    file.add(
+        "DEVICE", id=0, name=file.text("P100"), globalMemoryBandwidth=732160000, computeCapabilityMajor=6
+    )
+    file.add("PCIE", type=0, pcieGeneration=3, linkWidth=16)
+    file.add("STREAM", contextId=1, streamId=13, priority=0, flag=2)
+    times = {"start": build_nvprof.EPOCH + 800, "end": build_nvprof.EPOCH + 810}
+    file.add("UNIFIED_MEMORY_COUNTER", counterKind=1, value=65536, srcId=0, dstId=0, **times)
+    for i in range(100):
+        file.call(211, 1000 + 10 * i, 1005 + 10 * i, 100 + i)
+        file.kernel(f"_Z{'x' * i}", 1003 + 10 * i, 1009 + 10 * i, 100 + i)
+    return [file.write(folder / "run.nvvp")]
+
+
+def rocpd(folder: Path) -> list[Path]:
+    files = []
+    for schema in (3, 4):
+        first = build_rocpd.small_process("_0001", 3131, schema)
+        second = build_rocpd.small_process("_0002", 4141, schema)
+        for i in range(60):
+            second.kernel(f"kernel_{i}", 2000 + 10 * i, 2009 + 10 * i, 20 + i, build_rocpd.GPU_1)
+        files.append(build_rocpd.write_rocpd(folder / f"results-{schema}.db", first, second))
+    return files
+
+
+def rpd(folder: Path) -> list[Path]:
+    file = build_rpd.small_rpd()
+    launch = file.call("hipGraphLaunch", 1510, 1520)
+    for i in range(100):
+        file.operation(
+            "KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node {i}"
+        )
+    return [file.write(folder / "trace.rpd")]
+
+
+def node(folder: Path) -> list[Path]:
+    files = []
+    for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
+        files.append(folder / f"{name}.toml")
+        files[-1].write_text(catalogue.text_of(name), encoding="utf-8")
+    return files
+
+
+#: Reader → what builds its files in an empty folder.
+CORPUS: dict[str, Callable[[Path], list[Path]]] = {
+    "nsys": nsys,
+    "nsys-directory": nsys_directory,
+    "kineto": kineto,
+    "nvprof": nvprof,
+    "rocpd": rocpd,
+    "rpd": rpd,
+    "node": node,
+}

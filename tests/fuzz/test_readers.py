@@ -1,0 +1,122 @@
+"""A short run of the fuzzer over every reader, and proof that it notices what it looks for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.errors import InputError
+from busfare.trace import Trace, tables
+from tests.fuzz import outcome
+from tests.fuzz.corpus import CORPUS
+from tests.fuzz.outcome import failure_of
+from tests.fuzz.run import input_number, supervise
+
+SEED = 7
+
+
+@pytest.mark.parametrize("reader", CORPUS)
+def test_mutated_files_give_a_sound_trace_or_one_line(reader: str) -> None:
+    assert [f"{finding.number}: {finding.reason}" for finding in supervise(reader, 200, SEED)] == []
+
+
+@pytest.mark.parametrize("reader", CORPUS)
+def test_a_number_makes_the_same_input_again(reader: str, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    corpus = CORPUS[reader](tmp_path / "corpus")
+
+    def content(path: Path) -> list[bytes]:
+        return [file.read_bytes() for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+
+    inputs = [content(input_number(number, SEED, corpus, tmp_path)) for number in (1, 2, 1)]
+    assert inputs[0] == inputs[2] != inputs[1]
+
+
+@pytest.mark.parametrize("reader", [reader for reader in CORPUS if reader != "node"])
+def test_mutations_are_neither_all_refused_nor_all_harmless(reader: str, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    corpus = CORPUS[reader](tmp_path / "corpus")
+    outcomes = []
+    for number in range(60):
+        try:
+            trace = outcome.read(input_number(number, SEED, corpus, tmp_path))
+        except InputError:
+            outcomes.append("refused")
+        else:
+            outcomes.append("noted" if trace.omissions else "read")
+    assert {"refused", "noted"} <= set(outcomes)
+
+
+def trace_with(**changed: object) -> Trace:
+    operations = tables.conform(
+        pl.DataFrame({"kind": ["copy"], "start_ns": [0], "end_ns": [5]}), tables.OPERATIONS
+    )
+    operations = operations.with_columns(**{name: pl.lit(value) for name, value in changed.items()})
+    return Trace(Path("x"), "nsys-sqlite", "", tables.conform(operations, tables.OPERATIONS))
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (lambda _: 1 / 0, "ZeroDivisionError"),
+        (lambda _: sys.exit(0), "SystemExit"),
+        (lambda _: (_ for _ in ()).throw(InputError("two\nlines")), "not one line"),
+        (lambda _: (_ for _ in ()).throw(InputError("")), "not one line"),
+        (lambda _: trace_with(end_ns=-1), "impossible times"),
+        (lambda _: trace_with(end_ns=None), "null times"),
+        (lambda _: trace_with(bytes=-1), "impossible sizes"),
+        (lambda _: trace_with(kind=None), "null kind"),
+        (lambda _: Trace(Path("x"), "", "", pl.DataFrame({"start_ns": [0]})), "columns"),
+        (lambda _: Trace(Path("x"), "", "a\nb", tables.empty(tables.OPERATIONS)), "producer"),
+    ],
+)
+def test_the_fuzzer_sees_each_kind_of_failure(
+    read: object, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(outcome, "read", read)
+    assert reason in failure_of(tmp_path / "input")
+
+
+def test_the_fuzzer_accepts_a_sound_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(outcome, "read", lambda _: trace_with(bytes=5))
+    assert failure_of(tmp_path / "input") == ""
+
+
+def test_the_fuzzer_ends_what_takes_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def spin(_: Path) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(outcome, "SECONDS", 0.2)
+    monkeypatch.setattr(outcome, "read", spin)
+    assert "processor time" in failure_of(tmp_path / "input")
+
+
+def test_the_fuzzer_ends_what_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(outcome, "STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(outcome, "read", lambda _: time.sleep(60))
+    assert "waited" in failure_of(tmp_path / "input")
+
+
+def test_a_process_that_dies_is_a_finding_and_the_rest_is_still_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    worker = tmp_path / "worker"
+    worker.write_text(
+        f"#!{sys.executable}\n"
+        "import os, sys\n"
+        "first = int(sys.argv[sys.argv.index('--first') + 1])\n"
+        "for number in range(first, 5):\n"
+        "    print(number, flush=True)\n"
+        "    if number == 2: os.abort()\n"
+        "print('done')\n"
+    )
+    worker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", os.fspath(worker))
+    found = [(finding.number, finding.reason) for finding in supervise("kineto", 5, SEED)]
+    assert found == [(2, "the process ended with status -6")]

@@ -1,0 +1,195 @@
+"""What `plan` says around its ranking: sweeps, the roofline, other nodes, traces, words and page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.errors import InputError
+from busfare.node import load_node
+from busfare.plan import Problem, machine_of, plan
+from busfare.plan.recorded import recorded_problem
+from busfare.plan.roofline import roofline_of
+from busfare.plan.sweep import faster_link, sweep
+from busfare.report.plan_page import plan_page
+from busfare.report.plans import answer_plan, show_plan
+from busfare.trace import read
+from tests.traces import EXAMPLES, copy, kernel, trace
+
+H100 = machine_of(load_node("h100-sxm"))
+PROBLEM = Problem("x", 336e6, 504e6, 12e-3, levels=42, accesses_in=3, flops=12e9, device_bytes=2.52e9)
+ASKED = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
+
+
+def test_the_roofline_by_hand() -> None:
+    found = roofline_of(PROBLEM, H100)
+    assert found is not None
+    into, out = 336e6 * H100.h2d.copy.long_gap, 504e6 * H100.d2h.copy.long_gap
+    assert found.data_intensity == pytest.approx(12e9 / 840e6)
+    assert found.operational_intensity == pytest.approx(12e9 / 2.52e9)
+    assert found.roof == pytest.approx(3.35e12 * 12e9 / 2.52e9)
+    assert found.full_overlap == pytest.approx(12e9 / out)
+    assert found.no_overlap == pytest.approx(12e9 / (into + out + 12e9 / found.roof))
+    assert found.mapped == pytest.approx(12e9 / (3 * into))
+    assert found.no_overlap <= found.full_overlap <= found.roof
+
+
+def test_the_roofline_needs_rates_and_flops() -> None:
+    assert roofline_of(PROBLEM, machine_of(load_node("pcie:4x16"))) is None
+    assert roofline_of(Problem("x", 1e6, 1e6, 1e-3), H100) is None
+
+
+@pytest.mark.parametrize("parameter", ["link", "streams", "bytes", "kernel"])
+def test_a_sweep_marks_where_the_best_changes(parameter: str) -> None:
+    found = sweep(PROBLEM, H100, parameter)
+    values = [p.value for p in found.points]
+    assert values == sorted(values)
+    for point in found.points:
+        assert point.seconds[point.best] == min(point.seconds.values())
+    changed = [a.best != b.best for a, b in zip(found.points, found.points[1:], strict=False)]
+    assert len(found.changes) == sum(changed)
+    assert all(values[0] <= change.value <= values[-1] for change in found.changes)
+
+
+def test_a_change_is_where_two_strategies_take_as_long() -> None:
+    found = sweep(PROBLEM, H100, "link")
+    assert found.changes
+    change = found.changes[-1]
+    answer = plan(PROBLEM, faster_link(H100, change.value))
+    seconds = {p.strategy: p.seconds for p in answer.ranking}
+    assert seconds[change.before] == pytest.approx(seconds[change.after], rel=0.02)
+
+
+def test_a_sweep_of_streams_shows_each_number() -> None:
+    found = sweep(Problem("x", 1e8, 1e8, 1e-3, levels=42), H100, "streams")
+    assert [p.value for p in found.points][:16] == list(range(1, 17))
+    assert found.points[0].seconds["streams"] == pytest.approx(found.points[0].seconds["explicit"])
+
+
+def test_an_unknown_parameter_is_refused() -> None:
+    with pytest.raises(InputError, match="link, streams, bytes, kernel"):
+        sweep(PROBLEM, H100, "moon")
+
+
+def test_kernels_of_a_trace_take_their_own_copies() -> None:
+    recorded = trace(
+        copy(0, 10, 1000),
+        kernel(10, 30, "mine"),
+        copy(30, 35, 500, "d2h"),
+        copy(40, 50, 7000),
+        kernel(50, 90, "other"),
+        copy(90, 95, 7000, "d2h"),
+        copy(100, 110, 1000),
+        kernel(110, 130, "mine"),
+        copy(130, 135, 500, "d2h"),
+    )
+    found = recorded_problem(recorded, "^mine$")
+    assert (found.problem.h2d_bytes, found.problem.d2h_bytes) == (2000, 1000)
+    assert found.problem.kernel_seconds == pytest.approx(40e-6)
+    assert (found.launches, found.streams, found.copies_in, found.copies_out) == (2, 1, 2, 2)
+    assert found.span_seconds == pytest.approx(135e-6)
+    assert found.problem.memory == "pinned"
+
+
+def test_a_trace_without_such_copies_is_refused() -> None:
+    with pytest.raises(InputError, match="no copies"):
+        recorded_problem(trace(kernel(0, 10, "mine")), "mine")
+    with pytest.raises(InputError, match="it has mine"):
+        recorded_problem(trace(kernel(0, 10, "mine")), "other")
+
+
+def test_a_real_trace_is_planned() -> None:
+    found = recorded_problem(read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), "smooth")
+    assert found.launches == 24
+    assert found.problem.memory == "pageable"
+    assert found.problem.h2d_bytes == pytest.approx(found.problem.d2h_bytes, rel=0.05)
+    answer = answer_plan(
+        {"from_trace": EXAMPLES / "smooth-out-of-core-h100.json.gz", "kernel_name": "smooth", "streams": "24"}
+    )
+    assert answer["node"] == "h100-sxm"
+    predicted = {r["strategy"]: r["predicted_seconds"] for r in answer["ranking"]}
+    # The program copies pageable memory with blocking calls, chunk by chunk.
+    assert predicted["streams-pageable"] == pytest.approx(answer["recorded"]["span_seconds"], rel=0.4)
+
+
+def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> None:
+    for machine in ("h100", "h200"):
+        path = EXAMPLES / f"smooth-out-of-core-streams-{machine}.json.gz"
+        answer = answer_plan({"from_trace": path, "kernel_name": "smooth", "streams": "24"})
+        streams = next(r for r in answer["ranking"] if r["strategy"] == "streams")
+        # Too fast, because no slow-down of one direction by the other is in a data sheet.
+        ratio = streams["predicted_seconds"] / answer["recorded"]["span_seconds"]
+        assert 0.8 < ratio < 1.0
+
+
+def test_the_answer_has_the_keys_that_scripts_rely_on() -> None:
+    answer = answer_plan(ASKED | {"to": ["gh200"], "vary": "bytes"})
+    assert next(iter(answer.items())) == ("schema", "busfare.plan/1")
+    assert set(answer["ranking"][0]) >= {"strategy", "streams", "predicted_seconds"}
+    assert set(answer["bounds"]) == {"full_overlap_seconds", "no_overlap_seconds", "mapped_seconds"}
+    assert set(answer["streams"]) >= {"smallest_useful", "largest_useful"}
+    assert answer["dominant"] == "kernel"
+    assert [n["node"] for n in answer["nodes"]] == ["h100-sxm", "gh200"]
+    assert answer["sweep"]["parameter"] == "bytes"
+    json.dumps(answer, allow_nan=False)
+
+
+def test_options_and_a_file_are_not_mixed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leave it out"):
+        answer_plan({"file": tmp_path / "x.toml", "h2d": "1MB"})
+    with pytest.raises(InputError, match="give one of them"):
+        answer_plan({"file": tmp_path / "x.toml", "from_trace": tmp_path / "y"})
+    with pytest.raises(InputError, match="the trace says this"):
+        answer_plan({"from_trace": tmp_path / "y", "kernel_name": "x", "h2d": "1MB"})
+
+
+def many(tmp_path: Path) -> Path:
+    file = tmp_path / "many.toml"
+    tables = [f'[[kernel]]\nname = "kernel [red]{n}"\nh2d = "{n + 1}MB"\nkernel = "1ms"\n' for n in range(60)]
+    file.write_text('node = "gh200"\n' + "\n".join(tables), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"memory": "pageable", "copies_in": "9", "launch": "4us", "flops": "12G", "vary": "link"},
+        {"to": ["gh200", "mi300a", "pcie:6x16"], "vary": "streams", "chunks": "1,2,3"},
+        {"node": "gtx-680", "vary": "kernel", "kernel_at": ["42=15ms"]},
+    ],
+)
+def test_the_terminal_shows_it_within_100_columns(
+    capsys: pytest.CaptureFixture[str], more: dict[str, Any]
+) -> None:
+    show_plan(answer_plan(ASKED | more))
+    shown = capsys.readouterr().out
+    assert max(len(line) for line in shown.splitlines()) <= 100
+    for word in ("dominate", "Best: ", "predicted", "Rests on: ", "What it rests on"):
+        assert word in shown
+
+
+def test_many_kernels_are_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_plan(answer_plan({"file": many(tmp_path)}))
+    shown = capsys.readouterr().out
+    assert "the first of 60 kernels" in shown
+    assert "kernel [red]1" in shown
+    assert "20 more" in shown
+
+
+def test_the_page_shows_plots_and_keeps_text_text(tmp_path: Path) -> None:
+    answer = answer_plan(ASKED | {"flops": "12G", "vary": "link", "to": ["gh200"]})
+    answer["name"] = "<img src=x onerror=alert(1)>"
+    page = plan_page(answer)
+    assert page.startswith("<!doctype html>")
+    assert "<img" not in page
+    for plot in ("ranking", "sweep", "roofline"):
+        assert f'<div id="{plot}" class="plot"></div>' in page
+    data = re.search(r'<script id="plots" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert data is not None
+    assert set(json.loads(data[1])) == {"ranking", "sweep", "roofline"}
+    assert "60" in plan_page(answer_plan({"file": many(tmp_path)}))

@@ -1,0 +1,164 @@
+"""The closed forms against numbers worked out by hand, and against each other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busfare.plan.equations import (
+    Cut,
+    MappedWork,
+    Terms,
+    best_streams,
+    eq1,
+    eq2,
+    eq3,
+    eq4,
+    eq5,
+    eq5_shared,
+    eq6,
+    eq6_shared,
+    explicit,
+)
+
+EQUATIONS = {1: eq1, 2: eq2, 3: eq3, 4: eq4, 5: eq5}
+seconds = st.floats(1e-7, 10)
+gaps = st.floats(1e-8, 1e-4)
+
+
+def cut(streams=4.0, h2d=8.0, kernel=2.0, d2h=4.0, latency=(0.5, 0.25), gap=(0.1, 0.2)) -> Cut:
+    terms = (streams, h2d, kernel, d2h, *latency, *gap)
+    return Cut(*(np.asarray(term, dtype=np.float64) for term in terms))
+
+
+def terms(work: Cut) -> Terms:
+    return Terms(*(float(term) for term in work))
+
+
+def test_explicit_is_the_sum_of_its_parts() -> None:
+    assert float(explicit(cut(1.0))) == pytest.approx(0.5 + 8 + 2 + 0.25 + 4)
+
+
+@pytest.mark.parametrize(
+    ("equation", "by_hand"),
+    [
+        (1, 0.5 + 8 / 4 + 2 + 0.25 + 4 + 3 * 0.2),
+        (2, 0.5 + 8 + 3 * 0.1 + 2 / 4 + 0.25 + 4 + 3 * 0.2),
+        (3, 0.5 + 8 / 4 + 2 + 0.25 + 4 / 4),
+        (4, 0.5 + 8 + 3 * 0.1 + 0.25 + 4 + 3 * 0.2),
+        (5, 0.5 + 8 + 3 * 0.1 + 2 / 4 + 0.25 + 4 / 4),
+    ],
+)
+def test_each_equation_by_hand(equation: int, by_hand: float) -> None:
+    assert float(EQUATIONS[equation](cut())) == pytest.approx(by_hand)
+
+
+def test_equation_4_has_three_limits() -> None:
+    into = cut(h2d=8.0, kernel=20.0, d2h=4.0)
+    assert float(eq4(into)) == pytest.approx(0.5 + 8 + 0.3 + 20 / 4 + 0.25 + 4 / 4)
+    out = cut(h2d=4.0, kernel=20.0, d2h=8.0)
+    assert float(eq4(out)) == pytest.approx(0.5 + 4 / 4 + 20 / 4 + 0.25 + 8 + 0.6)
+
+
+def test_equation_5_has_three_limits() -> None:
+    assert float(eq5(cut(kernel=40.0))) == pytest.approx(0.5 + 8 / 4 + 40 + 0.25 + 4 / 4)
+    assert float(eq5(cut(h2d=4.0, d2h=8.0))) == pytest.approx(0.5 + 4 / 4 + 2 / 4 + 0.25 + 8 + 0.6)
+
+
+@pytest.mark.parametrize(
+    ("work", "longest"), [((9.0, 2.0, 4.0), 9), ((1.0, 7.0, 4.0), 7), ((1.0, 2.0, 5.0), 5)]
+)
+def test_equation_6_is_the_longest_of_three(work: tuple[float, float, float], longest: float) -> None:
+    terms = MappedWork(*(np.asarray(t) for t in (*work, 0.5, 0.25)))
+    assert float(eq6(terms)) == pytest.approx(0.75 + longest)
+
+
+def test_the_shared_forms_slow_only_what_overlaps() -> None:
+    # In: 8 s alone; out: 4 s alone, 6 s beside the other, of which the last chunk of four is not shared.
+    slowed = eq5_shared(cut(latency=(0.0, 0.0), gap=(0.0, 0.0)), np.asarray(1.25), np.asarray(1.5))
+    assert float(slowed) == pytest.approx(8 + 0.2 * 6 * 3 / 4 + 2 / 4 + 1)
+    work = MappedWork(*(np.asarray(t) for t in (8.0, 2.0, 4.0, 0.0, 0.0)))
+    assert float(eq6_shared(work, np.asarray(1.25), np.asarray(1.5))) == pytest.approx(8 + 0.2 * 6)
+
+
+@given(seconds, seconds, seconds, gaps)
+def test_one_stream_is_explicit_by_every_equation(h2d: float, kernel: float, d2h: float, gap: float) -> None:
+    one = cut(1.0, h2d, kernel, d2h, gap=(gap, gap))
+    for equation in EQUATIONS.values():
+        assert float(equation(one)) == pytest.approx(float(explicit(one)))
+
+
+@given(seconds, seconds, seconds, st.integers(1, 300), st.floats(1, 4), st.floats(1, 4))
+def test_sharing_costs_no_more_than_being_slowed_throughout(
+    h2d: float, kernel: float, d2h: float, streams: int, slow_in: float, slow_out: float
+) -> None:
+    alone = cut(float(streams), h2d, kernel, d2h)
+    slowed = cut(float(streams), h2d * slow_in, kernel, d2h * slow_out)
+    shared = float(eq5_shared(alone, np.asarray(slow_in), np.asarray(slow_out)))
+    assert float(eq5(alone)) * (1 - 1e-12) <= shared <= float(eq5(slowed)) * (1 + 1e-12)
+
+
+def brute_force(equation: int, work: Cut, most: int = 100_000) -> int:
+    numbers = np.arange(1.0, most)
+    return int(np.argmin(EQUATIONS[equation](work._replace(streams=numbers)))) + 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(seconds, seconds, seconds, st.floats(1e-6, 1e-4), st.sampled_from([1, 2]))
+def test_the_best_number_of_eq_1_and_2_is_that_of_brute_force(
+    h2d: float, kernel: float, d2h: float, gap: float, equation: int
+) -> None:
+    work = cut(1.0, h2d, kernel, d2h, gap=(gap, gap))
+    number = best_streams(equation, terms(work))
+    assert number is not None
+    found = brute_force(equation, work)
+    assert abs(found - number) <= 1 or EQUATIONS[equation](
+        work._replace(streams=np.asarray(round(number)))
+    ) == pytest.approx(float(EQUATIONS[equation](work._replace(streams=np.asarray(float(found))))), rel=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(1e-3, 1), st.floats(0.01, 0.9), st.floats(0.01, 0.9), st.floats(1e-6, 1e-4), st.booleans())
+def test_the_best_number_of_eq_5_is_that_of_brute_force_where_one_way_dominates(
+    longest: float, kernel: float, other: float, gap: float, into: bool
+) -> None:
+    sides = (longest, longest * other) if into else (longest * other, longest)
+    work = cut(1.0, sides[0], longest * kernel, sides[1], gap=(gap, gap))
+    number = best_streams(5, terms(work))
+    assert number is not None
+    found = brute_force(5, work)
+    # The formula is of the dominant way's term alone; the others can only ask for more of n, never for less.
+    dominant = float(eq5(work._replace(streams=np.asarray(float(found)))))
+    assert float(eq5(work._replace(streams=np.asarray(float(max(1, round(number))))))) <= dominant * 1.001
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(1e-2, 1), st.floats(0.01, 0.9), st.floats(0.2, 0.95), st.floats(1e-7, 1e-5), st.booleans())
+def test_equation_4_falls_until_its_number_and_rises_after_it(
+    longest: float, kernel: float, other: float, gap: float, into: bool
+) -> None:
+    sides = (longest, longest * other) if into else (longest * other, longest)
+    # Without latencies, as the condition in [W14 §VI] has none.
+    work = cut(1.0, sides[0], longest * kernel, sides[1], latency=(0.0, 0.0), gap=(gap, gap))
+    number = best_streams(4, terms(work))
+    assert number is not None
+    found = brute_force(4, work, 20_000)
+    assert abs(found - number) <= 1
+
+
+def test_no_number_follows_where_more_streams_cost_nothing() -> None:
+    free = cut(gap=(0.0, 0.0))
+    assert best_streams(1, terms(free)) is None
+    assert best_streams(4, terms(free)) is None
+    assert best_streams(5, terms(free)) is None
+    assert best_streams(3, terms(cut())) is None
+
+
+def test_w14s_example_of_a_number_of_streams() -> None:
+    # Eq 1 on the GTX Titan's parameters: 64 MB in, g of 2.674 µs.
+    work = cut(1.0, 64e6 * 8.318392e-11, 1.0, 0.1, gap=(2.503e-6, 2.674e-6))
+    assert best_streams(1, terms(work)) == pytest.approx(math.sqrt(64e6 * 8.318392e-11 / 2.674e-6))

@@ -1,0 +1,345 @@
+"""A plan's ranking: what must hold of any problem on any machine, and what is known of single ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busfare.errors import InputError
+from busfare.node import load_node
+from busfare.node.file import decode
+from busfare.plan import Plan, Problem, Step, machine_of, plan
+from busfare.plan.machine import Machine, Way
+from busfare.plan.sweep import faster_link
+
+NODES = (
+    "gtx-680",
+    "gtx-titan",
+    "k20",
+    "c2050",
+    "gt-740",
+    "h100-sxm",
+    "gh200",
+    "mi300a",
+    "ac922",
+    "pcie:4x16",
+)
+MACHINES = {name: machine_of(load_node(name)) for name in NODES}
+machines = st.sampled_from(NODES).map(MACHINES.__getitem__)
+sizes = st.floats(1e3, 1e10)
+problems = st.builds(
+    Problem,
+    h2d_bytes=sizes,
+    d2h_bytes=sizes,
+    kernel_seconds=st.floats(1e-6, 10),
+    accesses_in=st.floats(1, 8),
+    accesses_out=st.floats(1, 4),
+    levels=st.integers(1, 64),
+)
+
+
+def seconds(answer: Plan, strategy: str) -> float:
+    return next(p.seconds for p in answer.ranking if p.strategy == strategy)
+
+
+@settings(deadline=None)
+@given(problems, machines)
+def test_no_strategy_beats_full_overlap(problem: Problem, machine: Machine) -> None:
+    answer = plan(problem, machine)
+    assert answer.best.seconds >= answer.bounds.full_overlap * (1 - 1e-12)
+    assert [p.seconds for p in answer.ranking] == sorted(p.seconds for p in answer.ranking)
+
+
+@settings(deadline=None)
+@given(problems, machines, st.floats(1, 32))
+def test_more_link_bandwidth_never_hurts(problem: Problem, machine: Machine, factor: float) -> None:
+    slow, fast = plan(problem, machine), plan(problem, faster_link(machine, factor))
+    for p in slow.ranking:
+        assert seconds(fast, p.strategy) <= p.seconds * (1 + 1e-9), p.strategy
+
+
+@settings(deadline=None)
+@given(problems, machines)
+def test_one_stream_is_explicit(problem: Problem, machine: Machine) -> None:
+    answer = plan(replace(problem, streams=1), machine)
+    assert seconds(answer, "streams") == pytest.approx(seconds(answer, "explicit"), rel=1e-9)
+
+
+def undisturbed(way: Way) -> Way:
+    return replace(way, beside_copy=1.0, beside_mapped=1.0, mapped_both=1.0, mapped=way.copy)
+
+
+@settings(deadline=None)
+@given(problems, st.sampled_from(["k20", "h100-sxm", "gh200", "ac922"]), st.integers(1, 64))
+def test_hybrid_is_streams_where_nothing_slows_anything(problem: Problem, name: str, streams: int) -> None:
+    machine = MACHINES[name]
+    machine = replace(machine, h2d=undisturbed(machine.h2d), d2h=undisturbed(machine.d2h))
+    problem = replace(problem, accesses_out=1.0, streams=streams, levels=64)
+    answer = plan(problem, machine)
+    assert seconds(answer, "hybrid") == pytest.approx(seconds(answer, "streams"), rel=1e-12)
+
+
+def slower_clock(way: Way, factor: float) -> Way:
+    lines = {
+        name: replace(
+            line,
+            latencies=tuple(t * factor for t in line.latencies),
+            gaps_per_byte=tuple(g * factor for g in line.gaps_per_byte),
+        )
+        for name in ("copy", "pageable", "mapped", "faulted", "prefetched")
+        for line in [getattr(way, name)]
+    }
+    return replace(way, gap=way.gap * factor, **lines)
+
+
+@settings(deadline=None)
+@given(problems, machines, st.sampled_from([1e-6, 1e-3, 60.0, 1e3]))
+def test_the_unit_of_time_does_not_matter(problem: Problem, machine: Machine, factor: float) -> None:
+    scaled = replace(machine, h2d=slower_clock(machine.h2d, factor), d2h=slower_clock(machine.d2h, factor))
+    assert problem.kernel_seconds is not None
+    one = plan(problem, machine)
+    other = plan(replace(problem, kernel_seconds=problem.kernel_seconds * factor), scaled)
+    for p in one.ranking:
+        assert seconds(other, p.strategy) == pytest.approx(p.seconds * factor, rel=1e-9)
+
+
+def larger_bytes(way: Way, factor: float) -> Way:
+    lines = {
+        name: replace(
+            line,
+            ends=tuple(e * factor for e in line.ends),
+            gaps_per_byte=tuple(g / factor for g in line.gaps_per_byte),
+        )
+        for name in ("copy", "pageable", "mapped", "faulted", "prefetched")
+        for line in [getattr(way, name)]
+    }
+    return replace(way, **lines)
+
+
+@settings(deadline=None)
+@given(problems, machines, st.sampled_from([0.125, 1000.0, 1024.0]))
+def test_the_unit_of_size_does_not_matter(problem: Problem, machine: Machine, factor: float) -> None:
+    scaled = replace(machine, h2d=larger_bytes(machine.h2d, factor), d2h=larger_bytes(machine.d2h, factor))
+    more = replace(problem, h2d_bytes=problem.h2d_bytes * factor, d2h_bytes=problem.d2h_bytes * factor)
+    one, other = plan(problem, machine), plan(more, scaled)
+    for p in one.ranking:
+        assert seconds(other, p.strategy) == pytest.approx(p.seconds, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(problems, machines)
+def test_the_useful_streams_are_those_of_brute_force(problem: Problem, machine: Machine) -> None:
+    numbers = range(1, problem.most_streams + 1)
+    tried = [seconds(plan(replace(problem, streams=n), machine), "streams") for n in numbers]
+    least = min(tried)
+    found = plan(problem, machine).streams
+    assert tried[found.largest_useful - 1] == pytest.approx(least, rel=1e-12)
+    assert found.smallest_useful == 1 + next(
+        n for n, t in enumerate(tried) if t <= least * 1.01 * (1 + 1e-12)
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(problems, st.sampled_from(["gtx-680", "gtx-titan", "pcie:4x16", "h100-sxm"]), st.integers(1, 32))
+def test_the_schedule_and_the_closed_forms_agree_to_one_percent(
+    problem: Problem, name: str, streams: int
+) -> None:
+    plain = replace(problem, levels=None, streams=streams)
+    # As many equal chunks, given one by one, go through the schedule.
+    chunked = replace(problem, levels=None, chunks=(1 / streams,) * streams)
+    one, other = plan(plain, MACHINES[name]), plan(chunked, MACHINES[name])
+    assert {p.by for p in other.ranking if p.strategy == "streams"} == {"schedule"}
+    assert seconds(other, "streams") == pytest.approx(seconds(one, "streams"), rel=0.01)
+
+
+def test_w14s_state_on_its_titan() -> None:
+    elements = 1024 * 1024 * 42 * 8
+    answer = plan(
+        Problem("state", 2 * elements, 3 * elements, 0.03, streams=42, levels=42), MACHINES["gtx-titan"]
+    )
+    assert answer.best.strategy == "mapped"
+    assert answer.best.seconds == pytest.approx(9.42e-6 + 9.023e-6 + 3 * elements * 7.924734e-11)
+    assert answer.dominant == "d2h"
+
+
+def test_reading_again_makes_mapped_memory_pay_again() -> None:
+    once = Problem("once", 336e6, 504e6, 12e-3, levels=42)
+    thrice = replace(once, accesses_in=3.0)
+    machine = MACHINES["h100-sxm"]
+    assert seconds(plan(thrice, machine), "mapped") > 1.4 * seconds(plan(once, machine), "mapped")
+    assert seconds(plan(thrice, machine), "streams") == seconds(plan(once, machine), "streams")
+
+
+def test_small_accesses_cost_packets_of_their_own() -> None:
+    machine = MACHINES["h100-sxm"]
+    whole, small, tiny = (machine.access_cost("read", size) for size in (None, 32.0, 8.0))
+    # A completion of 32 bytes has 20 of overhead and an acknowledgement of 8; one of 256 has as much.
+    assert small == pytest.approx((60 / 32) / (284 / 256), rel=0.01)
+    assert tiny == pytest.approx(4 * small)
+    assert whole == 1.0
+
+
+def test_a_coherent_node_reads_in_place() -> None:
+    answer = plan(Problem("x", 336e6, 504e6, 12e-3), MACHINES["gh200"])
+    assert seconds(answer, "managed") == seconds(answer, "mapped")
+    pcie = plan(Problem("x", 336e6, 504e6, 12e-3), MACHINES["h100-sxm"])
+    assert seconds(pcie, "managed") > seconds(pcie, "managed-prefetch") > seconds(pcie, "streams")
+
+
+def test_unified_memory_has_nothing_to_overlap() -> None:
+    answer = plan(Problem("x", 1e9, 1e9, 1e-3), MACHINES["mi300a"])
+    assert answer.best.strategy in ("managed", "mapped")
+    assert answer.best.seconds < 1.02e-3
+
+
+def test_pageable_copies_cannot_hide_each_other() -> None:
+    answer = plan(Problem("x", 1e9, 1e9, 1e-2, memory="pageable"), MACHINES["h100-sxm"])
+    staged, cut = seconds(answer, "explicit-pageable"), seconds(answer, "streams-pageable")
+    # Only the kernel can hide; both directions keep the host busy.
+    assert staged - 1.1e-2 <= cut <= staged
+    assert answer.best.seconds < 0.3 * staged
+
+
+def test_batching_saves_the_gaps() -> None:
+    answer = plan(Problem("x", 1e6, 1e6, 1e-4, copies_in=100, copies_out=1), MACHINES["gtx-titan"])
+    saved = seconds(answer, "explicit") - seconds(answer, "batched")
+    assert saved == pytest.approx(99 * 2.503e-6, rel=1e-6)
+
+
+def test_a_graph_is_launched_once() -> None:
+    problem = Problem("x", 1e6, 1e6, 1e-4, streams=32, levels=32, launch_seconds=5e-6)
+    answer = plan(problem, MACHINES["h100-sxm"])
+    # 96 calls of 5 µs bound the streams; a graph is one.
+    assert seconds(answer, "streams") >= 96 * 5e-6
+    assert seconds(answer, "graph") < 0.5 * seconds(answer, "streams")
+
+
+def test_a_kernel_that_splits_badly_wants_fewer_streams() -> None:
+    free = Problem("x", 1e8, 1e8, 1e-2, levels=64)
+    worse = replace(free, kernel_at=((64, 4e-2),))
+    machine = MACHINES["h100-sxm"]
+    assert plan(worse, machine).streams.largest_useful < plan(free, machine).streams.largest_useful
+
+
+def test_one_hardware_queue_is_no_better_than_many() -> None:
+    many = Problem("x", 3e8, 3e8, 6e-3, streams=16, levels=16, queues=16)
+    one = replace(many, queues=1)
+    machine = MACHINES["h100-sxm"]
+    assert seconds(plan(one, machine), "streams") > 1.2 * seconds(plan(many, machine), "streams")
+
+
+def test_a_pipeline_of_two_kernels_is_planned_as_a_whole() -> None:
+    steps = (Step(2e-3, h2d_bytes=3e8), Step(3e-3, d2h_bytes=3e8))
+    whole = Problem("two", 3e8, 3e8, 5e-3, levels=8)
+    machine = MACHINES["pcie:4x16"]
+    split = plan(replace(whole, steps=steps), machine)
+    assert seconds(split, "explicit") == pytest.approx(seconds(plan(whole, machine), "explicit"), rel=1e-6)
+    assert seconds(split, "streams") == pytest.approx(seconds(plan(whole, machine), "streams"), rel=0.05)
+
+
+def test_first_small_chunks_start_the_kernel_sooner() -> None:
+    equal = Problem("x", 4e8, 0, 8e-3, chunks=(0.25,) * 4)
+    # Each copy takes as long as the kernel before it, which is 1.13 times as long as its own copy.
+    rising = replace(equal, chunks=tuple(1.13**n / sum(1.13**k for k in range(4)) for n in range(4)))
+    machine = machine_of(load_node("pcie:5x16"))
+    assert seconds(plan(rising, machine), "streams") < seconds(plan(equal, machine), "streams")
+
+
+def test_a_kernel_time_can_come_from_the_roofline() -> None:
+    problem = Problem("x", 1e8, 1e8, flops=6.7e13 * 1e-3, device_bytes=1e6)
+    assert plan(problem, MACHINES["h100-sxm"]).parts["kernel"] == pytest.approx(1e-3)
+    with pytest.raises(InputError, match="kernel time is not known"):
+        plan(problem, MACHINES["pcie:4x16"])
+
+
+def test_what_a_parameter_rests_on_is_said() -> None:
+    kinds = {b.parameter: b.kind for b in MACHINES["gtx-titan"].basis}
+    assert kinds["G h2d"] == kinds["L+o d2h"] == kinds["g h2d"] == "measured"
+    assert kinds["h2d beside mapped memory"] == "measured"
+    kinds = {b.parameter: b.kind for b in MACHINES["h100-sxm"].basis}
+    assert kinds["G h2d"] == "data-sheet"
+    assert kinds["L+o h2d"] == "estimated"
+    assert kinds["h2d beside a copy"] == "assumed"
+
+
+PROBED = """name = "probed"
+
+[[component]]
+kind = "memory"
+name = "memory0"
+
+[[component]]
+kind = "cpu"
+name = "cpu0"
+
+[[component]]
+kind = "gpu"
+name = "gpu0"
+copy_engines = 2
+
+[[link]]
+kind = "memory"
+between = ["memory0", "cpu0"]
+
+[[link]]
+kind = "pcie"
+between = ["cpu0", "gpu0"]
+generation = 5
+lanes = 16
+"""
+
+
+def probed(direction: str, memory: str, gap: float, **more: float) -> str:
+    keys = "".join(f"{key} = {value}\n" for key, value in more.items())
+    table = f'\n[[measured]]\ndirection = "{direction}"\nmemory = "{memory}"\n{keys}'
+    return f"{table}\n[[measured.pieces]]\nlatency_overhead_s = 8e-6\ngap_per_byte_s = {gap}\n"
+
+
+def test_a_probed_nodes_slow_downs_are_taken() -> None:
+    both = {"both_directions_gap_per_byte_s": 2.4e-11}
+    file = PROBED + probed("h2d", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=3e-11, **both)
+    file += probed("d2h", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=2e-11, **both)
+    file += probed("h2d", "mapped", 2.1e-11, both_directions_gap_per_byte_s=2.52e-11)
+    file += probed("d2h", "mapped", 2e-11, both_directions_gap_per_byte_s=2.2e-11)
+    machine = machine_of(decode(file, "probed.toml"))
+    into, out = machine.h2d, machine.d2h
+    assert (into.beside_copy, into.beside_mapped, into.mapped_both) == pytest.approx((1.2, 1.5, 1.2))
+    assert (out.beside_copy, out.beside_mapped, out.mapped_both) == pytest.approx((1.2, 1.0, 1.1))
+    assert all(basis.kind == "measured" for basis in machine.basis if basis.parameter != "device")
+    answer = plan(Problem("scale", 2e8, 2e8, 1e-4, streams=42, levels=42), machine)
+    # Into: 4.2 ms alone; out takes 4.4 ms, beside which it is 1.2 times as long: 4.2 + (1 − 1/1.2) · 4.4.
+    assert seconds(answer, "mapped") == pytest.approx(16e-6 + 4.2e-3 + 4.4e-3 / 6)
+    # Streams: 4 ms in, 41 gaps, a sixth of 41 of 42 copies out at 4.8 ms, one kernel, the last copy out.
+    slowed = 4e-3 + 41e-6 + 4.8e-3 * 41 / 42 / 6 + 1e-4 / 42 + 4e-3 / 42
+    assert seconds(answer, "streams") == pytest.approx(16e-6 + slowed)
+    assert [p.strategy for p in answer.ranking if not p.strategy.startswith("managed")] == [
+        "streams",
+        "mapped",
+        "hybrid",
+        "explicit",
+    ]
+
+
+def test_the_devices_of_w14_are_in_its_categories() -> None:
+    found = {name: MACHINES[name].category for name in ("c2050", "gtx-680", "gtx-titan", "k20")}
+    assert found == {
+        "c2050": "implicit-synchronization",
+        "gtx-680": "implicit-synchronization",
+        "gtx-titan": "one-copy-engine",
+        "k20": "two-copy-engines",
+    }
+
+
+def test_a_plan_of_staged_copies_is_the_cost_models() -> None:
+    from busfare.cost import model
+    from busfare.cost.price import one_copy
+
+    node = load_node("h100-sxm")
+    for size in (4096, 1 << 20, 8 << 20, 256 << 20):
+        priced = model("datasheet").seconds(one_copy("h2d", "pageable", [size]), node)[0]
+        assert MACHINES["h100-sxm"].h2d.pageable.seconds(size) == pytest.approx(priced, rel=1e-3)
+    assert np.isfinite(priced)

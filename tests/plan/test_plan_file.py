@@ -1,0 +1,167 @@
+"""Plan files: what is read, and the one line that each mistake gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busfare.errors import InputError
+from busfare.node import load_node
+from busfare.plan import Step, machine_of, plan
+from busfare.plan.ask import KEYS, problem_of
+from busfare.plan.file import read_plan_file
+
+GOOD = """node = "h100-sxm"
+
+[[kernel]]
+name = "state"
+h2d = "704.6MB"
+d2h = "1056.9MB"
+kernel = "12ms"
+levels = 42
+accesses_in = 1
+
+[[kernel]]
+name = "pipeline"
+queues = 8
+kernel_at = ["8=15ms"]
+h2d = "336MB"
+kernel = "12ms"
+
+[[kernel]]
+name = "two steps"
+memory = "pageable"
+chunks = [1, 2, 1]
+
+[[kernel.step]]
+h2d = "100MB"
+kernel = "3ms"
+
+[[kernel.step]]
+kernel = "4ms"
+d2h = "50MB"
+"""
+
+
+def written(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "kernels.toml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_a_good_file_reads(tmp_path: Path) -> None:
+    file = read_plan_file(written(tmp_path, GOOD))
+    state, pipeline, steps = file.problems
+    assert file.node == "h100-sxm"
+    assert (state.name, state.h2d_bytes, state.kernel_seconds, state.levels) == (
+        "state",
+        704_600_000,
+        0.012,
+        42,
+    )
+    assert pipeline.kernel_at == ((8, 0.015),)
+    assert pipeline.d2h_bytes == 0
+    assert steps.steps == (Step(0.003, 100e6, 0.0), Step(0.004, 0.0, 50e6))
+    assert (steps.h2d_bytes, steps.kernel_seconds, steps.d2h_bytes) == (100e6, pytest.approx(0.007), 50e6)
+    assert steps.chunks == (0.25, 0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "says"),
+    [
+        ('h2d = "704.6MB"', 'h2d = "-704.6MB"', "negative"),
+        ('h2d = "704.6MB"', "h2d = 704", "write a unit"),
+        ('h2d = "704.6MB"', 'h2d = "1EB"', "more than busfare reckons with"),
+        ('h2d = "704.6MB"', "h2d = nan", "finite"),
+        ("levels = 42", "levles = 42", "did you mean 'levels'"),
+        ("levels = 42", "levels = 0", "zero"),
+        ("levels = 42", "levels = true", "levels"),
+        ("levels = 42", "levels = 4.5", "whole number"),
+        ("levels = 42", "levels = 42 42", "not TOML"),
+        ("queues = 8", 'queues = "many"', "not a number"),
+        ('memory = "pageable"', 'memory = "paged"', "pinned, pageable"),
+        ("chunks = [1, 2, 1]", "chunks = [1, -2, 1]", "negative"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, good: str, bad: str, says: str) -> None:
+    path = written(tmp_path, GOOD.replace(good, bad, 1))
+    with pytest.raises(InputError) as caught:
+        read_plan_file(path)
+    said = str(caught.value)
+    assert says in said
+    assert "\n" not in said
+    line = GOOD[: GOOD.index(good)].count("\n") + 1
+    assert abs(int(said.removeprefix(path).split(":")[1]) - line) <= 1, said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "kernel = []",
+        "[[kernel]]",
+        '[[kernel]]\nname = "x"',
+        "kernel = 3",
+        'node = "x"\n[[kernel]]\nname = 3',
+        "\x00",
+    ],
+)
+def test_a_file_without_a_usable_kernel_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_plan_file(written(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_steps_and_whole_are_not_both_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the steps say it"):
+        read_plan_file(written(tmp_path, GOOD.replace('memory = "pageable"', 'h2d = "1MB"')))
+    with pytest.raises(InputError, match="needs its kernel"):
+        read_plan_file(written(tmp_path, GOOD.replace('kernel = "3ms"\n', "")))
+
+
+#: Values as hands slip: right ones, other units, and nonsense.
+words = st.one_of(
+    st.sampled_from(
+        [
+            "12ms",
+            "336MB",
+            "42",
+            "1",
+            "1e3",
+            "0",
+            "-1",
+            "1EB",
+            "1ns",
+            "1B",
+            "999TB",
+            "1e9s",
+            "pageable",
+            "8=15ms",
+        ]
+    ),
+    st.text(max_size=12),
+)
+said = st.dictionaries(st.sampled_from([k for k in KEYS if k != "kernel_at"]), words, max_size=8)
+
+
+@settings(deadline=None, max_examples=300)
+@given(said, st.sampled_from(["h100-sxm", "gtx-titan", "pcie:3x1", "mi300a"]))
+def test_whatever_is_said_is_answered_or_refused_in_one_line(said: dict[str, str], node: str) -> None:
+    try:
+        answer = plan(problem_of({"h2d": "1MB", "kernel": "1ms"} | said), machine_of(load_node(node)))
+    except InputError as error:
+        assert "\n" not in str(error) or any("\n" in value for value in said.values())
+    else:
+        assert 0 < answer.bounds.full_overlap * (1 - 1e-9) <= answer.best.seconds < float("inf")
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file.write_text(text, encoding="utf-8", errors="replace")
+    with pytest.raises(InputError):
+        read_plan_file(str(file))

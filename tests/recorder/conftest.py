@@ -1,0 +1,110 @@
+"""The recorder built with its stand-ins for CUDA and CUPTI, and a way to run programs under it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from busfare.measure.record import environment
+from busfare.trace.recording import Recording, read_recording
+
+SOURCE = Path(__file__).parents[2] / "native" / "recorder"
+
+
+@dataclass(frozen=True)
+class Built:
+    """Where the stand-ins lie."""
+
+    folder: Path
+
+    @property
+    def library(self) -> Path:
+        return self.folder / "libbusfare_recorder.so"
+
+    @property
+    def program(self) -> str:
+        return str(self.folder / "testing" / "fake_program")
+
+    def search_path(self, cupti: str = "cupti13") -> str:
+        return f"{self.folder / 'testing' / 'driver'}:{self.folder / 'testing' / cupti}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a recorded program ended, and what it left."""
+
+    status: int
+    output: str
+    error: str
+    files: list[Path]
+
+    @property
+    def recordings(self) -> list[Recording]:
+        return [read_recording(file) for file in self.files]
+
+    @property
+    def only(self) -> Recording:
+        assert len(self.files) == 1, (self.files, self.error)
+        return self.recordings[0]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    # Under pytest-xdist every worker builds its own: a few seconds, and no locks.
+    folder = tmp_path_factory.mktemp("recorder")
+    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DBUSFARE_RECORDER_TESTS=ON"]
+    for command in (
+        [*configure, f"-DPython_EXECUTABLE={sys.executable}"],
+        ["cmake", "--build", str(folder), "--parallel"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return Built(folder)
+
+
+@pytest.fixture
+def variables(built: Built) -> dict[str, str]:
+    """The environment of a machine with the stand-ins, for programs and for `busfare.measure.record`."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("BUSFARE_", "OMPI_", "SLURM_", "PMI"))
+    }
+    source = str(Path(__file__).parents[2] / "src")
+    return kept | {
+        "LD_LIBRARY_PATH": built.search_path(),
+        "BUSFARE_RECORDER_LIBRARY": str(built.library),
+        "PYTHONPATH": source,
+    }
+
+
+@pytest.fixture
+def recorded(built: Built, variables: dict[str, str], tmp_path: Path) -> Callable[..., Run]:
+    """Runs the test program under the recorder, through its environment alone."""
+
+    def run(
+        *arguments: str, extra: dict[str, str] | None = None, limit_file_bytes: int = 0, **options: object
+    ) -> Run:
+        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        asked = environment(f"{folder}/", (built.program, *arguments), library=built.library, **options)  # type: ignore[arg-type]
+        command = [built.program, *arguments]
+        if limit_file_bytes:
+            command = [shutil.which("prlimit") or "prlimit", f"--fsize={limit_file_bytes}", *command]
+        done = subprocess.run(
+            command,
+            env=variables | asked | (extra or {}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return Run(done.returncode, done.stdout, done.stderr, sorted(folder.glob("*")))
+
+    return run

@@ -1,0 +1,231 @@
+"""What goes wrong around a recording: the program is never hurt, and nothing is lost before the last flush."""
+
+from __future__ import annotations
+
+import mmap
+import random
+import resource
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from busfare.measure.record import environment
+from busfare.trace.recording import Recording, read_recording
+
+from .conftest import Built, Run
+
+ROUND = {"kernels": 1, "copies": 2, "calls": 3}
+
+
+def tallies(recording: Recording) -> dict[str, int]:
+    return {name: len(recording.table(name)) for name in ROUND}
+
+
+def times(rounds: int) -> dict[str, int]:
+    return {name: count * rounds for name, count in ROUND.items()}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
+    built: Built, variables: dict[str, str], tmp_path: Path, seed: int
+) -> None:
+    flush_every = 0.05
+    progress = tmp_path / "progress"
+    asked = environment(f"{tmp_path / 'run'}/", library=built.library, flush_every=flush_every)
+    process = subprocess.Popen([built.program, "forever", "20", str(progress)], env=variables | asked)
+    try:
+        give_up = time.monotonic() + 20
+        while not (progress.exists() and progress.stat().st_size == 8):
+            assert time.monotonic() < give_up
+            time.sleep(0.002)
+        with progress.open("rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as shared:
+            seen: list[tuple[float, int]] = []
+            until = time.monotonic() + random.Random(seed).uniform(0.0, 0.9)
+            while time.monotonic() < until:
+                seen.append((time.monotonic(), struct.unpack("<Q", shared[:])[0]))
+                time.sleep(0.005)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        process.wait()
+    (file,) = (tmp_path / "run").iterdir()
+    recording = read_recording(file)
+    assert not recording.complete
+    assert recording.damaged_chunks == recording.missing_chunks == 0
+    # One flush and the writing of it lie between an operation and its place in the file, and other tests run besides.
+    slack = 2 * flush_every + 0.4
+    due = max((rounds for at, rounds in seen if at < killed - slack), default=0)
+    numbers = np.unique(
+        np.concatenate([recording.table(name)["correlation"] for name in ("kernels", "copies")])
+    )
+    assert len(numbers) >= 3 * due
+    if len(numbers):  # and no hole in what is there
+        assert int(numbers[0]) == 1 and int(numbers[-1]) == len(numbers)
+
+
+def test_abort_and_quick_exit_keep_what_was_flushed(recorded: Callable[..., Run]) -> None:
+    for scenario, status in (("abort", -signal.SIGABRT), ("quick-exit", 7)):
+        run = recorded(scenario, "100", flush_every=0.1)
+        assert run.status == status
+        assert tallies(run.only) == times(100)
+        assert not run.only.complete
+
+
+def test_a_program_that_never_ends_is_recorded_until_somebody_ends_it(
+    built: Built, variables: dict[str, str], tmp_path: Path
+) -> None:
+    asked = environment(f"{tmp_path}/run/", library=built.library, flush_every=0.1)
+    process = subprocess.Popen([built.program, "hang", "50"], env=variables | asked, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"recorded\n"
+    process.terminate()
+    assert process.wait(timeout=10) == -signal.SIGTERM
+    process.stdout.close()
+    (file,) = (tmp_path / "run").iterdir()
+    assert tallies(read_recording(file)) == times(50)
+
+
+@pytest.mark.parametrize("limit", [64, 100, 1000, 4096, 65536])
+def test_a_full_disk_stops_the_recording_and_not_the_program(
+    recorded: Callable[..., Run], limit: int
+) -> None:
+    run = recorded("rounds", "200000", limit_file_bytes=limit, flush_every=0.02)
+    assert run.status == 0
+    assert run.error.count("\n") == 1 and "busfare record: cannot write" in run.error
+    for file in run.files:
+        assert file.stat().st_size <= limit
+        recording = read_recording(file)
+        assert not recording.complete
+        assert recording.torn_bytes == recording.damaged_chunks == 0
+
+
+def test_an_unwritable_place_is_one_line_and_no_more(recorded: Callable[..., Run]) -> None:
+    run = recorded("status", extra={"BUSFARE_RECORD_OUTPUT": "/proc/nowhere/"})
+    assert run.status == 42
+    assert run.error.count("\n") == 1 and "nothing is recorded" in run.error
+
+
+def test_a_fork_without_exec_stays_the_parents_recording(recorded: Callable[..., Run]) -> None:
+    run = recorded("fork", "10")
+    assert run.status == 0
+    assert tallies(run.only) == times(11)  # ten rounds before, one after, none of the child's
+    assert run.only.complete
+
+
+def test_a_fork_before_cuda_gives_the_child_its_own_recording(recorded: Callable[..., Run]) -> None:
+    run = recorded("fork-first", "10")
+    assert run.status == 0
+    assert tallies(run.only) == times(10)
+
+
+def test_exec_starts_another_file_beside_the_first(recorded: Callable[..., Run]) -> None:
+    run = recorded("exec", "10")
+    assert run.status == 0
+    assert len(run.files) == 2
+    assert sorted(file.stem.endswith("-2") for file in run.files) == [False, True]
+    assert [tallies(recording) for recording in run.recordings if recording.complete] == [times(10)]
+
+
+def test_cuda_loaded_late_is_recorded(recorded: Callable[..., Run]) -> None:
+    run = recorded("late", "10")
+    assert tallies(run.only) == times(10)
+
+
+def test_eight_threads_are_all_recorded(recorded: Callable[..., Run]) -> None:
+    run = recorded("threads", "2000")
+    assert run.status == 0
+    assert tallies(run.only) == times(16000)
+
+
+def test_another_profiler_has_the_right_of_way(recorded: Callable[..., Run]) -> None:
+    run = recorded("status", extra={"FAKE_CUPTI_BUSY": "1"})
+    assert run.status == 42
+    assert run.error.count("\n") == 1 and "another profiler" in run.error
+    assert run.files == []
+
+
+@pytest.mark.parametrize("version", ["17", "100", "140000"])
+def test_an_unknown_cupti_is_refused_by_its_version(recorded: Callable[..., Run], version: str) -> None:
+    run = recorded("status", extra={"FAKE_CUPTI_VERSION": version})
+    assert run.status == 42
+    assert run.error.count("\n") == 1 and f"of version {version}" in run.error
+    assert run.files == []
+
+
+def test_a_newer_cupti_is_taken_when_the_user_says_so(recorded: Callable[..., Run]) -> None:
+    run = recorded("rounds", extra={"FAKE_CUPTI_VERSION": "140000", "BUSFARE_RECORD_TRUST_CUPTI": "1"})
+    assert tallies(run.only) == times(10)
+
+
+def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: Callable[..., Run]) -> None:
+    both = f"{built.search_path()}:{built.folder / 'testing' / 'cupti12'}"
+    run = recorded(
+        "rounds", extra={"FAKE_DRIVER_VERSION": "12040", "FAKE_CUPTI_VERSION": "22", "LD_LIBRARY_PATH": both}
+    )
+    assert run.only.facts["cuda"] == "12.4" and run.only.facts["cupti"] == "22"
+    assert tallies(run.only) == times(10)
+
+
+def test_no_cupti_is_one_line_with_the_mend(built: Built, recorded: Callable[..., Run]) -> None:
+    only_driver = {"LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"), "BUSFARE_RECORD_CUPTI": ""}
+    run = recorded("status", extra=only_driver)
+    assert run.status == 42
+    assert run.error.count("\n") == 1 and "nvidia-cuda-cupti" in run.error
+
+
+def test_cupti_that_the_launcher_found_is_used(built: Built, recorded: Callable[..., Run]) -> None:
+    found = str(built.folder / "testing" / "cupti13" / "libcupti.so.13")
+    only_driver = {
+        "LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"),
+        "BUSFARE_RECORD_CUPTI": f"/none/libcupti.so.13:{found}",
+    }
+    run = recorded("rounds", extra=only_driver)
+    assert tallies(run.only) == times(10)
+
+
+def test_what_cupti_drops_is_counted(recorded: Callable[..., Run]) -> None:
+    losses = recorded("rounds", extra={"FAKE_CUPTI_DROPS": "17"}).only.table("losses")
+    assert losses["loss"].tolist() == [1] and losses["count"].tolist() == [17]
+
+
+def peak_resident_bytes(process: int) -> int:
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+
+
+def test_memory_is_bounded_over_ten_million_operations(
+    built: Built, variables: dict[str, str], tmp_path: Path
+) -> None:
+    buffers, buffer_kib = 16, 1024
+    rounds = 3_400_000
+    asked = environment(f"{tmp_path / 'run'}/", library=built.library)
+    asked |= {"BUSFARE_RECORD_BUFFERS": str(buffers), "BUSFARE_RECORD_BUFFER_KIB": str(buffer_kib)}
+    process = subprocess.Popen([built.program, "rounds", str(rounds)], env=variables | asked)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, peak_resident_bytes(process.pid))
+        time.sleep(0.02)
+    assert process.returncode == 0
+    # The buffers, the rows that wait to be written, and the program itself.
+    assert (buffers * buffer_kib << 10) // 2 < peak < (buffers * buffer_kib << 10) + (48 << 20)
+    (file,) = (tmp_path / "run").iterdir()
+    recording = read_recording(file)
+    lost = int(recording.table("losses")["count"][np.isin(recording.table("losses")["loss"], [1, 2])].sum())
+    assert tallies(recording)["kernels"] == rounds or lost > 0
+    assert recording.complete
+
+
+def test_the_program_keeps_its_limits_and_its_output(recorded: Callable[..., Run]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    run = recorded("no-cuda")
+    assert (run.status, run.output, run.error, run.files) == (0, "", "", [])
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before

@@ -1,0 +1,279 @@
+"""Recordings as traces, and as the SQLite files of another profiler."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from busfare.errors import InputError
+from busfare.trace import nsys
+from busfare.trace import recorded as reader
+from busfare.trace.export_nsys import export_nsys
+from busfare.trace.recorded_copies import allocation_sizes
+from busfare.trace.recording import Table, _Part
+from busfare.trace.sqlite_tables import SqliteTables
+from busfare.trace.trace import Trace
+
+from .conftest import Run
+
+Recorded = Callable[..., Run]
+
+
+@pytest.fixture
+def everything(recorded: Recorded) -> Path:
+    return recorded("everything").files[0]
+
+
+def ids(trace: Trace) -> set[str]:
+    return {omission.id for omission in trace.omissions}
+
+
+def test_matches_looks_at_the_content(everything: Path, tmp_path: Path) -> None:
+    assert reader.matches(everything)
+    assert reader.matches(everything.parent)
+    renamed = tmp_path / "trace.json"
+    shutil.copy(everything, renamed)
+    assert reader.matches(renamed)
+    empty = tmp_path / "empty.bf"
+    empty.write_bytes(b"")
+    assert not reader.matches(empty)
+    assert not reader.matches(tmp_path / "nothing")
+
+
+def test_operations(everything: Path) -> None:
+    trace = reader.read(everything)
+    operations = trace.operations.select(
+        "kind",
+        "direction",
+        "bytes",
+        "source_memory",
+        "destination_memory",
+        "device",
+        "peer_device",
+        "stream",
+        "graph_node",
+    )
+    assert operations.rows() == [
+        ("kernel", None, None, None, None, 0, None, 13, None),
+        ("kernel", None, None, None, None, 0, None, 13, 21),
+        ("copy", "h2d", 1024, "pinned", "device", 0, None, 13, None),
+        ("copy", "d2h", 1024, "device", "pageable", 0, None, 13, None),
+        ("copy", "p2p", 4096, "device", "device", 0, 1, 13, None),
+        ("set", None, 8192, None, "device", 0, None, 13, None),
+        ("migration", "h2d", 65536, "managed", "managed", 0, None, None, None),
+    ]
+    assert trace.operations["name"].cast(pl.String).to_list()[:2] == ["scale(float*, int)"] * 2
+    assert (trace.operations["end_ns"] - trace.operations["start_ns"]).to_list() == [
+        500,
+        500,
+        1000,
+        1000,
+        1000,
+        100,
+        600,
+    ]
+    assert trace.omissions == []
+    assert trace.format == "recorded" and trace.producer.startswith("busfare record")
+
+
+def test_copies_know_their_addresses_and_allocations(everything: Path) -> None:
+    copies = reader.read(everything).operations.filter(pl.col("kind") == "copy")
+    device = 0x7F0000000000
+    assert copies["destination_address"].to_list()[0] == device
+    assert copies["source_address"].to_list()[1:] == [device, None]
+    assert copies["destination_allocation_bytes"].to_list() == [1 << 20, None, None]
+    assert copies["source_allocation_bytes"].to_list() == [None, 1 << 20, None]
+
+
+def test_calls_and_what_they_wait_for(everything: Path) -> None:
+    calls = reader.read(everything).calls
+    assert calls.select(pl.col("name").cast(pl.String), "waits_for", "stream").rows()[4:] == [
+        ("cudaEventRecord", "none", None),
+        ("cudaStreamWaitEvent", "none", None),
+        ("cudaStreamSynchronize", "stream", 13),
+        ("cudaDeviceSynchronize", "device", None),
+    ]
+    assert calls["thread"].unique().to_list() == [77]
+
+
+def test_events_join_records_to_waits(everything: Path) -> None:
+    events = reader.read(everything).events
+    assert events.select("kind", "stream", "event", "event_sync", "device").rows() == [
+        ("record", 13, 3, 9, 0),
+        ("wait", 13, 3, 9, 0),
+    ]
+
+
+def test_devices_streams_markers_and_host(everything: Path) -> None:
+    trace = reader.read(everything)
+    device = trace.devices.row(0, named=True)
+    assert device["name"] == "Fake GPU" and device["uuid"] == "GPU-00112233-4455-6677-8899-aabbccddeeff"
+    assert (device["pcie_generation"], device["pcie_lanes"], device["bus_id"]) == (5, 16, "0000:1B:00.0")
+    assert (device["copy_engines"], device["compute_capability"], device["memory_bytes"]) == (
+        3,
+        "9.0",
+        80 << 30,
+    )
+    assert device["memory_bandwidth_bytes_per_s"] == 3352320000 * 1000
+    stream = trace.streams.row(0, named=True)
+    assert (stream["kind"], stream["priority"], stream["device"]) == ("non-blocking", -5, 0)
+    marker = trace.markers.row(0, named=True)
+    assert (marker["name"], marker["thread"], marker["start_ns"]) == ("step", 77, 0)
+    assert marker["end_ns"] > trace.operations["end_ns"][0]
+    assert trace.host["cuda"] == "13.0" and trace.host["hostname"]
+
+
+def test_a_directory_is_one_trace(recorded: Recorded, tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in range(3):
+        shutil.copy(recorded("rounds", "5").files[0], folder / f"{rank}.bf")
+    (folder / "notes.txt").write_text("not a recording")
+    trace = reader.read(folder)
+    assert trace.operations.height == 3 * 15
+    assert trace.operations["process"].n_unique() == trace.calls["process"].n_unique() == 3
+    assert trace.operations["start_ns"].min() >= 0
+
+
+def test_two_files_of_one_process_number_are_two_processes(recorded: Recorded) -> None:
+    run = recorded("exec", "5", flush_every=0.05)
+    trace = reader.read(run.files[0].parent)
+    assert trace.calls["process"].n_unique() >= 1
+    again = run.files[0].parent / "copy.bf"
+    shutil.copy(next(file for file in run.files if "-2" in file.name), again)
+    trace = reader.read(run.files[0].parent)
+    assert trace.operations["process"].n_unique() >= 2
+
+
+def test_what_is_wrong_with_a_recording_reaches_the_user(recorded: Recorded, tmp_path: Path) -> None:
+    run = recorded("rounds", "2000", extra={"FAKE_CUPTI_DROPS": "3"})
+    data = run.files[0].read_bytes()
+    assert ids(reader.read(run.files[0])) == {"dropped"}
+    torn = tmp_path / "torn.bf"
+    torn.write_bytes(data[:-5])
+    assert {"cut", "torn"} <= ids(reader.read(torn))
+    damaged = bytearray(data)
+    damaged[len(data) // 2] ^= 1
+    torn.write_bytes(damaged)
+    assert "damaged" in ids(reader.read(torn))
+    assert "window" in ids(reader.read(recorded("slow", "5", duration=10.0).files[0]))
+
+
+def test_a_directory_without_recordings_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no recording"):
+        reader.read(tmp_path)
+
+
+def table_of(rows: list[tuple[int, int, int, int]]) -> Table:
+    """Allocations: (time, operation, address, bytes)."""
+    table = Table(("time", "operation", "memory_kind", "address", "bytes"))
+    columns = {0: 0, 1: 1, 3: 2, 4: 3}
+    table._add(
+        len(rows),
+        {
+            number: _Part(
+                len(rows), 0, 8, memoryview(np.array([row[at] for row in rows], "<u8").tobytes()), 0
+            )
+            for number, at in columns.items()
+        },
+    )
+    return table
+
+
+def test_the_latest_allocation_at_an_address_counts() -> None:
+    allocations = table_of([(10, 1, 1000, 100), (20, 2, 1000, 100), (30, 1, 1000, 500), (40, 1, 5000, 50)])
+    addresses = np.array([1000, 1050, 1000, 1400, 999, 5049, 5050, 0], np.uint64)
+    times = np.array([15, 15, 35, 35, 35, 45, 45, 45], np.int64)
+    assert allocation_sizes(allocations, addresses, times).tolist() == [100, 100, 500, 500, 0, 50, 0, 0]
+    assert allocation_sizes(table_of([]), addresses, times).tolist() == [0] * 8
+
+
+def read_sqlite(path: Path) -> Trace:
+    tables = SqliteTables(path)
+    assert nsys.matches(tables)
+    trace = nsys.read(tables)
+    tables.close()
+    return trace
+
+
+def test_the_export_reads_back_the_same(everything: Path, tmp_path: Path) -> None:
+    trace = reader.read(everything)
+    path = tmp_path / "x.sqlite"
+    export_nsys(trace, path)
+    back = read_sqlite(path)
+    for name in ("operations", "calls", "events", "markers"):
+        theirs = getattr(back, name).sort("start_ns")
+        ours = getattr(trace, name).sort("start_ns").select(theirs.columns)
+        if name == "operations":  # the other format counts copies only
+            theirs = theirs.with_columns(pl.col("copy_count").fill_null(1))
+        if name != "events":
+            ours, theirs = (frame.with_columns(pl.col("name").cast(pl.String)) for frame in (ours, theirs))
+        assert_frame_equal(ours, theirs)
+    assert back.devices["name"].to_list() == ["Fake GPU"]
+    assert back.devices["copy_engines"].to_list() == [3]
+    assert back.streams.select("kind", "priority", "stream").rows() == [("non-blocking", -5, 13)]
+    assert back.host["hostname"] == trace.host["hostname"]
+
+
+def test_the_export_has_the_encodings_of_the_schema(everything: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    export_nsys(reader.read(everything), path)
+    with sqlite3.connect(path) as database:
+
+        def ask(sql: str) -> list[tuple[object, ...]]:
+            return database.execute(sql).fetchall()
+
+        assert ask("SELECT value FROM META_DATA_EXPORT WHERE name='EXPORT_SCHEMA_VERSION'") == [("3.25.0",)]
+        copies = ask(
+            "SELECT copyKind, srcKind, dstKind, copyCount FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY start"
+        )
+        assert copies == [(1, 1, 2, 1), (2, 2, 0, 1), (10, 2, 2, 1), (11, 7, 7, 1)]
+        waits = ask(
+            "SELECT syncType, streamId, eventId FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION ORDER BY start"
+        )
+        assert waits == [(2, 13, 3), (3, 13, 4294967295), (4, 4294967295, 4294967295)]
+        assert ask("SELECT priority, flag FROM TARGET_INFO_CUDA_STREAM") == [(4294967291, 2)]
+        joined = ask(
+            "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName "
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId "
+            "AND r.globalTid / 0x1000000 = k.globalPid / 0x1000000 GROUP BY 1"
+        )
+        assert joined == [("scale", 2)]
+        assert ask("SELECT text, eventType FROM NVTX_EVENTS") == [("step", 59)]
+        tables = {name for (name,) in ask("SELECT name FROM sqlite_master")}
+        assert "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" not in tables and "DIAGNOSTIC_EVENT" not in tables
+    database.close()
+
+
+def test_processes_and_threads_that_do_not_fit_24_bits_stay_apart(recorded: Recorded, tmp_path: Path) -> None:
+    trace = reader.read(recorded("rounds", "3").files[0])
+    twin = trace.operations.with_columns(process=pl.col("process") + (1 << 32))
+    twin_calls = trace.calls.with_columns(
+        process=pl.col("process") + (1 << 32), thread=pl.col("thread") + (1 << 24)
+    )
+    far_thread = trace.calls.with_columns(thread=pl.col("thread") + (1 << 24))
+    trace.operations = pl.concat([trace.operations, twin])
+    trace.calls = pl.concat([trace.calls, twin_calls, far_thread])
+    path = tmp_path / "x.sqlite"
+    export_nsys(trace, path)
+    back = read_sqlite(path)
+    assert back.operations["process"].n_unique() == 2
+    assert back.calls.group_by("process", "thread").len().height == 3
+
+
+def test_an_export_is_never_written_over_anything(everything: Path, tmp_path: Path) -> None:
+    trace = reader.read(everything)
+    path = tmp_path / "x.sqlite"
+    path.write_text("mine")
+    with pytest.raises(InputError, match="exists"):
+        export_nsys(trace, path)
+    assert path.read_text() == "mine"
+    with pytest.raises(InputError, match="cannot be written"):
+        export_nsys(trace, tmp_path / "no" / "such" / "folder.sqlite")

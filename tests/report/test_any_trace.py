@@ -1,0 +1,102 @@
+"""Whatever a trace holds, its report comes out: extreme times and sizes, nothing known, one of everything."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from busfare import account, cost
+from busfare.node import load_node
+from busfare.project import project
+from busfare.report.export import perfetto
+from busfare.report.page import report_page
+from busfare.report.projections import projection_result
+from busfare.report.summary import summarise
+from busfare.report.terminal import show_projection, show_report
+from busfare.trace import tables
+from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
+from tests.traces import trace
+
+times = st.one_of(st.integers(-5, 200), st.integers(EARLIEST - 5, LATEST + 5), st.none())
+sizes = st.one_of(st.none(), st.integers(-3, 10**6), st.sampled_from([0, LARGEST, LARGEST + 1]))
+memory = st.one_of(st.none(), st.sampled_from(tables.MEMORY_KINDS))
+ordinal = st.one_of(st.none(), st.integers(-2, 3), st.just(2**31 - 1))
+name = st.one_of(st.none(), st.text(max_size=8))
+
+
+@st.composite
+def operation(draw: st.DrawFn) -> dict[str, Any]:
+    start = draw(times)
+    end = draw(times) if draw(st.booleans()) or start is None else start + draw(st.integers(0, 50))
+    return {
+        "kind": draw(st.sampled_from(tables.KINDS)),
+        "direction": draw(st.one_of(st.none(), st.sampled_from(tables.DIRECTIONS))),
+        "start_ns": start,
+        "end_ns": end,
+        "bytes": draw(sizes),
+        "source_memory": draw(memory),
+        "destination_memory": draw(memory),
+        "device": draw(ordinal),
+        "peer_device": draw(ordinal),
+        "stream": draw(st.one_of(st.none(), st.integers(-1, 2**40))),
+        "process": draw(ordinal),
+        "correlation": draw(st.one_of(st.none(), st.integers(0, 3))),
+        "name": draw(name),
+        "copy_count": draw(st.one_of(st.none(), st.integers(1, 5))),
+    }
+
+
+@st.composite
+def called(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "start_ns": draw(times),
+        "end_ns": draw(times),
+        "process": draw(ordinal),
+        "thread": draw(ordinal),
+        "name": draw(st.one_of(name, st.sampled_from(["cudaMemcpy", "cudaMemcpyToSymbol", "cudaFree"]))),
+        "correlation": draw(st.one_of(st.none(), st.integers(0, 3))),
+        "waits_for": draw(st.sampled_from(tables.WAITS_FOR)),
+    }
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(operation(), max_size=8),
+    st.lists(called(), max_size=4),
+    st.sampled_from([None, "NVIDIA H100 PCIe"]),
+)
+def test_a_report_comes_out_of_anything(
+    capsys: pytest.CaptureFixture[str],
+    operations: list[dict[str, Any]],
+    calls: list[dict[str, Any]],
+    gpu: str | None,
+) -> None:
+    recorded = trace(*operations, calls=calls, gpu=gpu)
+    make_sound(recorded)
+    assert recorded.operations.filter(
+        recorded.operations["end_ns"] < recorded.operations["start_ns"]
+    ).is_empty()
+
+    result = summarise(recorded)
+    plain = json.loads(msgspec.json.encode(result))
+    assert plain["transfers"]["count"] == sum(row["count"] for row in plain["by_path"])
+    assert 0 <= plain["transfers"]["exposed_seconds"] <= plain["makespan_seconds"] * (1 + 1e-12)
+    assert plain["transfers"]["bytes"] >= 0
+    assert 0 <= plain["transfers"]["share_of_gpu_time"] <= 1
+    for finding in plain["findings"]:
+        assert finding["predicted_gain_seconds"] is None or finding["predicted_gain_seconds"] >= 0
+    show_report(result)
+    assert "whole run" in capsys.readouterr().out
+    assert report_page(result, recorded).endswith("</html>")
+    assert len(json.loads(perfetto(recorded))["traceEvents"]) >= recorded.operations.height
+
+    if recorded.operations.filter(account.is_transfer()).height:
+        home, away = load_node("pcie:3x16"), load_node("gh200")
+        for model in cost.model_names():
+            show_projection(projection_result([project(recorded, home, away, model)]))
+        assert "nan" not in capsys.readouterr().out

@@ -1,0 +1,261 @@
+"""Builds Nsight Systems exports of a chosen generation, a row at a time.
+
+The generations differ as the real ones do: where the version stands, which columns there are, what is said of
+GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.trace.sqlite_file import Row, Value, write_sqlite
+
+#: Product and schema version of each generation; None where the export says neither.
+VERSIONS: dict[str, tuple[str, str] | None] = {
+    "2021": None,
+    "2022": ("2022.2.1.31", "2.9.1"),
+    "2022.4": ("2022.4.2.1", "3.0.0"),
+    "2023.2": ("2023.2.3.1004", "3.1.7"),
+    "2024.5": ("2024.5.1.113", "3.13.2"),
+    "2025.1": ("2025.1.1.110", "3.17.1"),
+    "2025.6": ("2025.6.3.343", "3.24.8"),
+    "2026.2": ("2026.2.1.210", "3.25.0"),
+}
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+
+#: An unsigned -1: no stream, or no event.
+NONE_32 = 4294967295
+PROCESS = 71
+
+TIMED = ["start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid"]
+
+
+def global_pid(process: int = PROCESS, machine: int = 1) -> int:
+    """nsys's serialised process id; a large `machine` sets the sign bit."""
+    value = machine << 48 | process << 24
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def columns_of(generation: str) -> dict[str, list[str]]:
+    """The columns of every table in exports of this generation, new ones in the middle as really."""
+    year = float(generation)
+    green = ["greenContextId"] if year >= 2024 else []
+    place = [*TIMED[:4], *green, *TIMED[4:]]
+    mangled = ["mangledName"] if year >= 2022 else []
+    columns = {
+        "StringIds": ["id", "value"],
+        KERNEL: [*place, "demangledName", "shortName", *mangled, "gridX", "blockX", "graphNodeId"],
+        MEMCPY: [
+            *place,
+            *["bytes", "copyKind", "deprecatedSrcId", "srcKind", "dstKind", "srcDeviceId", "srcContextId"],
+            *["dstDeviceId", "dstContextId", "migrationCause", "graphNodeId"],
+            *(["virtualAddress"] if year >= 2022 else []),
+            *(["copyCount"] if year >= 2025.6 else []),
+        ],
+        MEMSET: [*place, "value", "bytes", "graphNodeId", "memKind"],
+        GRAPH: [*place, "graphId", "graphExecId"],
+        RUNTIME: [
+            *["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"],
+            "callchainId",
+        ],
+        SYNC: [
+            *place,
+            *(["deprecatedSyncType"] if year >= 2025 else []),
+            *["syncType", "eventId"],
+            *(["eventSyncId"] if year >= 2025.6 else []),
+        ],
+        EVENT: [
+            *(["timestamp"] if year >= 2025.6 else []),
+            *["deviceId", "contextId", *green, "streamId", "correlationId", "globalPid", "eventId"],
+            *(["eventSyncId"] if year >= 2025.6 else []),
+        ],
+        "NVTX_EVENTS": [
+            *["start", "end", "eventType", "rangeId", "text", "globalTid", "textId", "domainId"],
+            "jsonText",
+        ],
+        "TARGET_INFO_CUDA_STREAM": ["streamId", "hwId", "vmId", "processId", "contextId", "priority", "flag"],
+        "TARGET_INFO_CUDA_DEVICE": ["gpuId", "cudaId", "pid", "uuid", "numMultiprocessors"],
+        "TARGET_INFO_SYSTEM_ENV": ["globalVid", "devStateName", "name", "nameEnum", "value"],
+        "DIAGNOSTIC_EVENT": ["timestamp", "timestampType", "source", "severity", "text", "globalPid"],
+        "META_DATA_EXPORT": ["name", "value"],
+        "EXPORT_META_DATA": ["name", "value"],
+    }
+    if year < 2022:
+        columns["TARGET_INFO_GPU"] = ["vmId", "deviceId", "name", "busLocation", "isDiscrete"]
+        columns["TARGET_INFO_CUDA_GPU"] = [
+            *["pciBusId", "globalMemoryBandwidth", "coreClockRate", "numMemcpyEngines", "numMultiprocessors"],
+            *["computeCapabilityMajor", "computeCapabilityMinor", "deviceId", "pid"],
+        ]
+    else:
+        columns["TARGET_INFO_GPU"] = [
+            *[
+                "vmId",
+                "id",
+                "name",
+                "busLocation",
+                "isDiscrete",
+                "totalMemory",
+                "memoryBandwidth",
+                "clockRate",
+            ],
+            *["smCount", "uuid", "chipName", "cuDevice", "asyncEngines", "computeMajor", "computeMinor"],
+        ]
+    return columns
+
+
+@dataclass
+class NsysExport:
+    """An export in the making. Tables come into being with their first row, as nsys makes them."""
+
+    generation: str = "2025.1"
+    rows: dict[str, list[dict[str, Value]]] = field(default_factory=dict)
+    strings: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    tables: set[str] = field(default_factory=set)  # to be there even if they have no row
+
+    def __post_init__(self) -> None:
+        self.columns = columns_of(self.generation)
+        version = VERSIONS[self.generation]
+        if version is not None:
+            table = "META_DATA_EXPORT" if float(self.generation) >= 2023.2 else "EXPORT_META_DATA"
+            self.add(table, name="EXPORT_PRODUCT_VERSION", value=version[0])
+            self.add(table, name="EXPORT_SCHEMA_VERSION", value=version[1])
+        else:
+            self.add("TARGET_INFO_SESSION_START_TIME", utcTime="0")
+
+    def add(self, table: str, **values: Value) -> None:
+        """Adds a row; a table unknown to this generation gets the columns of the row."""
+        self.columns.setdefault(table, list(values))
+        self.rows.setdefault(table, []).append(values)
+
+    def text(self, value: str) -> int:
+        """The id of `value` in StringIds."""
+        return self.strings.setdefault(value, len(self.strings) + 1)
+
+    def place(self, start: int, end: int, correlation: int | None, process: int) -> dict[str, Value]:
+        return {
+            "start": start,
+            "end": end,
+            "deviceId": 0,
+            "contextId": 1,
+            "streamId": 7,
+            "correlationId": correlation,
+            "globalPid": global_pid(process),
+        }
+
+    def kernel(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        correlation: int | None = None,
+        process: int = PROCESS,
+        **more: Value,
+    ) -> None:
+        place = self.place(start, end, correlation, process)
+        self.add(
+            KERNEL, **place | {"demangledName": self.text(name), "shortName": self.text(name[:4])} | more
+        )
+
+    def copy(
+        self,
+        copy_kind: int,
+        kinds: tuple[int, int],
+        size: Value,
+        start: int,
+        end: int,
+        correlation: int | None = None,
+        process: int = PROCESS,
+        **more: Value,
+    ) -> None:
+        """A copy by nsys's numbers: `copy_kind` 1 HtoD, 2 DtoH…; `kinds` 0 pageable, 1 pinned, 2 device…"""
+        place = self.place(start, end, correlation, process)
+        what: dict[str, Value] = {
+            "bytes": size,
+            "copyKind": copy_kind,
+            "srcKind": kinds[0],
+            "dstKind": kinds[1],
+        }
+        self.add(MEMCPY, **place | what | more)
+
+    def call(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        correlation: int,
+        process: int = PROCESS,
+        thread: int = 5,
+        **more: Value,
+    ) -> None:
+        """An API call with its ABI suffix, as nsys writes it: cudaMemcpy_v3020."""
+        row: dict[str, Value] = {"start": start, "end": end, "eventClass": 0, "correlationId": correlation}
+        self.add(
+            RUNTIME, **row | {"globalTid": global_pid(process) + thread, "nameId": self.text(name)} | more
+        )
+
+    def wait(
+        self, sync_type: int, start: int, end: int, correlation: int, process: int = PROCESS, **more: Value
+    ) -> None:
+        """A synchronisation record; by default of a whole context."""
+        place = self.place(start, end, correlation, process) | {"streamId": NONE_32, "eventId": NONE_32}
+        self.add(SYNC, **place | {"syncType": sync_type} | more)
+
+    def record(
+        self, event: int, stream: int, correlation: int, process: int = PROCESS, **more: Value
+    ) -> None:
+        """A cudaEventRecord, which has no time of its own."""
+        place: dict[str, Value] = {
+            "deviceId": 0,
+            "contextId": 1,
+            "streamId": stream,
+            "correlationId": correlation,
+        }
+        self.add(EVENT, **place | {"globalPid": global_pid(process), "eventId": event} | more)
+
+    def without(self, table: str, *names: str) -> None:
+        """Takes columns away, from the table and from its rows."""
+        self.columns[table] = [name for name in self.columns[table] if name not in names]
+        self.rows[table] = [
+            {k: v for k, v in row.items() if k not in names} for row in self.rows.get(table, [])
+        ]
+
+    def tables_written(self) -> tuple[dict[str, list[str]], dict[str, list[Row]]]:
+        rows: dict[str, list[Row]] = {table: list(found) for table, found in self.rows.items()}
+        rows.setdefault("StringIds", []).extend(
+            {"id": number, "value": text} for text, number in self.strings.items()
+        )
+        columns = {
+            table: names for table, names in self.columns.items() if table in rows or table in self.tables
+        }
+        return columns, rows
+
+    def write(self, path: Path, after: str = "") -> Path:
+        return write_sqlite(path, *self.tables_written(), after)
+
+
+def small_export(generation: str = "2025.1") -> NsysExport:
+    """What every generation has: a copy in, a kernel, a set, a copy out, their calls, a range."""
+    export = NsysExport(generation)
+    export.call("cudaMemcpyAsync_v3020", 100, 150, 1)
+    export.copy(1, (1, 2), 4096, 200, 300, 1)
+    export.call("cudaMemsetAsync_v3020", 160, 170, 2)
+    export.add(MEMSET, **export.place(310, 320, 2, PROCESS) | {"value": 0, "bytes": 512, "memKind": 2})
+    export.call("cudaLaunchKernel_v7000", 180, 190, 3)
+    export.kernel("void axpy<float>(int)", 330, 430, 3)
+    export.call("cudaMemcpy_v3020", 195, 600, 4)
+    export.copy(2, (2, 0), 8192, 440, 590, 4)
+    export.call("cudaDeviceSynchronize_v3020", 610, 650, 5)
+    export.wait(1, 611, 649, 5)
+    export.add(
+        "NVTX_EVENTS", start=90, end=700, eventType=59, text="step", globalTid=global_pid() + 5, domainId=0
+    )
+    return export

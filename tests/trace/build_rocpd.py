@@ -1,0 +1,153 @@
+"""Builds rocprofv3 databases: a set of suffixed tables for each process, and plainly named views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.trace.sqlite_file import Row, Value, write_sqlite
+
+PROCESS = 3131
+
+TIMED = ["start", "end", "event_id"]
+PLACED = ["id", "guid", "nid", "pid", "tid"]
+COLUMNS: dict[str, list[str]] = {
+    "rocpd_metadata": ["id", "tag", "value"],
+    "rocpd_string": ["id", "guid", "string"],
+    "rocpd_info_process": ["id", "guid", "nid", "ppid", "pid", "command"],
+    "rocpd_info_thread": ["id", "guid", "nid", "pid", "tid", "name"],
+    "rocpd_info_agent": [
+        *["id", "guid", "nid", "pid", "type", "absolute_index", "logical_index", "type_index", "name"],
+        *["product_name", "extdata"],
+    ],
+    "rocpd_info_kernel_symbol": ["id", "guid", "nid", "pid", "code_object_id", "kernel_name", "display_name"],
+    "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id"],
+    "rocpd_region": [*PLACED, *TIMED, "name_id", "extdata"],
+    "rocpd_kernel_dispatch": [
+        *PLACED,
+        *TIMED,
+        "agent_id",
+        "kernel_id",
+        "dispatch_id",
+        "queue_id",
+        "stream_id",
+    ],
+    "rocpd_memory_copy": [
+        *[*PLACED, *TIMED, "name_id", "dst_agent_id", "dst_address", "src_agent_id", "src_address", "size"],
+        *["queue_id", "stream_id"],
+    ],
+}
+#: Schema 4 keeps times and places in tables of their own.
+TIMED_4 = ["start_id", "end_id", "track_id", "event_id"]
+COLUMNS_4: dict[str, list[str]] = COLUMNS | {
+    "rocpd_timestamp": ["id", "guid", "value"],
+    "rocpd_track": ["id", "guid", "nid", "pid", "tid", "agent_id", "queue_id", "stream_id", "name_id"],
+    "rocpd_region": ["id", "guid", *TIMED_4, "name_id"],
+    "rocpd_kernel_dispatch": ["id", "guid", *TIMED_4, "kernel_id"],
+    "rocpd_memory_copy": ["id", "guid", *TIMED_4, "name_id", "dst_agent_id", "src_agent_id", "size"],
+}
+
+CPU, GPU_0, GPU_1 = 1, 2, 3
+DISPATCH, MEMORY, HIP, MARKER = "KERNEL_DISPATCH", "MEMORY_COPY", "HIP_RUNTIME_API_EXT", "MARKER_CORE_API"
+
+
+@dataclass
+class ProcessTables:
+    """The tables of one process. Ids are unique among them only."""
+
+    suffix: str
+    process: int = PROCESS
+    schema: int = 3
+    rows: dict[str, list[dict[str, Value]]] = field(default_factory=dict)
+    strings: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.add("rocpd_metadata", tag="schema_version", value=str(self.schema))
+        self.add("rocpd_info_process", pid=self.process)
+        self.add("rocpd_info_thread", pid=1, tid=8080)
+        for kind, index, name in (("CPU", 0, "EPYC"), ("GPU", 0, "gfx942"), ("GPU", 1, "gfx942")):
+            self.add(
+                "rocpd_info_agent",
+                pid=1,
+                type=kind,
+                type_index=index,
+                name=name,
+                product_name=f"{kind} {index}",
+            )
+
+    def add(self, table: str, **values: Value) -> int:
+        """Adds a row and returns its id."""
+        rows = self.rows.setdefault(table, [])
+        rows.append({"id": len(rows) + 1} | values)
+        return len(rows)
+
+    def text(self, value: str) -> int:
+        if value not in self.strings:
+            self.strings[value] = self.add("rocpd_string", string=value)
+        return self.strings[value]
+
+    def place(
+        self, start: Value, end: Value, stack: int, category: str, agent: int | None = None
+    ) -> dict[str, Value]:
+        """When and where, as this schema says it."""
+        event = self.add("rocpd_event", category_id=self.text(category), stack_id=stack)
+        stream: Value = None if agent is None else 4
+        queue: Value = None if agent is None else 9
+        if self.schema == 3:
+            times: dict[str, Value] = {"start": start, "end": end, "event_id": event, "pid": 1, "tid": 1}
+            if agent is None:
+                return times
+            more: dict[str, Value] = {"stream_id": stream, "queue_id": queue}
+            return times | more | ({"agent_id": agent} if category == DISPATCH else {})
+        track = self.add("rocpd_track", pid=1, tid=1, agent_id=agent, stream_id=stream, queue_id=queue)
+        start_id, end_id = self.add("rocpd_timestamp", value=start), self.add("rocpd_timestamp", value=end)
+        return {"start_id": start_id, "end_id": end_id, "track_id": track, "event_id": event}
+
+    def kernel(self, name: str, start: Value, end: Value, stack: int, agent: int = GPU_0) -> None:
+        symbol = self.add("rocpd_info_kernel_symbol", kernel_name=f"{name}.kd", display_name=name)
+        self.add(
+            "rocpd_kernel_dispatch", **self.place(start, end, stack, DISPATCH, agent) | {"kernel_id": symbol}
+        )
+
+    def copy(
+        self,
+        name: str | None,
+        source: int,
+        destination: int,
+        size: Value,
+        start: Value,
+        end: Value,
+        stack: int,
+    ) -> None:
+        """A copy; `name` as MEMORY_COPY_HOST_TO_DEVICE, or None where only the agents tell."""
+        what: dict[str, Value] = {"src_agent_id": source, "dst_agent_id": destination, "size": size}
+        what["name_id"] = None if name is None else self.text(name)
+        self.add("rocpd_memory_copy", **self.place(start, end, stack, MEMORY, destination) | what)
+
+    def call(self, name: str, start: Value, end: Value, stack: int, category: str = HIP) -> None:
+        self.add("rocpd_region", **self.place(start, end, stack, category) | {"name_id": self.text(name)})
+
+
+def write_rocpd(path: Path, *processes: ProcessTables, views: bool = True) -> Path:
+    """Writes every table under its process's suffix; views of the plain names would fail if they were run."""
+    columns: dict[str, list[str]] = {}
+    rows: dict[str, list[Row]] = {}
+    for process in processes:
+        for table, names in (COLUMNS if process.schema == 3 else COLUMNS_4).items():
+            columns[table + process.suffix] = names
+            rows[table + process.suffix] = list(process.rows.get(table, []))
+    trapped = "".join(f'CREATE VIEW "{table}" AS SELECT abs(-9223372036854775807 - 1);' for table in COLUMNS)
+    return write_sqlite(path, columns, rows, trapped if views and processes[0].suffix else "")
+
+
+def small_process(suffix: str = "_00003fdc_2a1b", process: int = PROCESS, schema: int = 3) -> ProcessTables:
+    """A copy in, a kernel, a copy out, their calls and a marker."""
+    made = ProcessTables(suffix, process, schema)
+    made.call("hipMemcpyAsync", 1000, 1050, 11)
+    made.copy("MEMORY_COPY_HOST_TO_DEVICE", CPU, GPU_0, 4096, 1100, 1200, 11)
+    made.call("hipLaunchKernel", 1060, 1070, 12)
+    made.kernel("axpy(float*)", 1210, 1310, 12)
+    made.call("hipMemcpy", 1095, 1500, 13)
+    made.copy("MEMORY_COPY_DEVICE_TO_HOST", GPU_0, CPU, 8192, 1340, 1490, 13)
+    made.call("step", 990, 1600, 14, MARKER)
+    return made

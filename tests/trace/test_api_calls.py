@@ -1,0 +1,187 @@
+"""What API calls wait for, over the names that CUDA and HIP have."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import polars as pl
+import pytest
+
+from busfare.trace import api_calls
+
+BLOCKING_RUNTIME = [
+    "cudaMemcpy",
+    "cudaMemcpy2D",
+    "cudaMemcpy3D",
+    "cudaMemcpyPeer",
+    "cudaMemcpy3DPeer",
+    "cudaMemcpyToSymbol",
+    "cudaMemcpyFromSymbol",
+    "cudaMemcpyToArray",
+    "cudaMemcpyFromArray",
+    "cudaMemcpyArrayToArray",
+    "cudaMemcpy2DToArray",
+    "cudaMemcpy2DFromArray",
+    "cudaMemcpy2DArrayToArray",
+]
+BLOCKING_DRIVER = [
+    "cuMemcpy",
+    "cuMemcpyHtoD",
+    "cuMemcpyDtoH",
+    "cuMemcpyDtoD",
+    "cuMemcpyHtoA",
+    "cuMemcpyAtoH",
+    "cuMemcpyDtoA",
+    "cuMemcpyAtoD",
+    "cuMemcpyAtoA",
+    "cuMemcpy2D",
+    "cuMemcpy2DUnaligned",
+    "cuMemcpy3D",
+    "cuMemcpyPeer",
+    "cuMemcpy3DPeer",
+]
+BLOCKING_HIP = [
+    "hipMemcpy",
+    "hipMemcpy2D",
+    "hipMemcpy3D",
+    "hipMemcpyPeer",
+    "hipMemcpyToSymbol",
+    "hipMemcpyFromSymbol",
+    "hipMemcpyToArray",
+    "hipMemcpyFromArray",
+    "hipMemcpy2DToArray",
+    "hipMemcpy2DFromArray",
+    "hipMemcpy2DArrayToArray",
+    "hipMemcpyHtoD",
+    "hipMemcpyDtoH",
+    "hipMemcpyDtoD",
+    "hipMemcpyHtoA",
+    "hipMemcpyAtoH",
+    "hipMemcpyAtoD",
+    "hipMemcpyDtoA",
+    "hipMemcpyAtoA",
+    "hipMemcpyWithStream",
+    "hipMemcpyParam2D",
+    "hipDrvMemcpy3D",
+    "hipDrvMemcpy2DUnaligned",
+]
+WAITING_FOR_DEVICE = [
+    "cudaDeviceSynchronize",
+    "cudaThreadSynchronize",
+    "cuCtxSynchronize",
+    "hipDeviceSynchronize",
+    "hipCtxSynchronize",
+    "cudaFree",
+    "cudaFreeHost",
+    "cudaFreeArray",
+    "cudaHostUnregister",
+    "cudaDeviceReset",
+    "cuMemFree",
+    "cuMemFreeHost",
+    "cuMemHostUnregister",
+    "hipFree",
+    "hipHostFree",
+]
+NOT_WAITING = [
+    "cudaMemcpyAsync",
+    "cudaMemcpy2DAsync",
+    "cudaMemcpy3DAsync",
+    "cudaMemcpyPeerAsync",
+    "cudaMemcpyToSymbolAsync",
+    "cudaMemcpyBatchAsync",
+    "cudaMemcpy3DBatchAsync",
+    "cudaMemcpyWithAttributesAsync",
+    "cuMemcpyAsync",
+    "cuMemcpyHtoDAsync",
+    "cuMemcpyAtoHAsync",
+    "cuMemcpy2DAsync",
+    "cuMemcpyPeerAsync",
+    "hipMemcpyAsync",
+    "hipMemcpyHtoDAsync",
+    "hipMemcpy2DToArrayAsync",
+    "hipDrvMemcpy3DAsync",
+    "cudaMemsetAsync",
+    "cudaLaunchKernel",
+    "cuLaunchKernel",
+    "cudaEventRecord",
+    "cudaEventQuery",
+    "cudaStreamQuery",
+    "cudaStreamWaitEvent",
+    "cudaFreeAsync",
+    "cuMemFreeAsync",
+    "cudaMalloc",
+    "cudaGraphLaunch",
+    "cudaGraphAddMemcpyNode",
+    "cudaGraphMemcpyNodeGetParams",
+    "cudaMemcpyUnheardOf",
+    "mycudaMemcpy",
+]
+
+
+def waits(*names: str) -> list[str]:
+    plain = api_calls.plain_name(pl.col("name"))
+    return pl.DataFrame({"name": names}).select(api_calls.waits_for(plain)).to_series().to_list()
+
+
+@pytest.mark.parametrize("name", [*BLOCKING_RUNTIME, *BLOCKING_DRIVER, *BLOCKING_HIP])
+def test_a_blocking_copy_waits_for_its_operation(name: str) -> None:
+    assert waits(name) == ["operation"]
+
+
+@pytest.mark.parametrize("name", WAITING_FOR_DEVICE)
+def test_calls_that_wait_for_the_whole_device(name: str) -> None:
+    assert waits(name) == ["device"]
+
+
+@pytest.mark.parametrize("interface", ["cuda", "cu", "hip"])
+def test_waits_for_a_stream_and_for_an_event(interface: str) -> None:
+    assert waits(f"{interface}StreamSynchronize", f"{interface}EventSynchronize") == ["stream", "event"]
+
+
+@pytest.mark.parametrize("name", NOT_WAITING)
+def test_calls_that_return_at_once(name: str) -> None:
+    assert waits(name) == ["none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("cudaMemcpy_v3020", "cudaMemcpy"),
+        ("cudaMemcpyAsync_ptsz", "cudaMemcpyAsync"),
+        ("cudaMemcpy_ptds_v7000", "cudaMemcpy"),
+        ("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD"),
+        ("hipMemcpy_spt", "hipMemcpy"),
+        ("cudaEventRecordWithFlags_v11010", "cudaEventRecordWithFlags"),
+        ("cuCtxSynchronize", "cuCtxSynchronize"),
+        ("my_v2_range", "my_v2_range"),
+    ],
+)
+def test_the_abis_suffix_falls_off(name: str, plain: str) -> None:
+    assert pl.DataFrame({"name": [name]}).select(api_calls.plain_name(pl.col("name"))).item() == plain
+
+
+def cuda_copies() -> list[str]:
+    """Every call of CUDA's own enumerations whose name says that it copies."""
+    text = resources.files("busfare.trace").joinpath("nvprof_calls.tsv").read_text(encoding="utf-8")
+    names = {line.split("\t")[2] for line in text.splitlines() if not line.startswith("#")}
+    return sorted(name for name in names if "Memcpy" in name and "Graph" not in name)
+
+
+def test_every_copy_of_cuda_is_blocking_unless_it_says_async() -> None:
+    copies = cuda_copies()
+    assert len(copies) > 80
+    wrong = [
+        n
+        for n, wait in zip(copies, waits(*copies), strict=True)
+        if wait != ("none" if "Async" in n else "operation")
+    ]
+    assert wrong == []
+
+
+def test_every_blocking_name_above_is_in_cudas_enumerations() -> None:
+    assert set(BLOCKING_RUNTIME + BLOCKING_DRIVER) - set(cuda_copies()) == set()
+
+
+def test_symbol_copies_are_found() -> None:
+    names = pl.Series(["cudaMemcpyToSymbol", "cudaMemcpyFromSymbolAsync", "cudaMemcpy"])
+    assert names.str.contains(api_calls.SYMBOL_COPY).to_list() == [True, True, False]

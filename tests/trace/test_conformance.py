@@ -1,0 +1,102 @@
+"""The published traces: kernels, copies and omissions as their table says."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.trace import Trace, read
+
+pytestmark = pytest.mark.conformance
+
+SHARED = os.environ.get("BUSFARE_SHARED")
+ROW = re.compile(
+    r"\| (?P<file>(?:amd|kineto|nsys|nvprof)/\S+) \| (?P<kernels>\d+) \| (?P<copies>.*?) \| .* \|"
+)
+COPIES = re.compile(r"(?P<direction>\w+) (?P<count>\d+) / (?P<bytes>\d+)")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A row of the table: a file, and what a direct query of it counts."""
+
+    file: str
+    kernels: int
+    copies: dict[str, tuple[int, int]]
+
+
+def listed() -> list[Listed]:
+    if SHARED is None:
+        return []
+    found = []
+    for line in Path(SHARED, "data/README.md").read_text(encoding="utf-8").splitlines():
+        if row := ROW.fullmatch(line):
+            copies = {
+                m["direction"]: (int(m["count"]), int(m["bytes"])) for m in COPIES.finditer(row["copies"])
+            }
+            found.append(Listed(row["file"], int(row["kernels"]), copies))
+    return found
+
+
+ROWS = listed()
+#: What a reader is to be told of each file; of those not named here, nothing.
+OMISSIONS: dict[str, set[str]] = {
+    "amd/raptor.rpd": {"opaque-graphs", "unknown-memory", "tracer-calls"},
+    "kineto/hta-negative_queue_length_values_check/rank0.json.gz": {"cut-window", "graph-nodes"},
+    "kineto/tracelens-h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": {"cut-window"},
+    "kineto/tracelens-vllm/graph_execution.json.gz": {"unknown-memory", "graph-nodes"},
+    "nsys/nsys-ai-2xh100-after.sqlite": {"waits-without-records", "cut-window"},
+    "nsys/nsys-ai-2xh100-before.sqlite": {"waits-without-records", "cut-window"},
+    "nvprof/qcu-p100.nvvp": {"unnamed-calls"},
+}
+
+
+@pytest.fixture
+def shared() -> Path:
+    if SHARED is None:
+        pytest.skip("BUSFARE_SHARED does not say where the published traces are")
+    return Path(SHARED)
+
+
+@cache
+def trace_of(file: str) -> Trace:
+    return read(Path(SHARED or "", "data/traces", file))
+
+
+def test_the_table_lists_every_file(shared: Path) -> None:
+    folder = shared / "data/traces"
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {row.file for row in ROWS} == {name for name in there if not name.endswith((".md", ".txt"))}
+    assert len(ROWS) == 27
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.file)
+def test_kernels_and_copies_are_those_of_the_table(row: Listed) -> None:
+    operations = trace_of(row.file).operations
+    assert operations.filter(kind="kernel").height == row.kernels
+    copies = operations.filter(pl.col("kind").is_in(["copy", "migration"]))
+    found = copies.group_by("direction").agg(count=pl.len(), bytes=pl.col("bytes").sum())
+    assert {direction: (count, size) for direction, count, size in found.iter_rows()} == row.copies
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.file)
+def test_what_is_left_out_is_what_a_reader_should_know(row: Listed) -> None:
+    omissions = trace_of(row.file).omissions
+    assert {omission.id for omission in omissions} == OMISSIONS.get(row.file, set())
+    assert all(omission.what and "\n" not in omission.what for omission in omissions)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.file)
+def test_times_start_at_nought_and_calls_have_names(row: Listed) -> None:
+    trace = trace_of(row.file)
+    starts = pl.concat([trace.operations.select("start_ns"), trace.calls.select("start_ns")])["start_ns"]
+    assert starts.min() == 0
+    assert trace.calls["name"].null_count() == 0
+    assert trace.operations.filter(kind="kernel")["name"].null_count() == 0
+    assert trace.calls.filter(pl.col("waits_for") != "none").height > 0 or "graph_execution" in row.file

@@ -1,0 +1,160 @@
+"""The format is found from the content; what is no trace is refused in one line that helps."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import zipfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.errors import InputError
+from busfare.trace import kineto, read
+from busfare.trace.printable import printable
+from tests.trace.build_kineto import document, gzipped, small_events
+from tests.trace.build_nsys import small_export
+from tests.trace.build_nvprof import small_file
+from tests.trace.build_rocpd import small_process, write_rocpd
+from tests.trace.build_rpd import small_rpd
+from tests.trace.sqlite_file import write_sqlite
+
+WRONG_NAMES = [
+    "trace",
+    "trace.sqlite",
+    "trace.json",
+    "trace.json.gz",
+    "trace.nvvp",
+    "trace.db",
+    "trace.txt",
+    "x.nsys-rep",
+]
+
+
+def refused(path: Path | str) -> str:
+    with pytest.raises(InputError) as error:
+        read(path)
+    message = str(error.value)
+    assert message.startswith(printable(str(path)))
+    assert "\n" not in message
+    assert error.value.exit_status == 2
+    return message
+
+
+@pytest.mark.parametrize("name", WRONG_NAMES)
+def test_the_content_tells_the_format_and_the_name_does_not(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    assert read(small_export().write(path)).format == "nsys-sqlite"
+    assert read(small_file().write(path)).format == "nvprof"
+    assert read(write_rocpd(path, small_process())).format == "rocpd"
+    assert read(small_rpd().write(path)).format == "rpd"
+    path.write_text(document(small_events()))
+    assert read(path).format == "kineto"
+    path.write_bytes(gzipped(document(small_events()).encode()))
+    assert read(str(path)).format == "kineto"
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "t.sqlite").touch()
+    assert "the file is empty" in refused(tmp_path / "t.sqlite")
+
+
+def zipped() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("trace.json", "{}")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "help"),
+    [
+        (b"just some text\n", "not a trace that busfare knows"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "not a trace that busfare knows"),
+        (bytes(1000), "not a trace that busfare knows"),
+        (zipped(), "unpack it"),
+        (b"PAR1....PAR1", "give the directory"),
+        (b"<?xml version='1.0'?><session/>", "only a session"),
+        (b"\x28\xb5\x2f\xfd....", "decompress it"),
+        (b"BZh91AY", "decompress it"),
+        (b"\xfd7zXZ\0", "decompress it"),
+        (b"QDSTRM\0\0", "unfinished Nsight Systems capture"),
+        (b"SQLite format 3\0" + bytes(84), "damaged or unreadable SQLite file"),
+        (b"SQLite format 3", "not a trace that busfare knows"),
+        (b"   \n", "not a trace that busfare knows"),
+    ],
+)
+def test_other_files_are_refused_with_the_mend(content: bytes, help: str, tmp_path: Path) -> None:
+    (tmp_path / "trace").write_bytes(content)
+    assert help in refused(tmp_path / "trace")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("run.nsys-rep", b"\x01\x02\x03"), ("run", b"\0\0NVIDIA Nsight Systems\0")]
+)
+def test_an_nsys_report_is_to_be_exported(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert f"nsys export --type sqlite {name}" in refused(tmp_path / name)
+
+
+def test_a_database_of_something_else(tmp_path: Path) -> None:
+    path = write_sqlite(tmp_path / "mail.sqlite", {"messages": ["id"], "StringIds": ["id"]}, {})
+    assert "no tables of a trace" in refused(path)
+
+
+def test_a_directory_without_tables(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    assert "no tables of a trace" in refused(tmp_path)
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    assert "No such file" in refused(tmp_path / "absent.sqlite")
+
+
+def test_a_path_that_no_system_can_open(tmp_path: Path) -> None:
+    assert "not a usable path" in refused(f"{tmp_path}/a\0b")
+    assert "too long" in refused(tmp_path / ("x" * 5000))
+
+
+def test_a_loop_of_links(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert "cannot be read" in refused(tmp_path / "loop")
+
+
+def test_a_link_to_a_trace_is_followed(tmp_path: Path) -> None:
+    small_export().write(tmp_path / "export.sqlite")
+    (tmp_path / "latest").symlink_to("export.sqlite")
+    assert read(tmp_path / "latest").operations.height == 4
+
+
+def test_pipes_sockets_and_devices_are_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "a pipe or device" in refused(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        assert "a pipe or device" in refused(tmp_path / "socket")
+    assert "a pipe or device" in refused(Path(os.devnull))
+
+
+def test_an_unreadable_file_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(document(small_events()))
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", forbidden)  # file modes do not bind the super-user
+    assert "Permission denied" in refused(path)
+
+
+def test_a_panic_of_polars_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(document(small_events()))
+
+    def panics(_: Path) -> None:
+        raise pl.exceptions.PanicException("index out of bounds\nnote: run with a backtrace")
+
+    monkeypatch.setattr(kineto, "read", panics)
+    assert "damaged beyond reading (index out of bounds)" in refused(path)

@@ -1,0 +1,154 @@
+"""Directories of Parquet or Arrow tables hold the same trace as the SQLite export."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as parquet
+import pytest
+
+from busfare.errors import InputError
+from busfare.trace import Trace, read
+from busfare.trace.directory_tables import DirectoryTables
+from tests.trace.build_directory import export_directory
+from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, VERSIONS, global_pid, small_export
+
+SUFFIXES = [".parquet", ".arrow"]
+INT = pl.Int64()
+
+
+def same(left: Trace, right: Trace) -> None:
+    for table in ("operations", "calls", "events", "markers", "devices", "streams"):
+        ours, theirs = getattr(left, table), getattr(right, table)
+        assert ours.schema == theirs.schema, table
+        assert ours.rows() == theirs.rows(), table
+    assert left.omissions == right.omissions
+    assert left.producer == right.producer
+    assert left.host == right.host
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("generation", VERSIONS)
+def test_a_directory_gives_the_trace_of_the_sqlite_export(
+    generation: str, suffix: str, tmp_path: Path
+) -> None:
+    export = small_export(generation)
+    export.call("cudaEventRecord_v3020", 700, 705, 6)
+    export.record(4, 13, 6)
+    export.call("cudaStreamWaitEvent_v3020", 710, 715, 7)
+    export.wait(3, 711, 714, 7, streamId=14, eventId=4)
+    export.call("cudaStreamSynchronize_v3020", 720, 750, 8)
+    export.wait(3, 721, 749, 8, streamId=14)
+    export.add("TARGET_INFO_CUDA_STREAM", streamId=14, processId=71, contextId=1, priority=4294967291, flag=2)
+    export.kernel("of another machine", 800, 900, globalPid=global_pid(71, 0xFFFF))
+    export.copy(1, (1, 2), 1, 910, 920, streamId=NONE_32)
+    file = export.write(tmp_path / "export.sqlite")
+    directory = read(export_directory(file, tmp_path / "tables", suffix))
+    same(directory, read(file))
+    assert directory.format == "nsys-directory"
+    assert directory.operations.height == 6
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_missing_file_is_a_missing_table(suffix: str, tmp_path: Path) -> None:
+    folder = export_directory(small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", suffix)
+    (folder / f"{KERNEL}{suffix}").unlink()
+    assert sorted(read(folder).operations["kind"].to_list()) == ["copy", "copy", "set"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"ARROW1\0\0", b"PAR1" + bytes(100) + b"PAR1", b"\xff" * 64]
+)
+def test_a_damaged_file_is_named(suffix: str, content: bytes, tmp_path: Path) -> None:
+    folder = export_directory(small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", suffix)
+    (folder / f"{MEMCPY}{suffix}").write_bytes(content)
+    with pytest.raises(InputError, match=MEMCPY) as refused:
+        read(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_panic_of_polars_is_one_line_and_nothing_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = export_directory(
+        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
+    )
+
+    def panics(*_: object, **__: object) -> None:
+        os.write(2, b"thread panicked\n")
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pl, "read_parquet", panics)
+        with pytest.raises(InputError, match=r"damaged beyond reading \(index out of bounds\)"):
+            read(folder)
+    assert capfd.readouterr().err == ""
+
+
+def test_what_others_print_while_a_table_is_read_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = export_directory(
+        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
+    )
+    schema_of = pl.read_parquet_schema
+
+    def talks(file: Path) -> object:
+        os.write(2, b"a warning\n")
+        return schema_of(file)
+
+    monkeypatch.setattr(pl, "read_parquet_schema", talks)
+    DirectoryTables(folder).columns(MEMCPY)
+    assert capfd.readouterr().err == "a warning\n"
+
+
+def test_other_files_and_folders_are_passed_over(tmp_path: Path) -> None:
+    folder = export_directory(
+        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
+    )
+    (folder / "notes.txt").write_text("mine")
+    (folder / "NVTX_EVENTS.parquet").unlink()
+    (folder / "NVTX_EVENTS.parquet").mkdir()
+    trace = read(folder)
+    assert trace.operations.height == 4
+    assert trace.markers.is_empty()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([1, None, 3], pa.int8()), [1, None, 3]),
+        (pa.array([4294967295, 0, 1], pa.uint32()), [4294967295, 0, 1]),
+        (pa.array([(1 << 64) - 1, 5, None], pa.uint64()), [-1, 5, None]),
+        (pa.array([1.5, 2.0, None], pa.float64()), [None, None, None]),
+        (pa.array(["1", "x", None], pa.string()), [None, None, None]),
+        (pa.array([True, False, None], pa.bool_()), [None, None, None]),
+        (pa.array([[1], [2, 3], None], pa.list_(pa.int64())), [None, None, None]),
+        (pa.nulls(3), [None, None, None]),
+    ],
+)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_integers_of_any_width_and_nothing_else(
+    values: pa.Array, expected: list[int | None], suffix: str, tmp_path: Path
+) -> None:
+    table = pa.table({"start": values})
+    path = tmp_path / f"T{suffix}"
+    parquet.write_table(table, path) if suffix == ".parquet" else feather.write_feather(table, path)
+    frame = DirectoryTables(tmp_path).read("T", {"start": INT, "absent": INT})
+    assert frame["start"].to_list() == expected
+    assert frame["absent"].to_list() == [None, None, None]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_text_may_be_dictionary_encoded(suffix: str, tmp_path: Path) -> None:
+    table = pa.table({"value": pa.array(["a", "b", "a"]).dictionary_encode(), "number": pa.array([1, 2, 3])})
+    path = tmp_path / f"T{suffix}"
+    parquet.write_table(table, path) if suffix == ".parquet" else feather.write_feather(table, path)
+    frame = DirectoryTables(tmp_path).read("T", {"value": pl.String(), "number": pl.String()})
+    assert frame["value"].to_list() == ["a", "b", "a"]
+    assert frame["number"].to_list() == [None, None, None]

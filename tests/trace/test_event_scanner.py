@@ -1,0 +1,136 @@
+"""The native scanner: the same events whatever the pieces that the text arrives in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from busfare.trace._kineto_events import MISSING, EventScanner
+from tests.trace.build_kineto import copy, document, kernel, small_events
+
+TEXT = document(
+    [
+        *small_events(),
+        kernel(r"esc\"aped \\ \u00e9", 70, 1, 6),
+        copy("Memcpy HtoD (Pinned -> Device)", 1, 80, 2, 7),
+    ],
+    {"deviceProperties": [{"id": 0, "name": 'a "quoted" name'}]},
+).encode()
+
+
+def scanned(*pieces: bytes) -> EventScanner:
+    scanner = EventScanner()
+    for piece in pieces:
+        scanner.feed(piece)
+    scanner.finish()
+    return scanner
+
+
+def same(left: EventScanner, right: EventScanner) -> bool:
+    columns = all(np.array_equal(left.columns[name], right.columns[name]) for name in left.columns)
+    return columns and (left.names, left.header, left.events, left.unusable, left.error, left.truncated) == (
+        *(right.names, right.header, right.events, right.unusable, right.error, right.truncated),
+    )
+
+
+def test_a_cut_at_any_byte_changes_nothing() -> None:
+    whole = scanned(TEXT)
+    assert (whole.events, whole.error, whole.truncated) == (17, "", False)
+    for at in range(len(TEXT) + 1):
+        assert same(whole, scanned(TEXT[:at], TEXT[at:])), at
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 15, 16, 17, 31, 33])
+def test_pieces_of_one_size_change_nothing(size: int) -> None:
+    assert same(scanned(TEXT), scanned(*(TEXT[i : i + size] for i in range(0, len(TEXT), size))))
+
+
+def test_empty_pieces_change_nothing() -> None:
+    assert same(scanned(TEXT), scanned(b"", TEXT[:99], b"", b"", TEXT[99:], b""))
+
+
+@pytest.mark.parametrize(
+    ("spelled", "nanoseconds"),
+    [
+        ("0", 0),
+        ("-0", 0),
+        ("1", 1000),
+        ("-1", -1000),
+        ("1.5", 1500),
+        ("1.0004", 1000),
+        ("1.0005", 1001),
+        ("-1.0005", -1001),
+        ("0.000499999", 0),
+        ("1e3", 1000000),
+        ("1.5E+2", 150000),
+        ("25e-1", 2500),
+        ('"12.25"', 12250),
+        ("4000000000000000", 4000000000000000000),
+        ("1727000000000000.123", 1727000000000000123),
+        ("9223372036854775807", None),
+        ("1" * 400, None),
+        ("1e400", None),
+        ("1e", None),
+        ("1.", None),
+        (".5", None),
+        ("+1", None),
+        ("--1", None),
+        ("-", None),
+        ("1x", None),
+        ("0x10", None),
+        ("NaN", None),
+        ("Infinity", None),
+        ("null", None),
+        ("true", None),
+        ("[1]", None),
+        ('""', None),
+        ('"', None),
+    ],
+)
+def test_times_are_read_exactly_or_not_at_all(spelled: str, nanoseconds: int | None) -> None:
+    scanner = scanned(f'[{{"ph":"X","cat":"kernel","ts":0,"dur":{spelled} }}]'.encode())
+    if spelled == '"':  # swallows the rest of the file
+        assert scanner.truncated
+        return
+    assert scanner.columns["duration_ns"].tolist() == [MISSING if nanoseconds is None else nanoseconds]
+
+
+def test_an_endless_event_is_refused_with_bounded_memory() -> None:
+    scanner = EventScanner()
+    scanner.feed(b'{"traceEvents":[{"name":"')
+    piece = b"x" * (8 << 20)
+    for _ in range(8):
+        scanner.feed(piece)
+    scanner.finish()
+    assert scanner.error == "an event of more than 64 MiB"
+    assert not scanner.truncated
+
+
+def test_nothing_is_taken_after_an_error() -> None:
+    scanner = scanned(b'{"traceEvents":[{"ph" 1}', b',{"ph":"X","cat":"kernel","ts":0,"dur":1}]}')
+    assert scanner.error == "a ':' was expected"
+    assert scanner.columns["start_ns"].tolist() == []
+
+
+def test_the_place_of_damage_is_counted_from_the_files_start() -> None:
+    text = b'{"traceEvents":[' + b'{"ph":"M"},' * 1000 + b"}"
+    pieces = [text[i : i + 100] for i in range(0, len(text), 100)]
+    assert scanned(*pieces).error_position == scanned(text).error_position == len(text) - 1
+
+
+def test_a_long_header_field_is_passed_over() -> None:
+    scanner = scanned(b'{"packages":"' + b"x" * 70_000 + b'","cupti_version":22,"traceEvents":[]}')
+    assert scanner.header == {b"cupti_version": b"22"}
+    assert scanner.saw_events
+
+
+def test_many_header_fields_take_bounded_memory() -> None:
+    fields = b",".join(b'"k%d":"%s"' % (n, b"x" * 60_000) for n in range(40))
+    scanner = scanned(b"{" + fields + b',"traceEvents":[]}')
+    assert sum(len(value) for value in scanner.header.values()) <= 1 << 20
+    assert scanner.saw_events
+
+
+def test_columns_outlive_their_scanner() -> None:
+    columns = scanned(TEXT).columns
+    assert columns["correlation"].tolist().count(1) == 2

@@ -1,0 +1,447 @@
+"""Nsight Systems exports: every generation, and the traps that their real files set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.trace import Trace, read
+from tests.trace.build_nsys import (
+    EVENT,
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    NONE_32,
+    PROCESS,
+    RUNTIME,
+    SYNC,
+    VERSIONS,
+    NsysExport,
+    global_pid,
+    small_export,
+)
+
+
+def written(export: NsysExport, folder: Path, after: str = "") -> Trace:
+    return read(export.write(folder / "export.sqlite", after))
+
+
+def omitted(trace: Trace) -> dict[str, int]:
+    return {omission.id: omission.count for omission in trace.omissions}
+
+
+@pytest.mark.parametrize("generation", VERSIONS)
+def test_every_generation_gives_the_same_operations_and_calls(generation: str, tmp_path: Path) -> None:
+    trace = written(small_export(generation), tmp_path)
+    wanted = [
+        "kind",
+        "direction",
+        "start_ns",
+        "end_ns",
+        "bytes",
+        "source_memory",
+        "destination_memory",
+        "stream",
+    ]
+    assert trace.operations.select(wanted).rows() == [
+        ("copy", "h2d", 100, 200, 4096, "pinned", "device", 7),
+        ("set", None, 210, 220, 512, None, "device", 7),
+        ("kernel", None, 230, 330, None, None, None, 7),
+        ("copy", "d2h", 340, 490, 8192, "device", "pageable", 7),
+    ]
+    assert trace.operations["process"].unique().to_list() == [PROCESS]
+    assert trace.calls.select("name", "start_ns", "end_ns", "waits_for", "thread").rows() == [
+        ("cudaMemcpyAsync", 0, 50, "none", 5),
+        ("cudaMemsetAsync", 60, 70, "none", 5),
+        ("cudaLaunchKernel", 80, 90, "none", 5),
+        ("cudaMemcpy", 95, 500, "operation", 5),
+        ("cudaDeviceSynchronize", 510, 550, "device", 5),
+    ]
+    assert trace.markers.select("name", "start_ns", "end_ns").rows() == [("step", -10, 600)]
+    assert trace.format == "nsys-sqlite"
+    assert trace.omissions == []
+
+
+@pytest.mark.parametrize(
+    ("generation", "producer"),
+    [
+        ("2021", "Nsight Systems"),
+        ("2022", "Nsight Systems 2022.2.1.31 (schema 2.9.1)"),
+        ("2023.2", "Nsight Systems 2023.2.3.1004 (schema 3.1.7)"),
+        ("2026.2", "Nsight Systems 2026.2.1.210 (schema 3.25.0)"),
+    ],
+)
+def test_the_version_stands_in_three_places_or_nowhere(
+    generation: str, producer: str, tmp_path: Path
+) -> None:
+    assert written(small_export(generation), tmp_path).producer == producer
+
+
+def test_memory_kinds_are_numbered_one_less_than_cuptis(tmp_path: Path) -> None:
+    export = NsysExport()
+    for number in range(8):
+        export.copy(8, (number, 7 - number), 1, 10 * number, 10 * number + 5)
+    trace = written(export, tmp_path)
+    names = ["pageable", "pinned", "device", "array", "managed", "static", "managed", None]
+    assert trace.operations["source_memory"].to_list() == names
+    assert trace.operations["destination_memory"].to_list() == names[::-1]
+
+
+def test_directions_of_all_copy_kinds(tmp_path: Path) -> None:
+    export = NsysExport()
+    for number in range(15):
+        export.copy(number, (2, 2), 1, 10 * number, 10 * number + 5)
+    trace = written(export, tmp_path)
+    directions = [
+        None,
+        "h2d",
+        "d2h",
+        "h2d",
+        "d2h",
+        "d2d",
+        "d2d",
+        "d2d",
+        "d2d",
+        "h2h",
+        "p2p",
+        "h2d",
+        "d2h",
+        "d2d",
+        None,
+    ]
+    assert trace.operations["direction"].to_list() == directions
+    assert trace.operations["kind"].to_list() == ["copy"] * 11 + ["migration"] * 3 + ["copy"]
+    assert omitted(trace)["unknown-direction"] == 2
+
+
+def test_a_peer_copy_names_the_other_device(tmp_path: Path) -> None:
+    export = NsysExport()
+    export.copy(10, (2, 2), 64, 0, 10, deviceId=0, srcDeviceId=0, dstDeviceId=3)
+    export.copy(8, (2, 2), 64, 20, 30, deviceId=0, srcDeviceId=0, dstDeviceId=0)
+    assert written(export, tmp_path).operations["peer_device"].to_list() == [3, None]
+
+
+def test_migrations_have_no_correlation_and_managed_memory(tmp_path: Path) -> None:
+    export = NsysExport()
+    export.call("cudaLaunchKernel_v7000", 0, 5, 1)
+    export.kernel("touch", 10, 900, 1)
+    export.copy(11, (7, 7), 65536, 20, 30, 0, streamId=0)
+    export.copy(12, (7, 7), 4096, 40, 45, None, streamId=0)
+    trace = written(export, tmp_path)
+    migrations = trace.operations.filter(pl.col("kind") == "migration")
+    wanted = ["direction", "bytes", "source_memory", "destination_memory", "correlation"]
+    assert migrations.select(wanted).rows() == [
+        ("h2d", 65536, "managed", "managed", None),
+        ("d2h", 4096, "managed", "managed", None),
+    ]
+    assert "cut-window" not in omitted(trace)  # a migration never had a call
+
+
+def test_correlation_ids_are_unique_per_process_only(tmp_path: Path) -> None:
+    export = NsysExport()
+    for process, name in ((71, "cudaStreamSynchronize_v3020"), (72, "cudaStreamWaitEvent_v3020")):
+        export.call(name, 0, 10, 9, process)
+        export.wait(2, 1, 9, 9, process, streamId=13, eventId=4)
+    trace = written(export, tmp_path)
+    assert trace.calls.select("process", "waits_for", "stream").sort("process").rows() == [
+        (71, "stream", 13),
+        (72, "none", None),
+    ]
+    assert trace.events.select("process", "kind", "stream", "event").rows() == [(72, "wait", 13, 4)]
+
+
+@pytest.mark.parametrize(
+    ("call", "sync_type", "waits_for"),
+    [
+        # the numbers that versions before 2024.5, from then, from 2025 and from 2026.2 give to one call
+        ("cudaDeviceSynchronize_v3020", 1, "device"),
+        ("cudaDeviceSynchronize_v3020", 0, "device"),
+        ("cudaDeviceSynchronize_v3020", 4, "device"),
+        ("cuCtxSynchronize", 1, "device"),
+        ("cudaStreamSynchronize_v3020", 3, "stream"),
+        ("cudaStreamSynchronize_v3020", 2, "stream"),
+        ("cudaEventSynchronize_v3020", 2, "event"),
+        ("cudaEventSynchronize_v3020", 1, "event"),
+        ("cudaEventQuery_v3020", 1, "none"),
+    ],
+)
+def test_the_calls_name_decides_what_it_waits_for_and_not_sync_type(
+    call: str, sync_type: int, waits_for: str, tmp_path: Path
+) -> None:
+    export = NsysExport()
+    export.call(call, 0, 100, 1)
+    ids = {"stream": {"streamId": 13}, "event": {"eventId": 21}}.get(waits_for, {})
+    export.wait(sync_type, 1, 99, 1, **ids)
+    trace = written(export, tmp_path)
+    assert trace.calls.select("waits_for", "stream", "event").row(0) == (
+        waits_for,
+        13 if waits_for == "stream" else None,
+        21 if waits_for == "event" else None,
+    )
+    assert trace.events.is_empty()
+
+
+def test_a_stream_wait_is_told_by_its_call_whatever_its_sync_type(tmp_path: Path) -> None:
+    export = NsysExport("2022")
+    export.call("cudaEventRecord_v3020", 0, 5, 1)
+    export.record(4, 13, 1)
+    export.call("cudaStreamWaitEvent_v3020", 10, 15, 2)
+    export.wait(3, 11, 14, 2, streamId=14, eventId=4)  # 3 was `stream synchronise` then
+    trace = written(export, tmp_path)
+    assert trace.events.select("kind", "start_ns", "stream", "event").rows() == [
+        ("record", 0, 13, 4),
+        ("wait", 11, 14, 4),
+    ]
+
+
+def test_a_wait_without_its_call_is_counted_and_not_guessed(tmp_path: Path) -> None:
+    export = small_export()
+    export.wait(3, 660, 670, 99, streamId=14, eventId=4)
+    trace = written(export, tmp_path)
+    assert trace.events.is_empty()
+    assert omitted(trace)["unknown-wait"] == 1
+
+
+def test_waits_without_records_are_counted(tmp_path: Path) -> None:
+    export = small_export("2026.2")
+    export.call("cudaStreamWaitEvent_v3020", 660, 670, 6)
+    export.wait(2, 661, 669, 6, streamId=14, eventId=4, eventSyncId=88)
+    export.tables.add(EVENT)
+    trace = written(export, tmp_path)
+    assert trace.events.select("kind", "event", "event_sync").rows() == [("wait", 4, 88)]
+    assert omitted(trace)["waits-without-records"] == 1
+
+
+def test_records_whose_call_is_cut_off_are_counted(tmp_path: Path) -> None:
+    export = small_export()
+    export.record(4, 13, 77)
+    trace = written(export, tmp_path)
+    assert trace.events.is_empty()
+    assert omitted(trace)["records-without-call"] == 1
+
+
+def test_event_ids_of_zero_and_minus_one_are_no_event(tmp_path: Path) -> None:
+    export = NsysExport("2026.2")
+    for correlation, event in ((1, 0), (2, NONE_32), (3, 5)):
+        export.call("cudaEventRecord_v3020", 10 * correlation, 10 * correlation + 5, correlation)
+        export.record(event, 7, correlation, eventSyncId=0 if event == 0 else 9)
+    trace = written(export, tmp_path)
+    assert trace.events.select("event", "event_sync").rows() == [(None, None), (None, 9), (5, 9)]
+
+
+def test_graphs_traced_as_a_whole_are_opaque_and_said_so(tmp_path: Path) -> None:
+    export = small_export()
+    for start in (700, 800, 900):
+        export.add(GRAPH, **export.place(start, start + 50, 6, PROCESS) | {"graphId": 3, "graphExecId": 4})
+    export.call("cudaGraphLaunch_v10000", 690, 695, 6)
+    trace = written(export, tmp_path)
+    graphs = trace.operations.filter(pl.col("kind") == "graph")
+    assert graphs.select("start_ns", "end_ns", "name").row(0) == (600, 650, "CUDA graph 3")
+    assert graphs.height == omitted(trace)["opaque-graphs"] == 3
+
+
+def test_a_trace_of_opaque_graphs_alone_was_traced(tmp_path: Path) -> None:
+    export = NsysExport()
+    export.add(GRAPH, **export.place(700, 750, 6, PROCESS) | {"graphId": 3})
+    trace = written(export, tmp_path)
+    assert trace.operations["kind"].to_list() == ["graph"]
+    assert "no-gpu-records" not in omitted(trace)
+
+
+def test_graph_nodes_share_one_launch(tmp_path: Path) -> None:
+    export = NsysExport()
+    export.call("cudaGraphLaunch_v10000", 0, 5, 6)
+    for node in (0, 41, 42):
+        export.kernel("node", 10 * node + 10, 10 * node + 15, 6, graphNodeId=node)
+    trace = written(export, tmp_path)
+    assert trace.operations.select("correlation", "graph_node").rows() == [(6, None), (6, 41), (6, 42)]
+
+
+def test_a_cut_window_keeps_the_operations_and_counts_the_lost_calls(tmp_path: Path) -> None:
+    export = small_export()
+    export.kernel("before the window", 120, 130, 9000)
+    export.copy(1, (1, 2), 16, 140, 150, 9001)
+    trace = written(export, tmp_path)
+    assert trace.operations.height == 6
+    assert omitted(trace)["cut-window"] == 2
+
+
+@pytest.mark.parametrize("empty_tables", [set(), {KERNEL, MEMCPY}], ids=["no tables", "empty tables"])
+def test_no_gpu_rows_at_all_is_said_and_is_no_idle_gpu(empty_tables: set[str], tmp_path: Path) -> None:
+    export = NsysExport()
+    export.call("cudaMemcpyAsync_v3020", 100, 150, 1)
+    export.tables |= empty_tables
+    trace = written(export, tmp_path)
+    assert trace.operations.is_empty()
+    assert trace.calls.height == 1
+    assert omitted(trace)["no-gpu-records"] == 0
+    assert "nsys profile --trace=cuda" in next(o.what for o in trace.omissions if o.id == "no-gpu-records")
+
+
+def test_batched_copies_keep_their_count(tmp_path: Path) -> None:
+    export = NsysExport("2025.6")
+    export.copy(1, (1, 2), 4096, 0, 10, copyCount=64)
+    export.copy(1, (1, 2), 4096, 20, 30, copyCount=0)
+    export.copy(1, (1, 2), 4096, 40, 50, copyCount=None)
+    export.kernel("none", 60, 70)
+    assert written(export, tmp_path).operations["copy_count"].to_list() == [64, 1, 1, None]
+
+
+def test_nvtx_text_stands_in_the_row_or_in_the_strings(tmp_path: Path) -> None:
+    export = NsysExport()
+    thread = global_pid() + 5
+    export.add("NVTX_EVENTS", start=0, end=10, eventType=59, text="spelled", globalTid=thread, domainId=1)
+    export.add(
+        "NVTX_EVENTS", start=5, end=9, eventType=60, textId=export.text("registered"), globalTid=thread
+    )
+    export.add("NVTX_EVENTS", start=7, end=None, eventType=34, text="mark", globalTid=thread)
+    export.add("NVTX_EVENTS", start=8, end=None, eventType=59, text="never popped", globalTid=thread)
+    export.add("NVTX_EVENTS", start=9, end=None, eventType=75, text="a domain's name", globalTid=thread)
+    trace = written(export, tmp_path)
+    assert trace.markers.select("name", "start_ns", "end_ns", "thread", "domain").rows() == [
+        ("spelled", 0, 10, 5, 1),
+        ("registered", 5, 9, 5, None),
+        ("mark", 7, None, 5, None),
+        ("never popped", 8, None, 5, None),
+    ]
+    assert omitted(trace)["open-ranges"] == 1
+
+
+def test_a_newer_nvtx_table_is_named(tmp_path: Path) -> None:
+    export = small_export()
+    export.rows["NVTX_EVENTS_V3"] = export.rows.pop("NVTX_EVENTS")
+    export.columns["NVTX_EVENTS_V3"] = export.columns.pop("NVTX_EVENTS")
+    trace = written(export, tmp_path)
+    assert trace.markers.is_empty()
+    assert "NVTX_EVENTS_V3" in next(o.what for o in trace.omissions if o.id == "unknown-nvtx")
+
+
+@pytest.mark.parametrize("generation", ["2021", "2025.1"])
+@pytest.mark.parametrize(
+    "table", [KERNEL, MEMCPY, RUNTIME, SYNC, EVENT, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU"]
+)
+def test_any_column_may_be_missing(generation: str, table: str, tmp_path: Path) -> None:
+    for column in small_export(generation).columns[table]:
+        export = small_export(generation)
+        export.record(4, 13, 1)
+        export.add("TARGET_INFO_GPU", vmId=0, name="GPU", busLocation="0000:01:00.0")
+        if table == "StringIds":
+            export.rows["StringIds"] = [{"id": 1, "value": "x"}]
+            export.strings.clear()
+        export.without(table, column)
+        trace = written(export, tmp_path)
+        assert trace.operations.height + omitted(trace).get("untimed", 0) >= 4
+    assert trace.format == "nsys-sqlite"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [KERNEL, MEMCPY, RUNTIME, SYNC, EVENT, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU", "META_DATA_EXPORT"],
+)
+def test_any_table_may_be_missing(table: str, tmp_path: Path) -> None:
+    export = small_export()
+    export.record(4, 13, 1)
+    export.add("TARGET_INFO_GPU", id=0, name="GPU")
+    if (
+        table == "StringIds"
+    ):  # without it nothing says that this is an export of nsys: the strings alone are gone
+        export.strings.clear()
+    else:
+        export.rows.pop(table)
+    trace = written(export, tmp_path)
+    assert trace.operations.height == {KERNEL: 3, MEMCPY: 2}.get(table, 4)
+    assert trace.calls.height == (0 if table == RUNTIME else 5)
+
+
+def test_a_name_column_that_others_added_changes_nothing(tmp_path: Path) -> None:
+    export = small_export()
+    export.columns[MEMCPY].insert(3, "name")
+    export.columns[RUNTIME].insert(0, "name")
+    for row in export.rows[MEMCPY] + export.rows[RUNTIME]:
+        row["name"] = "somebody's own"
+    trace = written(export, tmp_path, after=f"CREATE INDEX mine ON {MEMCPY}(start);")
+    assert trace.operations["bytes"].to_list() == [4096, 512, None, 8192]
+    assert trace.calls["name"].to_list()[0] == "cudaMemcpyAsync"
+
+
+def test_rows_out_of_order_come_out_in_order(tmp_path: Path) -> None:
+    export = small_export()
+    for table in (KERNEL, MEMCPY, RUNTIME):
+        export.rows[table].reverse()
+    trace = written(export, tmp_path)
+    assert trace.operations["start_ns"].to_list() == [100, 210, 230, 340]
+    assert trace.calls["start_ns"].to_list() == [0, 60, 80, 95, 510]
+
+
+def test_kernels_without_a_name_keep_their_time(tmp_path: Path) -> None:
+    export = NsysExport()
+    export.kernel("axpy", 0, 10)
+    export.kernel("lost", 20, 30, demangledName=999, shortName=998)
+    export.kernel("short only", 40, 50, demangledName=None)
+    assert written(export, tmp_path).operations["name"].to_list() == ["axpy", "(unnamed kernel)", "shor"]
+
+
+@pytest.mark.parametrize("machine", [0, 1, 0xFFFF])
+def test_process_and_thread_are_24_bits_each_whatever_the_machine_id(machine: int, tmp_path: Path) -> None:
+    export = NsysExport()
+    export.kernel("axpy", 0, 10, globalPid=global_pid(0xABCDEF, machine))
+    export.call("cudaLaunchKernel_v7000", 0, 5, 1, globalTid=global_pid(0xABCDEF, machine) + 0x123456)
+    trace = written(export, tmp_path)
+    assert trace.operations["process"].to_list() == [0xABCDEF]
+    assert trace.calls.select("process", "thread").row(0) == (0xABCDEF, 0x123456)
+
+
+def test_wrong_types_become_unknown_and_the_rest_is_kept(tmp_path: Path) -> None:
+    export = NsysExport()
+    export.copy(1, (1, 2), "many", 0, 10)
+    export.copy(1, (1, 2), 3.5, 20, 30)
+    export.copy(1, (1, 2), b"\x00\x01", 40, 50, streamId="seven")
+    export.copy(1, (1, 2), 64, 60, 70)
+    export.kernel("axpy", 80, 90, demangledName="not an id", shortName="nor this")
+    trace = written(export, tmp_path)
+    assert trace.operations["bytes"].to_list() == [None, None, None, 64, None]
+    assert trace.operations["stream"].to_list() == [7, 7, None, 7, 7]
+    assert omitted(trace)["unknown-sizes"] == 3
+
+
+def test_names_that_are_no_text_are_unknown(tmp_path: Path) -> None:
+    export = NsysExport()
+    export.kernel("axpy", 0, 10)
+    export.strings.clear()
+    export.rows["StringIds"] = [{"id": 1, "value": 5}, {"id": "x", "value": "y"}, {"id": 2, "value": b"\xff"}]
+    assert written(export, tmp_path).operations["name"].to_list() == ["(unnamed kernel)"]
+
+
+def test_calls_without_a_name_wait_for_nothing_and_are_counted(tmp_path: Path) -> None:
+    export = small_export()
+    export.call("cudaFree_v3020", 660, 670, 6, nameId=999)
+    trace = written(export, tmp_path)
+    assert trace.calls.select("name", "waits_for").row(-1) == ("(unnamed call)", "none")
+    assert omitted(trace) == {"unnamed-calls": 1}
+
+
+def test_a_string_id_given_twice_does_not_double_rows(tmp_path: Path) -> None:
+    export = small_export()
+    export.rows["StringIds"] = [{"id": 1, "value": "again"}, {"id": 1, "value": "and again"}]
+    trace = written(export, tmp_path)
+    assert (trace.operations.height, trace.calls.height) == (4, 5)
+
+
+def test_what_the_profiler_said_of_lost_records_reaches_the_user(tmp_path: Path) -> None:
+    export = small_export()
+    export.add("DIAGNOSTIC_EVENT", timestamp=1, text="12 CUDA events were dropped.")
+    export.add("DIAGNOSTIC_EVENT", timestamp=2, text="Profiling has started.")
+    trace = written(export, tmp_path)
+    assert [o.what for o in trace.omissions if o.id == "profiler-said"] == [
+        "the profiler said while it recorded: 12 CUDA events were dropped."
+    ]
+
+
+def test_an_asynchronous_copy_into_pageable_memory_blocks_its_call(tmp_path: Path) -> None:
+    export = NsysExport()
+    for correlation, kinds in ((1, (2, 0)), (2, (2, 1))):
+        export.call("cudaMemcpyAsync_v3020", 100 * correlation, 100 * correlation + 50, correlation)
+        export.copy(2, kinds, 64, 100 * correlation + 10, 100 * correlation + 40, correlation)
+    assert written(export, tmp_path).calls["waits_for"].to_list() == ["operation", "none"]

@@ -1,0 +1,188 @@
+"""rocprofv3 databases of schema 3 and 4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.trace import Trace, read
+from tests.trace.build_rocpd import (
+    COLUMNS,
+    COLUMNS_4,
+    CPU,
+    GPU_0,
+    GPU_1,
+    HIP,
+    PROCESS,
+    ProcessTables,
+    small_process,
+    write_rocpd,
+)
+from tests.trace.sqlite_file import Row, write_sqlite
+
+
+def written(folder: Path, *processes: ProcessTables) -> Trace:
+    return read(write_rocpd(folder / "results.db", *processes))
+
+
+def omitted(trace: Trace) -> dict[str, int]:
+    return {omission.id: omission.count for omission in trace.omissions}
+
+
+@pytest.mark.parametrize("schema", [3, 4])
+@pytest.mark.parametrize("suffix", ["_00003fdc_2a1b", "_00003fdc-ffff-7000-a1b2-0123456789ab", ""])
+def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path: Path) -> None:
+    trace = written(tmp_path, small_process(suffix, schema=schema))
+    wanted = [
+        "kind",
+        "direction",
+        "start_ns",
+        "end_ns",
+        "bytes",
+        "device",
+        "stream",
+        "process",
+        "correlation",
+    ]
+    assert trace.operations.select(wanted).rows() == [
+        ("copy", "h2d", 100, 200, 4096, 0, 4, PROCESS, 11),
+        ("kernel", None, 210, 310, None, 0, 4, PROCESS, 12),
+        ("copy", "d2h", 340, 490, 8192, 0, 4, PROCESS, 13),
+    ]
+    assert trace.operations["name"].to_list() == [None, "axpy(float*)", None]
+    assert trace.calls.select("name", "start_ns", "end_ns", "waits_for", "thread", "process").rows() == [
+        ("hipMemcpyAsync", 0, 50, "none", 8080, PROCESS),
+        ("hipLaunchKernel", 60, 70, "none", 8080, PROCESS),
+        ("hipMemcpy", 95, 500, "operation", 8080, PROCESS),
+    ]
+    assert trace.markers.select("name", "start_ns", "end_ns").rows() == [("step", -10, 600)]
+    assert trace.format == "rocpd"
+    assert trace.producer == f"rocprofv3 (rocpd schema {schema})"
+    assert list(omitted(trace)) == ["unknown-memory"]
+
+
+@pytest.mark.parametrize("schema", [3, 4])
+def test_two_processes_in_one_file_share_no_ids(schema: int, tmp_path: Path) -> None:
+    first, second = small_process("_0001", 3131, schema), ProcessTables("_0002", 4141, schema)
+    second.text("something that shifts the ids of strings")
+    second.kernel("gemm", 1400, 1450, 11, GPU_1)
+    second.call("hipDeviceSynchronize", 1410, 1460, 12)
+    trace = written(tmp_path, first, second)
+    assert trace.operations.height == 4
+    assert trace.operations.filter(process=4141).select("name", "device", "correlation").rows() == [
+        ("gemm", 1, 11)
+    ]
+    assert trace.calls.filter(process=4141).select("name", "waits_for").rows() == [
+        ("hipDeviceSynchronize", "device")
+    ]
+
+
+def test_views_are_never_run(tmp_path: Path) -> None:
+    plain = write_rocpd(tmp_path / "plain.db", small_process(), views=False)
+    trapped = write_rocpd(tmp_path / "trapped.db", small_process(), views=True)
+    assert read(trapped).operations.equals(read(plain).operations)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "destination", "expected"),
+    [
+        ("MEMORY_COPY_HOST_TO_DEVICE", CPU, GPU_1, ("h2d", None, "device", 1, None)),
+        ("MEMORY_COPY_DEVICE_TO_HOST", GPU_1, CPU, ("d2h", "device", None, 1, None)),
+        ("MEMORY_COPY_DEVICE_TO_DEVICE", GPU_0, GPU_0, ("d2d", "device", "device", 0, None)),
+        ("MEMORY_COPY_DEVICE_TO_DEVICE", GPU_0, GPU_1, ("p2p", "device", "device", 0, 1)),
+        ("MEMORY_COPY_HOST_TO_HOST", CPU, CPU, ("h2h", None, None, None, None)),
+        (None, CPU, GPU_0, ("h2d", None, "device", 0, None)),
+        (None, GPU_0, CPU, ("d2h", "device", None, 0, None)),
+        (None, GPU_0, GPU_1, ("p2p", "device", "device", 0, 1)),
+        (None, CPU, CPU, ("h2h", None, None, None, None)),
+    ],
+)
+def test_direction_is_told_by_name_or_by_agents(
+    name: str | None, source: int, destination: int, expected: tuple[object, ...], tmp_path: Path
+) -> None:
+    process = ProcessTables("_0001")
+    process.copy(name, source, destination, 64, 0, 10, 1)
+    wanted = ["direction", "source_memory", "destination_memory", "device", "peer_device"]
+    assert written(tmp_path, process).operations.select(wanted).row(0) == expected
+
+
+def test_a_copy_between_unknown_agents_has_no_direction(tmp_path: Path) -> None:
+    process = ProcessTables("_0001")
+    process.copy(None, 77, 78, 64, 0, 10, 1)
+    assert omitted(written(tmp_path, process))["unknown-direction"] == 1
+
+
+def test_gpus_are_the_devices(tmp_path: Path) -> None:
+    trace = written(tmp_path, small_process("_0001"), small_process("_0002", 4141))
+    assert trace.devices.select("device", "name").rows() == [(0, "GPU 0"), (1, "GPU 1")]
+
+
+def test_an_id_given_twice_does_not_double_rows(tmp_path: Path) -> None:
+    process = small_process()
+    for table in (
+        "rocpd_string",
+        "rocpd_event",
+        "rocpd_info_process",
+        "rocpd_info_thread",
+        "rocpd_info_agent",
+    ):
+        process.rows[table] += [dict(row) for row in process.rows[table]]
+    process.rows["rocpd_info_kernel_symbol"] += [
+        dict(row) for row in process.rows["rocpd_info_kernel_symbol"]
+    ]
+    trace = written(tmp_path, process)
+    assert (trace.operations.height, trace.calls.height, trace.markers.height) == (3, 3, 1)
+
+
+def test_a_timestamp_given_twice_does_not_double_rows(tmp_path: Path) -> None:
+    process = small_process(schema=4)
+    for table in ("rocpd_timestamp", "rocpd_track"):
+        process.rows[table] += [dict(row) for row in process.rows[table]]
+    assert written(tmp_path, process).operations.height == 3
+
+
+@pytest.mark.parametrize("schema", [3, 4])
+@pytest.mark.parametrize("table", COLUMNS_4)
+def test_any_table_and_any_column_may_be_missing(schema: int, table: str, tmp_path: Path) -> None:
+    known = COLUMNS if schema == 3 else COLUMNS_4
+    process = small_process(schema=schema)
+    for column in [*known.get(table, []), None]:
+        columns = {
+            name + process.suffix: [c for c in names if (name, c) != (table, column)]
+            for name, names in known.items()
+        }
+        rows: dict[str, list[Row]] = {
+            name + process.suffix: [
+                {k: v for k, v in row.items() if (name, k) != (table, column)} for row in found
+            ]
+            for name, found in process.rows.items()
+        }
+        if column is None and table != "rocpd_kernel_dispatch":  # by which the format is known
+            columns.pop(table + process.suffix, None)
+        trace = read(write_sqlite(tmp_path / "results.db", columns, rows))
+        assert trace.operations.filter(kind="kernel").height + omitted(trace).get("untimed", 0) >= 1
+
+
+def test_calls_without_a_name(tmp_path: Path) -> None:
+    process = small_process()
+    process.add("rocpd_region", **process.place(1600, 1610, 15, HIP) | {"name_id": 9999})
+    assert written(tmp_path, process).calls["name"].to_list()[-1] == "(unnamed call)"
+
+
+def test_a_run_without_copies_says_nothing_of_pinning(tmp_path: Path) -> None:
+    process = ProcessTables("_0001")
+    process.call("hipLaunchKernel", 0, 5, 1)
+    process.kernel("axpy", 10, 20, 1)
+    assert omitted(written(tmp_path, process)) == {}
+
+
+def test_wrong_types_become_unknown(tmp_path: Path) -> None:
+    process = small_process()
+    process.copy("MEMORY_COPY_HOST_TO_DEVICE", CPU, GPU_0, "big", 1600, 1700, 15)
+    process.kernel("untimed", "now", 1800, 16)
+    trace = written(tmp_path, process)
+    assert trace.operations.filter(kind="copy")["bytes"].to_list() == [4096, 8192, None]
+    assert omitted(trace)["untimed"] == 1
+    assert trace.operations.filter(pl.col("name").cast(pl.String) == "untimed").is_empty()

@@ -1,0 +1,188 @@
+"""Impossible rows are dropped or repaired, and said so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.trace import Trace, tables
+from busfare.trace.sound import LARGEST, LATEST, make_sound
+from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
+
+
+def trace_of(
+    operations: list[dict[str, object]],
+    calls: list[dict[str, object]] | None = None,
+    events: list[dict[str, object]] | None = None,
+    markers: list[dict[str, object]] | None = None,
+) -> Trace:
+    def table(rows: list[dict[str, object]] | None, schema: tables.Schema) -> pl.DataFrame:
+        return conform(pl.DataFrame(rows), schema) if rows else tables.empty(schema)
+
+    trace = Trace(
+        path=Path("trace"),
+        format="nsys-sqlite",
+        producer="",
+        operations=table(operations, OPERATIONS),
+        calls=table(calls, CALLS),
+        events=table(events, EVENTS),
+        markers=table(markers, MARKERS),
+    )
+    make_sound(trace)
+    return trace
+
+
+def operation(start: int | None, end: int | None, **more: object) -> dict[str, object]:
+    return {"kind": "kernel", "start_ns": start, "end_ns": end} | more
+
+
+def omitted(trace: Trace) -> dict[str, int]:
+    return {omission.id: omission.count for omission in trace.omissions}
+
+
+def test_times_count_from_the_first_call_or_operation() -> None:
+    epoch = 1_722_359_465_000_000_000
+    trace = trace_of(
+        [operation(epoch + 100, epoch + 200)],
+        [{"start_ns": epoch + 50, "end_ns": epoch + 60}],
+        [{"kind": "record", "start_ns": epoch + 70, "end_ns": None}],
+        [{"start_ns": epoch + 40, "end_ns": epoch + 300}],
+    )
+    frames = (trace.operations, trace.calls, trace.events, trace.markers)
+    assert [frame.select("start_ns", "end_ns").row(0) for frame in frames] == [
+        (50, 150),
+        (0, 10),
+        (20, None),
+        (-10, 250),
+    ]
+
+
+def test_markers_alone_count_from_the_first_of_them() -> None:
+    trace = trace_of([], markers=[{"start_ns": 500, "end_ns": 700}, {"start_ns": 400, "end_ns": None}])
+    assert trace.markers.select("start_ns", "end_ns").rows() == [(0, None), (100, 300)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (None, 5),
+        (5, None),
+        (None, None),
+        (LATEST + 1, LATEST + 2),
+        (5, LATEST + 1),
+        (-(1 << 62), 5),
+        ((1 << 63) - 1, 5),
+    ],
+)
+def test_rows_without_usable_times_are_left_out_and_counted(start: int | None, end: int | None) -> None:
+    bad = {"start_ns": start, "end_ns": end}
+    trace = trace_of([operation(10, 20), operation(start, end)], [{"start_ns": 10, "end_ns": 12}, bad])
+    assert trace.operations.select("start_ns", "end_ns").rows() == [(0, 10)]
+    assert trace.calls.select("start_ns", "end_ns").rows() == [(0, 2)]
+    assert [(o.id, o.count) for o in trace.omissions][:2] == [("untimed", 1), ("untimed", 1)]
+
+
+def test_the_widest_times_do_not_overflow() -> None:
+    trace = trace_of([operation(-(1 << 60), 0), operation(0, LATEST)])
+    assert trace.operations.select("start_ns", "end_ns").rows() == [(0, 1 << 60), (1 << 60, 1 << 62)]
+
+
+def test_clocks_that_run_backwards_take_no_time() -> None:
+    trace = trace_of([operation(0, 10), operation(30, 20)], [{"start_ns": 9, "end_ns": 3}])
+    assert trace.operations.select("start_ns", "end_ns").rows() == [(0, 10), (30, 30)]
+    assert trace.calls.select("start_ns", "end_ns").rows() == [(9, 9)]
+    assert [o.count for o in trace.omissions if o.id == "clock-backwards"] == [1, 1]
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 63), LARGEST + 1, (1 << 63) - 1])
+def test_impossible_sizes_are_unknown_and_counted_once(size: int) -> None:
+    copies = [operation(0, 10, bytes=64) | {"kind": "copy"}, operation(20, 30, bytes=size) | {"kind": "copy"}]
+    trace = trace_of(copies)
+    assert trace.operations["bytes"].to_list() == [64, None]
+    assert omitted(trace)["impossible-sizes"] == 1
+    assert "unknown-sizes" not in omitted(trace)
+
+
+def test_unknown_sizes_are_counted_of_copies_and_migrations_only() -> None:
+    trace = trace_of(
+        [
+            operation(i, i + 1) | {"kind": kind}
+            for i, kind in enumerate(["copy", "migration", "set", "kernel"])
+        ]
+    )
+    assert omitted(trace)["unknown-sizes"] == 2
+
+
+def test_sums_of_the_largest_sizes_stay_positive() -> None:
+    trace = trace_of([operation(0, 1, bytes=LARGEST) | {"kind": "copy"}] * 1000)
+    assert trace.operations["bytes"].sum() == 1000 * LARGEST
+
+
+def test_rows_come_out_by_start_and_in_the_files_order_where_equal() -> None:
+    trace = trace_of([operation(5, 9, stream=1), operation(0, 2, stream=2), operation(5, 6, stream=3)])
+    assert trace.operations["stream"].to_list() == [2, 1, 3]
+
+
+def test_markers_that_end_before_they_start_are_left_out() -> None:
+    trace = trace_of(
+        [operation(0, 9)], markers=[{"start_ns": 5, "end_ns": 3}, {"start_ns": 5, "end_ns": None}]
+    )
+    assert trace.markers.height == 1
+    assert omitted(trace)["untimed"] == 1
+
+
+def test_an_event_that_ends_before_it_starts_has_no_end() -> None:
+    trace = trace_of([operation(0, 9)], events=[{"kind": "wait", "start_ns": 5, "end_ns": 3}])
+    assert trace.events.select("start_ns", "end_ns").rows() == [(5, None)]
+
+
+def test_events_without_times_are_counted() -> None:
+    trace = trace_of(
+        [operation(0, 9)], events=[{"kind": "record"}, {"kind": "wait", "start_ns": 1, "end_ns": 2}]
+    )
+    assert trace.events["kind"].to_list() == ["wait"]
+    assert omitted(trace)["records-without-call"] == 1
+
+
+def copy_and_call(memory: str | None, direction: str, waits_for: str) -> str:
+    copy = operation(
+        10, 20, bytes=1, direction=direction, destination_memory=memory, process=1, correlation=7
+    )
+    call = {"start_ns": 0, "end_ns": 30, "process": 1, "correlation": 7, "waits_for": waits_for}
+    other = {"start_ns": 0, "end_ns": 30, "process": 2, "correlation": 7, "waits_for": "none"}
+    trace = trace_of([copy | {"kind": "copy"}], [call, other])
+    assert trace.calls["waits_for"].to_list()[1] == "none"  # the same number of another process
+    return str(trace.calls["waits_for"].to_list()[0])
+
+
+@pytest.mark.parametrize(
+    ("memory", "direction", "before", "after"),
+    [
+        ("pageable", "d2h", "none", "operation"),
+        ("pageable", "d2h", "stream", "stream"),
+        ("pinned", "d2h", "none", "none"),
+        (None, "d2h", "none", "none"),
+        ("device", "h2d", "none", "none"),
+    ],
+)
+def test_a_copy_into_pageable_memory_blocks_its_call(
+    memory: str | None, direction: str, before: str, after: str
+) -> None:
+    assert copy_and_call(memory, direction, before) == after
+
+
+def test_operations_without_a_call_are_counted_where_there_are_calls() -> None:
+    call = {"start_ns": 0, "end_ns": 1, "process": 1, "correlation": 7}
+    operations = [
+        operation(2, 3, process=1, correlation=7),
+        operation(4, 5, process=2, correlation=7),
+        operation(6, 7, process=1) | {"kind": "migration"},
+    ]
+    assert omitted(trace_of(operations, [call])) == {"cut-window": 1, "unknown-sizes": 1}
+    assert omitted(trace_of(operations)) == {"no-calls": 0, "unknown-sizes": 1}
+
+
+def test_nothing_at_all() -> None:
+    assert list(omitted(trace_of([]))) == ["no-gpu-records"]
