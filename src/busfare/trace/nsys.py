@@ -8,6 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from busfare.trace import api_calls, nsys_devices
+from busfare.trace.cupti_numbers import DIRECTION_OF
 from busfare.trace.omissions import Omissions
 from busfare.trace.table_source import TableSource
 from busfare.trace.tables import CALLS, DIRECTIONS, EVENTS, MARKERS, MEMORY_KINDS, OPERATIONS, conform, empty
@@ -25,19 +26,7 @@ CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
-#: ENUM_CUDA_MEMCPY_OPER; the table that explains it is missing from exports before 2022.4.
-DIRECTION_OF = {
-    1: "h2d",
-    2: "d2h",
-    3: "h2d",
-    4: "d2h",
-    5: "d2d",
-    6: "d2d",
-    7: "d2d",
-    8: "d2d",
-    9: "h2h",
-    10: "p2p",
-}
+#: ENUM_CUDA_MEMCPY_OPER, beyond CUPTI's own; the table that explains it is missing from exports before 2022.4.
 MIGRATION_DIRECTION_OF = {11: "h2d", 12: "d2h", 13: "d2d"}
 #: ENUM_CUDA_MEM_KIND: one less than CUPTI's own numbers.
 MEMORY_OF = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "static", 6: "managed"}

@@ -8,6 +8,7 @@ from importlib import resources
 import polars as pl
 
 from busfare.trace import api_calls
+from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
 from busfare.trace.table_source import TableSource
@@ -41,21 +42,6 @@ RENAMES = {
     "graphNodeId": "graph_node",
 }
 
-#: CUpti_ActivityMemcpyKind.
-DIRECTION_OF = {
-    1: "h2d",
-    2: "d2h",
-    3: "h2d",
-    4: "d2h",
-    5: "d2d",
-    6: "d2d",
-    7: "d2d",
-    8: "d2d",
-    9: "h2h",
-    10: "p2p",
-}
-#: CUpti_ActivityMemoryKind: one more than Nsight Systems' numbers.
-MEMORY_OF = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "static", 7: "managed"}
 #: CUpti_ActivityUnifiedMemoryCounterKind, of the kinds whose value is bytes moved.
 MIGRATION_DIRECTION_OF = {1: "h2d", 2: "d2h"}
 #: CUpti_ActivitySynchronizationType.

@@ -11,6 +11,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace import api_calls, recorded_copies
+from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
 from busfare.trace.omissions import Omissions
 from busfare.trace.recording import Recording, Table, is_recording, read_recording
 from busfare.trace.row_lookup import distinct, first_rows
@@ -32,21 +33,6 @@ from busfare.trace.trace import Trace
 
 __all__ = ["matches", "read"]
 
-#: CUpti_ActivityMemcpyKind.
-DIRECTION_OF = {
-    1: "h2d",
-    2: "d2h",
-    3: "h2d",
-    4: "d2h",
-    5: "d2d",
-    6: "d2d",
-    7: "d2d",
-    8: "d2d",
-    9: "h2h",
-    10: "p2p",
-}
-#: CUpti_ActivityMemoryKind.
-MEMORY_OF = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "static", 7: "managed"}
 #: CUpti_ActivityUnifiedMemoryCounterKind, those that move bytes.
 MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
 STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
