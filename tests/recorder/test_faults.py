@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import random
 import resource
 import signal
-import struct
 import subprocess
 import time
 from collections.abc import Callable
@@ -31,42 +29,48 @@ def times(rounds: int) -> dict[str, int]:
     return {name: count * rounds for name, count in ROUND.items()}
 
 
+def operations_in(file: Path) -> int:
+    """Operations that the recording at `file` holds so far, numbered from 1 without a hole."""
+    if file.stat().st_size < HEADER_BYTES:  # nothing was written yet
+        return 0
+    recording = read_recording(file)
+    assert not recording.complete
+    assert recording.damaged_chunks == recording.missing_chunks == 0
+    numbers = np.unique(
+        np.concatenate([recording.table(name)["correlation"] for name in ("kernels", "copies")])
+    )
+    if len(numbers):
+        assert int(numbers[0]) == 1 and int(numbers[-1]) == len(numbers)
+    return len(numbers)
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
     built: Built, variables: dict[str, str], tmp_path: Path, seed: int
 ) -> None:
-    flush_every = 0.05
-    progress = tmp_path / "progress"
-    asked = environment(f"{tmp_path / 'run'}/", library=built.library, flush_every=flush_every)
+    progress, folder = tmp_path / "progress", tmp_path / "run"
+    asked = environment(f"{folder}/", library=built.library, flush_every=0.05)
     process = subprocess.Popen([built.program, "forever", "20", str(progress)], env=variables | asked)
     try:
         give_up = time.monotonic() + 20
         while not (progress.exists() and progress.stat().st_size == 8):
             assert time.monotonic() < give_up
             time.sleep(0.002)
-        with progress.open("rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as shared:
-            seen: list[tuple[float, int]] = []
-            until = time.monotonic() + random.Random(seed).uniform(0.0, 0.9)
-            while time.monotonic() < until:
-                seen.append((time.monotonic(), struct.unpack("<Q", shared[:])[0]))
-                time.sleep(0.005)
+        time.sleep(random.Random(seed).uniform(0.0, 0.5))
+        (file,) = folder.iterdir()
+        # Every other one is killed only once it has flushed operations, however busy the machine is.
+        while seed % 2 and operations_in(file) == 0:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        flushed = file.read_bytes()
     finally:
         process.send_signal(signal.SIGKILL)
-        killed = time.monotonic()
         process.wait()
-    (file,) = (tmp_path / "run").iterdir()
-    recording = read_recording(file)
-    assert not recording.complete
-    assert recording.damaged_chunks == recording.missing_chunks == 0
-    # One flush and the writing of it lie between an operation and its place in the file, and other tests run besides.
-    slack = 2 * flush_every + 0.4
-    due = max((rounds for at, rounds in seen if at < killed - slack), default=0)
-    numbers = np.unique(
-        np.concatenate([recording.table(name)["correlation"] for name in ("kernels", "copies")])
-    )
-    assert len(numbers) >= 3 * due
-    if len(numbers):  # and no hole in what is there
-        assert int(numbers[0]) == 1 and int(numbers[-1]) == len(numbers)
+    assert file.read_bytes().startswith(flushed)
+    before = tmp_path / "before.bf"
+    before.write_bytes(flushed)
+    assert operations_in(file) >= operations_in(before)
+    assert operations_in(file) > 0 or seed % 2 == 0
 
 
 def test_abort_and_quick_exit_keep_what_was_flushed(recorded: Callable[..., Run]) -> None:
