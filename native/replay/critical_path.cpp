@@ -51,12 +51,14 @@ class Walk {
     Index through_operation(Index operation) {
         const Time start = p_.operation_start[operation];
         step(Step::operation, operation, start);
-        step(Step::unexplained, operation, start - t_.operations.extra[operation]);
         const Index by = p_.operation_bound_by[operation];
         if (by == kNone) {
             step(Step::unexplained, operation, 0);
             return kNone;
         }
+        // Behind another on an engine nothing is left unexplained.
+        if (by < calls_ || t_.operations.stream[by - calls_] == t_.operations.stream[operation])
+            step(Step::unexplained, operation, start - t_.operations.extra[operation]);
         if (by >= calls_) {
             step(Step::queue, operation, p_.operation_end[by - calls_]);
             return by;

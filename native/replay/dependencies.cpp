@@ -58,6 +58,7 @@ void check(const Timeline& t) {
                                 {o.launch_lag.size(), "launch_lag"},
                                 {o.order_lag.size(), "order_lag"},
                                 {o.extra.size(), "extra"},
+                                {o.turn.size(), "turn"},
                                 {o.after.size(), "after"},
                                 {o.released.size(), "released"},
                                 {o.unordered.size(), "unordered"},

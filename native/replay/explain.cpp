@@ -11,6 +11,11 @@ namespace {
 constexpr Time kNever = std::numeric_limits<Time>::min();
 // Time stamps of host and GPU agree to about this; more is a contradiction.
 constexpr Time kTolerance = 5000;
+// What counts as usual at most: a first launch may load a module, an order may hide a wait that nobody
+// recorded.
+constexpr Time kMostLaunch = 1000000, kMostOrder = 10000;
+// An engine that stands still for longer between two operations was free.
+constexpr Time kTurnRound = 20000;
 // Where a trace shows no case of its own.
 constexpr Time kUsualLaunch = 5000, kUsualOrder = 1000, kUsualCall = 2000;
 
@@ -92,10 +97,18 @@ class Explainer {
         }
         std::stable_sort(order.begin(), order.end(),
                          [&](Index a, Index b) { return r_.operation_start[a] < r_.operation_start[b]; });
-        std::vector<Time> free(t_.engines.slots.size(), kNever);
+        std::vector<Time> free(t_.engines.slots.size(), kNever), busy_since(t_.engines.slots.size(), kNever);
+        busy_since_.assign(operations, kNever);
         for (Index o : order) {
             Time& end = free[t_.operations.engine[o]];
-            if (end <= r_.operation_start[o] + kTolerance) engine_free_[o] = end;
+            Time& since = busy_since[t_.operations.engine[o]];
+            const bool stood_still = end == kNever || end + kTurnRound < r_.operation_start[o];
+            if (!stood_still) {
+                engine_free_[o] = std::min(end, r_.operation_start[o]);
+                busy_since_[o] = since;
+            } else {
+                since = r_.operation_start[o];
+            }
             end = std::max(end, r_.operation_end[o]);
         }
     }
@@ -119,8 +132,8 @@ class Explainer {
                 call[r_.call_class[c]].push_back(r_.call_end[c] - r_.call_start[c]);
         }
         for (std::size_t kind = 0; kind < 256; ++kind) {
-            x_.typical_launch[kind] = median(launch[kind], kUsualLaunch);
-            x_.typical_order[kind] = median(order[kind], kUsualOrder);
+            x_.typical_launch[kind] = std::min(median(launch[kind], kUsualLaunch), kMostLaunch);
+            x_.typical_order[kind] = std::min(median(order[kind], kUsualOrder), kMostOrder);
             x_.typical_call[kind] = median(call[kind], kUsualCall);
         }
     }
@@ -147,11 +160,16 @@ class Explainer {
                 x_.launch_lag[o] = std::min(x_.typical_launch[kind], start - called);
                 explained = std::max(explained, called + x_.launch_lag[o]);
             }
-            const Time before = std::max(before_[o], engine_free_[o]);
             x_.order_lag[o] = x_.typical_order[kind];
-            if (before != kNever) {
-                x_.order_lag[o] = std::min(x_.typical_order[kind], start - before);
-                explained = std::max(explained, before + x_.order_lag[o]);
+            if (before_[o] != kNever) {
+                x_.order_lag[o] = std::min(x_.order_lag[o], start - before_[o]);
+                explained = std::max(explained, before_[o] + x_.order_lag[o]);
+            }
+            // In the way of an operation is an engine that was at work from before it could have started.
+            if (engine_free_[o] > explained && busy_since_[o] <= explained + kTolerance &&
+                start - engine_free_[o] <= x_.typical_order[kind] + kTolerance) {
+                x_.order_lag[o] = start - engine_free_[o];
+                explained = start;
             }
             x_.extra[o] = std::max<Time>(0, start - explained);
         }
@@ -195,7 +213,7 @@ class Explainer {
     const Dependencies d_;
     const Index calls_;
     Explained x_;
-    std::vector<Time> before_, engine_free_;
+    std::vector<Time> before_, engine_free_, busy_since_;
 };
 
 }  // namespace

@@ -58,6 +58,7 @@ Timeline timeline(const Columns& c) {
                        .launch_lag = c.get<Time>("operation_launch_lag"),
                        .order_lag = c.get<Time>("operation_order_lag"),
                        .extra = c.get<Time>("operation_extra"),
+                       .turn = c.get<Time>("operation_turn"),
                        .after = c.get<Index>("operation_after"),
                        .released = c.get<Time>("operation_released"),
                        .unordered = c.get<std::uint8_t>("operation_unordered"),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <queue>
 #include <stdexcept>
 
@@ -26,11 +25,13 @@ struct Event {
     }
 };
 
+using Turn = std::pair<Time, Index>;
+
 struct Engine {
     Index free = 1, slots = 1;
     Time left_at = 0;
     Index left_by = kNone;
-    std::deque<Index> queue;
+    std::priority_queue<Turn, std::vector<Turn>, std::greater<>> queue;
 };
 
 class Simulator {
@@ -164,6 +165,7 @@ class Simulator {
             start(operation, p_.operation_start[operation] + t_.operations.extra[operation]);
             finish(operation, p_.operation_start[operation] + t_.operations.duration[operation]);
         } else {
+            p_.operation_start[operation] += t_.operations.extra[operation];
             events_.push({p_.operation_start[operation], Happens::operation_ready, operation, 0});
         }
     }
@@ -199,7 +201,7 @@ class Simulator {
                 if (engine.free > 0) {
                     enter(engine, event.operation);
                 } else {
-                    engine.queue.push_back(event.operation);
+                    engine.queue.emplace(t_.operations.turn[event.operation], event.operation);
                 }
                 break;
             }
@@ -241,7 +243,6 @@ class Simulator {
             time = engine.left_at;
             p_.operation_bound_by[operation] = calls_ + engine.left_by;
         }
-        time += t_.operations.extra[operation];
         start(operation, time);
         if (share_links_ && t_.operations.bytes_per_s[operation] > 0) {
             events_.push({time, Happens::flow_begins, operation, 0});
@@ -256,8 +257,8 @@ class Simulator {
         engine.left_at = time;
         engine.left_by = operation;
         if (!engine.queue.empty()) {
-            const Index next = engine.queue.front();
-            engine.queue.pop_front();
+            const Index next = engine.queue.top().second;
+            engine.queue.pop();
             enter(engine, next);
         }
         finish(operation, time);

@@ -41,6 +41,7 @@ struct Operations {
     std::span<const Index> stream, engine;  // engine: kNone where nothing can be in its way
     std::span<const Time> duration;
     std::span<const Time> launch_lag, order_lag, extra;
+    std::span<const Time> turn;      // of those that wait for an engine, the least goes first
     std::span<const Index> after;    // an operation with a smaller row that must have ended
     std::span<const Time> released;  // not before this time, whatever else
     std::span<const std::uint8_t> unordered;
