@@ -45,6 +45,12 @@ FromNode = Annotated[
         "--from", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
     ),
 ]
+KernelRules = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE", help="Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated."
+    ),
+]
 
 
 @app.command()
@@ -90,7 +96,9 @@ def what_if(
     trace: TracePath,
     pin: Annotated[
         str | None,
-        typer.Option(metavar="[REGEX]", help="Pageable host buffers become pinned; all, or those of matching copies."),
+        typer.Option(
+            metavar="[REGEX]", help="Pageable host buffers become pinned; all, or those of matching copies."
+        ),
     ] = None,
     async_: Annotated[
         str | None,
@@ -110,21 +118,20 @@ def what_if(
         str, typer.Option(metavar="REGEX", help="With --streams: only chunks with such a kernel.")
     ] = "",
     dedupe: Annotated[bool, typer.Option("--dedupe", help="Send unchanged buffers once.")] = False,
-    prefetch: Annotated[bool, typer.Option("--prefetch", help="Send managed memory before kernels need it.")] = False,
+    prefetch: Annotated[
+        bool, typer.Option("--prefetch", help="Send managed memory before kernels need it.")
+    ] = False,
     remove: Annotated[
         list[str] | None,
-        typer.Option(metavar="WHAT", help="Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated."),
+        typer.Option(
+            metavar="WHAT", help="Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated."
+        ),
     ] = None,
     link: Annotated[
         str | None, typer.Option(metavar="LINK", help="Another link: pcie:5, nvlink:2x3, c2c:1.")
     ] = None,
     node: Annotated[str | None, typer.Option("--node", metavar="NODE", help="Run on another node.")] = None,
-    kernels: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULE", help="Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated."
-        ),
-    ] = None,
+    kernels: KernelRules = None,
     copy_speed: Annotated[
         str | None, typer.Option(metavar="FACTOR", help="All copies so many times as fast: 2x.")
     ] = None,
@@ -132,7 +139,9 @@ def what_if(
     model: Annotated[str, typer.Option(help="Cost model for another node.")] = "calibrated",
     perfetto: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the recorded and the predicted time line for ui.perfetto.dev."),
+        typer.Option(
+            metavar="FILE", help="Write the recorded and the predicted time line for ui.perfetto.dev."
+        ),
     ] = None,
     json: AsJson = False,
     html: Html = None,
@@ -176,18 +185,21 @@ def project(
     ],
     from_: FromNode = None,
     model: Annotated[str, typer.Option(help="Cost model.")] = "calibrated",
+    kernels: KernelRules = None,
     json: AsJson = False,
     html: Html = None,
 ) -> None:
     """What the copies and the whole run would take on another node."""
     from busfare.node import load_node
     from busfare.project import project as project_trace
+    from busfare.replay import timeline
     from busfare.report.projections import projection_result
 
     targets = [load_node(text) for text in to]
     read = _read(trace)
     recorded_on = _recorded_on(read, from_, "--from")
-    projections = [project_trace(read, recorded_on, target, model) for target in targets]
+    rebuilt, rules = timeline(read), tuple(kernels or ())
+    projections = [project_trace(read, recorded_on, target, model, rules, rebuilt) for target in targets]
     result = projection_result(projections, guessed=from_ is None)
     if html:
         from busfare.report.page import projection_page

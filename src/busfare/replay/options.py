@@ -77,7 +77,11 @@ def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool =
         changes.append(Streams(options.streams, options.kernel))
     to: Node | None = None
     if options.link is not None:
-        link = options.link if "x" in options.link.lower() or not options.link.startswith("pcie") else f"{options.link}x16"
+        link = (
+            options.link
+            if "x" in options.link.lower() or not options.link.startswith("pcie")
+            else f"{options.link}x16"
+        )
         changes.append(ToNode(load_node(link)))
     if options.node is not None:
         to = load_node(options.node)
@@ -87,7 +91,9 @@ def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool =
     if options.copy_speed is not None:
         changes.append(CopySpeed(_factor(options.copy_speed, "--copy-speed")))
     if not changes and not options.kernels:
-        raise InputError("what-if: say what to change, as in --pin, --streams 3 or --node h200-sxm; see --help")
+        raise InputError(
+            "what-if: say what to change, as in --pin, --streams 3 or --node h200-sxm; see --help"
+        )
     return changes
 
 
@@ -107,12 +113,16 @@ def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | 
 
 def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Kernels:
     if recorded_on is None or to is None:
-        raise InputError(f"--kernels {rule}: compares two nodes; name the other with --node, and this with --from")
+        raise InputError(
+            f"--kernels {rule}: compares two nodes; name the other with --node, and this with --from"
+        )
     what = "memory_bandwidth_bytes_per_s" if rule == "bandwidth" else "clock_hz"
     rates = [_gpu_rate(node, what) for node in (recorded_on, to)]
     for node, rate in zip((recorded_on, to), rates, strict=True):
         if not rate:
-            raise InputError(f"--kernels {rule}: {node.name} does not say {what} of its GPU; give a factor instead")
+            raise InputError(
+                f"--kernels {rule}: {node.name} does not say {what} of its GPU; give a factor instead"
+            )
     old, new = (rate or math.nan for rate in rates)
     return Kernels(old / new, "", f"ratio of {'memory bandwidths' if rule == 'bandwidth' else 'clocks'}")
 

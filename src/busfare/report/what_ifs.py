@@ -160,7 +160,8 @@ def show_what_if(result: dict[str, Any]) -> None:
     low, high = result["range_seconds"]
     if high - low > 0.005 * high:
         out.print(
-            f"Waits that nothing in the trace explains are kept; without them, {amounts.time(low)}.", style="dim"
+            f"Waits that nothing in the trace explains are kept; without them, {amounts.time(low)}.",
+            style="dim",
         )
     for row in result["changes"]:
         if not row["touched"]:
