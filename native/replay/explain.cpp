@@ -55,7 +55,12 @@ class Explainer {
   private:
     bool is_call(Index node) const { return node < calls_; }
 
-    // An operation that began before what it should wait for had ended does not wait for it.
+    // An operation that began before what it should wait for had ended, or begun, does not wait for it.
+    bool contradicts(Index before, Index operation) const {
+        return r_.operation_start[operation] <
+               std::max(r_.operation_end[before] - kTolerance, r_.operation_start[before]);
+    }
+
     void drop_broken_orders() {
         const std::size_t operations = t_.operations.size();
         x_.unordered.assign(operations, 0);
@@ -63,7 +68,7 @@ class Explainer {
         for (std::size_t before = 0; before < operations; ++before) {
             const Index o = d_.operation_behind[before];
             if (o == kNone) continue;
-            if (r_.operation_start[o] < r_.operation_end[before] - kTolerance) {
+            if (contradicts(static_cast<Index>(before), o)) {
                 x_.unordered[o] |= kNotInStream;
                 ++x_.orders_dropped;
             } else {
@@ -73,7 +78,7 @@ class Explainer {
         for (const Edge& edge : d_.edges) {
             if (is_call(edge.from) || is_call(edge.to)) continue;
             const Index from = edge.from - calls_, to = edge.to - calls_;
-            if (r_.operation_start[to] < r_.operation_end[from] - kTolerance) {
+            if (contradicts(from, to)) {
                 x_.unordered[to] |= kNotBehindBarrier | kNotBehindOthers;
                 ++x_.orders_dropped;
             }
