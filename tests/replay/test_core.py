@@ -48,9 +48,7 @@ def test_everything_waits_for_what_it_depends_on(columns: Columns) -> None:
         assert all(played["call_end"][call] >= end[o] + columns["call_wait_lag"][call] for o in waited)
     launched = columns["operation_launched"] != 0
     called = played["call_start"][columns["operation_call"][launched]]
-    assert (
-        played["operation_start"][launched] >= called + columns["operation_launch_lag"][launched]
-    ).all()
+    assert (played["operation_start"][launched] >= called + columns["operation_launch_lag"][launched]).all()
     assert (played["operation_start"] >= columns["operation_released"]).all()
     handed = columns["call_after"] >= 0
     given_at = played["call_end"][columns["call_after"][handed]]
