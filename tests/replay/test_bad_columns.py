@@ -186,7 +186,7 @@ def test_any_column_may_hold_anything(good: Columns, data: st.DataObject) -> Non
     try:
         _core.play(good | {name: spoilt}, path=True)
     except ValueError as complaint:
-        assert "replay: column" in str(complaint)  # noqa: PT017
+        assert "replay: column" in str(complaint)
 
 
 def test_rows_that_double_what_a_stream_waits_for() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 
 from busfare.replay import _core
 from tests.replay.random_columns import Columns, timelines
+from tests.replay.random_columns import columns as random_columns
+from tests.replay.recordings import recorded, taken_apart
 
 Flows = list[int]
 SLACK = 1e-9
@@ -60,8 +64,7 @@ def moments(columns: Columns, played: dict[str, Any]) -> list[tuple[int, int, Fl
     start, end = played["operation_start"], played["operation_end"]
     times = sorted({int(at) for o in sharing for at in (start[o], end[o])})
     return [
-        (a, b, [o for o in sharing if start[o] <= a and end[o] >= b])
-        for a, b in zip(times, times[1:], strict=False)
+        (a, b, [o for o in sharing if start[o] <= a and end[o] >= b]) for a, b in itertools.pairwise(times)
     ]
 
 
@@ -109,8 +112,6 @@ def test_the_time_alone_is_found_from_when_copies_ran(columns: Columns) -> None:
 @given(timelines(calls=8, links=True, early=False, engines=False), st.integers(1, 3))
 def test_shared_copies_play_again_as_they_were_explained(columns: Columns, classes: int) -> None:
     """Without engines, where a nanosecond of rounding may not change who goes first."""
-    from tests.replay.test_core import recorded, taken_apart
-
     played = _core.play(columns)
     trace = recorded(columns, played, classes)
     found = taken_apart(columns, trace)
@@ -124,10 +125,6 @@ def test_shared_copies_play_again_as_they_were_explained(columns: Columns, class
 
 def test_two_directions_of_one_link_slow_each_other_down() -> None:
     """Rates 100 and 100, both 0.75 in use together: two copies of 100 ns take 133 ns side by side."""
-    from random import Random
-
-    from tests.replay.random_columns import columns as random_columns
-
     some = random_columns(Random(1), 1, 1, engines=False, links=True, early=False, unordered=False)
     two = {name: np.zeros(2, values.dtype) for name, values in some.items() if name.startswith("operation_")}
     two |= {name: values[:0] for name, values in some.items() if name.startswith("call_")}
