@@ -14,7 +14,9 @@ void check_length(std::size_t length, std::size_t wanted, const char* column) {
     if (length != wanted) refuse(column, std::min(length, wanted));
 }
 
-bool is_rate(double value) { return std::isfinite(value) && value > 0; }
+bool is_rate(double value) {
+    return std::isfinite(value) && value > 0;
+}
 
 }  // namespace
 

@@ -57,8 +57,9 @@ class Walk {
             return kNone;
         }
         // Nothing is left unexplained where another on the engine decided.
-        const Time possible = by < calls_ ? p_.call_start[by] + t_.operations.launch_lag[operation]
-                                          : p_.operation_end[by - calls_] + t_.operations.order_lag[operation];
+        const Time possible = by < calls_
+                                  ? p_.call_start[by] + t_.operations.launch_lag[operation]
+                                  : p_.operation_end[by - calls_] + t_.operations.order_lag[operation];
         step(Step::unexplained, operation, possible);
         if (by >= calls_) {
             step(Step::queue, operation, p_.operation_end[by - calls_]);

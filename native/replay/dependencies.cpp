@@ -242,6 +242,8 @@ class Builder {
 
 }  // namespace
 
-Dependencies dependencies(const Timeline& timeline) { return Builder(timeline).build(); }
+Dependencies dependencies(const Timeline& timeline) {
+    return Builder(timeline).build();
+}
 
 }  // namespace busfare::replay

@@ -173,8 +173,7 @@ class Explainer {
     // When the operation could have started if nothing were in its way on its engine.
     Time explained(std::size_t o) const {
         Time time = std::max<Time>(0, t_.operations.released[o]);
-        if (launched(o))
-            time = std::max(time, r_.call_start[t_.operations.call[o]] + x_.launch_lag[o]);
+        if (launched(o)) time = std::max(time, r_.call_start[t_.operations.call[o]] + x_.launch_lag[o]);
         if (before_[o] != kNever) time = std::max(time, before_[o] + x_.order_lag[o]);
         return time;
     }

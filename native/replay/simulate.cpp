@@ -214,7 +214,8 @@ class Simulator {
                 leave(event.operation, event.time);
                 break;
             case Happens::flow_begins: {
-                // A lag below zero may let it begin before what has already been looked at: then it was alone.
+                // A lag below zero may let it begin before what has already been looked at: then it was
+                // alone.
                 const Time alone_until = event.time + t_.operations.duration[event.operation];
                 if (alone_until < shared_at_) {
                     flow_ended(event.operation, alone_until);

@@ -125,9 +125,10 @@ void spoil(std::vector<T>& column, Chance& chance) {
     if (chance.one_in(8)) {
         column.resize(static_cast<std::size_t>(chance.pick(0, static_cast<Index>(column.size()) + 2)));
     } else if (!column.empty()) {
-        T values[] = {Limits::min(), Limits::max(), Limits::lowest(), Limits::infinity(), Limits::quiet_NaN(),
-                      static_cast<T>(-1), static_cast<T>(7), static_cast<T>(Limits::max() / 4),
-                      chance.pick<T>(-2, 100)};
+        T values[] = {
+            Limits::min(),          Limits::max(),      Limits::lowest(),  Limits::infinity(),
+            Limits::quiet_NaN(),    static_cast<T>(-1), static_cast<T>(7), static_cast<T>(Limits::max() / 4),
+            chance.pick<T>(-2, 100)};
         column[static_cast<std::size_t>(chance.pick(0, static_cast<Index>(column.size()) - 1))] =
             values[static_cast<std::size_t>(chance.pick(0, std::ssize(values) - 1))];
     }
