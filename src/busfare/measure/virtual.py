@@ -48,6 +48,7 @@ _ALLOCATION = (2e-4, 3e-10)
 _COPY_BYTES_PER_S = 8.3e9
 _SLOWED_BY_BOTH_WAYS = 1.1
 _SLOWED_BY_MAPPED = 1.5
+_MAPPED_SLOWED_BY_MAPPED, _MAPPED_SLOWED_BY_COPIES = 1.15, 1.05
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
 _LATE_EVERY = 200
@@ -149,11 +150,10 @@ class VirtualDevice:
             seconds = first + (case.count - 1) * further
         if "drift" in self._faults and case.direction == "h2d" and self._now > _DRIFT_AFTER_S:
             seconds *= _DRIFT
-        if case.mode == "both":
-            slowed = one.both_directions_gap_per_byte_s or _SLOWED_BY_BOTH_WAYS * slope
-            seconds += case.total_bytes * (slowed - slope)
-        if case.mode == "beside-mapped":
-            seconds += case.total_bytes * ((one.mapped_gap_per_byte_s or _SLOWED_BY_MAPPED * slope) - slope)
+        if case.mode in ("both", "beside-mapped"):
+            seconds += case.total_bytes * (self.slowed(one, case.mode == "beside-mapped") - slope)
+        if case.mode in ("kernel-both", "kernel-beside-copies"):
+            seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
         if case.mode == "after-kernel":
             seconds += one.after_kernel_s or 0.0
         return seconds, _CALL_S * (1 if case.mode in ("batch", "graph", "plane", "block") else case.count)
@@ -190,6 +190,20 @@ class VirtualDevice:
             found = Measured(direction=direction, memory=kind, pieces=(piece,), gap_s=_GAP_S)  # type: ignore[arg-type]
         rows = tuple(msgspec.structs.replace(row, pieces=_slowed(row.pieces, slower)) for row in found.rows)
         return msgspec.structs.replace(found, pieces=_slowed(found.pieces, slower), rows=rows)
+
+    def slowed(self, copies: Measured, mapped: bool) -> float:
+        """G (s/B) of pinned copies while copies, or a kernel on mapped memory, move data the other way."""
+        slope = copies.pieces[-1].gap_per_byte_s
+        if mapped:
+            return copies.mapped_gap_per_byte_s or _SLOWED_BY_MAPPED * slope
+        return copies.both_directions_gap_per_byte_s or _SLOWED_BY_BOTH_WAYS * slope
+
+    def slowed_mapped(self, own: Measured, mapped: bool) -> float:
+        """G (s/B) of a kernel on mapped memory while such a kernel, or copies, move data the other way."""
+        slope = own.pieces[-1].gap_per_byte_s
+        if mapped:
+            return own.mapped_gap_per_byte_s or _MAPPED_SLOWED_BY_MAPPED * slope
+        return own.both_directions_gap_per_byte_s or _MAPPED_SLOWED_BY_COPIES * slope
 
     def _bandwidth(self, direction: str, gpu: int, peer: int | None) -> float:
         if direction == "d2d":

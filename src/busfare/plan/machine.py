@@ -5,14 +5,14 @@ Measured figures of the node come first, then its data sheet, then estimates; `b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
-from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
+from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink, Piece
 from busfare.node.arrays import FloatArray
 
 __all__ = ["Basis", "Category", "Line", "Machine", "Way", "category_of", "machine_of"]
@@ -35,11 +35,17 @@ SECTOR_BYTES = 32.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Seconds of one copy by size: (L+o) + k·G of the piece that holds k [W14 §V]; ends in bytes, the last infinite."""
+    """Seconds of one copy by size: (L+o) + k·G of the piece that holds k [W14 §V]; ends in bytes, the last infinite.
+
+    `rows` are seconds of several copies at once, one a stream: their number, and a line over the bytes of one.
+    `after_kernel` (s) is added where a kernel, and no copy, goes before.
+    """
 
     ends: tuple[float, ...]
     latencies: tuple[float, ...]
     gaps_per_byte: tuple[float, ...]
+    rows: tuple[tuple[int, Line], ...] = ()
+    after_kernel: float = 0.0
 
     def at(self, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
         """L+o (s) and G (s/B) for copies of `sizes` bytes; both zero-dimensional where there is one piece."""
@@ -47,6 +53,29 @@ class Line:
             return np.asarray(self.latencies[0]), np.asarray(self.gaps_per_byte[0])
         piece = np.searchsorted(self.ends, sizes, side="left")
         return np.asarray(self.latencies)[piece], np.asarray(self.gaps_per_byte)[piece]
+
+    def gap_of(self, copies: FloatArray, sizes: FloatArray, gap: float) -> FloatArray:
+        """What each copy after the first adds (s), of `copies` at once of `sizes` bytes each, one a stream.
+
+        By the rows, along a line in the number of copies between and beyond them: no single gap holds for 2 and for
+        256 streams. Without rows `gap`.
+        """
+        if not self.rows:
+            return np.asarray(gap)
+        copies, sizes = np.broadcast_arrays(np.maximum(copies, 2.0), sizes)
+        latency, slope = self.at(sizes)
+        counts = np.array([1.0, *(count for count, _ in self.rows)])
+        curves = [latency + sizes * slope]
+        for _, line in self.rows:
+            start, pace = line.at(sizes)
+            curves.append(start + sizes * pace)
+        above = np.clip(np.searchsorted(counts, copies), 1, len(counts) - 1)
+        stacked = np.stack([np.broadcast_to(curve, copies.shape) for curve in curves])
+        low, high = (np.take_along_axis(stacked, (above - n)[None], 0)[0] for n in (1, 0))
+        share = (copies - counts[above - 1]) / (counts[above] - counts[above - 1])
+        every = low + share * (high - low)
+        further: FloatArray = (every - latency - copies * sizes * slope) / (copies - 1)
+        return np.maximum(further, 0.0)
 
     def seconds(self, size: float) -> float:
         """Seconds of one copy of `size` bytes; nothing takes no time."""
@@ -69,16 +98,17 @@ class Line:
 
     def scaled(self, factor: float) -> Line:
         """The same line on a link `factor` times as fast; L+o stays."""
-        return Line(self.ends, self.latencies, tuple(g / factor for g in self.gaps_per_byte))
+        rows = tuple((count, line.scaled(factor)) for count, line in self.rows)
+        return replace(self, gaps_per_byte=tuple(g / factor for g in self.gaps_per_byte), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
     """One direction of the host link.
 
-    `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of a hybrid's
-    copies and mapped writes beside each other, and of a kernel that reads and writes mapped memory at once.
-    `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are
+    `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
+    beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
+    memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are
     managed memory.
     """
 
@@ -91,6 +121,7 @@ class Way:
     beside_copy: float
     beside_mapped: float
     mapped_both: float
+    mapped_beside_copy: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +211,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     slow, slow_basis = _slowdowns(node, direction, pinned, copy)
     mapped, mapped_basis = _mapped_line(node, direction, copy)
     mapped_both, both_basis = _mapped_both(node, direction, mapped, slow[0])
+    beside_copy, beside_basis = _mapped_beside_copy(node, direction, mapped, slow[1])
     long = copy.long_gap
     measured = {
         kind: _measured_line(node.measurement(direction, kind), copy.latencies[0])
@@ -198,8 +230,9 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         beside_copy=slow[0],
         beside_mapped=slow[1],
         mapped_both=mapped_both,
+        mapped_beside_copy=beside_copy,
     )
-    return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis]
+    return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
 
 
 def _one_piece(latency: float, gap_per_byte: float) -> Line:
@@ -208,12 +241,14 @@ def _one_piece(latency: float, gap_per_byte: float) -> Line:
 
 def _measured_line(measured: Measured | None, start: float) -> Line | None:
     """The pieces as measured; `start` (s) for the L+o of those that have none, where only long copies were measured."""
-    if measured is None or not measured.pieces:
-        return None
+    return _line_of(measured.pieces, start) if measured is not None and measured.pieces else None
+
+
+def _line_of(pieces: tuple[Piece, ...], start: float) -> Line:
     return Line(
-        tuple(float(p.up_to_bytes) if p.up_to_bytes else float("inf") for p in measured.pieces),
-        tuple(start if p.latency_overhead_s is None else p.latency_overhead_s for p in measured.pieces),
-        tuple(p.gap_per_byte_s for p in measured.pieces),
+        tuple(float(p.up_to_bytes) if p.up_to_bytes else float("inf") for p in pieces),
+        tuple(start if p.latency_overhead_s is None else p.latency_overhead_s for p in pieces),
+        tuple(p.gap_per_byte_s for p in pieces),
     )
 
 
@@ -241,6 +276,8 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
     start = DEFAULT_LATENCY_S[direction] if latency is None else latency
     line = _measured_line(measured, start)
     if measured is not None and line is not None:
+        rows = tuple((row.copies, _line_of(row.pieces, start)) for row in measured.rows)
+        line = replace(line, rows=rows, after_kernel=measured.after_kernel_s or 0.0)
         cite = _cited(node, measured, "pieces")
         return line, [first, Basis(names[1], line.long_gap, "s/B", "measured", cite)]
     gap, source = _data_sheet_gap(node, flow)
@@ -267,7 +304,8 @@ def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:
 def _gap(direction: str, measured: Measured | None, copy: Line) -> tuple[float, Basis]:
     name = f"g {direction}"
     if measured is not None and measured.gap_s is not None:
-        return measured.gap_s, Basis(name, measured.gap_s, "s", "measured", "[[measured]] gap_s")
+        told = "[[measured]] rows; gap_s in one stream" if measured.rows else "[[measured]] gap_s"
+        return measured.gap_s, Basis(name, measured.gap_s, "s", "measured", told)
     gap = min(DEFAULT_LATENCY_S[direction], copy.latencies[0] or DEFAULT_LATENCY_S[direction])
     return gap, Basis(name, gap, "s", "estimated", "W14 table I (GTX Titan), no more than L+o")
 
@@ -317,12 +355,35 @@ def _mapped_line(node: Node, direction: str, copy: Line) -> tuple[Line, Basis]:
 def _mapped_both(node: Node, direction: str, mapped: Line, beside_copy: float) -> tuple[float, Basis]:
     """How many times as long a byte takes in a kernel that reads and writes mapped memory at once."""
     name = f"{direction} mapped, both ways"
+    found = _slowed(node, direction, mapped, "mapped_gap_per_byte_s", name)
+    # Beside copies mapped memory is slowed as well: better than what copies do to each other.
+    found = found or _slowed(node, direction, mapped, "both_directions_gap_per_byte_s", name)
+    return found or (
+        beside_copy,
+        Basis(name, beside_copy, "times", "estimated", "that of copies beside copies"),
+    )
+
+
+def _mapped_beside_copy(
+    node: Node, direction: str, mapped: Line, beside_mapped: float
+) -> tuple[float, Basis]:
+    """How many times as long a byte of mapped memory takes while copies move data the other way, as in a hybrid."""
+    name = f"{direction} mapped beside copies"
+    found = _slowed(node, direction, mapped, "both_directions_gap_per_byte_s", name)
+    return found or (
+        beside_mapped,
+        Basis(name, beside_mapped, "times", "estimated", "that of copies beside mapped memory [W14 table II]"),
+    )
+
+
+def _slowed(node: Node, direction: str, mapped: Line, key: str, name: str) -> tuple[float, Basis] | None:
+    """A slow-down of mapped memory as the node file has it; None where it does not."""
     measured = node.measurement(direction, "mapped")
-    both = measured.both_directions_gap_per_byte_s if measured else None
-    if both and mapped.long_gap > 0:
-        slow = max(1.0, both / mapped.long_gap)
-        return slow, Basis(name, slow, "times", "measured", "[[measured]] both_directions_gap_per_byte_s")
-    return beside_copy, Basis(name, beside_copy, "times", "estimated", "that of copies beside copies")
+    gap = getattr(measured, key) if measured else None
+    if not gap or mapped.long_gap <= 0:
+        return None
+    slow = max(1.0, gap / mapped.long_gap)
+    return slow, Basis(name, slow, "times", "measured", f"[[measured]] {key}")
 
 
 def _staged_line(node: Node, latency: float, link_pace: float) -> Line:
