@@ -108,8 +108,8 @@ class Way:
 
     `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
     beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
-    memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are
-    managed memory.
+    memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and
+    `prefetched` are managed memory.
     """
 
     copy: Line
@@ -372,7 +372,9 @@ def _mapped_beside_copy(
     found = _slowed(node, direction, mapped, "both_directions_gap_per_byte_s", name)
     return found or (
         beside_mapped,
-        Basis(name, beside_mapped, "times", "estimated", "that of copies beside mapped memory [W14 table II]"),
+        Basis(
+            name, beside_mapped, "times", "estimated", "that of copies beside mapped memory [W14 table II]"
+        ),
     )
 
 
