@@ -52,7 +52,7 @@ class _Link:
             reached = [self.mapped[f.way] for f in activity.flows]
             start = max((m.pieces[0].latency_overhead_s or 0.0 for m in reached), default=0.0)
             return start + (_LAUNCH_S if idle else _BEHIND_S)
-        own = self.copies[activity.engine]
+        own = self.copies[activity.flows[0].way]
         size = sum(f.bytes_left for f in activity.flows)
         if idle:
             behind = (own.after_kernel_s or 0.0) if activity.after_kernel else 0.0
@@ -113,11 +113,12 @@ class VirtualStrategies:
     def _activity(self, op: Operation, program: Program, issued_at: float, index: int) -> Activity:
         assert self._work is not None
         kernel, bytes_ = self._work.kernel, op.part.count * float(ELEMENT_BYTES)
+        gpu = self._device.node.gpu(0)
         if op.kind != "kernel":
             flow = Flow(op.kind, "copy", bytes_ * len(op.arrays))
             behind = any(p.kind == "kernel" and p.stream == op.stream for p in program.operations[:index])
-            return Activity(op.kind, op.stream, 0.0, [flow], op.after, issued_at, behind)
-        gpu = self._device.node.gpu(0)
+            engine = "h2d" if gpu.copy_engines == 1 else op.kind
+            return Activity(engine, op.stream, 0.0, [flow], op.after, issued_at, behind)
         into, out = bytes_ * kernel.inputs * kernel.accesses_in, bytes_ * kernel.outputs
         flows = []
         if program.mapped_in:

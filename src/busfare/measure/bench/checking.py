@@ -13,7 +13,7 @@ from busfare.measure.bench.work import Work
 from busfare.measure.device import WrongDataError
 from busfare.node.arrays import FloatArray
 
-__all__ = ["Expected", "expected", "fill"]
+__all__ = ["Expected", "blank", "expected", "fill"]
 
 #: A result may differ from the reference by this share of itself, and of the largest value of its array: a GPU
 #: contracts products and sums, the reference does not.
@@ -37,6 +37,17 @@ def fill(work: Work, inputs: Sequence[FloatArray]) -> None:
         for pair in range(0, len(grids), 2):
             for grid, values in zip(grids[pair : pair + 2], water_column(k, work.level, pair), strict=False):
                 grid[k] = values
+
+    _by_level(work, of_level)
+
+
+def blank(work: Work, outputs: Sequence[FloatArray]) -> None:
+    """NaN in all outputs: what no version could have left."""
+    grids = _levels(work, outputs)
+
+    def of_level(k: int) -> None:
+        for grid in grids:
+            grid[k] = np.nan
 
     _by_level(work, of_level)
 

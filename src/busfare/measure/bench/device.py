@@ -51,7 +51,7 @@ class StrategyDevice(Protocol):
         """The host's output arrays; none where nothing is computed."""
 
     def clear(self) -> None:
-        """Overwrites the host's outputs and all device arrays with NaN: what no version could have left."""
+        """Overwrites all device arrays with NaN: what no version could have left."""
 
     def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
         """Runs a program a GPU, all at once, so many times; `host`: and without holding it, for the host's clock.

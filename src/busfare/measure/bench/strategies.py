@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.checking import Expected, expected, fill
+from busfare.measure.bench.checking import Expected, blank, expected, fill
 from busfare.measure.bench.device import StrategyDevice, Timing
 from busfare.measure.bench.kernel import KERNELS, Kernel
 from busfare.measure.bench.predicting import STRATEGIES, Predicted, problem_of
@@ -223,6 +223,7 @@ class _Measuring:
     def _checked(self, chosen: tuple[Program, ...], again: bool = False) -> float | None:
         """Runs a program on cleared arrays, unless `again`, and compares its results."""
         if not again:
+            blank(self.work, self.device.outputs())
             self.device.clear()
             self.device.run(chosen, 1, host=False)
         outputs = self.device.outputs()

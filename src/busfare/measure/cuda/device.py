@@ -18,7 +18,7 @@ from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.memory import allocate, register
 from busfare.measure.device import UnavailableError
 
-__all__ = ["CudaDevice", "open_cuda"]
+__all__ = ["CudaDevice", "gpu_count", "open_cuda"]
 
 #: Copies whose data the host itself moves: a blocking kernel would wait for them for ever.
 _HOST_MOVED = ("pageable",)
@@ -35,21 +35,28 @@ _COPIES_BESIDE = 4
 _TRAFFIC_START_S = 5e-4
 
 
-def open_cuda() -> CudaDevice:
-    """The machine's GPUs. Raises NoGpuError, with what was looked for, where there is none."""
+def gpu_count(command: str = "probe") -> int:
+    """How many GPUs the driver shows. Raises NoGpuError, with what was looked for, where there is none; `command` is
+    what would run on a virtual node.
+    """
     try:
         checked(driver.cuInit(0), "cuInit")
         count = int(checked(driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except (CudaError, RuntimeError) as error:
         raise NoGpuError(
             f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {error}; "
-            "try `busfare probe --virtual h100-sxm`"
+            f"try `busfare {command} --virtual h100-sxm`"
         ) from None
     if count == 0:
         raise NoGpuError(
             "no GPU: NVIDIA's driver is there, but shows no device (is CUDA_VISIBLE_DEVICES empty?)"
         )
-    return CudaDevice(count)
+    return count
+
+
+def open_cuda() -> CudaDevice:
+    """The machine's GPUs. Raises NoGpuError, with what was looked for, where there is none."""
+    return CudaDevice(gpu_count())
 
 
 class CudaDevice:
