@@ -539,9 +539,8 @@ def bench_strategies(
 
 
 def _say(line: str) -> None:
-    """What is about to be done, where somebody watches."""
-    if sys.stderr.isatty():
-        print(line, file=sys.stderr)
+    """What is about to be done."""
+    print(line, file=sys.stderr)
 
 
 def _read(path: Path) -> Trace:

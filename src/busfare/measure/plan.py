@@ -90,6 +90,9 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     held_out += _rows(HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB)
     fitted += _device(gpu, peers, 64 * MIB)
     shown = [Case(way, "pinned", "copies", 64, count, gpu) for way in HOST_WAYS for count in (16, 128)]
+    shown += [
+        Case(way, "pinned", "after-kernel", size, 1, gpu) for way in HOST_WAYS for size in (16 * KIB, MIB)
+    ]
     shown += [Case(way, "pinned", "both", 64 * MIB, 4, gpu) for way in HOST_WAYS]
     shown += [Case(way, "pinned", "beside-mapped", 64 * MIB, 1, gpu) for way in HOST_WAYS]
     for way in HOST_WAYS:

@@ -250,7 +250,7 @@ def _crossing(crossing: dict[str, Any]) -> Plot:
                     "line": {"color": colour, "dash": dash},
                 }
             )
-    axis = {"type": "log", "title": {"text": "milliseconds, whole program"}}
+    axis = {"type": "log", "title": {"text": "milliseconds, copies and kernel"}}
     return {
         "data": data,
         "layout": plot_layout(

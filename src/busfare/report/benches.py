@@ -96,28 +96,26 @@ def _case(cell: dict[str, Any]) -> Table:
     title = (
         f"{cell['elements']:,} ints ({amounts.size(cell['bytes'])}), {cell['accesses']} accesses an element"
     )
-    shown = table(
-        "method ",
-        "measured",
-        "±",
-        "initialise",
-        "h2d",
-        "kernel",
-        "d2h",
-        "sum",
-        "predicted",
-        "error",
-        title=title,
+    shown = Table(
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+        title=plain(title),
+        title_justify="left",
+        title_style="bold",
     )
+    shown.add_column("method", no_wrap=True)
+    for name in ("whole", "±", "initialise", "h2d", "kernel", "d2h", "sum", "predicted", "error"):
+        shown.add_column(name, justify="right", no_wrap=True)
     for m in cell["methods"]:
         ranges, error = m["measured_ranges_seconds"], m["error_percent"]
         shown.add_row(
             m["method"],
             amounts.time(m["measured_seconds"]),
-            f"{50 * m['spread']:.1f} %",
+            f"{50 * m['spread']:.1f}%",
             *(amounts.time(ranges[name]) if ranges[name] else "–" for name in ranges),
             "–" if m["predicted_seconds"] is None else amounts.time(m["predicted_seconds"]),
-            "–" if error is None else f"{error:+.1f} %",
+            "–" if error is None else f"{error:+.1f}%",
         )
     return shown
 

@@ -77,13 +77,24 @@ class Measurement:
 
     @property
     def seconds(self) -> float:
-        """Mean of the whole program's seconds, as S16 takes it."""
+        """Seconds of the whole program: the sum of its ranges."""
         return sum(self.ranges.values())
 
     @property
     def ranges(self) -> dict[str, float]:
-        """Mean seconds of each range."""
-        return {name: sum(run.ranges[name] for run in self.runs) / len(self.runs) for name in RANGES}
+        """Median seconds of each range: S16 takes the mean of its five runs, which one late run moves."""
+        return {name: median([run.ranges[name] for run in self.runs]) for name in RANGES}
+
+    @property
+    def gpu_s(self) -> float:
+        """Seconds of both copies and the kernel."""
+        ranges = self.ranges
+        return ranges["h2d"] + ranges["kernel"] + ranges["d2h"]
+
+    @property
+    def mean_s(self) -> float:
+        """Mean of the whole program's seconds, as S16 takes it."""
+        return sum(sum(run.ranges.values()) for run in self.runs) / len(self.runs)
 
     @property
     def spread(self) -> float:

@@ -49,6 +49,7 @@ def methods_result(run: MethodsRun, device: MethodDevice, told: dict[str, Any]) 
 def _cell(run: MethodsRun, case: Case, checked: bool) -> dict[str, Any]:
     found = sorted(run.of(case), key=lambda m: m.seconds)
     seconds = {m.method: m.seconds for m in found}
+    fastest = found[0].method
     planned = {m: s for m in seconds if (s := run.predicted_s(case, m)) is not None}
     order = sorted(planned, key=lambda method: planned[method])
     best = order[0] if order else None
@@ -61,9 +62,10 @@ def _cell(run: MethodsRun, case: Case, checked: bool) -> dict[str, Any]:
         "methods": [_method(run, m, checked) for m in found],
         "ranking": {"measured": list(seconds), "predicted": order},
         "best": {
-            "measured": found[0].method,
+            "measured": fastest,
             "predicted": best,
-            "picked": best == found[0].method,
+            # Pinned, registered and batched are predicted alike: any of them is the pick.
+            "picked": best is not None and planned.get(fastest) == planned[best],
             "cost_percent": 100 * (seconds[best] / found[0].seconds - 1) if best else None,
         },
     }
@@ -76,6 +78,7 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
     return {
         "method": m.method,
         "measured_seconds": seconds,
+        "measured_mean_seconds": m.mean_s,
         "measured_ranges_seconds": m.ranges,
         "measured_device_seconds": {
             name: sum(d[name] for d in devices) / len(devices) for name in (devices[0] if devices else ())
@@ -104,8 +107,9 @@ def _crossover(run: MethodsRun, cases: list[Case]) -> dict[str, Any] | None:
     predicted: dict[str, list[float]] = {"pinned": [], "zero-copy": []}
     for case in swept:
         for method in measured:
-            measured[method] += [m.seconds for m in run.of(case) if m.method == method]
-            predicted[method].append(run.predicted_s(case, method) or 0.0)
+            # Both initialise and sum pinned memory: that part would only add its noise.
+            measured[method] += [m.gpu_s for m in run.of(case) if m.method == method]
+            predicted[method].append(run.predicted[case].seconds[method])
     accesses = [case.accesses for case in swept]
     here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, predicted))
     return {
@@ -120,10 +124,10 @@ def _crossover(run: MethodsRun, cases: list[Case]) -> dict[str, Any] | None:
 
 
 def _normalised(run: MethodsRun, accesses: int) -> dict[str, float]:
-    """Seconds over those of zero-copy, mean of S16's sizes that were run; by method."""
+    """Seconds over those of zero-copy, mean of S16's sizes that were run; means of the runs, as there; by method."""
     shares: dict[str, list[float]] = {}
     for elements in ELEMENTS:
-        seconds = {m.method: m.seconds for m in run.of(Case(elements, accesses))}
+        seconds = {m.method: m.mean_s for m in run.of(Case(elements, accesses))}
         if "zero-copy" in seconds:
             for method, own in seconds.items():
                 shares.setdefault(method, []).append(own / seconds["zero-copy"])
