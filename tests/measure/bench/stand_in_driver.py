@@ -120,6 +120,9 @@ class StandIn:
     def cuMemsetD8(self, address: int, value: int, size: int) -> None:  # noqa: N802
         ctypes.memset(address, value, size)
 
+    def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:  # noqa: N802
+        ctypes.memmove((ctypes.c_uint8 * size).from_buffer(target), source, size)
+
     # Streams and events.
     def cuStreamCreate(self, flags: int) -> Stream:  # noqa: N802
         self.streams.append(Stream())
@@ -216,6 +219,8 @@ class StandIn:
         def launch() -> bool:
             if name == "multiply":
                 _multiply(bx * tx, *values)
+            elif name in PROBING:
+                PROBING[name](*values)
             elif name != "block":
                 assert self.work is not None
                 _compute(self.work, bx * tx, values)
@@ -267,3 +272,41 @@ def _compute(work: Work, threads: int, values: tuple[int, ...]) -> None:
         found = work.kernel.reference(inputs, k)
         for out, result in zip(arrays[work.kernel.inputs :], found, strict=True):
             out[start:end] = result[start - k * level : end - k * level]
+
+
+def _pattern(size: int) -> np.ndarray:
+    """What `kernels.cu` of the probe calls expected."""
+    words = (np.arange(-(-size // 4), dtype=np.uint64) * 2654435761).astype(np.uint32)
+    return words.view(np.uint8)[:size]
+
+
+def _bytes(address: int, size: int) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+def _fill(address: int, size: int, row: int, pitch: int) -> None:
+    assert row == pitch == size, "one row"
+    _bytes(address, size)[:] = _pattern(size)
+
+
+def _poison(address: int, size: int, row: int, pitch: int) -> None:
+    assert row == pitch == size, "one row"
+    _bytes(address, size)[:] = ~_pattern(size)
+
+
+def _check(address: int, size: int, row: int, pitch: int, wrong: int) -> None:
+    found = int(np.count_nonzero(_bytes(address, size) != _pattern(size)))
+    ctypes.c_uint64.from_address(wrong).value += found
+
+
+def _copy16(source: int, target: int, count: int) -> None:
+    ctypes.memmove(target, source, 16 * count)
+
+
+PROBING: dict[str, Callable[..., None]] = {
+    "fill": _fill,
+    "poison": _poison,
+    "check": _check,
+    "copy16": _copy16,
+    "read16": lambda source, sink, count: None,
+}

@@ -4,6 +4,7 @@ stand-in driver that runs streams in any order that their events allow.
 
 from __future__ import annotations
 
+import ctypes
 from importlib import resources
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from busfare.measure.bench.methods import METHODS
 from busfare.measure.bench.program import Program
 from busfare.measure.bench.strategies import Run, run_cells
 from busfare.measure.bench.work import Work
+from busfare.measure.case import Case
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.compiled import compiled
+from busfare.measure.cuda.device import CudaDevice
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.device import WrongDataError
@@ -117,9 +120,14 @@ def test_every_program_gives_the_result_in_every_order(name: str, stand_in: Stan
         for _ in range(2):
             blank(work, device.outputs())
             device.clear()
-            timing = device.run(made, 1)
+            timing = device.run(
+                made, 1, host=False
+            )  # once: a second run would find what the first one copied
             right.check(device.outputs())
-            assert timing.held and timing.device_s[0] > 0 and timing.host_s[0] > 0
+            assert timing.held and timing.device_s[0] > 0
+        timing = device.run(made, 2)
+        right.check(device.outputs())
+        assert len(timing.host_s) == 2 and min(timing.host_s) > 0
     device.close()
     assert not stand_in.blocks, "memory was not given back"
     assert not stand_in.streams
@@ -153,7 +161,7 @@ def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
     right = expected(work, device.inputs())
     shares = tuple(programs.streams(work, 6, own=own) for own in (range(3), range(3, 6)))
     blank(work, device.outputs())
-    device.run(shares, 2)
+    device.run(shares, 1, host=False)
     right.check(device.outputs())
     device.close()
 
@@ -228,6 +236,22 @@ def test_a_wrong_product_is_seen(stand_in: StandIn, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(driver, "cuMemcpyDtoHAsync", lambda *arguments: (driver.CUresult.CUDA_SUCCESS,))
     with pytest.raises(WrongDataError, match="1000 of 1000 elements"):
         device.run(1000, 1, 1)
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+@pytest.mark.parametrize("mode", ["kernel", "kernel-both", "kernel-beside-copies"])
+def test_the_probe_moves_mapped_memory_both_ways(direction: str, mode: str, stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 16
+    case = Case(direction, "mapped", mode, 1 << 14)  # type: ignore[arg-type]
+    samples = device.run(case, 1)
+    assert len(samples.device_s) == 1 and samples.device_s[0] > 0
+    moved = {"h2d": 0, "d2h": 1}[direction] if mode != "kernel-both" else 1
+    if moved:
+        target = device._boards[0].buffer("pinned", "target", 1 << 14)
+        assert bytes((ctypes.c_uint8 * 8).from_address(target)) == bytes.fromhex("00000000b179379e")
+    device.close()
+    assert not stand_in.blocks
 
 
 def test_the_expected_value_is_that_of_32_bits() -> None:

@@ -15,7 +15,7 @@ from busfare.measure.bench.predicting import STRATEGIES, Predicted, problem_of
 from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import Work
 from busfare.measure.device import UnavailableError, WrongDataError
-from busfare.measure.middle import middle
+from busfare.measure.middle import median
 from busfare.plan import Machine, Prediction
 
 __all__ = ["BUDGET_S", "CELLS", "Cell", "Run", "Version", "cells_of", "run_cells"]
@@ -66,8 +66,8 @@ class Version:
 
     @property
     def seconds(self) -> float:
-        """The middle of the device's seconds."""
-        return middle(self.timing.device_s)
+        """The median of the device's seconds: of few samples, which one late one would move."""
+        return median(self.timing.device_s)
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,10 @@ class _Measuring:
             copies = [array.copy() for array in self.device.outputs()]
             self.expected = Expected(self.work, copies, "the explicit version, for want of a reference")
         kernel_s = {
-            n: middle(self.device.run((programs.kernels_alone(self.work, n),), 5, host=False).device_s)
+            n: median(self.device.run((programs.kernels_alone(self.work, n),), 5, host=False).device_s)
             for n in self._counts(self.sweep)
         }
-        link_s = middle(self.device.run((programs.link_alone(self.work),), 5, host=False).device_s)
+        link_s = median(self.device.run((programs.link_alone(self.work),), 5, host=False).device_s)
         predicted = Predicted.of(problem_of(self.work, kernel_s), self.machine, self.work.most_chunks)
         plans = list(self._programs(predicted))
         self.order.shuffle(plans)

@@ -6,7 +6,7 @@ from typing import Any
 
 from busfare.measure.bench.device import StrategyDevice
 from busfare.measure.bench.strategies import Cell, Run, Version
-from busfare.measure.middle import interval, middle
+from busfare.measure.middle import interval, median
 
 __all__ = ["strategies_result"]
 
@@ -77,7 +77,7 @@ def _version(version: Version) -> dict[str, Any]:
         "gpus": version.gpus,
         "measured_seconds": seconds,
         "measured_interval_seconds": [low, high],
-        "measured_host_seconds": middle(timing.host_s) if timing.host_s else None,
+        "measured_host_seconds": median(timing.host_s) if timing.host_s else None,
         "samples_seconds": list(timing.device_s),
         "held": timing.held,
         "predicted_seconds": predicted.seconds if predicted else None,
