@@ -105,11 +105,11 @@ class VirtualDevice:
     def run(self, case: Case, repeats: int) -> Samples:
         self._refuse(case)
         device_s, api_s = self._true_seconds(case)
-        device = tuple(self._noisy(device_s) for _ in range(repeats)) if device_s is not None else ()
+        device = tuple(self.noisy(device_s) for _ in range(repeats)) if device_s is not None else ()
         api = (
             device
             if case.memory == "pageable" and device
-            else tuple(self._noisy(api_s) for _ in range(repeats))
+            else tuple(self.noisy(api_s) for _ in range(repeats))
         )
         self._now += sum(device) + sum(api) + repeats * 5e-5
         return Samples(device, api)
@@ -128,7 +128,8 @@ class VirtualDevice:
                 "the blocking kernel waited 3 s and gave up: a launch queue was full or the host stalled"
             )
 
-    def _noisy(self, seconds: float) -> float:
+    def noisy(self, seconds: float) -> float:
+        """A sample of what takes `seconds`: with noise, and now and then late."""
         busy = self._random.random() if "busy" in self._faults else 0.0
         late = 1 + 3 * self._random.random() if self._random.randrange(_LATE_EVERY) == 0 else 1.0
         return seconds * max(0.2, self._random.gauss(1.0, self._noise)) * late * (1 + busy)

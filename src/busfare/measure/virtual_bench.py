@@ -76,6 +76,11 @@ class VirtualStrategies:
         self._link = _Link(self._device)
         self.gpus = self._device.gpus
         self._work: Work | None = None
+        self._now = 0.0
+
+    def clock(self) -> float:
+        """Seconds of virtual time: what the runs so far would have taken."""
+        return self._now
 
     def facts(self) -> dict[str, Any]:
         return self._device.facts()
@@ -94,8 +99,9 @@ class VirtualStrategies:
 
     def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
         held = max(self._seconds(program, 0.0) for program in programs)
-        noisy = self._device._noisy
+        noisy = self._device.noisy
         device_s = tuple(noisy(held) for _ in range(repeats))
+        self._now += sum(device_s)
         if not host:
             return Timing(device_s, ())
         called = max(self._seconds(program, 0.0 if program.as_graph else _CALL_S) for program in programs)
@@ -140,6 +146,11 @@ class VirtualMethods:
         self._device = VirtualDevice(node, seed, noise)
         self._link = _Link(self._device)
         self._method = ""
+        self._now = 0.0
+
+    def clock(self) -> float:
+        """Seconds of virtual time: what the runs so far would have taken."""
+        return self._now
 
     def facts(self) -> dict[str, Any]:
         return self._device.facts()
@@ -152,10 +163,11 @@ class VirtualMethods:
 
     def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
         true = self._seconds(elements, accesses)
-        noisy = self._device._noisy
+        noisy = self._device.noisy
         made = []
         for _ in range(runs):
             ranges = {name: noisy(seconds) if seconds else 0.0 for name, seconds in true.items()}
+            self._now += sum(ranges.values())
             made.append(MethodRun(ranges, {name: ranges[name] for name in ("h2d", "kernel", "d2h")}))
         return made
 

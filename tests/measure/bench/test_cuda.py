@@ -31,7 +31,7 @@ from busfare.node import load_node
 from busfare.plan import machine_of
 from tests.measure.bench.stand_in_driver import StandIn
 
-ARCHITECTURES = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+ARCHITECTURES = [(7, 5), (9, 0), (12, 0)]
 
 MINE = """
 extern "C" __global__ void mine(const double* a, const double* b, double* c, unsigned long long first,

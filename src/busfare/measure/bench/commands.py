@@ -67,7 +67,7 @@ def strategies(
                 raise InputError(f"{option} {number}: from 1 to {most}")
     device = open_strategies(virtual)
     try:
-        if kernel is not None and not kernel.flops and virtual is not None:
+        if kernel is not None and virtual is not None:
             raise InputError("--kernel needs a GPU: a virtual node computes nothing; leave out --virtual")
         target, source = predicted_for(node, virtual, progress, say)
         run = run_cells(

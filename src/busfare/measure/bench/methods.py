@@ -149,7 +149,9 @@ def run_methods(
     say: Callable[[str], None] = lambda line: None,
 ) -> MethodsRun:
     """Measures every case, method by method, so that each method's buffers are made once."""
-    found, began = MethodsRun(), time.monotonic()
+    # A virtual machine has a time of its own, in which nobody waits.
+    clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
+    found, began = MethodsRun(), clock()
     chosen = cases(quick, largest)
     budget = QUICK_S if quick else BUDGET_S
     say(f"{len(chosen)} cases, up to {max(c.elements for c in chosen) * 4 / 1e6:,.0f} MB, {RUNS} runs each")
@@ -160,7 +162,7 @@ def run_methods(
         own = sorted(c for c, methods in chosen.items() if c.elements == size and method in methods)
         if progress:
             progress(n / len(blocks), f"{method}, {size} ints")
-        if time.monotonic() - began > budget:
+        if clock() - began > budget:
             found.left_out.append({"case": f"{method}, {size} ints", "why": f"{budget:g} s had passed"})
             continue
         try:
@@ -171,7 +173,7 @@ def run_methods(
             found.left_out.append({"case": f"{method}, {size} ints", "why": str(error)})
     for case in {m.case for m in found.measurements}:
         found.predicted[case] = _predicted(case, found.kernel_s[case], machine)
-    found.seconds = time.monotonic() - began
+    found.seconds = clock() - began
     return found
 
 

@@ -75,6 +75,9 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
     told, seconds = run.predicted[m.case], m.seconds
     predicted = run.predicted_s(m.case, m.method)
     devices = [r.device for r in m.runs if r.device]
+    # Page faults fall into the processor's ranges.
+    gpu_s = seconds - run.host_s(m.case) if m.method == "managed" else m.gpu_s
+    planned = told.seconds.get(m.method)
     return {
         "method": m.method,
         "measured_seconds": seconds,
@@ -86,9 +89,11 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
         "runs_seconds": [sum(r.ranges.values()) for r in m.runs],
         "spread": m.spread,
         "predicted_seconds": predicted,
-        "predicted_gpu_seconds": told.seconds.get(m.method),
+        "measured_gpu_seconds": gpu_s,
+        "predicted_gpu_seconds": planned,
         "predicted_by": told.by.get(m.method),
         "error_percent": None if predicted is None else 100 * (predicted / seconds - 1),
+        "gpu_error_percent": None if planned is None or gpu_s <= 0 else 100 * (planned / gpu_s - 1),
         "checked": checked,
     }
 

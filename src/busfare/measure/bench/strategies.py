@@ -125,11 +125,13 @@ def run_cells(
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
     """Measures `works` on `device`, with predictions for `machine`; `say` is told what is about to be run."""
-    found, began = Run(), time.monotonic()
+    # A virtual machine has a time of its own, in which nobody waits.
+    clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
+    found, began = Run(), clock()
     order = random.Random(seed)
     budget = QUICK_S if quick else BUDGET_S
     for n, work in enumerate(works):
-        spent = time.monotonic() - began
+        spent = clock() - began
         if spent > budget:
             found.left_out.append({"case": work.name, "why": f"{budget:g} s had passed; run it by itself"})
             continue
@@ -143,7 +145,7 @@ def run_cells(
             found.cells.append(_Measuring(device, work, machine, quick, order, found.left_out).cell(shown))
         except (UnavailableError, WrongDataError) as error:
             found.left_out.append({"case": work.name, "why": str(error)})
-    found.seconds = time.monotonic() - began
+    found.seconds = clock() - began
     return found
 
 
