@@ -5,6 +5,7 @@ stand-in driver that runs streams in any order that their events allow.
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -211,6 +212,29 @@ def test_a_whole_run_checks_every_version(stand_in: StandIn) -> None:
         }
         assert all(v.error_share is not None and v.error_share <= 1 for v in cell.versions)
         assert "float64" in cell.against
+
+
+def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = small(KERNELS["scale"])
+    stand_in.work = known
+    device = CudaStrategies(1)
+    own = replace(known, kernel=replace(known.kernel, name="mine", reference=None))
+    machine = machine_of(load_node("h100-probed"))
+    (cell,) = run_cells(device, [own], machine, quick=True).cells
+    assert cell.against == "the explicit version, for want of a reference"
+    assert all(v.error_share == 0 for v in cell.versions)
+    # A version that gives something else is left out, and named.
+    real = programs.mapped
+    monkeypatch.setattr(
+        programs,
+        "mapped",
+        lambda work: replace(real(work), operations=programs.kernels_alone(work, 2).operations[:1]),
+    )
+    run = run_cells(device, [own], machine, quick=True)
+    assert not run.cells
+    assert "mine 6×96 mapped 1" in {row["case"] for row in run.left_out}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -24,9 +24,9 @@ KIB, MIB = 1 << 10, 1 << 20
 #: Work that starts after so many seconds is left out, and named.
 BUDGET_S, QUICK_S = 55.0, 15.0
 #: Numbers of streams: each is run, and the one that `plan` calls best.
-SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8, 42, 128), (1, 8, 42, 128)
+SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8, 42), (1, 8, 42, 128)
 #: A version is repeated for so long, between so many times.
-VERSION_S, LEAST, MOST = 0.12, 3, 25
+VERSION_S, LEAST, MOST = 0.04, 3, 15
 #: Pinned host memory that one cell may take.
 MOST_HOST_BYTES = 4 << 30
 
