@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from busfare.advise import amounts
-from busfare.report.benches import fastest
+from busfare.report.benches import fastest, seen
 from busfare.report.document import document, section, table
 from busfare.report.plots import Plot, bar_pattern, plot_layout
 
@@ -31,7 +31,7 @@ def strategies_page(result: dict[str, Any]) -> str:
     body = [_title("Overlap strategies", result), section("In short", _summary(result))]
     for n, cell in enumerate(result["cells"]):
         bars, sweep = f"cell{n}", f"sweep{n}"
-        plots[bars], plots[sweep] = _bars(cell), _sweep(cell)
+        plots[bars], plots[sweep] = _bars(cell, seen(result)), _sweep(cell, seen(result))
         content = (
             f"<p class='dim'>{escape(_facts(cell))}</p>"
             f'<div id="{bars}" class="plot"></div><div id="{sweep}" class="plot"></div>{_versions(cell)}'
@@ -53,7 +53,7 @@ def _words(result: dict[str, Any]) -> str:
 
 
 def _summary(result: dict[str, Any]) -> str:
-    rows = []
+    rows, word = [], seen(result)
     for cell in result["cells"]:
         best, streams = cell["best"], cell["streams"]
         cost = best["cost_percent"]
@@ -70,10 +70,20 @@ def _summary(result: dict[str, Any]) -> str:
             )
         )
     head = (
-        "cell", "fastest, measured", "fastest, predicted", "picked", "cost of the pick, measured", "streams, measured",
-        "streams, predicted", "streams of the limit, measured",
-    )  # fmt: skip
-    return table(head, rows, 3)
+        "cell",
+        f"best, {word}",
+        "best, predicted",
+        "picked",
+        "costs",
+        f"n, {word}",
+        "n, predicted",
+        "of the limit",
+    )
+    words = (
+        "costs: what the predicted best takes more than the fastest, of the limit: what the streams version reaches of "
+        f"the slower of link and kernel; both {word}. n: streams."
+    )
+    return table(head, rows, 3) + f"<p class='dim'>{escape(words)}</p>"
 
 
 def _facts(cell: dict[str, Any]) -> str:
@@ -81,17 +91,17 @@ def _facts(cell: dict[str, Any]) -> str:
     return (
         f"{cell['title']}; {cell['levels']} levels of {cell['level_elements']:,} doubles; "
         f"{amounts.size(cell['h2d_bytes'])} in, {amounts.size(cell['d2h_bytes'])} out; kernel alone "
-        f"{amounts.time(cell['measured_kernel_seconds'])}, link both ways {amounts.time(cell['measured_link_seconds'])} "
-        f"(measured); {checked}"
+        f"{amounts.time(cell['measured_kernel_seconds'])}, link both ways {amounts.time(cell['measured_link_seconds'])}; "
+        f"{checked}"
     )
 
 
-def _bars(cell: dict[str, Any]) -> Plot:
+def _bars(cell: dict[str, Any], word: str) -> Plot:
     """Each strategy at its fastest number of streams."""
     shown = fastest(cell)
     labels = [v["strategy"] + (f" ({v['streams']})" if v["streams"] > 1 else "") for v in shown]
     data = [
-        _bar("measured", labels, [v["measured_seconds"] for v in shown], _MEASURED, ""),
+        _bar(word, labels, [v["measured_seconds"] for v in shown], _MEASURED, ""),
         _bar("predicted", labels, [v["predicted_seconds"] for v in shown], _PREDICTED, "/"),
     ]
     limit = cell["limit"]["seconds"] * 1e3
@@ -119,7 +129,7 @@ def _bar(
     }
 
 
-def _sweep(cell: dict[str, Any]) -> Plot:
+def _sweep(cell: dict[str, Any], word: str) -> Plot:
     """Against the number of streams."""
     data = []
     for strategy, symbol in (("streams", "circle"), ("hybrid", "square")):
@@ -130,7 +140,7 @@ def _sweep(cell: dict[str, Any]) -> Plot:
                 {
                     "type": "scatter",
                     "mode": "lines+markers",
-                    "name": f"{strategy}, {side}",
+                    "name": f"{strategy}, {word if side == 'measured' else side}",
                     "x": numbers,
                     "y": [None if v[f"{side}_seconds"] is None else v[f"{side}_seconds"] * 1e3 for v in own],
                     "line": {"color": colour, "dash": dash},
@@ -182,7 +192,7 @@ def methods_page(result: dict[str, Any]) -> str:
         cells = [c for c in result["cells"] if c["accesses"] == accesses]
         if cells:
             name = f"situation{number}"
-            plots[name] = _ranges(cells)
+            plots[name] = _ranges(cells, seen(result))
             title = f"Situation {number}: {accesses} access{'es' * (accesses > 1)} an element, over the slowest method"
             body.append(section(title, f'<div id="{name}" class="plot"></div>'))
     plots["published"] = _published(result)
@@ -192,13 +202,15 @@ def methods_page(result: dict[str, Any]) -> str:
         )
     )
     if result["crossover"]:
-        plots["crossover"] = _crossing(result["crossover"])
-        body.append(section("Zero-copy against pinned copies", _crossing_words(result["crossover"])))
+        plots["crossover"] = _crossing(result["crossover"], seen(result))
+        body.append(
+            section("Zero-copy against pinned copies", _crossing_words(result["crossover"], seen(result)))
+        )
     body += [section("Every case", _methods(result)), _left_out(result), _machine(result)]
     return document(f"busfare bench methods: {result['gpu']}", body, plots, _words(result))
 
 
-def _ranges(cells: list[dict[str, Any]]) -> Plot:
+def _ranges(cells: list[dict[str, Any]], word: str) -> Plot:
     """Stacked ranges of each method at each size, over the slowest method of that size [S16 figures 3 and 6]."""
     labels: list[list[str]] = [[], []]
     shares: dict[str, list[float]] = {name: [] for name in _RANGES}
@@ -211,7 +223,7 @@ def _ranges(cells: list[dict[str, Any]]) -> Plot:
                 own.append(m["measured_ranges_seconds"][name] / slowest)
     data = [
         {
-            "type": "bar", "name": f"{name}, measured", "x": labels, "y": shares[name],
+            "type": "bar", "name": f"{name}, {word}", "x": labels, "y": shares[name],
             "marker": {"color": colour, "pattern": bar_pattern(pattern)},
         }
         for name, (colour, pattern) in _RANGES.items()
@@ -228,7 +240,7 @@ def _published(result: dict[str, Any]) -> Plot:
             "marker": {"color": colour, "pattern": bar_pattern(pattern)},
         }
         for name, side, colour, pattern in (
-            (f"{result['gpu']}, measured", ours, _MEASURED, ""),
+            (f"{result['gpu']}, {seen(result)}", ours, _MEASURED, ""),
             ("GT 740, published [S16]", theirs, _OTHERS, "."),
         )
     ]  # fmt: skip
@@ -236,7 +248,7 @@ def _published(result: dict[str, Any]) -> Plot:
     return {"data": data, "layout": plot_layout(320, yaxis=axis, barmode="group")}
 
 
-def _crossing(crossing: dict[str, Any]) -> Plot:
+def _crossing(crossing: dict[str, Any], word: str) -> Plot:
     data = []
     for side, dash in (("measured", "solid"), ("predicted", "dash")):
         for method, colour in (("zero-copy", _PREDICTED), ("pinned", _MEASURED)):
@@ -244,7 +256,7 @@ def _crossing(crossing: dict[str, Any]) -> Plot:
                 {
                     "type": "scatter",
                     "mode": "lines+markers",
-                    "name": f"{method}, {side}",
+                    "name": f"{method}, {word if side == 'measured' else side}",
                     "x": crossing["accesses"],
                     "y": [s * 1e3 for s in crossing[f"{side}_seconds"][method]],
                     "line": {"color": colour, "dash": dash},
@@ -259,12 +271,12 @@ def _crossing(crossing: dict[str, Any]) -> Plot:
     }
 
 
-def _crossing_words(crossing: dict[str, Any]) -> str:
+def _crossing_words(crossing: dict[str, Any], word: str) -> str:
     seen, due = (crossing[f"{side}_accesses"] for side in ("measured", "predicted"))
     texts = [
         "zero-copy stays faster" if n is None else f"pinned from {n:.2f} accesses on" for n in (seen, due)
     ]
-    said = f"Measured: {texts[0]}. Predicted: {texts[1]}. At {crossing['elements']:,} ints."
+    said = f"{word.capitalize()}: {texts[0]}. Predicted: {texts[1]}. At {crossing['elements']:,} ints."
     return f'<p>{escape(said)}</p><div id="crossover" class="plot"></div>'
 
 

@@ -9,7 +9,12 @@ from rich.table import Table
 from busfare.advise import amounts
 from busfare.report.tables import console, plain, table
 
-__all__ = ["show_methods", "show_strategies"]
+__all__ = ["fastest", "seen", "show_methods", "show_strategies"]
+
+
+def seen(result: dict[str, Any]) -> str:
+    """What to call seconds that stand beside predicted ones: those of a virtual node were not measured."""
+    return "played" if result["virtual"] else "measured"
 
 
 def show_strategies(result: dict[str, Any]) -> None:
@@ -18,14 +23,14 @@ def show_strategies(result: dict[str, Any]) -> None:
     _head(result, out)
     for cell in result["cells"]:
         out.print()
-        out.print(_cell(cell))
+        out.print(_cell(cell, seen(result)))
         best, limit, streams = cell["best"], cell["limit"], cell["streams"]
         verdict = "picked" if best["picked"] else "NOT picked"
         out.print(
             plain(
                 f"  fastest: {_name(best['measured'])}, {verdict}: predicted {_name(best['predicted'])}; "
                 f"streams reach {limit['streams_share_percent']:.1f} % of the limit (the {limit['by']}); "
-                f"{streams['predicted_best']} streams predicted, {streams['measured_best']} measured"
+                f"{streams['predicted_best']} streams predicted, {streams['measured_best']} {seen(result)}"
             )
         )
     _foot(result, out)
@@ -35,12 +40,12 @@ def _name(one: dict[str, Any]) -> str:
     return f"{one['strategy']} ({one['streams']})" if one["streams"] > 1 else one["strategy"]
 
 
-def _cell(cell: dict[str, Any]) -> Table:
+def _cell(cell: dict[str, Any], word: str) -> Table:
     title = (
         f"{cell['name']}: {cell['title']}; {amounts.size(cell['h2d_bytes'])} in, {amounts.size(cell['d2h_bytes'])} out, "
         f"kernel alone {amounts.time(cell['measured_kernel_seconds'])}"
     )
-    shown = table("strategy ", "streams", "measured", "predicted", "error", "host's clock", title=title)
+    shown = table("strategy ", "streams", word, "predicted", "error", "host's clock", title=title)
     for version in fastest(cell):
         predicted, error = version["predicted_seconds"], version["error_percent"]
         host = version["measured_host_seconds"]
@@ -78,10 +83,10 @@ def show_methods(result: dict[str, Any]) -> None:
     out.print(_beside_published(result))
     crossing = result["crossover"]
     if crossing is not None:
-        seen, due = (_accesses(crossing[f"{side}_accesses"]) for side in ("measured", "predicted"))
+        here, due = (_accesses(crossing[f"{side}_accesses"]) for side in ("measured", "predicted"))
         out.print(
             plain(
-                f"Pinned copies beat zero-copy from {seen} accesses an element on (measured), "
+                f"Pinned copies beat zero-copy from {here} accesses an element on ({seen(result)}), "
                 f"{due} (predicted), at {crossing['elements']:,} ints"
             )
         )
