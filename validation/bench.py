@@ -61,6 +61,8 @@ def judge(result: dict[str, Any]) -> bool:
     label = "VIRTUAL, nothing measured: " if result["virtual"] else ""
     print(f"{label}{result['gpu']}, driver {result['driver']}, {result['date']}")
     print(f"  {result['command']}; predicted by {result['node']['name']} ({result['node']['source']})")
+    for sentence in result["disturbances"]:
+        print(f"  disturbed: {sentence}")
     for row in result["left_out"]:
         print(f"  left out: {row['case']}: {row['why']}")
     return strategies(result["cells"]) if "strategies" in result["schema"] else methods(result)

@@ -93,7 +93,7 @@ def test_benchmarks_are_judged_from_their_seconds_alone(tmp_path: Path) -> None:
     }  # fmt: skip
     result = {
         "schema": "busfare.bench-strategies/1", "virtual": True, "gpu": "made up", "driver": None, "date": "-",
-        "command": "-", "node": {"name": "made up", "source": "-"}, "left_out": [], "cells": [cell],
+        "command": "-", "node": {"name": "made up", "source": "-"}, "left_out": [], "disturbances": [], "cells": [cell],
     }  # fmt: skip
     path = tmp_path / "made-up.json"
     path.write_text(json.dumps(result))

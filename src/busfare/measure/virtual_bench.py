@@ -85,6 +85,9 @@ class VirtualStrategies:
     def facts(self) -> dict[str, Any]:
         return self._device.facts()
 
+    def state(self, gpu: int) -> dict[str, Any]:
+        return self._device.state(gpu)
+
     def load(self, work: Work) -> None:
         self._work = work
 
@@ -154,6 +157,9 @@ class VirtualMethods:
 
     def facts(self) -> dict[str, Any]:
         return self._device.facts()
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        return self._device.state(gpu)
 
     def start(self, method: str, most_elements: int) -> float:
         if method.startswith("managed") and self._device.node.gpu(0).unified_memory:

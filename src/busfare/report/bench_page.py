@@ -301,8 +301,9 @@ def _methods(result: dict[str, Any]) -> str:
 
 
 def _left_out(result: dict[str, Any]) -> str:
-    lines = "".join(f"<li>{escape(row['case'])}: {escape(row['why'])}</li>" for row in result["left_out"])
-    return section("Left out", f"<ul>{lines}</ul>" if lines else "<p>Nothing.</p>")
+    lines = "".join(f"<li><b>disturbed</b>: {escape(sentence)}</li>" for sentence in result["disturbances"])
+    lines += "".join(f"<li>{escape(row['case'])}: {escape(row['why'])}</li>" for row in result["left_out"])
+    return section("Left out, or disturbed", f"<ul>{lines}</ul>" if lines else "<p>Nothing.</p>")
 
 
 def _machine(result: dict[str, Any]) -> str:

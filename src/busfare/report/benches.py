@@ -145,5 +145,7 @@ def _head(result: dict[str, Any], out: Any) -> None:
 
 
 def _foot(result: dict[str, Any], out: Any) -> None:
+    for sentence in result["disturbances"]:
+        out.print(plain(f"DISTURBED: {sentence}"), style="bold")
     for row in result["left_out"]:
         out.print(plain(f"left out: {row['case']}: {row['why']}"))

@@ -105,7 +105,7 @@ def test_text_from_a_result_is_escaped_on_pages() -> None:
     head = {
         "virtual": False, "gpu": nasty, "date": nasty, "command": nasty, "quick": False, "driver": nasty,
         "node": {"name": nasty, "title": nasty, "source": nasty}, "facts": {"gpus": [{"name": nasty}]},
-        "left_out": [{"case": nasty, "why": nasty}], "cells": [],
+        "left_out": [{"case": nasty, "why": nasty}], "cells": [], "disturbances": [nasty],
     }  # fmt: skip
     sides = {"situation_1": {}, "situation_2": {}}
     pages = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from busfare.errors import BusfareError, InputError
 from busfare.measure.bench.kernel import user_kernel
-from busfare.measure.bench.opening import open_methods, open_strategies, predicted_for, told
+from busfare.measure.bench.opening import Watched, open_methods, open_strategies, predicted_for, told
 from busfare.measure.run import Progress
 from busfare.plan import machine_of
 from busfare.quantities import parse_count
@@ -35,10 +35,12 @@ def methods(
     device = open_methods(virtual)
     try:
         target, source = predicted_for(node, virtual, progress, say)
-        run = run_methods(device, machine_of(target), quick, int(ints), progress, say)
+        watched = Watched(device, progress)
+        run = run_methods(device, machine_of(target), quick, int(ints), watched, say)
+        watched.log()
         if not run.measurements:
             raise BusfareError(f"nothing could be measured: {_reasons(run.left_out)}")
-        return methods_result(run, device, told(device.facts(), target, source, quick))
+        return methods_result(run, device, told(device.facts(), target, source, quick, watched.states))
     finally:
         device.close()
 
@@ -70,12 +72,13 @@ def strategies(
         if kernel is not None and virtual is not None:
             raise InputError("--kernel needs a GPU: a virtual node computes nothing; leave out --virtual")
         target, source = predicted_for(node, virtual, progress, say)
-        run = run_cells(
-            device, cells_of(kernel, quick, levels, level), machine_of(target), quick, 0, progress, say
-        )
+        watched = Watched(device, progress)
+        works = cells_of(kernel, quick, levels, level)
+        run = run_cells(device, works, machine_of(target), quick, 0, watched, say)
+        watched.log()
         if not run.cells:
             raise BusfareError(f"nothing could be measured: {_reasons(run.left_out)}")
-        return strategies_result(run, device, told(device.facts(), target, source, quick))
+        return strategies_result(run, device, told(device.facts(), target, source, quick, watched.states))
     finally:
         device.close()
 

@@ -38,6 +38,9 @@ class StrategyDevice(Protocol):
     def facts(self) -> dict[str, Any]:
         """What the machine is, as `probe` says it."""
 
+    def state(self, gpu: int) -> dict[str, Any]:
+        """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
+
     def load(self, work: Work) -> None:
         """Makes the arrays and the kernel of `work` in place of the former ones.
 
@@ -78,6 +81,9 @@ class MethodDevice(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """What the machine is, as `probe` says it."""
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
 
     def start(self, method: str, most_elements: int) -> float:
         """Makes the buffers of a method for up to so many ints, in place of the former ones; the seconds that took.

@@ -1,10 +1,10 @@
 // Every kernel of the benchmarks. One signature: inputs, outputs, then the elements that this launch computes
-// (`first` … `first + count`) and the elements of one level. The pointers are those of the whole arrays, so that
-// the same kernel works on device memory, on mapped memory, on everything and on a chunk.
+// (`first` … `first + count`) and the elements of one level. The pointers are those of the whole arrays, so
+// that the same kernel works on device memory, on mapped memory, on everything and on a chunk.
 
-#define ELEMENT                                                                           \
-    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;     \
-    if (i >= count) return;                                                               \
+#define ELEMENT                                                                       \
+    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; \
+    if (i >= count) return;                                                           \
     i += first
 
 #ifndef WORK
@@ -31,11 +31,10 @@ __device__ Water water(double t, double s, double p) {
                          s * (2.14691708e-3 + t * (-9.27062484e-6 + t2 * -1.78343643e-10) +
                               root * (4.76534122e-6 + t2 * 1.63410736e-9));
     const double above_t = 7.35212840e+0 + t * (2.0 * n2 + t * (3.0 * 3.98476704e-4)) + s * -7.23268813e-3;
-    const double above_s =
-        2.96938239e+0 + p * 5.18761880e-6 + t * -7.23268813e-3 + s * (2.0 * 2.12382341e-3);
-    const double below_t = d1 + t * (2.0 * -4.60835542e-5 + t * (3.0 * d3 + t * (4.0 * 1.80809186e-10))) +
-                           s * (-9.27062484e-6 + t2 * (3.0 * -1.78343643e-10) +
-                                root * t * (2.0 * 1.63410736e-9));
+    const double above_s = 2.96938239e+0 + p * 5.18761880e-6 + t * -7.23268813e-3 + s * (2.0 * 2.12382341e-3);
+    const double below_t =
+        d1 + t * (2.0 * -4.60835542e-5 + t * (3.0 * d3 + t * (4.0 * 1.80809186e-10))) +
+        s * (-9.27062484e-6 + t2 * (3.0 * -1.78343643e-10) + root * t * (2.0 * 1.63410736e-9));
     const double below_s = 2.14691708e-3 + t * (-9.27062484e-6 + t2 * -1.78343643e-10) +
                            1.5 * root * (4.76534122e-6 + t2 * 1.63410736e-9);
     Water found;
@@ -46,7 +45,9 @@ __device__ Water water(double t, double s, double p) {
 }
 
 // Pressure at a level, decibars: levels of growing thickness down to 5500 m, after 42 of them.
-__device__ double pressure(unsigned long long k) { return 5.0 + 15.0 * (double)k + 2.85 * (double)(k * k); }
+__device__ double pressure(unsigned long long k) {
+    return 5.0 + 15.0 * (double)k + 2.85 * (double)(k * k);
+}
 
 extern "C" __global__ void state(const double* temperature, const double* salinity, double* density,
                                  double* over_t, double* over_s, unsigned long long first,
@@ -58,8 +59,8 @@ extern "C" __global__ void state(const double* temperature, const double* salini
     over_s[i] = here.over_s;
 }
 
-// Buoyancy differences at level k: its own water against that of the surface, and against that of level k - 1,
-// both brought to level k [W14 section VII].
+// Buoyancy differences at level k: its own water against that of the surface, and against that of level k -
+// 1, both brought to level k [W14 section VII].
 extern "C" __global__ void buoydiff(const double* temperature, const double* salinity, double* to_surface,
                                     double* to_above, unsigned long long first, unsigned long long count,
                                     unsigned long long level) {
@@ -103,9 +104,8 @@ extern "C" __global__ void gather(const double* a, const double* b, const double
     out[i] = a[i] + 2.0 * b[i] + 3.0 * c[i];
 }
 
-extern "C" __global__ void spread(const double* in, double* a, double* b, double* c,
-                                  unsigned long long first, unsigned long long count,
-                                  unsigned long long level) {
+extern "C" __global__ void spread(const double* in, double* a, double* b, double* c, unsigned long long first,
+                                  unsigned long long count, unsigned long long level) {
     ELEMENT;
     const double x = in[i];
     a[i] = x + 1.0;

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from busfare.errors import InputError, NoGpuError
 from busfare.measure.bench.device import MethodDevice, StrategyDevice
-from busfare.measure.run import Progress
+from busfare.measure.disturbance import disturbances
+from busfare.measure.raw import Record
+from busfare.measure.run import LOG_EVERY_S, Progress
 from busfare.node import Node, load_node
 
-__all__ = ["open_methods", "open_strategies", "predicted_for", "told"]
+__all__ = ["Watched", "open_methods", "open_strategies", "predicted_for", "told"]
 
 
 def open_strategies(virtual: str | None) -> StrategyDevice:
@@ -74,15 +77,43 @@ def predicted_for(
         device.close()
 
 
-def told(facts: dict[str, Any], node: Node, source: str, quick: bool) -> dict[str, Any]:
-    """What a result says of its origin."""
+class Watched:
+    """The machine's state while it is measured, once a second, between measurements: a progress that logs."""
+
+    def __init__(self, device: StrategyDevice | MethodDevice, shown: Progress | None) -> None:
+        self._device, self._shown = device, shown
+        self._began = self._last = time.monotonic()
+        self.states: list[dict[str, Any]] = []
+        self.log()
+
+    def __call__(self, share: float, what: str) -> None:
+        if self._shown:
+            self._shown(share, what)
+        if time.monotonic() - self._last >= LOG_EVERY_S:
+            self.log()
+
+    def log(self) -> None:
+        """Logs the state of the first GPU."""
+        self._last = time.monotonic()
+        passed: dict[str, Any] = {"seconds": round(self._last - self._began, 3), "gpu": 0}
+        self.states.append(passed | self._device.state(0))
+
+
+def told(
+    facts: dict[str, Any], node: Node, source: str, quick: bool, states: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What a result says of its origin, and what disturbed it."""
     if not facts["gpus"]:
         raise InputError("the machine tells of no GPU")
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    command = " ".join(["busfare", *sys.argv[1:]]) if sys.argv[1:2] == ["bench"] else "busfare bench"
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["busfare", *sys.argv[1:]]) if sys.argv[1:2] == ["bench"] else "busfare bench",
+        "date": date,
+        "command": command,
         "quick": quick,
         "gpu": facts["gpus"][0]["name"],
         "driver": facts.get("driver"),
         "node": {"name": node.name, "title": node.title, "source": source},
+        "disturbances": disturbances(Record(False, date, command, facts, 0, states=states)),
+        "states": states,
     }

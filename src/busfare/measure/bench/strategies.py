@@ -45,7 +45,7 @@ CELLS = (
     Work(KERNELS["state"], 42, 256 * 256),
     Work(KERNELS["buoydiff"], 42, 512 * 512),
 )
-QUICK_CELLS = tuple(work for work in CELLS if work.array_bytes <= 200 * MIB)[:4]
+QUICK_CELLS = tuple(CELLS[n] for n in (2, 7, 10, 11))
 
 Progress = Callable[[float, str], None]
 

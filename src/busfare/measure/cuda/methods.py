@@ -64,6 +64,9 @@ class CudaMethods:
     def facts(self) -> dict[str, Any]:
         return facts.of_machine(self._gpus)
 
+    def state(self, gpu: int) -> dict[str, Any]:
+        return facts.state(gpu)
+
     def start(self, method: str, most_elements: int) -> float:
         try:
             return self._started(method, 4 * most_elements)

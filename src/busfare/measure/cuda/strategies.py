@@ -275,6 +275,9 @@ class CudaStrategies:
     def facts(self) -> dict[str, Any]:
         return facts.of_machine(self.gpus)
 
+    def state(self, gpu: int) -> dict[str, Any]:
+        return facts.state(gpu)
+
     def load(self, work: Work) -> None:
         self._work = None
         arrays = work.kernel.inputs + work.kernel.outputs
