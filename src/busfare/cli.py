@@ -594,7 +594,7 @@ def bench_methods(
     with progress() as shown:
         result = methods(node, quick, largest, virtual, shown, _say)
     if html:
-        from busfare.report.bench_page import methods_page
+        from busfare.report.methods_page import methods_page
 
         _write(html, methods_page(result))
     if json:
@@ -637,7 +637,7 @@ def bench_strategies(
     with progress() as shown:
         result = strategies(node, quick, own, virtual, shown, _say)
     if html:
-        from busfare.report.bench_page import strategies_page
+        from busfare.report.strategies_page import strategies_page
 
         _write(html, strategies_page(result))
     if json:

@@ -12,10 +12,10 @@ import numpy as np
 
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
-from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink, Piece
-from busfare.node.arrays import FloatArray
+from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
+from busfare.plan.line import Line, line_of, one_piece
 
-__all__ = ["Basis", "Category", "Line", "Machine", "Way", "category_of", "machine_of"]
+__all__ = ["Basis", "Category", "Machine", "Way", "category_of", "machine_of"]
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
@@ -31,75 +31,6 @@ FAULT_LATENCY_S = {"h2d": 4.8e-5, "d2h": 1.85e-5}
 PREFETCH_LATENCY_S = 4.4e-5
 #: The least that a GPU moves for one access to host memory: a sector of its cache.
 SECTOR_BYTES = 32.0
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Seconds of one copy by size: (L+o) + k·G of the piece that holds k [W14 §V]; ends in bytes, the last infinite.
-
-    `rows` are seconds of several copies at once, one a stream: their number, and a line over the bytes of one.
-    `after_kernel` (s) is added where a kernel, and no copy, goes before.
-    """
-
-    ends: tuple[float, ...]
-    latencies: tuple[float, ...]
-    gaps_per_byte: tuple[float, ...]
-    rows: tuple[tuple[int, Line], ...] = ()
-    after_kernel: float = 0.0
-
-    def at(self, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """L+o (s) and G (s/B) for copies of `sizes` bytes; both zero-dimensional where there is one piece."""
-        if len(self.ends) == 1:
-            return np.asarray(self.latencies[0]), np.asarray(self.gaps_per_byte[0])
-        piece = np.searchsorted(self.ends, sizes, side="left")
-        return np.asarray(self.latencies)[piece], np.asarray(self.gaps_per_byte)[piece]
-
-    def gap_of(self, copies: FloatArray, sizes: FloatArray, gap: float) -> FloatArray:
-        """What each copy after the first adds (s), of `copies` at once of `sizes` bytes each, one a stream.
-
-        By the rows, along a line in the number of copies between and beyond them: no single gap holds for 2 and for
-        256 streams. Without rows `gap`.
-        """
-        if not self.rows:
-            return np.asarray(gap)
-        copies, sizes = np.broadcast_arrays(np.maximum(copies, 2.0), sizes)
-        latency, slope = self.at(sizes)
-        counts = np.array([1.0, *(count for count, _ in self.rows)])
-        curves = [latency + sizes * slope]
-        for _, line in self.rows:
-            start, pace = line.at(sizes)
-            curves.append(start + sizes * pace)
-        above = np.clip(np.searchsorted(counts, copies), 1, len(counts) - 1)
-        stacked = np.stack([np.broadcast_to(curve, copies.shape) for curve in curves])
-        low, high = (np.take_along_axis(stacked, (above - n)[None], 0)[0] for n in (1, 0))
-        share = (copies - counts[above - 1]) / (counts[above] - counts[above - 1])
-        every = low + share * (high - low)
-        further: FloatArray = (every - latency - copies * sizes * slope) / (copies - 1)
-        return np.maximum(further, 0.0)
-
-    def seconds(self, size: float) -> float:
-        """Seconds of one copy of `size` bytes; nothing takes no time."""
-        if size <= 0:
-            return 0.0
-        piece = next(n for n, end in enumerate(self.ends) if size <= end)
-        return self.latencies[piece] + size * self.gaps_per_byte[piece]
-
-    @property
-    def long_gap(self) -> float:
-        """G of long copies, s/B."""
-        return self.gaps_per_byte[-1]
-
-    def no_faster_than(self, size: float) -> Line:
-        """The same line with no byte cheaper than in one copy of `size` bytes: a part of a buffer that outgrows the
-        cache is not in it either.
-        """
-        least = self.gaps_per_byte[next(n for n, end in enumerate(self.ends) if size <= end)]
-        return Line(self.ends, self.latencies, tuple(max(g, least) for g in self.gaps_per_byte))
-
-    def scaled(self, factor: float) -> Line:
-        """The same line on a link `factor` times as fast; L+o stays."""
-        rows = tuple((count, line.scaled(factor)) for count, line in self.rows)
-        return replace(self, gaps_per_byte=tuple(g / factor for g in self.gaps_per_byte), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +148,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         kind: _measured_line(node.measurement(direction, kind), copy.latencies[0])
         for kind in ("pageable", "managed")
     }
-    faulted = measured["managed"] or _one_piece(
+    faulted = measured["managed"] or one_piece(
         FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction]
     )
     way = Way(
@@ -225,7 +156,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         pageable=measured["pageable"] or _staged_line(node, copy.latencies[0], long),
         mapped=mapped,
         faulted=mapped if node.gpu(0).coherent or node.gpu(0).unified_memory else faulted,
-        prefetched=_one_piece(PREFETCH_LATENCY_S, long),
+        prefetched=one_piece(PREFETCH_LATENCY_S, long),
         gap=gap,
         beside_copy=slow[0],
         beside_mapped=slow[1],
@@ -235,21 +166,9 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
 
 
-def _one_piece(latency: float, gap_per_byte: float) -> Line:
-    return Line((float("inf"),), (latency,), (gap_per_byte,))
-
-
 def _measured_line(measured: Measured | None, start: float) -> Line | None:
     """The pieces as measured; `start` (s) for the L+o of those that have none, where only long copies were measured."""
-    return _line_of(measured.pieces, start) if measured is not None and measured.pieces else None
-
-
-def _line_of(pieces: tuple[Piece, ...], start: float) -> Line:
-    return Line(
-        tuple(float(p.up_to_bytes) if p.up_to_bytes else float("inf") for p in pieces),
-        tuple(start if p.latency_overhead_s is None else p.latency_overhead_s for p in pieces),
-        tuple(p.gap_per_byte_s for p in pieces),
-    )
+    return line_of(measured.pieces, start) if measured is not None and measured.pieces else None
 
 
 def _cited(node: Node, measured: Measured, key: str) -> str:
@@ -276,7 +195,7 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
     start = DEFAULT_LATENCY_S[direction] if latency is None else latency
     line = _measured_line(measured, start)
     if measured is not None and line is not None:
-        rows = tuple((row.copies, _line_of(row.pieces, start)) for row in measured.rows)
+        rows = tuple((row.copies, line_of(row.pieces, start)) for row in measured.rows)
         line = replace(line, rows=rows, after_kernel=measured.after_kernel_s or 0.0)
         cite = _cited(node, measured, "pieces")
         return line, [first, Basis(names[1], line.long_gap, "s/B", "measured", cite)]
@@ -284,7 +203,7 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
     if measured is not None and measured.both_directions_gap_per_byte_s is not None:
         # A copy alone is at least as fast as it was beside another.
         gap = min(gap, measured.both_directions_gap_per_byte_s)
-    return _one_piece(start, gap), [first, Basis(names[1], gap, "s/B", "data-sheet", source)]
+    return one_piece(start, gap), [first, Basis(names[1], gap, "s/B", "data-sheet", source)]
 
 
 def _latency_source(node: Node, measured: Measured | None) -> str:
@@ -342,13 +261,13 @@ def _mapped_line(node: Node, direction: str, copy: Line) -> tuple[Line, Basis]:
     measured = node.measurement(direction, "mapped")
     line = _measured_line(measured, copy.latencies[0])
     if node.gpu(0).unified_memory:
-        return _one_piece(copy.latencies[0], 0.0), Basis(
+        return one_piece(copy.latencies[0], 0.0), Basis(
             name, 0.0, "s/B", "data-sheet", "CPU and GPU share one memory"
         )
     if measured is not None and line is not None:
         return line, Basis(name, line.long_gap, "s/B", "measured", _cited(node, measured, "pieces"))
     # [W14 eq 6] takes the copies' own L+o and G.
-    line = _one_piece(copy.latencies[0], copy.long_gap)
+    line = one_piece(copy.latencies[0], copy.long_gap)
     return line, Basis(name, line.long_gap, "s/B", "estimated", "that of copies [W14 eq 6]")
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
 from busfare.plan.equations import Cut, MappedWork
-from busfare.plan.machine import Line, Machine
+from busfare.plan.line import Line
+from busfare.plan.machine import Machine
 from busfare.plan.problem import Problem, Step
 from busfare.plan.schedule import Engines, Task
 

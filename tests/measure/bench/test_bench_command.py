@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from busfare.measure.bench.methods import crossover
-from busfare.report.bench_page import methods_page, strategies_page
+from busfare.report.methods_page import methods_page
+from busfare.report.strategies_page import strategies_page
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -15,8 +15,9 @@ from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.work import Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.strategies import CudaStrategies
-from busfare.report.bench_page import methods_page, strategies_page
 from busfare.report.benches import show_methods, show_strategies
+from busfare.report.methods_page import methods_page
+from busfare.report.strategies_page import strategies_page
 from tests.measure.bench.stand_in_driver import StandIn
 
 STATE = {
@@ -54,7 +55,11 @@ def encoded(result: dict[str, Any]) -> dict[str, Any]:
 def test_strategies(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = (Work(KERNELS["state"], 6, 96), Work(KERNELS["buoydiff"], 8, 64), Work(KERNELS["scale"], 4, 32))
+    small = (
+        Work(KERNELS["state"], 6, 96),
+        Work(KERNELS["buoydiff"], 8, 64),
+        Work(KERNELS["scale"], 8, 1 << 16),
+    )
     monkeypatch.setattr(strategies, "QUICK_CELLS", small)
     result = encoded(commands.strategies("h100-probed", True, None, None, None, silent))
     assert result["virtual"] is False and result["gpu"] == "stand-in"

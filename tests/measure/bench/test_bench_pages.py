@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from busfare.measure.bench.commands import methods, strategies
-from busfare.report.bench_page import methods_page, strategies_page
+from busfare.report.methods_page import methods_page
+from busfare.report.strategies_page import strategies_page
 
 FLAGS = [
     "--headless",

@@ -1,5 +1,5 @@
 // Every kernel of the benchmarks. One signature: inputs, outputs, then the elements that this launch computes
-// (`first` … `first + count`) and the elements of one level. The pointers are those of the whole arrays, so
+// (`first` to `first + count`) and the elements of one level. The pointers are those of the whole arrays, so
 // that the same kernel works on device memory, on mapped memory, on everything and on a chunk.
 
 #define ELEMENT                                                                       \
