@@ -99,6 +99,14 @@ def test_a_file_without_one_kernel_is_refused(
         user_kernel(path, *arguments)
 
 
+def test_one_of_several_kernels_is_chosen_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(MINE + MINE.replace("mine", "other"))
+    assert user_kernel(path, 2, 1, "other").function == "other"
+    with pytest.raises(InputError, match=r"no kernel 'third'.*it has mine, other"):
+        user_kernel(path, 2, 1, "third")
+
+
 def every_program(work: Work) -> list[tuple[Program, ...]]:
     single = [programs.explicit(work), programs.batched(work), programs.mapped(work)]
     for count in (1, 2, 4, 6, 9):

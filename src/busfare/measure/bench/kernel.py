@@ -128,6 +128,11 @@ def user_kernel(path: Path, inputs: int, outputs: int, function: str | None = No
         raise InputError(
             f'{path}: {said} declared as `extern "C" __global__ void NAME(`; declare one, or choose with --function'
         )
+    if function is not None and function not in found:
+        said = f"it has {', '.join(sorted(set(found)))}" if found else "it has none"
+        raise InputError(
+            f'{path}: no kernel {function[:80]!r} declared as `extern "C" __global__ void`; {said}'
+        )
     return Kernel(
         function or found[0],
         f"{path.name}, the user's own",
