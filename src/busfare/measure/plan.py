@@ -96,6 +96,11 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     shown += [Case(way, "pinned", "both", 64 * MIB, 4, gpu) for way in HOST_WAYS]
     shown += [Case(way, "pinned", "beside-mapped", 64 * MIB, 1, gpu) for way in HOST_WAYS]
     for way in HOST_WAYS:
+        for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
+            shown += [
+                Case(way, "managed", "touch", size, 1, gpu),
+                Case(way, "managed", "prefetch", size, 1, gpu),
+            ]
         shown += [Case(way, "mapped", "kernel", size, 1, gpu) for size in powers(64 * KIB, 64 * MIB, 16)]
         shown += [Case(way, "mapped", mode, 64 * MIB, 1, gpu) for mode in MAPPED_BOTH]
     return Plan(tuple(fitted), tuple(held_out), (*shown, *_costs(gpu, 16 * MIB)))

@@ -82,7 +82,8 @@ def _of_gpu(own: dict[Case, Measurement], gpu: int, told: dict[str, Any]) -> Ite
         yield _path(own, replace(pinned, memory="pageable"), told | {"timing": "call"}, NEAR_BY_HOST)
         mapped = replace(pinned, memory="mapped", mode="kernel")
         yield _path(own, mapped, told | _slowed(own, mapped, _MAPPED_SLOWED), NEAR)
-        yield _path(own, replace(pinned, memory="managed", mode="prefetch"), told, NEAR_BY_HOST)
+        managed = replace(pinned, memory="managed", mode="prefetch")
+        yield _path(own, managed, told | _faults(own, managed), NEAR_BY_HOST)
     yield _path(own, Case("d2d", "device", "copies", 1, 1, gpu), told, NEAR)
     for peer in sorted({c.peer for c in own if c.peer is not None}):
         yield _path(own, Case("p2p", "device", "copies", 1, 1, gpu, peer), told | {"peer": peer}, NEAR)
@@ -127,6 +128,12 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
         extras |= _line(own, Case("none", "pinned", "allocate", 1, 1, one.gpu), "allocation_s")
         extras |= _line(own, Case("none", "pageable", "register", 1, 1, one.gpu), "pinning_s")
     return extras
+
+
+def _faults(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
+    """Pages of managed memory that move when they are touched."""
+    sizes, seconds, doubt = _curve(own, replace(one, mode="touch"))
+    return {"faults": fit(sizes, seconds, NEAR_BY_HOST, doubt).pieces} if len(sizes) else {}
 
 
 def _slowed(own: dict[Case, Measurement], one: Case, keys: dict[str, str]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node import Flow, Measured, Node, PcieLink, Piece
+from busfare.node.measured import piecewise
 
 __all__ = ["FAULTS", "VirtualDevice"]
 
@@ -43,6 +44,9 @@ _COST_S = {
     "create-stream": 2.6e-6,
     "create-event": 4e-7,
 }
+#: Page faults: what the first takes, and each byte besides the link; a prefetch.
+_FAULT_S, _FAULT_PER_BYTE_S = {"h2d": 5e-5, "d2h": 2e-5}, {"h2d": 4e-11, "d2h": 1.1e-10}
+_PREFETCH_S = 4.5e-5
 _ALLOCATION = (2e-4, 3e-10)
 #: Host memory that a processor's core copies in a second, where the node does not say.
 _COPY_BYTES_PER_S = 8.3e9
@@ -155,6 +159,8 @@ class VirtualDevice:
             seconds += case.total_bytes * (self.slowed(one, case.mode == "beside-mapped") - slope)
         if case.mode in ("kernel-both", "kernel-beside-copies"):
             seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
+        if case.memory == "managed":
+            seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
         if case.mode == "after-kernel":
             seconds += one.after_kernel_s or 0.0
         return seconds, _CALL_S * (1 if case.mode in ("batch", "graph", "plane", "block") else case.count)
@@ -191,6 +197,15 @@ class VirtualDevice:
             found = Measured(direction=direction, memory=kind, pieces=(piece,), gap_s=_GAP_S)  # type: ignore[arg-type]
         rows = tuple(msgspec.structs.replace(row, pieces=_slowed(row.pieces, slower)) for row in found.rows)
         return msgspec.structs.replace(found, pieces=_slowed(found.pieces, slower), rows=rows)
+
+    def migrated(self, direction: str, size: float, touched: bool, gpu: int = 0) -> float:
+        """Seconds until so many bytes of managed memory have moved, because they were touched or prefetched."""
+        own = next((m for m in self.node.measured if (m.direction, m.memory) == (direction, "managed")), None)
+        pieces = () if own is None else own.faults if touched else own.pieces
+        if pieces:
+            return float(piecewise(pieces, np.array([size]))[0])
+        start, more = (_FAULT_S[direction], _FAULT_PER_BYTE_S[direction]) if touched else (_PREFETCH_S, 0.0)
+        return start + size * (self.truth(direction, "pinned", gpu).pieces[-1].gap_per_byte_s + more)
 
     def slowed(self, copies: Measured, mapped: bool) -> float:
         """G (s/B) of pinned copies while copies, or a kernel on mapped memory, move data the other way."""

@@ -28,9 +28,6 @@ _MEMORY_BYTES_PER_S, _FLOPS = 8e11, 5e12
 _MEMORY_SHARE = 0.88
 #: What the host writes and adds up in a second, ints of one vector in memory.
 _FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
-#: Page faults: what the first takes, and what each byte takes besides the link.
-_FAULT_S, _FAULT_PER_BYTE_S = {"h2d": 5e-5, "d2h": 2e-5}, {"h2d": 4e-11, "d2h": 1.1e-10}
-_PREFETCH_S = 4.5e-5
 
 
 class _Link:
@@ -203,16 +200,13 @@ class VirtualMethods:
                 [Activity("gpu", 0, alone - _LAUNCH_S, flows)], Laws(self._link.setup, self._link.pace)
             )
         elif self._method == "managed":
-            ranges["kernel"] += self._migrated("h2d", bytes_, _FAULT_S["h2d"], _FAULT_PER_BYTE_S["h2d"])
-            ranges["sum"] += self._migrated("d2h", bytes_, _FAULT_S["d2h"], _FAULT_PER_BYTE_S["d2h"])
+            ranges["kernel"] += self._device.migrated("h2d", bytes_, touched=True)
+            ranges["sum"] += self._device.migrated("d2h", bytes_, touched=True)
         else:
             memory = "pageable" if self._method == "pageable" else "pinned"
             for way in ("h2d", "d2h"):
                 if self._method == "managed-prefetch":
-                    ranges[way] = self._migrated(way, bytes_, _PREFETCH_S, 0.0)
+                    ranges[way] = self._device.migrated(way, bytes_, touched=False)
                 else:
                     ranges[way] = float(self._device.truth(way, memory, 0).seconds(np.array([bytes_]))[0])
         return ranges
-
-    def _migrated(self, way: str, bytes_: float, start: float, more: float) -> float:
-        return start + bytes_ * (self._link.copies[way].pieces[-1].gap_per_byte_s + more)

@@ -144,19 +144,17 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     mapped_both, both_basis = _mapped_both(node, direction, mapped, slow[0])
     beside_copy, beside_basis = _mapped_beside_copy(node, direction, mapped, slow[1])
     long = copy.long_gap
-    measured = {
-        kind: _measured_line(node.measurement(direction, kind), copy.latencies[0])
-        for kind in ("pageable", "managed")
-    }
-    faulted = measured["managed"] or one_piece(
-        FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction]
-    )
+    pageable = _measured_line(node.measurement(direction, "pageable"), copy.latencies[0])
+    managed = node.measurement(direction, "managed")
+    faulted = one_piece(FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction])
+    if managed is not None and managed.faults:
+        faulted = line_of(managed.faults, copy.latencies[0])
     way = Way(
         copy=copy,
-        pageable=measured["pageable"] or _staged_line(node, copy.latencies[0], long),
+        pageable=pageable or _staged_line(node, copy.latencies[0], long),
         mapped=mapped,
         faulted=mapped if node.gpu(0).coherent or node.gpu(0).unified_memory else faulted,
-        prefetched=one_piece(PREFETCH_LATENCY_S, long),
+        prefetched=_measured_line(managed, copy.latencies[0]) or one_piece(PREFETCH_LATENCY_S, long),
         gap=gap,
         beside_copy=slow[0],
         beside_mapped=slow[1],
