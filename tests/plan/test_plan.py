@@ -386,3 +386,19 @@ def test_a_faster_link_has_faster_rows() -> None:
     machine = machine_of(load_node("h100-probed"))
     fast = faster_link(machine, 2.0)
     assert fast.h2d.copy.rows[0][1].gaps_per_byte[-1] == machine.h2d.copy.rows[0][1].gaps_per_byte[-1] / 2
+
+
+def test_pages_that_are_touched_and_pages_that_are_prefetched_are_told_apart() -> None:
+    faults = "\n[[measured.faults]]\nlatency_overhead_s = 5e-5\ngap_per_byte_s = 1e-10\n"
+    file = PROBED + probed("h2d", "pinned", 2e-11) + probed("d2h", "pinned", 2e-11)
+    file += probed("h2d", "managed", 3e-11) + faults + probed("d2h", "managed", 4e-11) + faults
+    answer = plan(Problem("both", 1e8, 1e8, 1e-3), machine_of(decode(file, "managed.toml")))
+    assert seconds(answer, "managed") == pytest.approx(2 * (5e-5 + 1e-2) + 1e-3)
+    assert seconds(answer, "managed-prefetch") == pytest.approx(16e-6 + 3e-3 + 4e-3 + 1e-3)
+
+
+def test_an_h100s_managed_memory_is_predicted_as_it_was_measured() -> None:
+    """64 MiB: touched 8.6 ms each way, prefetched 1.4 in and 3.8 out (results/probe/h100-run1.json.gz)."""
+    answer = plan(Problem("both", 64 << 20, 64 << 20, 1e-5), machine_of(load_node("h100-probed")))
+    assert seconds(answer, "managed") == pytest.approx(17.2e-3, rel=0.1)
+    assert seconds(answer, "managed-prefetch") == pytest.approx(5.3e-3, rel=0.1)

@@ -116,10 +116,7 @@ def test_methods_are_ranked_and_the_crossover_is_found(node_and_machine: tuple[s
         assert cell["best"]["cost_percent"] < 2
         assert [len(m["runs_seconds"]) for m in cell["methods"]] == [5] * len(cell["methods"])
         for m in cell["methods"]:
-            if m["method"] in ("pinned", "zero-copy", "registered", "batched"):
-                assert abs(m["error_percent"]) < MOST_PERCENT, (
-                    cell["elements"],
-                    cell["accesses"],
-                    m["method"],
-                )
+            if name == "gtx-titan" and m["method"].startswith("managed"):
+                continue  # before Pascal the driver moves whole allocations, which is not played
+            assert abs(m["error_percent"]) < MOST_PERCENT, (cell["elements"], cell["accesses"], m["method"])
     assert result["normalised"]["situation_1"]["zero-copy"] == 1.0
