@@ -2,6 +2,7 @@
 //
 //   before  both dot products of an iteration are read by blocking copies; the host divides them
 //   pin     the same, into pinned memory
+//   batch   the GPU divides; the dot products are copied at the end, all at once
 //   async   the GPU divides; the residuals go to a pinned history in stream order, read at the end
 
 #include "measured.h"
@@ -10,8 +11,10 @@ namespace {
 
 constexpr int kSide = 512, kUnknowns = kSide * kSide, kWidth = 5, kBlock = 256;
 
-const Program kProgram = {
-    "conjugate_gradient", "conjugate gradients, dot products on the host", {"before", "pin", "async"}, 2000};
+const Program kProgram = {"conjugate_gradient",
+                          "conjugate gradients, dot products on the host",
+                          {"before", "pin", "batch", "async"},
+                          2000};
 
 /// numerator / denominator: numbers that the host knows, or that lie on the GPU.
 struct Quotient {
@@ -130,8 +133,15 @@ int main(int count, char** words) {
     CHECK(cudaMemcpy(b, right.data(), kUnknowns * sizeof(double), cudaMemcpyHostToDevice));
     // Two numbers an iteration: squares[n] is the squared residual after n, dots[n] belongs to iteration n.
     double *squares = device_array<double>(options.rounds + 1), *dots = device_array<double>(options.rounds);
-    HostBuffer<double> history(options.rounds + 1, !options.is("before")), read(1, !options.is("before"));
+    // Dot products as the host sees them; history[n] is the squared residual after n iterations.
+    const bool pinned = options.is("pin") || options.is("async");
+    HostBuffer<double> history(options.rounds + 1, pinned), seen_dots(options.rounds, pinned);
     const int blocks = kUnknowns / kBlock;
+    const bool host_divides = options.is("before") || options.is("pin");
+    const auto read = [&](double* to, const double* from) {
+        if (host_divides) CHECK(cudaMemcpy(to, from, sizeof(double), cudaMemcpyDeviceToHost));
+        if (options.is("async")) CHECK(cudaMemcpyAsync(to, from, sizeof(double), cudaMemcpyDeviceToHost));
+    };
     const auto region = [&] {
         CHECK(cudaMemsetAsync(solution, 0, kUnknowns * sizeof(double)));
         CHECK(cudaMemsetAsync(squares + 1, 0, options.rounds * sizeof(double)));
@@ -139,27 +149,22 @@ int main(int count, char** words) {
         CHECK(cudaMemcpyAsync(residual, b, kUnknowns * sizeof(double), cudaMemcpyDeviceToDevice));
         CHECK(cudaMemcpyAsync(direction, b, kUnknowns * sizeof(double), cudaMemcpyDeviceToDevice));
         for (int round = 0; round < options.rounds; ++round) {
-            Quotient alpha{0.0, squares + round, dots + round},
-                beta{0.0, squares + round + 1, squares + round};
+            Quotient alpha{0.0, squares + round, dots + round};
             multiply<<<blocks, kBlock>>>(columns, values, direction, product, dots + round);
-            if (!options.is("async")) {
-                CHECK(cudaMemcpy(&read[0], dots + round, sizeof(double), cudaMemcpyDeviceToHost));
-                alpha = {history[round] / read[0], nullptr, nullptr};
-            } else {
-                CHECK(cudaMemcpyAsync(&read[0], dots + round, sizeof(double), cudaMemcpyDeviceToHost));
-            }
+            read(&seen_dots[round], dots + round);
+            if (host_divides) alpha = {history[round] / seen_dots[round], nullptr, nullptr};
             advance<<<blocks, kBlock>>>(solution, residual, direction, product, alpha, squares + round + 1);
-            if (!options.is("async")) {
-                CHECK(cudaMemcpy(&history[round + 1], squares + round + 1, sizeof(double),
-                                 cudaMemcpyDeviceToHost));
-                beta = {history[round + 1] / history[round], nullptr, nullptr};
-            } else {
-                CHECK(cudaMemcpyAsync(&history[round + 1], squares + round + 1, sizeof(double),
-                                      cudaMemcpyDeviceToHost));
-            }
+            Quotient beta{0.0, squares + round + 1, squares + round};
+            read(&history[round + 1], squares + round + 1);
+            if (host_divides) beta = {history[round + 1] / history[round], nullptr, nullptr};
             turn<<<blocks, kBlock>>>(direction, residual, beta);
         }
         CHECK(cudaGetLastError());
+        if (options.is("batch")) {
+            const size_t bytes = options.rounds * sizeof(double);
+            CHECK(cudaMemcpy(seen_dots.data(), dots, bytes, cudaMemcpyDeviceToHost));
+            CHECK(cudaMemcpy(&history[1], squares + 1, bytes, cudaMemcpyDeviceToHost));
+        }
     };
     history[0] = start_squared;
     CHECK(cudaMemcpy(squares, &start_squared, sizeof(double), cudaMemcpyHostToDevice));
