@@ -21,15 +21,16 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validation" / "pairs"
 #: Not programs: what they share, and what builds, reads and runs them.
 SHARED = {"measured.py", "build.py", "table.py", "record.py"}
-#: Options of `what-if` that stand for changes, and whether they take a value.
+#: Options of `what-if` that stand for changes, and whether they take a value; None: they may.
 CHANGES = {
-    "--pin": False,
+    "--pin": None,
     "--batch-below": True,
     "--streams": True,
     "--dedupe": False,
     "--prefetch": False,
-    "--async": False,
-    "--drop-synchronisations": False,
+    "--async": None,
+    "--drop-synchronisations": None,
+    "--remove": True,
     "--node": True,
 }
 
@@ -104,11 +105,10 @@ def test_every_option_is_one_of_what_if(replay_pairs: ModuleType) -> None:
         while words:
             option = words.pop(0)
             assert option in known, pair
-            if CHANGES[option]:
-                value = words.pop(0)
-                assert not value.startswith("--"), pair
-                if option == "--node":
-                    load_node(value)
+            value = words.pop(0) if words and not words[0].startswith("--") else None
+            assert CHANGES[option] is None or CHANGES[option] == (value is not None), pair
+            if option == "--node":
+                load_node(str(value))
     for node in plan.recorded_on.values():
         assert load_node(node).name == node
 

@@ -2,8 +2,8 @@
 
 before     the indices of each category are a copy of their own, from pageable memory
 pin        the same from pinned memory, blocking
-pin-async  the same from pinned memory, without blocking
-batch      the indices of all categories are one copy, from pageable memory
+pin-async  the same from pinned memory, without blocking (the scores are still waited for)
+batch      the indices of all categories are packed and sent in one copy, from pageable memory
 """
 
 from __future__ import annotations
@@ -45,25 +45,28 @@ def main() -> int:
     host_indices = random.integers(0, ROWS, (BATCHES, TABLES, BATCH))
     tables = [torch.from_numpy(table).cuda() for table in host_tables]
     first, second = torch.from_numpy(host_first).cuda(), torch.from_numpy(host_second).cuda()
-    indices = torch.from_numpy(host_indices)
+    # Each category of a batch is a tensor of its own, as a loader of columns hands them over.
+    batches = [[torch.from_numpy(column.copy()) for column in batch] for batch in host_indices]
+    packed = torch.zeros(TABLES, BATCH, dtype=torch.int64)
     scores = torch.zeros(BATCHES, BATCH)
     if pin:
-        indices, scores = indices.pin_memory(), scores.pin_memory()
+        batches = [[column.pin_memory() for column in batch] for batch in batches]
+        scores = scores.pin_memory()
 
     @torch.inference_mode()
     def region() -> None:
         for step in range(options.rounds):
-            batch = indices[step % BATCHES]
+            batch = batches[step % BATCHES]
             if options.variant == "batch":
-                columns = batch.to("cuda").unbind(0)
+                columns = torch.stack(batch, out=packed).to("cuda").unbind(0)
             else:
-                columns = [column.to("cuda", non_blocking=non_blocking) for column in batch.unbind(0)]
+                columns = [column.to("cuda", non_blocking=non_blocking) for column in batch]
             looked_up = [
                 torch.nn.functional.embedding(column, table)
                 for column, table in zip(columns, tables, strict=True)
             ]
             hidden = torch.relu(torch.cat(looked_up, dim=1) @ first)
-            scores[step % BATCHES].copy_(torch.sigmoid(hidden @ second), non_blocking=non_blocking)
+            scores[step % BATCHES].copy_(torch.sigmoid(hidden @ second))
 
     seconds = measure_torch(options, region)
     error = 0.0
