@@ -344,3 +344,42 @@ def test_gpus_have_short_names(record: ModuleType) -> None:
     assert record.short_name("NVIDIA H100 80GB HBM3", plan) == "h100"
     assert record.short_name("NVIDIA H200", plan) == "h200"
     assert record.short_name("NVIDIA GeForce RTX 4090", plan) == "nvidia-geforce-rtx-4090"
+
+
+def test_a_second_call_runs_what_is_left_and_what_failed(
+    record: ModuleType, bench: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1, 1980 MHz, 3201 MHz, 5, 16'\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    programs = {
+        name: record.Program(name, str(tmp_path / "stand_in.py"), variants)
+        for name, variants in (("good", ("before",)), ("bad", ("before", "wrong")))
+    }
+    plan = record.Plan(programs, (), {}, {"h200": "h200-probed"})
+    monkeypatch.setattr(record, "read_plan", lambda: plan)
+    monkeypatch.setattr(record, "build", lambda *_: [])
+    monkeypatch.setattr(record, "recorder_library", lambda _: tmp_path / "library.so")
+    monkeypatch.setattr(sys, "argv", ["record.py", "--out", str(tmp_path / "results"), "--processes", "1"])
+    file = tmp_path / "results" / "h200" / "times.json"
+    for turn, ran in enumerate((["good", "bad"], ["bad"])):
+        (tmp_path / "order").write_text("")
+        assert record.main() == 1
+        times = json.loads(file.read_text())
+        assert set(times["programs"]) == {"good", "bad"}
+        assert times["gpu"] == "NVIDIA H200" and times["driver"] == "580.1"
+        assert (tmp_path / "order").read_text().count("before\n") == len(ran), turn
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "good", "--budget", "0"])
+    assert record.main() == 0
+    assert json.loads(file.read_text()) == times
+
+
+def test_without_a_gpu_nothing_is_run(
+    record: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit) as stopped:
+        record.gpu_facts()
+    assert stopped.value.code == 3

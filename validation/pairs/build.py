@@ -35,6 +35,8 @@ def compiler() -> list[str]:
     """nvcc and the options that depend on where it comes from. Raises SystemExit where there is none."""
     inside = wheels()
     toolkit = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if toolkit and inside and Path(toolkit).resolve().is_relative_to(inside.resolve()):
+        toolkit = None  # the wheels' own, which needs to be told where its headers are
     if toolkit:
         # A toolkit may come without NVTX, which its wheel has.
         extra = ["-I", str(inside / "include")] if inside and not _has_nvtx(Path(toolkit)) else []

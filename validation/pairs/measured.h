@@ -1,7 +1,6 @@
 // What the C++ programs of this folder share: options, the measured region, the check, the line of JSON.
 #pragma once
 
-#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
@@ -16,6 +15,13 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#if __has_include(<cuda_profiler_api.h>)
+#include <cuda_profiler_api.h>
+#else  // an installation may lack this header; the runtime's library has the calls
+extern "C" cudaError_t CUDARTAPI cudaProfilerStart();
+extern "C" cudaError_t CUDARTAPI cudaProfilerStop();
+#endif
 
 #define CHECK(call)                                                              \
     do {                                                                         \

@@ -268,7 +268,7 @@ def recorder_library(folder: Path) -> Path:
         source = ROOT / "native" / "recorder"
         for command in (
             ["cmake", "-S", str(source), "-B", str(target.parent), "-DCMAKE_BUILD_TYPE=Release",
-             f"-DPython_EXECUTABLE={sys.executable}"],
+             f"-DPython_EXECUTABLE={sys.executable}", *(["-GNinja"] if shutil.which("ninja") else [])],
             ["cmake", "--build", str(target.parent), "--parallel"],
         ):  # fmt: skip
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -314,7 +314,8 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     file = out / "times.json"
     times: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"programs": {}}
-    trouble = build(options.build, "native", os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    trouble = build(options.build, "native", cores) and build(options.build, "sm_90", cores)
     for words in trouble:  # its program will fail by itself; the others run
         print(words, file=sys.stderr)
     try:
