@@ -64,14 +64,16 @@ class Batch:
             without_operations(changed, removed),
             int(packed.sum()),
             int(size.sum()),
-            [f"all {int(count.max())} or fewer pieces of a copy are ready when its last one is, and packing runs at 8 GB/s"],
+            [f"up to {int(count.max())} pieces are ready when the last one is, and packing runs at 8 GB/s"],
         )
 
 
 def _groups(timeline: Timeline, below: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """A number for each run of small copies (-1: in none), and whether an operation is the last of its run."""
     columns = timeline.columns
-    threads = columns["call_thread"][np.maximum(columns["operation_call"], 0)] if timeline.calls.height else None
+    threads = (
+        columns["call_thread"][np.maximum(columns["operation_call"], 0)] if timeline.calls.height else None
+    )
     frame = timeline.operations.select(
         "bytes", small=(
             (pl.col("kind") == "copy")

@@ -12,10 +12,17 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.replay.edit import next_on_thread, usual_call_ns, with_durations, without_operations, without_waits
+from busfare.replay.edit import (
+    next_on_thread,
+    usual_call_ns,
+    with_durations,
+    without_operations,
+    without_waits,
+)
 from busfare.replay.prices import nanoseconds_on, nanoseconds_pinned
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
+from busfare.trace.api_calls import SYMBOL_COPY
 
 __all__ = [
     "Applied",
@@ -25,11 +32,13 @@ __all__ = [
     "Dedupe",
     "DropSynchronisations",
     "Kernels",
+    "NoSymbolCopies",
     "Pin",
     "Remove",
     "Setting",
     "ToNode",
     "described",
+    "repeated_copies",
 ]
 
 Mask = NDArray[np.bool_]
@@ -149,7 +158,9 @@ class Pin:
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-        chosen = _is(timeline, (pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]) & pageable)
+        chosen = _is(
+            timeline, (pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]) & pageable
+        )
         chosen &= matching(timeline, self.pattern)
         if not chosen.any():
             return Applied(timeline, 0)
@@ -157,7 +168,9 @@ class Pin:
         copies = timeline.operations.filter(pl.Series(chosen))
         pinned = nanoseconds_pinned(copies, setting.recorded_on)
         duration = columns["operation_duration"].astype(np.float64)
-        duration[chosen] = np.where(np.isfinite(pinned), np.minimum(pinned, duration[chosen]), duration[chosen])
+        duration[chosen] = np.where(
+            np.isfinite(pinned), np.minimum(pinned, duration[chosen]), duration[chosen]
+        )
         host_side = pl.lit("pinned", dtype=timeline.operations["source_memory"].dtype)
         mask = pl.Series(chosen)
         operations = timeline.operations.with_columns(
@@ -171,14 +184,16 @@ class Pin:
         calls = _calls_of(timeline, chosen)
         asynchronous = calls & call_names(timeline, ASYNC_COPY)
         usual = usual_call_ns(timeline, ASYNC_COPY)
-        launch = np.where(chosen, np.minimum(columns["operation_launch_lag"], usual), columns["operation_launch_lag"])
+        launch = np.where(
+            chosen, np.minimum(columns["operation_launch_lag"], usual), columns["operation_launch_lag"]
+        )
         # A blocking call waits on, for the copy to end and no longer for its bytes to be staged.
         blocking = calls & ~asynchronous & (columns["call_wait"] == WAIT["operation"])
         own = np.where(blocking, np.minimum(columns["call_own"], usual), columns["call_own"])
         lag = np.where(blocking, np.clip(columns["call_wait_lag"], 0, usual), columns["call_wait_lag"])
-        changed = with_durations(
-            replace(timeline, operations=operations), duration
-        ).with_columns(operation_launch_lag=launch, call_own=own, call_wait_lag=lag)
+        changed = with_durations(replace(timeline, operations=operations), duration).with_columns(
+            operation_launch_lag=launch, call_own=own, call_wait_lag=lag
+        )
         changed = without_waits(changed, asynchronous, np.minimum(columns["call_own"], usual))
         return Applied(
             changed,
@@ -235,7 +250,9 @@ class DropSynchronisations:
 
     @property
     def title(self) -> str:
-        return "synchronise only where the host needs a result" + (f": {self.pattern}" if self.pattern else "")
+        return "synchronise only where the host needs a result" + (
+            f": {self.pattern}" if self.pattern else ""
+        )
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         columns = timeline.columns
@@ -284,12 +301,17 @@ class Dedupe:
 def repeated_copies(operations: pl.DataFrame) -> Mask | None:
     """Copies to the GPU whose bytes already stand where they go; None where the trace has no fingerprints."""
     needed = ("fingerprint", "destination_address")
-    if any(name not in operations.columns for name in needed) or operations["fingerprint"].drop_nulls().is_empty():
+    if (
+        any(name not in operations.columns for name in needed)
+        or operations["fingerprint"].drop_nulls().is_empty()
+    ):
         return None
     into = (pl.col("kind") == "copy") & (pl.col("direction") == "h2d") & pl.col("fingerprint").is_not_null()
     place = ["process", "device", "destination_address", "bytes"]
     frame = operations.with_row_index("at").filter(into)
-    repeated = frame.filter((pl.col("fingerprint") == pl.col("fingerprint").shift(1).over(place)).fill_null(False))
+    repeated = frame.filter(
+        (pl.col("fingerprint") == pl.col("fingerprint").shift(1).over(place)).fill_null(False)
+    )
     mask = np.zeros(operations.height, bool)
     mask[repeated["at"].to_numpy()] = True
     return mask
@@ -308,9 +330,33 @@ class Remove:
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         removed = _is(
             timeline,
-            (pl.col("direction").cast(pl.String) == self.what) | (pl.col("kind").cast(pl.String) == self.what),
+            (pl.col("direction").cast(pl.String) == self.what)
+            | (pl.col("kind").cast(pl.String) == self.what),
         )
         return Applied(without_operations(timeline, removed), int(removed.sum()), _bytes(timeline, removed))
+
+
+@dataclass(frozen=True)
+class NoSymbolCopies:
+    """Values for symbols travel as kernel arguments: their copies and calls are gone."""
+
+    @property
+    def title(self) -> str:
+        return "no copies to symbols"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        called = np.zeros(timeline.operations.height, bool)
+        by_name = call_names(timeline, SYMBOL_COPY)
+        launched = timeline.columns["operation_launched"] != 0
+        called[launched] = by_name[timeline.columns["operation_call"][launched]]
+        static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
+        removed = _is(timeline, pl.col("kind") == "copy") & (called | _is(timeline, static))
+        return Applied(
+            without_operations(timeline, removed),
+            int(removed.sum()),
+            _bytes(timeline, removed),
+            ["the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs)"],
+        )
 
 
 @dataclass(frozen=True)

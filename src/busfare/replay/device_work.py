@@ -75,7 +75,11 @@ def _streams(trace: Trace, operations: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
         context_number=pl.struct("process", "device", "context").rank("dense").cast(pl.Int32) - 1,
         kind_known=pl.col("kind").is_not_null(),
         # A stream that the trace says nothing of: nothing is assumed to wait for it.
-        kind_number=pl.col("kind").cast(pl.String).replace_strict(STREAM_KINDS, default=2).fill_null(2).cast(pl.UInt8),
+        kind_number=pl.col("kind")
+        .cast(pl.String)
+        .replace_strict(STREAM_KINDS, default=2)
+        .fill_null(2)
+        .cast(pl.UInt8),
     )
     operations = operations.join(
         used.select(*key, "stream_number"), on=key, how="left", nulls_equal=True, maintain_order="left"
@@ -99,7 +103,9 @@ def class_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
     )
     numbers = {text: number for number, text in enumerate(CLASSES)}
     return (
-        operations.select(name.replace_strict(numbers, default=len(CLASSES) - 1).cast(pl.UInt8).alias("class"))
+        operations.select(
+            name.replace_strict(numbers, default=len(CLASSES) - 1).cast(pl.UInt8).alias("class")
+        )
     )["class"].to_numpy()
 
 
@@ -139,8 +145,8 @@ def engines(operations: pl.DataFrame, trace: Trace) -> Engines:
     of = np.full(operations.height, -1, np.int32)
     slots: list[int] = []
     names: list[str] = []
-    for (gpu, what), part in table.with_row_index("row").drop_nulls("label").group_by(
-        "physical", "label", maintain_order=True
+    for (gpu, what), part in (
+        table.with_row_index("row").drop_nulls("label").group_by("physical", "label", maintain_order=True)
     ):
         of[part["row"].to_numpy()] = len(slots)
         slots.append(_at_once(part["start_ns"].to_numpy(), part["end_ns"].to_numpy()))

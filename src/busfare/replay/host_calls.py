@@ -30,9 +30,9 @@ class HostCalls(NamedTuple):
 def outermost(calls: pl.DataFrame) -> HostCalls:
     """Driver calls within runtime calls folded into those; rows without a time are left out."""
     thread = ["process", "thread"]
-    ordered = calls.filter(
-        pl.col("start_ns").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns"))
-    ).sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    ordered = calls.filter(pl.col("start_ns").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns"))).sort(
+        "start_ns", "end_ns", descending=[False, True], maintain_order=True
+    )
     reached = pl.col("end_ns").cum_max().shift(1).over(thread)
     ordered = ordered.with_columns(outer=(reached.is_null() | (pl.col("start_ns") >= reached)))
     ordered = ordered.with_columns(

@@ -67,7 +67,13 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
     names = pl.Enum([*STEPS, *KINDS])
     step = pl.col("step").replace_strict(dict(enumerate(STEPS)), return_dtype=pl.String)
     kind = timeline.operations["kind"].cast(pl.String)
-    of_kind = kind.gather(pl.Series(np.where(found["path_step"] == 0, found["path_row"], 0))) if kind.len() else None
+    of_kind = (
+        kind.gather(pl.Series(np.where(found["path_step"] == 0, found["path_row"], 0)))
+        if kind.len()
+        else None
+    )
     return path.with_columns(
-        step=(step if of_kind is None else pl.when(pl.col("step") == 0).then(of_kind).otherwise(step)).cast(names)
+        step=(step if of_kind is None else pl.when(pl.col("step") == 0).then(of_kind).otherwise(step)).cast(
+            names
+        )
     )

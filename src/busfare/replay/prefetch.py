@@ -41,7 +41,9 @@ class Prefetch:
         sent = _bytes_within(timeline, moved, faulting)
         resident = _resident(timeline, kernels, within, duration)
         whole = timeline.operations[faulting].with_columns(
-            bytes=pl.Series(sent), direction=pl.lit("h2d", timeline.operations["direction"].dtype), copy_count=pl.lit(1, pl.Int32)
+            bytes=pl.Series(sent),
+            direction=pl.lit("h2d", timeline.operations["direction"].dtype),
+            copy_count=pl.lit(1, pl.Int32),
         )
         sending = nanoseconds_pinned(whole, setting.recorded_on)
         duration[faulting] = np.minimum(duration[faulting], resident[within > 0] + sending)
@@ -56,7 +58,9 @@ class Prefetch:
         )
 
 
-def _bytes_within(timeline: Timeline, moved: NDArray[np.bool_], kernels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _bytes_within(
+    timeline: Timeline, moved: NDArray[np.bool_], kernels: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Bytes that migrate to the GPU while each kernel runs."""
     start, end = timeline.operations["start_ns"].to_numpy(), timeline.operations["end_ns"].to_numpy()
     into = moved & (timeline.operations["direction"] == "h2d").fill_null(False).to_numpy()
@@ -77,12 +81,18 @@ def _resident(
     )
     stalled = pl.max_horizontal(pl.col("taken") - pl.col("within"), 0.0)
     return frame.select(
-        found=pl.when(pl.col("within") == 0).then("taken").otherwise(pl.coalesce(pl.min_horizontal("quiet", "taken"), stalled))
+        found=pl.when(pl.col("within") == 0)
+        .then("taken")
+        .otherwise(pl.coalesce(pl.min_horizontal("quiet", "taken"), stalled))
     )["found"].to_numpy()
 
 
 def _host_side(
-    timeline: Timeline, moved: NDArray[np.bool_], start: NDArray[np.int64], end: NDArray[np.int64], setting: Setting
+    timeline: Timeline,
+    moved: NDArray[np.bool_],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    setting: Setting,
 ) -> Timeline:
     """Host gaps shrink by what pages took to come back while no kernel ran, less one copy of them."""
     back = moved & (timeline.operations["direction"] == "d2h").fill_null(False).to_numpy()
@@ -99,7 +109,8 @@ def _host_side(
     order = np.flatnonzero(back)[np.argsort(start[back], kind="stable")]
     total = np.concatenate([[0], np.cumsum(timeline.operations["bytes"].fill_null(0).to_numpy()[order])])
     size = (
-        total[np.searchsorted(start[order], call_start[rows])] - total[np.searchsorted(start[order], gap_from[rows])]
+        total[np.searchsorted(start[order], call_start[rows])]
+        - total[np.searchsorted(start[order], gap_from[rows])]
     )
     template = timeline.operations[np.repeat(order[:1], len(rows))].with_columns(
         bytes=pl.Series(size).cast(pl.Int64), copy_count=pl.lit(1, pl.Int32)

@@ -43,7 +43,9 @@ def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
     Raises InputError where the node is not known.
     """
     if node is None:
-        raise InputError("the trace names no GPU of the catalogue; say where it was recorded with --from NODE")
+        raise InputError(
+            "the trace names no GPU of the catalogue; say where it was recorded with --from NODE"
+        )
     memory = operations["source_memory"].dtype
     pinned = pl.lit("pinned", dtype=memory)
     h2d = pl.col("direction") == "h2d"

@@ -16,9 +16,10 @@ from busfare.replay.edit import usual_call_ns, with_own_kernel_engines
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 
-__all__ = ["Streams", "chunks"]
+__all__ = ["Streams", "are_pipelines", "chunks"]
 
 LEGACY, BLOCKING = 0, 1
+MOST_KERNELS_A_CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,34 @@ def chunks(timeline: Timeline, kernel: str = "") -> NDArray[np.int64]:
     frame = frame.with_columns(start=pl.col("into") & ~before)
     frame = frame.with_columns(number=pl.col("start").cum_sum().over("stream"))
     group = ("stream", "number")
-    whole = (pl.col("number") > 0) & (pl.col("work") & pl.col("wanted")).any().over(group) & pl.col("into").any().over(group)
+    whole = (
+        (pl.col("number") > 0)
+        & (pl.col("work") & pl.col("wanted")).any().over(group)
+        & pl.col("into").any().over(group)
+    )
     frame = frame.with_columns(chunk=pl.when(whole).then(pl.struct(group).rank("dense").cast(pl.Int64) - 1))
     return frame["chunk"].fill_null(-1).to_numpy()
+
+
+def are_pipelines(timeline: Timeline) -> bool:
+    """Whether most chunks look like parts of one data set: some in, a few kernels, some out.
+
+    A step of training or of an inference loop begins with a copy, too, but its many kernels need what the step before
+    left on the GPU.
+    """
+    chunk = chunks(timeline)
+    inside = (
+        timeline.operations.select("kind", "direction")
+        .with_columns(chunk=pl.Series(chunk))
+        .filter(pl.col("chunk") >= 0)
+    )
+    each = inside.group_by("chunk").agg(
+        kernels=pl.col("kind").is_in(["kernel", "graph"]).sum(), out=(pl.col("direction") == "d2h").any()
+    )
+    if each.height < 2:
+        return False
+    fitting = each.filter(pl.col("out") & (pl.col("kernels") <= MOST_KERNELS_A_CHUNK)).height
+    return 2 * fitting > each.height
 
 
 def _spread(timeline: Timeline, chunk: NDArray[np.int64], stream: int, count: int) -> Timeline:
@@ -94,8 +120,7 @@ def _spread(timeline: Timeline, chunk: NDArray[np.int64], stream: int, count: in
     columns["stream_context"] = np.append(columns["stream_context"], np.full(count, context, np.int32))
     columns["stream_kind"] = np.append(columns["stream_kind"], np.full(count, BLOCKING, np.uint8))
     columns["stream_context"][stream], columns["stream_kind"][stream] = context, LEGACY
-    # What the recorded order hid: in a stream of its own, a chunk's first copy is bound by its call alone.
-    columns["operation_turn"] = np.where(inside, columns["operation_turn"], columns["operation_turn"])
+    # Copied before they change: other timelines share the arrays.
     streams = pl.concat([timeline.streams, timeline.streams[[stream] * count]])
     changed = replace(timeline, columns=columns, streams=streams)
     return _wait_later(changed, chunk, numbers, count, stream)
@@ -117,11 +142,18 @@ def _wait_later(
     owner = np.searchsorted(first_call, np.arange(len(columns["call_own"])), side="right") - 1
     threads = np.unique(columns["call_thread"][calls[rows]])
     pageable = timeline.operations.select(
-        found=((pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")).fill_null(False)
+        found=(
+            (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
+        ).fill_null(False)
     )["found"].to_numpy()
     staged = np.zeros(len(owner), bool)
     staged[calls[pageable & (columns["operation_launched"] != 0)]] = True
-    waiting = (columns["call_wait"] != WAIT["none"]) & (owner >= 0) & ~staged & np.isin(columns["call_thread"], threads)
+    waiting = (
+        (columns["call_wait"] != WAIT["none"])
+        & (owner >= 0)
+        & ~staged
+        & np.isin(columns["call_thread"], threads)
+    )
     copying = np.zeros(len(owner), bool)
     copying[calls[rows][columns["operation_launched"][rows] != 0]] = True
     wait, key, own = columns["call_wait"].copy(), columns["call_wait_key"].copy(), columns["call_own"].copy()
@@ -132,7 +164,7 @@ def _wait_later(
         mine = int(owner[call])
         if copying[call]:
             own[call] = min(int(own[call]), usual)
-        if mine == last and call > calls[last_row[last]] or (mine == last and _is_last_of(call, calls, last_row[last])):
+        if mine == last and call >= calls[last_row[last]]:
             wait[call], key[call] = WAIT["device"], device
             continue
         earlier = mine - count + 1
@@ -141,10 +173,6 @@ def _wait_later(
         else:
             wait[call], key[call] = WAIT["given"], last_row[earlier]
     return timeline.with_columns(call_wait=wait, call_wait_key=key, call_own=own)
-
-
-def _is_last_of(call: int, calls: NDArray[np.int32], row: int) -> bool:
-    return bool(calls[row] == call)
 
 
 def with_shared_directions(timeline: Timeline, node: Node | None) -> Timeline:
@@ -160,7 +188,9 @@ def with_shared_directions(timeline: Timeline, node: Node | None) -> Timeline:
         factors[direction] = min(1.0, measured.pieces[-1].gap_per_byte_s / both)
     columns = dict(timeline.columns)
     table = timeline.operations.select(
-        "bytes", moves=(pl.col("kind") == "copy").fill_null(False), direction=pl.col("direction").cast(pl.String)
+        "bytes",
+        moves=(pl.col("kind") == "copy").fill_null(False),
+        direction=pl.col("direction").cast(pl.String),
     )
     engine, duration = columns["operation_engine"], columns["operation_duration"]
     link = np.full(len(engine), -1, np.int32)
@@ -172,7 +202,12 @@ def with_shared_directions(timeline: Timeline, node: Node | None) -> Timeline:
     rate = np.divide(size, duration * 1e-9, out=np.zeros_like(size), where=duration > 0)
     for device in np.unique(devices):
         for direction in ("h2d", "d2h"):
-            mine = (devices == device) & table["moves"].to_numpy() & (table["direction"] == direction).fill_null(False).to_numpy() & (rate > 0)
+            mine = (
+                (devices == device)
+                & table["moves"].to_numpy()
+                & (table["direction"] == direction).fill_null(False).to_numpy()
+                & (rate > 0)
+            )
             link[mine] = len(rates)
             rates.append(float(rate[mine].max(initial=1.0)))
             both_ways.append(factors[direction])
@@ -191,5 +226,7 @@ def alone(timeline: Timeline) -> NDArray[np.int64]:
     """What each operation would have taken with the links to itself, in nanoseconds; shape (operations,)."""
     start = (timeline.operations["start_ns"] - timeline.origin_ns).to_numpy().astype(np.int64)
     end = (timeline.operations["end_ns"] - timeline.origin_ns).to_numpy().astype(np.int64)
-    found: NDArray[np.int64] = _core.alone(timeline.columns, np.ascontiguousarray(start), np.ascontiguousarray(end))
+    found: NDArray[np.int64] = _core.alone(
+        timeline.columns, np.ascontiguousarray(start), np.ascontiguousarray(end)
+    )
     return found

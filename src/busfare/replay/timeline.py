@@ -16,9 +16,18 @@ from busfare.replay.host_calls import between_calls, handed_over, outermost
 from busfare.replay.waits import acts, waits
 from busfare.trace import Omission, Trace
 
-__all__ = ["Lags", "Timeline", "timeline"]
+__all__ = ["COLUMN_TYPES", "Lags", "Timeline", "timeline"]
 
 Columns = dict[str, NDArray[Any]]
+#: Types that the core takes, by the column's name behind its table; all others are times, int64.
+COLUMN_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
+    **dict.fromkeys(
+        ("call", "stream", "engine", "links", "device", "context", "slots", "opposite"), np.int32
+    ),
+    **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
+    **dict.fromkeys(("bytes_per_s", "both"), np.float64),
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ def timeline(trace: Trace) -> Timeline:
     starts = [int(frame["start_ns"].min()) for frame in (calls, operations) if frame.height]  # type: ignore[arg-type]
     ends = [int(frame["end_ns"].max()) for frame in (calls, operations) if frame.height]  # type: ignore[arg-type]
     origin = min(starts)
-    done, waiting_for = acts(trace, host, work), None
+    done = acts(trace, host, work)
     waiting_for = waits(host, work, done)
     after, released = _stand_ins(operations, origin)
     engine = engines(operations, trace)
@@ -110,13 +119,15 @@ def timeline(trace: Trace) -> Timeline:
         "link_both": np.zeros(0),
         "link_opposite": np.zeros(0, np.int32),
     }
-    columns = {name: np.ascontiguousarray(values) for name, values in columns.items()}
+    columns = {
+        name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
+        for name, values in columns.items()
+    }
     call_names = calls["name"].cast(pl.String).fill_null("").unique(maintain_order=True).to_list()
     numbers = {name: min(number, 255) for number, name in enumerate(call_names)}
-    call_class = (
-        calls["name"].cast(pl.String).fill_null("").replace_strict(numbers, return_dtype=pl.UInt8).to_numpy()
-    )
-    operation_class = class_of(operations)
+    named = calls["name"].cast(pl.String).fill_null("").replace_strict(numbers, return_dtype=pl.UInt8)
+    call_class = np.ascontiguousarray(named.to_numpy(), np.uint8)
+    operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
     explained = _core.explain(
         columns,
         {
@@ -124,8 +135,8 @@ def timeline(trace: Trace) -> Timeline:
             "call_end": _since(calls["end_ns"], origin),
             "operation_start": _since(operations["start_ns"], origin),
             "operation_end": _since(operations["end_ns"], origin),
-            "call_class": np.ascontiguousarray(call_class),
-            "operation_class": np.ascontiguousarray(operation_class),
+            "call_class": call_class,
+            "operation_class": operation_class,
         },
     )
     columns.update({name: explained[name] for name in columns if name in explained})

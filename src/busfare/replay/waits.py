@@ -35,7 +35,11 @@ class Acts(NamedTuple):
 def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
     """Event records and stream waits as acts of the calls that made them."""
     count = host.calls.height
-    kind, stream, event = np.zeros(count, np.uint8), np.full(count, -1, np.int32), np.full(count, -1, np.int32)
+    kind, stream, event = (
+        np.zeros(count, np.uint8),
+        np.full(count, -1, np.int32),
+        np.full(count, -1, np.int32),
+    )
     events = trace.events.with_row_index("event_row").join(
         host.inside.drop_nulls("correlation")
         .unique(["process", "correlation"], keep="first", maintain_order=True)
@@ -118,13 +122,21 @@ class Waits(NamedTuple):
 def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     """What each outermost call waits for. A wait of unknown target waits for what ended last before it returned."""
     calls, operations = host.calls, work.operations
-    said = calls["waits_for"].cast(pl.String).replace_strict(WAIT, return_dtype=pl.UInt8).to_numpy().copy()
+    said = (
+        calls["waits_for"]
+        .cast(pl.String)
+        .replace_strict(WAIT, return_dtype=pl.UInt8)
+        .to_numpy()
+        .astype(np.uint8)
+    )
     key = np.full(calls.height, -1, np.int32)
     launching = operations.filter("launched")["call"].to_numpy()
     has_work = np.zeros(calls.height, bool)
     has_work[launching] = True
     # Copies of pageable memory are staged by the calling thread, whatever the call's name.
-    starts_within = operations["start_ns"] < calls["end_ns"].gather(operations["call"].clip(0)) if calls.height else None
+    starts_within = (
+        operations["start_ns"] < calls["end_ns"].gather(operations["call"].clip(0)) if calls.height else None
+    )
     if starts_within is not None:
         pageable = operations.filter(
             pl.col("launched")
@@ -173,8 +185,12 @@ def _name_devices(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8]
     launched = operations.filter("launched").select(
         pl.col("call").cast(pl.Int64), last_device="device_number"
     )
-    launched = launched.with_columns(thread_number=calls["thread_number"].gather(launched["call"])).sort("call")
-    waiting = waiting.join_asof(launched, on="call", by="thread_number", strategy="backward", check_sortedness=False)
+    launched = launched.with_columns(thread_number=calls["thread_number"].gather(launched["call"])).sort(
+        "call"
+    )
+    waiting = waiting.join_asof(
+        launched, on="call", by="thread_number", strategy="backward", check_sortedness=False
+    )
     number = pl.when(pl.col("devices") == 1).then("device_number").otherwise("last_device")
     key[rows] = waiting.select(number.fill_null(-1).alias("number"))["number"].to_numpy()
 
@@ -187,7 +203,7 @@ def _observed(
     vague: NDArray[np.bool_],
 ) -> Waits:
     """Vague waits become waits for the operation that ended last while the call ran, or for nothing."""
-    rows = np.flatnonzero(vague)
+    rows = np.flatnonzero(vague).astype(np.int64)
     if len(rows) == 0 or operations.height == 0:
         said[rows] = WAIT["none"]
         return Waits(said, key, 0, len(rows))
@@ -204,7 +220,9 @@ def _observed(
     return Waits(said, key, int(fits.sum()), int((~fits).sum()))
 
 
-def _prefer_streams(operations: pl.DataFrame, said: NDArray[np.uint8], key: Rows, rows: Rows) -> None:
+def _prefer_streams(
+    operations: pl.DataFrame, said: NDArray[np.uint8], key: Rows, rows: NDArray[np.int64]
+) -> None:
     """A wait for the last operation that a stream had been given is a wait for that stream."""
     streams, positions = operations["stream_number"].to_numpy(), operations["call"].to_numpy()
     order = np.lexsort((np.arange(len(streams)), streams))

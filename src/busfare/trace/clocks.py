@@ -30,7 +30,7 @@ def join_clocks(trace: Trace, omissions: Omissions) -> None:
         return
     distances = launched["start_ns"] - launched["called_ns"]
     least, most = int(distances.min()), int(distances.max())  # type: ignore[arg-type]
-    lasting = sum(int(frame["end_ns"].max() - frame["start_ns"].min()) for frame in (operations, calls))  # type: ignore[operator]
+    lasting = _length(operations) + _length(calls)
     if least <= lasting and most >= -lasting:
         return
     omissions.add(
@@ -40,3 +40,7 @@ def join_clocks(trace: Trace, omissions: Omissions) -> None:
         operations.height,
     )
     trace.operations = operations.with_columns(pl.col("start_ns") - least, pl.col("end_ns") - least)
+
+
+def _length(frame: pl.DataFrame) -> int:
+    return int(frame["end_ns"].max()) - int(frame["start_ns"].min())  # type: ignore[arg-type]
