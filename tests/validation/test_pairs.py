@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from busfare.node import load_node
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validation" / "pairs"
+EXAMPLES = ROOT / "src" / "busfare" / "examples"
 #: Not programs: what they share, and what builds, reads and runs them.
 SHARED = {"measured.py", "build.py", "table.py", "record.py"}
 #: Options of `what-if` that stand for changes, and whether they take a value; None: they may.
@@ -93,12 +95,12 @@ def test_every_program_of_the_folder_is_in_the_plan_and_has_its_variants(replay_
         assert variants[0] == "before"
 
 
-def test_every_option_is_one_of_what_if(replay_pairs: ModuleType) -> None:
-    command = typer.main.get_command(app).commands.get("what-if")  # type: ignore[attr-defined]
-    known = {option for parameter in command.params for option in parameter.opts} if command else set(CHANGES)
-    assert set(CHANGES) <= known
+def test_every_option_is_one_of_what_if_and_every_finding_one_of_report(replay_pairs: ModuleType) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    known = {option for parameter in commands["what-if"].params for option in parameter.opts}
     plan = replay_pairs.read_plan()
-    assert not command or plan.recorded_on_option["what-if"] in known
+    for name, option in plan.recorded_on_option.items():
+        assert option in {own for parameter in commands[name].params for own in parameter.opts}
     for pair in plan.pairs:
         words = list(pair.options)
         assert words
@@ -109,6 +111,9 @@ def test_every_option_is_one_of_what_if(replay_pairs: ModuleType) -> None:
             assert CHANGES[option] is None or CHANGES[option] == (value is not None), pair
             if option == "--node":
                 load_node(str(value))
+    rules = (ROOT / "src" / "busfare" / "advise" / "findings.py").read_text()
+    for ids in plan.findings.values():
+        assert all(f'"{id}",' in rules for id in ids)
     for node in plan.recorded_on.values():
         assert load_node(node).name == node
 
@@ -259,6 +264,26 @@ def test_the_first_advice_must_be_the_change_that_gained_most(
     assert replay_pairs.rank(program, plan, close, lambda *_: "pageable-copies").hit
     one = made_up(replay_pairs, tmp_path / "l40s", kmeans={"before": 200.0, "pin": 40.5})
     assert replay_pairs.rank(program, plan, one, lambda *_: "pageable-copies") is None
+
+
+def test_a_recorded_run_is_asked_through_the_command_line(replay_pairs: ModuleType, tmp_path: Path) -> None:
+    """A real recording of a training like the one of the pair, beside medians that nobody measured."""
+    medians = {"before": 100.0, "pin": 90.0, "pin-async": 80.0, "fewer-syncs": 99.0}
+    machine = made_up(replay_pairs, tmp_path / "h200", train_images=medians)
+    shutil.copy(EXAMPLES / "train-images-h200.json.gz", machine.folder / "train_images-before.bf")
+    done = run(
+        str(ROOT / "validation" / "replay_pairs.py"), "--results", str(tmp_path), "--only", "train_images"
+    )
+    assert done.stderr == "" and done.returncode in (0, 1)
+    speed_ups = re.findall(r"before → (\S+) +([0-9.]+)× \| +([0-9.]+)× \| +([+-][0-9.]+) %", done.stdout)
+    assert [(after, float(measured)) for after, measured, *_ in speed_ups] == [
+        ("pin", 1.111), ("fewer-syncs", 1.010), ("pin-async", 1.250)
+    ]  # fmt: skip
+    for _, measured, predicted, error in speed_ups:
+        assert float(predicted) >= 1
+        assert float(error) == pytest.approx(100 * (float(predicted) / float(measured) - 1), abs=0.2)
+    assert re.search(r"within 10 %: \d of 3 pairs, 3 of them PyTorch or CuPy", done.stdout)
+    assert re.search(r"first advice gained most: [01] of 1", done.stdout)
 
 
 def test_without_results_it_says_so(tmp_path: Path) -> None:
