@@ -160,15 +160,18 @@ def _wait_later(
     usual = usual_call_ns(timeline, r"Memcpy.*Async")
     last = len(numbers) - 1
     device = int(columns["stream_device"][stream])
-    for call in np.flatnonzero(waiting):
+    rows_waiting = np.flatnonzero(waiting)
+    # A program with several buffers waits once a chunk: where the one stream's program waited last.
+    last_of_chunk = np.full(len(numbers), -1, np.int64)
+    np.maximum.at(last_of_chunk, owner[rows_waiting], rows_waiting)
+    for call in rows_waiting:
         mine = int(owner[call])
         if copying[call]:
             own[call] = min(int(own[call]), usual)
+        earlier = mine - count + 1
         if mine == last and call >= calls[last_row[last]]:
             wait[call], key[call] = WAIT["device"], device
-            continue
-        earlier = mine - count + 1
-        if earlier < 0:
+        elif earlier < 0 or call != last_of_chunk[mine]:
             wait[call] = WAIT["none"]
         else:
             wait[call], key[call] = WAIT["given"], last_row[earlier]
