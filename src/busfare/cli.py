@@ -198,7 +198,7 @@ def project(
     targets = [load_node(text) for text in to]
     read = _read(trace)
     recorded_on = _recorded_on(read, from_, "--from")
-    rebuilt, rules = timeline(read), tuple(kernels or ())
+    rebuilt, rules = timeline(read, recorded_on), tuple(kernels or ())
     projections = [project_trace(read, recorded_on, target, model, rules, rebuilt) for target in targets]
     result = projection_result(projections, guessed=from_ is None)
     if html:

@@ -273,9 +273,10 @@ def test_changes_are_played_alone_and_together_and_the_first_run_stays() -> None
 @pytest.mark.parametrize("gpu", ["h100", "h200"])
 def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
     """Recorded on the GPU before and after: pinned buffers and three streams in place of one."""
-    before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"))
+    node = load_node(f"{gpu}-probed")
+    before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"), node)
     after = read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz")
-    found = what_if(before, [Pin(), Streams(3)], Setting(load_node(f"{gpu}-probed")))
+    found = what_if(before, [Pin(), Streams(3)], Setting(node))
     speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
     measured = before.recorded_ns / timeline(after).recorded_ns
     assert speedup == pytest.approx(measured, rel=0.1)

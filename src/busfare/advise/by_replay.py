@@ -66,7 +66,7 @@ def priced_by_replay(trace: Trace, node: Node | None, findings: Sequence[Finding
     rows = trace.calls.height + trace.operations.height
     if not ours or trace.calls.height == 0 or rows > MOST_ROWS:
         return list(findings)
-    taken_apart = timeline(trace)
+    taken_apart = timeline(trace, node)
     before = play(taken_apart).makespan_ns
     priced = [
         _priced(finding, taken_apart, before, node) if finding.id in CANDIDATES else finding

@@ -394,7 +394,7 @@ class ToNode:
         moved = _is(timeline, pl.col("kind").is_in(["copy", "migration"]))
         duration = nanoseconds_on(timeline, setting.recorded_on, self.node, setting.model)
         return Applied(
-            with_durations(timeline, duration),
+            replace(with_durations(timeline, duration), node=self.node),
             int(moved.sum()),
             _bytes(timeline, moved),
             ["kernels and the host keep their times, unless a rule is given"],
