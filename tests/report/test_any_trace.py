@@ -109,9 +109,10 @@ def test_a_report_comes_out_of_anything(
 
 EVERYTHING = Options(
     pin="",
-    asynchronous="",
+    asynchronous="2",
     drop_synchronisations="",
     batch_below="64KiB",
+    collect_below="64KiB",
     streams=3,
     prefetch=True,
     remove=("d2d",),
@@ -148,7 +149,7 @@ def test_an_answer_to_what_if_comes_out_of_anything(
     assert plain["baseline"]["replayed_seconds"] == pytest.approx(
         plain["baseline"]["recorded_seconds"], rel=0.01
     )
-    assert len(plain["changes"]) == 11
+    assert len(plain["changes"]) == 12
     show_what_if(result)
     assert "nan" not in capsys.readouterr().out
     after = predicted_trace(found.together.played)
