@@ -9,7 +9,7 @@ from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import Timeline, play, timeline
-from busfare.replay.batching import Batch
+from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
     Async,
     Change,
@@ -44,7 +44,10 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
         Candidate((Pin(),), ("--pin",)),
         Candidate((Pin(), Async()), ("--pin", "--async")),
     ),
-    "small-copies": (Candidate((Batch(SMALL),), ("--batch-below", "64KiB")),),
+    "small-copies": (
+        Candidate((Batch(SMALL),), ("--batch-below", "64KiB")),
+        Candidate((Collect(SMALL),), ("--collect-below", "64KiB")),
+    ),
     "symbol-copies": (Candidate((NoSymbolCopies(),), ()),),
     "synchronous-copies": (Candidate((Async(),), ("--async",)),),
     "exposed-copies": tuple(
@@ -66,7 +69,7 @@ def priced_by_replay(trace: Trace, node: Node | None, findings: Sequence[Finding
     rows = trace.calls.height + trace.operations.height
     if not ours or trace.calls.height == 0 or rows > MOST_ROWS:
         return list(findings)
-    taken_apart = timeline(trace)
+    taken_apart = timeline(trace, node)
     before = play(taken_apart).makespan_ns
     priced = [
         _priced(finding, taken_apart, before, node) if finding.id in CANDIDATES else finding

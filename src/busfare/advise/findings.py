@@ -134,7 +134,8 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.size(size)} in all "
         f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes. Pinning them gains nothing.",
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
-        "cudaMemcpyBatchAsync submits many copies in one call.",
+        "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
+        "and come back once.",
         _saved(small, kernel_union(trace), new),
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.replay import _core
+from busfare.replay.shared_links import shared_links
 from busfare.replay.timeline import Timeline
 from busfare.trace.tables import KINDS
 
@@ -38,7 +40,7 @@ class Played:
 
 def play(timeline: Timeline) -> Played:
     """Plays `timeline`; Ctrl-C stops it."""
-    found = _core.play(timeline.columns)
+    found = _core.play(_linked(timeline))
     return Played(
         timeline,
         found["call_start"],
@@ -55,7 +57,7 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
     `step` is of STEPS; an operation's is its kind in place of 'operation'. `row` is of the timeline's operations for
     operation, launch, queue and unexplained, and of its calls otherwise.
     """
-    found = _core.play(timeline.columns, path=True)
+    found = _core.play(_linked(timeline), path=True)
     path = pl.DataFrame(
         {
             "step": found["path_step"],
@@ -77,3 +79,10 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
             names
         )
     )
+
+
+def _linked(timeline: Timeline) -> dict[str, NDArray[Any]]:
+    """The columns with the links that copies share, at the times that they have now."""
+    if timeline.node is None:
+        return timeline.columns
+    return shared_links(timeline.columns, timeline.operations, timeline.node)

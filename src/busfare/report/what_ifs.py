@@ -40,7 +40,7 @@ def answer_what_if(
     trace: Trace, changes: list[Change], setting: Setting, guessed: bool
 ) -> tuple[dict[str, Any], WhatIf]:
     """What `changes` would make of `trace`; the dictionary's keys are documented in docs/json.md."""
-    taken_apart = timeline(trace)
+    taken_apart = timeline(trace, setting.recorded_on)
     found = what_if(taken_apart, changes, setting)
     baseline = found.baseline
     node: Node | None = setting.recorded_on
