@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -592,6 +594,9 @@ BenchNode = Annotated[
         "--node", metavar="NODE", help="Predict by its parameters; else this machine is probed first."
     ),
 ]
+BenchFrom = Annotated[
+    Path | None, typer.Option("--from", metavar="FILE", help="Show what an earlier --json wrote.")
+]
 BenchQuick = Annotated[bool, typer.Option("--quick", help="Fewer cases and repeats: 15 seconds.")]
 BenchVirtual = Annotated[
     str | None, typer.Option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
@@ -606,25 +611,27 @@ def bench_methods(
         str, typer.Option("--largest", metavar="N", help="Ints of the longest vector, 1048576 to 268435456.")
     ] = "268435456",
     virtual: BenchVirtual = None,
+    from_: BenchFrom = None,
     json: AsJson = False,
     html: Html = None,
 ) -> None:
     """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
-    from busfare.measure.bench.commands import methods
+    from busfare.measure.bench.commands import again, methods
     from busfare.report.probe_progress import progress
 
     with progress() as shown:
-        result = methods(node, quick, largest, virtual, shown, _say)
-    if html:
-        from busfare.report.methods_page import methods_page
+        result = again(from_, "methods") if from_ else methods(node, quick, largest, virtual, shown, _say)
+    with _readable(from_):
+        if html:
+            from busfare.report.methods_page import methods_page
 
-        _write(html, methods_page(result))
-    if json:
-        _print_json(result)
-    else:
-        from busfare.report.benches import show_methods
+            _write(html, methods_page(result))
+        if json:
+            _print_json(result)
+        else:
+            from busfare.report.benches import show_methods
 
-        show_methods(result)
+            show_methods(result)
     _say_page(html)
 
 
@@ -648,27 +655,41 @@ def bench_strategies(
         int, typer.Option("--level-elements", metavar="N", help="With --kernel: doubles of one level.")
     ] = 1 << 20,
     virtual: BenchVirtual = None,
+    from_: BenchFrom = None,
     json: AsJson = False,
     html: Html = None,
 ) -> None:
     """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
-    from busfare.measure.bench.commands import strategies
+    from busfare.measure.bench.commands import again, strategies
     from busfare.report.probe_progress import progress
 
     own = (kernel, inputs, outputs, function, levels, level) if kernel else None
     with progress() as shown:
-        result = strategies(node, quick, own, virtual, shown, _say)
-    if html:
-        from busfare.report.strategies_page import strategies_page
+        result = again(from_, "strategies") if from_ else strategies(node, quick, own, virtual, shown, _say)
+    with _readable(from_):
+        if html:
+            from busfare.report.strategies_page import strategies_page
 
-        _write(html, strategies_page(result))
-    if json:
-        _print_json(result)
-    else:
-        from busfare.report.benches import show_strategies
+            _write(html, strategies_page(result))
+        if json:
+            _print_json(result)
+        else:
+            from busfare.report.benches import show_strategies
 
-        show_strategies(result)
+            show_strategies(result)
     _say_page(html)
+
+
+@contextmanager
+def _readable(path: Path | None) -> Iterator[None]:
+    """A result from a file may hold anything: what is missing in it is no fault of the program."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if path is None:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(f"{path}: a figure is missing or wrong ({what}); run the benchmark again") from None
 
 
 def _say(line: str) -> None:

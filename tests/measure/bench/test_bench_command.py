@@ -59,6 +59,35 @@ def test_methods_say_what_was_played_and_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["methods", "strategies"])
+def test_an_earlier_result_is_shown_again(command: str, tmp_path: Path) -> None:
+    first = run(command, "--virtual", "gtx-titan", "--node", "gtx-titan", "--quick", "--json")
+    kept, page = tmp_path / "kept.json", tmp_path / "page.html"
+    kept.write_text(first.stdout)
+    shown = run(command, "--from", str(kept), "--html", str(page))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("VIRTUAL")
+    assert "VIRTUAL" in page.read_text(encoding="utf-8")
+    other = {"methods": "strategies", "strategies": "methods"}[command]
+    assert run(other, "--from", str(kept)).returncode == 2
+    for text, message in (
+        ("{", "not of schema"),
+        ("[]", "not of schema"),
+        (first.stdout[:300], "not of schema"),
+    ):
+        kept.write_text(text)
+        done = run(command, "--from", str(kept))
+        assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
+    broken = json.loads(first.stdout)
+    broken["cells"] = [{"name": "nothing else"}]
+    kept.write_text(json.dumps(broken))
+    done = run(command, "--from", str(kept))
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "a figure is missing or wrong" in done.stderr
+    kept.write_text('{"schema": "busfare.bench-' + command + '/1"}')
+    assert "the file is not whole" in run(command, "--from", str(kept)).stderr
+
+
+@pytest.mark.parametrize("command", ["methods", "strategies"])
 def test_a_virtual_result_says_that_it_is_one(command: str) -> None:
     done = run(command, "--virtual", "gtx-titan", "--quick", "--node", "gtx-titan")
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from busfare.measure.run import Progress
 from busfare.plan import machine_of
 from busfare.quantities import parse_count
 
-__all__ = ["methods", "strategies"]
+__all__ = ["again", "methods", "strategies"]
 
 Say = Callable[[str], None]
 #: File, input arrays, output arrays, function, levels, doubles of a level.
 OwnKernel = tuple[Path, int, int, str | None, int, int]
+#: What every result has.
+_KEYS = {"virtual", "gpu", "date", "command", "node", "cells", "left_out", "disturbances", "facts"}
 MOST_LEVELS, MOST_LEVEL = 4096, 1 << 28
 LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
 
@@ -81,6 +84,27 @@ def strategies(
         return strategies_result(run, device, told(device.facts(), target, source, quick, watched.states))
     finally:
         device.close()
+
+
+def again(path: Path, command: str) -> dict[str, Any]:
+    """What an earlier `bench COMMAND --json` wrote. Raises InputError where the file holds nothing of that kind."""
+    schema = f"busfare.bench-{command}/1"
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}; give a file that `bench {command} --json` wrote"
+        ) from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("schema") != schema:
+        raise InputError(f"{path}: not of schema {schema}; give a file that `bench {command} --json` wrote")
+    missing = _KEYS - found.keys()
+    if missing:
+        raise InputError(
+            f"{path}: no {sorted(missing)[0]!r}; the file is not whole, run `bench {command}` again"
+        )
+    return found
 
 
 def _reasons(left_out: list[dict[str, str]]) -> str:
