@@ -128,7 +128,7 @@ def predicted_trace(played: Played) -> Trace:
 
 def _new_streams(taken_apart: Timeline) -> pl.Series:
     """Numbers for streams that the recording does not have, above all that it has; null for the others."""
-    number = taken_apart.columns["operation_stream"]
+    number = taken_apart.columns["operation_stream"].astype(np.int64)
     own = taken_apart.operations["stream_number"].to_numpy()
     most = int(taken_apart.operations["stream"].max() or 0) if taken_apart.operations.height else 0  # type: ignore[arg-type]
     return pl.Series(np.where(number != own, most + 1 + number, -1)).replace(-1, None)
