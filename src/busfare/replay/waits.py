@@ -201,7 +201,7 @@ def _name_devices(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8]
 def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, said: NDArray[np.uint8], key: Rows) -> None:
     """Launches that took long while their stream had much to do waited for an operation of it to end."""
     took = (calls["end_ns"] - calls["start_ns"]).to_numpy()
-    launched = operations.with_row_index("row").filter("launched")
+    launched = operations.drop("row").with_row_index("row").filter("launched")
     if launched.is_empty():
         return
     owner = launched["call"].to_numpy()
