@@ -14,12 +14,28 @@ from busfare.replay.shared_links import shared_links
 from busfare.replay.timeline import Timeline
 from busfare.trace.tables import KINDS
 
-__all__ = ["STEPS", "Played", "critical_path", "play"]
+__all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play"]
 
 Times = NDArray[np.int64]
 NS = 1e-9
 #: What a stretch of the critical path is, as the core numbers it; `operation` is told apart by its kind.
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
+
+
+#: Steps of the critical path as people read them.
+PARTS = {
+    "kernel": "kernels",
+    "graph": "kernels",
+    "copy": "copies",
+    "migration": "copies",
+    "set": "memory sets",
+    "launch": "launches",
+    "queue": "gaps between operations",
+    "unexplained": "unexplained waits",
+    "host": "host between calls",
+    "call": "host in calls",
+    "wake-up": "host waking up",
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,26 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
             names
         )
     )
+
+
+def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
+    """What the chain that decides the run's length consists of, longest first: part, seconds, share."""
+    path = critical_path(taken_apart)
+    total = int((path["end_ns"] - path["start_ns"]).sum())
+    parts = (
+        path.select(
+            part=pl.col("step").cast(pl.String).replace_strict(PARTS, default="other"),
+            length=pl.col("end_ns") - pl.col("start_ns"),
+        )
+        .group_by("part")
+        .agg(pl.col("length").sum())
+        .filter(pl.col("length") > 0)
+        .sort("length", "part", descending=[True, False])
+    )
+    return [
+        {"part": part, "seconds": length * NS, "share": length / total if total else 0.0}
+        for part, length in parts.iter_rows()
+    ]
 
 
 def _linked(timeline: Timeline) -> dict[str, NDArray[Any]]:
