@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BusfareError", "InputError", "NoGpuError"]
+__all__ = ["BusfareError", "InputError", "NoGpuError", "StoppedError"]
 
 
 class BusfareError(Exception):
@@ -19,3 +19,9 @@ class NoGpuError(BusfareError):
     """A GPU is needed and none is there."""
 
     exit_status = 3
+
+
+class StoppedError(BusfareError):
+    """The user stopped the work (Ctrl-C); the message says what is left of it."""
+
+    exit_status = 130
