@@ -13,7 +13,7 @@ from typing import Any
 
 from busfare.errors import InputError
 from busfare.job.parts import Part
-from busfare.job.work import do_part, failed
+from busfare.job.work import Work, do_part, failed
 from busfare.node import Node
 
 __all__ = ["by_dask", "connected"]
@@ -57,7 +57,11 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def by_dask(
-    parts: Iterator[Part], node: Node | None, client: Any, say: Callable[[str], None]
+    parts: Iterator[Part],
+    node: Node | None,
+    client: Any,
+    say: Callable[[str], None],
+    work: Work = do_part,
 ) -> Generator[tuple[Part, bytes]]:
     """Each part with its Outcome, as they come, by the workers of `client`. A generator: closing it drops the rest.
 
@@ -78,7 +82,7 @@ def by_dask(
                 break
             number += 1
             # A key of its own: the same question asked twice must not be answered from what Dask remembers.
-            future = client.submit(do_part, part, node, key=f"busfare-{client.id}-{number}", pure=False)
+            future = client.submit(work, part, node, key=f"busfare-{client.id}-{number}", pure=False)
             running[future.key] = (part, tries)
             future.add_done_callback(finished.put)
         if not running:

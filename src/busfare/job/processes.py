@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from busfare.job.parts import Part
-from busfare.job.work import do_part, failed
+from busfare.job.work import Work, do_part, failed
 from busfare.node import Node
 
 __all__ = ["by_processes"]
@@ -22,7 +22,9 @@ MOST_DEATHS = 2
 THREADS = "POLARS_MAX_THREADS"
 
 
-def by_processes(parts: Iterator[Part], node: Node | None, jobs: int) -> Generator[tuple[Part, bytes]]:
+def by_processes(
+    parts: Iterator[Part], node: Node | None, jobs: int, work: Work = do_part
+) -> Generator[tuple[Part, bytes]]:
     """Each part with its Outcome, as they come, by `jobs` processes. A generator: closing it ends them."""
     workers: list[_Worker] = []
     again: deque[Part] = deque()
@@ -34,7 +36,7 @@ def by_processes(parts: Iterator[Part], node: Node | None, jobs: int) -> Generat
 
     def start(part: Part) -> None:
         with _threads_for(jobs):
-            worker = _Worker(context, node)
+            worker = _Worker(context, work, node)
         workers.append(worker)
         worker.give(part)
 
@@ -74,9 +76,9 @@ def by_processes(parts: Iterator[Part], node: Node | None, jobs: int) -> Generat
 class _Worker:
     """A process, the pipe to it, and the part that it reads."""
 
-    def __init__(self, context: Any, node: Node | None) -> None:
+    def __init__(self, context: Any, work: Work, node: Node | None) -> None:
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, node), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, work, node), daemon=True)
         self._process.start()
         theirs.close()
         self.part = Part("", False)
@@ -113,13 +115,13 @@ class _Worker:
         self._process.join(5)
 
 
-def _serve(pipe: Connection, node: Node | None) -> None:
+def _serve(pipe: Connection, work: Work, node: Node | None) -> None:
     """A worker's life: parts come in, Outcomes go out, until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started us
     while True:
         try:
             part = pipe.recv()
-            pipe.send_bytes(do_part(part, node))
+            pipe.send_bytes(work(part, node))
         except (EOFError, OSError):
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,10 +17,13 @@ from busfare.node import Node
 from busfare.trace import may_be_trace, read
 from busfare.trace.printable import printable
 
-__all__ = ["LAYOUT", "Outcome", "Stamp", "decoded", "do_part", "failed", "stamp_of"]
+__all__ = ["LAYOUT", "Outcome", "Stamp", "Work", "decoded", "do_part", "failed", "stamp_of"]
 
 #: Raised whenever `Partial` changes: what an earlier busfare kept is then not used again.
 LAYOUT = 1
+
+#: What a worker does with a part, given the node that the user named: its Outcome as JSON.
+Work = Callable[[Part, "Node | None"], bytes]
 
 
 class Stamp(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ KNOWN = (
     "Nsight Systems (.sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
     "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
+TRACE_SUFFIXES = (".json", ".gz", ".sqlite", ".bf", ".nvvp", ".nvprof", ".db", ".rpd", ".nsys-rep")
 #: Files that people try, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (
@@ -88,6 +89,8 @@ def may_be_trace(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         head = file.read(64)
+    if not head:  # a trace of which nothing was written, if its name says so
+        return path.suffix in TRACE_SUFFIXES
     begins = (SQLITE_MAGIC, GZIP_MAGIC, MAGIC, *(magic for magic, _ in FAMILIAR))
     return (
         head.startswith(begins)
