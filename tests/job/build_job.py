@@ -111,6 +111,8 @@ class Told:
     def say(self, text: str) -> None:
         self.said.append(text)
 
+    warn = say
+
     def parts(self, done: int, whole: int, failed: int) -> None:
         self.seen.append((done, whole, failed))
         if self._at:

@@ -91,7 +91,7 @@ def test_a_part_that_kills_its_workers_is_reported(tmp_path: Path, cluster: Any)
         client.run(sys.path.insert, 0, str(Path(__file__).parents[2]))
         outcomes = {
             Path(part.path).name: decoded(said).failure
-            for part, said in by_dask(iter(parts), None, client, Told().say, dies_of_killers)
+            for part, said in by_dask(iter(parts), None, client, Told().warn, dies_of_killers)
         }
     assert len(outcomes) == 5
     assert "the workers that were to read it died" in (outcomes.pop("killer.json") or "")
@@ -104,8 +104,8 @@ def cannot_be_run(part: Part, node: Node | None) -> bytes:
 
 def test_workers_that_lack_busfare_are_told(tmp_path: Path, cluster: Any) -> None:
     with connected(cluster.scheduler_address) as client:
-        outcomes = by_dask(iter([Part("x", True)]), None, client, Told().say, cannot_be_run)
-        with pytest.raises(InputError, match="cannot do the work .ModuleNotFoundError"):
+        outcomes = by_dask(iter([Part("x", True)]), None, client, Told().warn, cannot_be_run)
+        with pytest.raises(InputError, match=r"cannot do the work .ModuleNotFoundError"):
             list(outcomes)
 
 

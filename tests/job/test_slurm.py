@@ -17,7 +17,7 @@ from tests.job.build_job import write_job
 SBATCH = """#!/bin/sh
 # Takes a job script as Slurm does: keeps it, runs it in the background, and says its number.
 cp "$1" "$FAKE_SLURM/script"
-setsid sh "$1" > "$FAKE_SLURM/output" 2>&1 < /dev/null &
+setsid bash "$FAKE_SLURM/script" > "$FAKE_SLURM/output" 2>&1 < /dev/null &
 echo $! >> "$FAKE_SLURM/jobs"
 echo "Submitted batch job $!"
 """
@@ -47,7 +47,7 @@ def with_slurm(folder: Path, sbatch: str = SBATCH) -> dict[str, str]:
 
 def busfare(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from busfare.cli import main; main()", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=180)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_slurm_jobs_do_the_work_and_are_cancelled(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_options_become_arguments() -> None:
     ("text", "said"),
     [
         ("queu=gpu", "did you mean queue"),
-        ("nodes=4", "known: queue"),
+        ("zzz=4", "known: queue"),
         ("queue", "queue=VALUE"),
         ("queue=", "queue=VALUE"),
         ("cores=many", "no whole number"),

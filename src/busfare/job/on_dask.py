@@ -25,6 +25,7 @@ CONNECT_SECONDS = 15
 #: Dask gives a task up when workers die under it; it is handed out anew this often before it is reported.
 MOST_TRIES = 3
 LOOK_SECONDS = 2.0
+PATIENT_SECONDS = 60.0
 #: With no worker for so long after there were some, none will come: a nanny restarts one within seconds.
 LONELY_SECONDS = 120.0
 
@@ -60,7 +61,7 @@ def by_dask(
     parts: Iterator[Part],
     node: Node | None,
     client: Any,
-    say: Callable[[str], None],
+    warn: Callable[[str], None],
     work: Work = do_part,
 ) -> Generator[tuple[Part, bytes]]:
     """Each part with its Outcome, as they come, by the workers of `client`. A generator: closing it drops the rest.
@@ -70,7 +71,7 @@ def by_dask(
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
 
-    cluster = _Cluster(client, say)
+    cluster = _Cluster(client, warn)
     finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
     running: dict[str, tuple[Part, int]] = {}
     again: deque[tuple[Part, int]] = deque()
@@ -116,9 +117,10 @@ def by_dask(
 class _Cluster:
     """What the scheduler says of its workers, asked now and then."""
 
-    def __init__(self, client: Any, say: Callable[[str], None]) -> None:
+    def __init__(self, client: Any, warn: Callable[[str], None]) -> None:
         self._client = client
-        self._say = say
+        self._warn = warn
+        self._began = time.monotonic()
         self._asked = self._seen = -1.0
         self._threads = 0
 
@@ -132,7 +134,9 @@ class _Cluster:
             if workers:
                 self._seen = now
             elif self._seen < 0:
-                self._say("waiting for the first worker")
+                if self._began and now - self._began > PATIENT_SECONDS:
+                    self._began = 0.0
+                    self._warn("still waiting for the first worker; is one in the queue?")
             elif now - self._seen > LONELY_SECONDS:
                 raise InputError(
                     f"no worker is left since {LONELY_SECONDS:.0f} s (killed, or their time was up); start more"

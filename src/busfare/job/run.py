@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,10 @@ class Progress(Protocol):
     """What shows how far a job is."""
 
     def say(self, text: str) -> None:
-        """Something that the user waits for."""
+        """What is waited for."""
+
+    def warn(self, text: str) -> None:
+        """Something that the user may have to mend while it goes on."""
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         """So many parts are done, of so many."""
@@ -117,14 +120,14 @@ def _done(
     parts: Iterator[Part], node: Node | None, how: How, stack: ExitStack, progress: Progress
 ) -> Generator[tuple[Part, bytes]]:
     if how.scheduler or how.slurm:
-        return _by_cluster(parts, node, how, stack, progress.say)
+        return _by_cluster(parts, node, how, stack, progress)
     if (how.jobs or 1) > 1:
         return by_processes(parts, node, how.jobs or 1)
     return ((part, do_part(part, node)) for part in parts)
 
 
 def _by_cluster(
-    parts: Iterator[Part], node: Node | None, how: How, stack: ExitStack, say: Callable[[str], None]
+    parts: Iterator[Part], node: Node | None, how: How, stack: ExitStack, progress: Progress
 ) -> Generator[tuple[Part, bytes]]:
     """Asks for a cluster only when a part is left to do."""
     from busfare.job.on_dask import by_dask, connected
@@ -136,7 +139,7 @@ def _by_cluster(
     if first is None:
         return
     if how.slurm is not None:
-        say("asking Slurm for workers")
+        progress.say("asking Slurm for workers")
         client = stack.enter_context(slurm_cluster(how.slurm, how.jobs or 1))
     else:
         client = stack.enter_context(connected(how.scheduler or ""))
@@ -145,7 +148,7 @@ def _by_cluster(
         yield first
         yield from parts
 
-    yield from by_dask(all_parts(), node, client, say)
+    yield from by_dask(all_parts(), node, client, progress.warn)
 
 
 def _reason(part: Part, failure: str) -> str:

@@ -18,6 +18,9 @@ class _Silent:
     def say(self, text: str) -> None:
         pass
 
+    def warn(self, text: str) -> None:
+        print(f"busfare: {text}", file=sys.stderr)
+
     def parts(self, done: int, whole: int, failed: int) -> None:
         pass
 
@@ -28,6 +31,9 @@ class _Bar:
 
     def say(self, text: str) -> None:
         self._shown.update(self._task, description=text)
+
+    def warn(self, text: str) -> None:
+        self._shown.console.print(f"busfare: {text}", markup=False, highlight=False)
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         said = f"{failed} not readable" if failed else ""
