@@ -94,7 +94,7 @@ def test_a_part_that_kills_its_workers_is_reported(tmp_path: Path, cluster: Any)
             for part, said in by_dask(iter(parts), None, client, Told().warn, dies_of_killers)
         }
     assert len(outcomes) == 5
-    assert "the workers that were to read it died" in (outcomes.pop("killer.json") or "")
+    assert "the workers that read it, and nothing else, died" in (outcomes.pop("killer.json") or "")
     assert set(outcomes.values()) == {None}
 
 

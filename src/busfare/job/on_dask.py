@@ -22,8 +22,8 @@ __all__ = ["by_dask", "connected"]
 AHEAD = 3
 FEWEST_AHEAD = 16
 CONNECT_SECONDS = 15
-#: Dask gives a task up when workers die under it; it is handed out anew this often before it is reported.
-MOST_TRIES = 3
+#: A part that Dask gave up, for workers died under it, is tried so often with nothing beside it before it is reported.
+ALONE_TRIES = 2
 LOOK_SECONDS = 2.0
 PATIENT_SECONDS = 60.0
 #: With no worker for so long after there were some, none will come: a nanny restarts one within seconds.
@@ -74,34 +74,38 @@ def by_dask(
     cluster = _Cluster(client, warn)
     finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
     running: dict[str, tuple[Part, int]] = {}
-    again: deque[tuple[Part, int]] = deque()
+    suspects: deque[tuple[Part, int]] = deque()
     number = 0
+
+    def hand_out(part: Part, deaths: int) -> None:
+        nonlocal number
+        number += 1
+        # A key of its own: the same question asked twice must not be answered from what Dask remembers.
+        future = client.submit(work, part, node, key=f"busfare-{client.id}-{number}", pure=False)
+        running[future.key] = (part, deaths)
+        future.add_done_callback(finished.put)
+
     while True:
-        while len(running) < cluster.wanted():
-            part, tries = again.popleft() if again else (next(parts, None), 1)
-            if part is None:
-                break
-            number += 1
-            # A key of its own: the same question asked twice must not be answered from what Dask remembers.
-            future = client.submit(work, part, node, key=f"busfare-{client.id}-{number}", pure=False)
-            running[future.key] = (part, tries)
-            future.add_done_callback(finished.put)
+        while len(running) < cluster.wanted() and (part := next(parts, None)):
+            hand_out(part, 0)
+        if not running and suspects:
+            hand_out(*suspects.popleft())
         if not running:
             return
         try:
             future = finished.get(timeout=LOOK_SECONDS)
         except queue.Empty:
             continue
-        part, tries = running.pop(future.key)
+        part, deaths = running.pop(future.key)
         try:
             said = future.result()
         except KilledWorker as error:
-            # Workers died while it waited its turn, as likely as by its doing.
+            # Dask blames all that a dead worker had to do: who is to blame shows when each is tried alone.
             said = None
-            if tries < MOST_TRIES:
-                again.append((part, tries + 1))
+            if deaths < ALONE_TRIES:
+                suspects.append((part, deaths + 1))
             else:
-                said = failed(part, f"the workers that were to read it died ({_short(error)})")
+                said = failed(part, f"the workers that read it, and nothing else, died ({_short(error)})")
         except FutureCancelledError as error:
             raise InputError(f"the Dask scheduler was lost ({_short(error)}); start it again") from None
         except Exception as error:  # do_part never raises: the worker could not even run it
