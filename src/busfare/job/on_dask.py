@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -15,6 +16,7 @@ from busfare.errors import InputError
 from busfare.job.parts import Part
 from busfare.job.work import Work, do_part, failed
 from busfare.node import Node
+from busfare.trace.printable import printable
 
 __all__ = ["by_dask", "connected"]
 
@@ -45,16 +47,29 @@ def connected(address: str) -> Iterator[Any]:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said in our own one line
     where = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
     try:
+        _knock(address)
         client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError, ImportError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(
-            f"--scheduler {address}: no Dask scheduler answers there ({reason}); give tcp://HOST:PORT or a scheduler file"
+            f"--scheduler {printable(address)}: no Dask scheduler answers there ({_short(error)}); "
+            "give tcp://HOST:PORT or a scheduler file"
         ) from None
     try:
         yield client
     finally:
         client.close(timeout=5)
+
+
+def _knock(address: str) -> None:
+    """Raises OSError or ValueError if nothing listens there: a client that never connected is slow to give up."""
+    if Path(address).is_file():
+        return
+    from distributed.comm import get_address_host_port, normalize_address, parse_address
+
+    protocol, _ = parse_address(address)
+    host, port = get_address_host_port(normalize_address(address), strict=True)
+    if protocol in ("tcp", "tls"):
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
 
 
 def by_dask(
