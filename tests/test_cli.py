@@ -209,7 +209,7 @@ def test_a_job_with_bad_files_succeeds_while_one_is_read(tmp_path: Path) -> None
     (tmp_path / "good.json.gz").write_bytes(Path(TRACE).read_bytes())
     done = run("report", str(tmp_path), "--html", str(tmp_path / "page" / "job.html"))
     assert done.returncode == 0
-    assert "1 files could not be read" in done.stdout
+    assert "1 file could not be read" in done.stdout
     assert (tmp_path / "page" / "job.html").is_file()
     (tmp_path / "good.json.gz").unlink()
     done = run("report", str(tmp_path))

@@ -32,7 +32,7 @@ def test_the_terminal_names_what_is_wrong(tmp_path: Path, capsys: pytest.Capture
     assert re.search(r"Slowest: rank 5 on node1, 15 ms", shown)
     assert re.search(r"GPU 0 of rank 2 on node0, h2d: 25 GB/s, 50% of the median", shown)
     assert re.search(r"PCIe 5 x16\s+cpu0 → gpu0\s+12", shown)
-    assert "1 files could not be read" in shown
+    assert "1 file could not be read" in shown
     assert "bad.json" in shown
 
 

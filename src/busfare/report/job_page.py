@@ -10,7 +10,7 @@ from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.report.document import document, section, table
 from busfare.report.job_plots import largest_plot, spread_plot, strip_plot
-from busfare.report.jobs import WORDS, amount, name_of, path_of, slow_link
+from busfare.report.jobs import WORDS, amount, name_of, path_of, several, slow_link
 from busfare.report.link_picture import link_picture
 from busfare.report.plots import Plot, histogram_plot
 
@@ -52,23 +52,25 @@ def job_page(result: dict[str, Any], node: Node | None = None) -> str:
         plots["histogram"] = plot
         body.append(section("Transfers by size, as recorded", '<div id="histogram" class="plot"></div>'))
     body += [_failures(result), _omissions(result["omissions"])]
-    return document(f"busfare: {result['traces']['read']:,} traces", body, plots, PAGE_WORDS)
+    return document(f"busfare: {several(result['traces']['read'], 'trace')}", body, plots, PAGE_WORDS)
 
 
 def _header(result: dict[str, Any]) -> str:
     traces = result["traces"]
     facts = [f"{count:,} {name}" for name, count in traces["formats"].items()]
     facts += [gpu["name"] for gpu in result["gpus"][:4]]
-    failed = f" <b>{traces['failed']:,} files could not be read.</b>" if traces["failed"] else ""
-    return (
-        f'<h1>{traces["read"]:,} traces of a job</h1><p class="dim">{escape(" · ".join(facts))}.{failed}</p>'
-    )
+    failed = f" <b>{several(traces['failed'], 'file')} could not be read.</b>" if traces["failed"] else ""
+    return f'<h1>{several(traces["read"], "trace")} of a job</h1><p class="dim">{escape(" · ".join(facts))}.{failed}</p>'
 
 
 def _tiles(result: dict[str, Any]) -> str:
     transfers, slowest = result["transfers"], result["slowest"]
     hosts, ranks = result["hosts"]["count"], result["ranks"]["count"]
-    places = f"{ranks:,} ranks on {hosts:,} hosts" if hosts and ranks else "ranks or hosts not named"
+    places = (
+        f"{several(ranks, 'rank')} on {several(hosts, 'host')}"
+        if hosts and ranks
+        else "ranks or hosts not named"
+    )
     tiles = [
         (amounts.time(slowest["makespan_seconds"]), f"slowest: {name_of(slowest)}"),
         (amounts.time(transfers["seconds"]), f"transfers of {amounts.size(transfers['bytes'])}, all traces"),
@@ -188,7 +190,7 @@ def _findings(result: dict[str, Any]) -> str:
         said = f"saves at most {amounts.time(gain)}" if gain else "gain not known"
         items.append(
             f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(said)}</span>, in "
-            f"{finding['traces']:,} traces<br>Most in {escape(name_of(largest))}: {escape(largest['evidence'])}<br>"
+            f"{several(finding['traces'], 'trace')}<br>Most in {escape(name_of(largest))}: {escape(largest['evidence'])}<br>"
             f"{escape(largest['change'])}</li>"
         )
     note = "<p class='dim'>Gains are predicted upper bounds, summed over the traces.</p>"
@@ -223,7 +225,7 @@ def _omissions(omissions: list[dict[str, Any]]) -> str:
         return ""
     items = "".join(
         f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{escape(o['what'])}"
-        + (f" [{o['traces']:,} traces]" if o["traces"] else "")
+        + (f" [{several(o['traces'], 'trace')}]" if o["traces"] else "")
         + "</li>"
         for o in omissions
     )

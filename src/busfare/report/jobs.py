@@ -12,7 +12,7 @@ from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
 
-__all__ = ["WORDS", "amount", "name_of", "path_of", "show_job", "slow_link"]
+__all__ = ["WORDS", "amount", "name_of", "path_of", "several", "show_job", "slow_link"]
 
 #: What the figures are called.
 WORDS = {
@@ -23,6 +23,7 @@ WORDS = {
     "transfer_bytes": "bytes moved",
 }
 MOST_ROWS = 10
+LONGEST_PATH = 48
 
 
 def amount(figure: str, value: float) -> str:
@@ -30,11 +31,21 @@ def amount(figure: str, value: float) -> str:
     return amounts.size(value) if figure.endswith("bytes") else amounts.time(value)
 
 
+def several(number: int, what: str) -> str:
+    """'1 trace', '2 traces'."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def name_of(rank: dict[str, Any]) -> str:
-    """'rank 3 on b12', or the file where that is not known."""
+    """'rank 3 on b12'; with as much of the file's path as is needed and fits, where that is not known."""
+    path, host = rank["path"], rank["host"]
     if rank["rank"] is None:
-        return f"{rank['path']}" + (f" on {rank['host']}" if rank["host"] else "")
-    return f"rank {rank['rank']}" + (f" on {rank['host']}" if rank["host"] else "")
+        return _end_of(path) + (f" on {host}" if host else "")
+    return f"rank {rank['rank']} on {host}" if host else f"rank {rank['rank']} ({_end_of(path)})"
+
+
+def _end_of(path: str) -> str:
+    return path if len(path) <= LONGEST_PATH else "…" + path[1 - LONGEST_PATH :]
 
 
 def path_of(row: dict[str, Any]) -> str:
@@ -70,15 +81,22 @@ def show_job(result: dict[str, Any]) -> None:
 def _head(console: Console, result: dict[str, Any]) -> None:
     traces, transfers = result["traces"], result["transfers"]
     formats = ", ".join(f"{count:,} {name}" for name, count in traces["formats"].items())
-    console.print(f"{traces['read']:,} traces of a job", style="bold", end="")
+    console.print(f"{several(traces['read'], 'trace')} of a job", style="bold", end="")
     console.print(_plain(f"  ({formats})"), style="dim")
     gpus = ", ".join(gpu["name"] for gpu in result["gpus"][:3]) or "GPU not named"
     hosts = result["hosts"]["count"]
-    known = [f"{'' if result['hosts']['exact'] else 'about '}{hosts:,} hosts" if hosts else "hosts not named"]
-    known += [f"{result['ranks']['count']:,} ranks" if result["ranks"]["count"] else "ranks not named", gpus]
+    known = [
+        f"{'' if result['hosts']['exact'] else 'about '}{several(hosts, 'host')}"
+        if hosts
+        else "hosts not named"
+    ]
+    known += [
+        several(result["ranks"]["count"], "rank") if result["ranks"]["count"] else "ranks not named",
+        gpus,
+    ]
     console.print(_plain(" · ".join(known)), style="dim")
     if traces["failed"]:
-        console.print(f"{traces['failed']:,} files could not be read (listed below)", style="bold")
+        console.print(f"{several(traces['failed'], 'file')} could not be read (listed below)", style="bold")
     console.print()
     slowest = result["slowest"]
     console.print(
@@ -189,7 +207,7 @@ def _findings(console: Console, result: dict[str, Any]) -> None:
     for number, finding in enumerate(result["findings"], 1):
         gain = finding["predicted_gain_seconds"]
         said = f"saves at most {amounts.time(gain)}" if gain else "gain not known"
-        console.print(f"{number}. {finding['title']}: {said}, in {finding['traces']:,} traces")
+        console.print(f"{number}. {finding['title']}: {said}, in {several(finding['traces'], 'trace')}")
         largest = finding["largest"]
         console.print(
             Padding(_plain(f"Most in {name_of(largest)}: {largest['evidence']}"), (0, 0, 0, 3)), style="dim"
@@ -211,7 +229,7 @@ def _left_out(console: Console, result: dict[str, Any]) -> None:
         console.print("What this report does not tell", style="bold")
         for omission in result["omissions"]:
             count = f"{amounts.count(omission['count'])} " if omission["count"] else ""
-            traces = f" [{omission['traces']:,} traces]" if omission["traces"] else ""
+            traces = f" [{several(omission['traces'], 'trace')}]" if omission["traces"] else ""
             console.print(
                 Padding(_plain(f"{omission['id']}: {count}{omission['what']}{traces}"), (0, 0, 0, 3))
             )
