@@ -218,6 +218,23 @@ def test_a_job_with_bad_files_succeeds_while_one_is_read(tmp_path: Path) -> None
     assert "bad.json: not a PyTorch profiler trace" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        ("makespan > 1s", 0),
+        ("makespan > 1ms", 1),
+        ("exposed > 0.1%", 1),
+        ("exposed < 99%", 1),
+        ("bytes > 1TB", 0),
+    ],
+)
+def test_a_job_is_held_against_limits(limit: str, status: int) -> None:
+    done = run("report", TRACE, OTHER, "--fail-if", limit, "--json")
+    assert done.returncode == status, done.stderr
+    assert json.loads(done.stdout)["traces"]["read"] == 2
+    assert ("the job: limit passed" in done.stderr) == bool(status)
+
+
 def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
     """Ctrl-C in the middle, with the workers of --jobs: one line, and the same command goes on."""
     folder = tmp_path / "job"

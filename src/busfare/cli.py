@@ -46,6 +46,12 @@ FromNode = Annotated[
         "--from", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
     ),
 ]
+KernelRules = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE", help="Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated."
+    ),
+]
 
 
 @app.command()
@@ -59,6 +65,14 @@ def report(
         ),
     ],
     node: RecordedOn = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="LIMIT",
+            help="Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s'; may be repeated.",
+        ),
+    ] = None,
     json: AsJson = False,
     html: Html = None,
     jobs: Annotated[
@@ -80,16 +94,17 @@ def report(
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
     from busfare.job import How, one_trace
+    from busfare.node import load_node
+    from busfare.report.limits import check, parse_limit
+    from busfare.report.summary import summarise
 
+    limits = [parse_limit(text) for text in fail_if or ()]
     how = How(jobs, scheduler, slurm, resume)
     how.check()
     one = None if how.asked else one_trace(traces)
     if one is None:
-        _report_job(traces, node, how, json, html)
+        check(_report_job(traces, node, how, json, html), limits)
         return
-    from busfare.node import load_node
-    from busfare.report.summary import summarise
-
     recorded_on = load_node(node) if node else None
     read = _read(one)
     result = summarise(read, recorded_on)
@@ -104,9 +119,98 @@ def report(
 
         show_report(result)
     _say_page(html)
+    check(result, limits)
 
 
-def _report_job(traces: list[Path], node: str | None, how: How, json: bool, html: Path | None) -> None:
+@app.command("what-if")
+def what_if(
+    trace: TracePath,
+    pin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[REGEX]", help="Pageable host buffers become pinned; all, or those of matching copies."
+        ),
+    ] = None,
+    async_: Annotated[
+        str | None,
+        typer.Option("--async", metavar="[REGEX]", help="Copies to the GPU no longer hold the host up."),
+    ] = None,
+    drop_synchronisations: Annotated[
+        str | None,
+        typer.Option(metavar="[REGEX]", help="Only waits behind copies to the host, and last ones, stay."),
+    ] = None,
+    batch_below: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Pack copies smaller than this that follow each other.")
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option(metavar="N", help="Spread chunks of one stream over N streams and buffers.")
+    ] = None,
+    kernel: Annotated[
+        str, typer.Option(metavar="REGEX", help="With --streams: only chunks with such a kernel.")
+    ] = "",
+    dedupe: Annotated[bool, typer.Option("--dedupe", help="Send unchanged buffers once.")] = False,
+    prefetch: Annotated[
+        bool, typer.Option("--prefetch", help="Send managed memory before kernels need it.")
+    ] = False,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT", help="Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated."
+        ),
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option(metavar="LINK", help="Another link: pcie:5, nvlink:2x3, c2c:1.")
+    ] = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="NODE", help="Run on another node.")] = None,
+    kernels: KernelRules = None,
+    copy_speed: Annotated[
+        str | None, typer.Option(metavar="FACTOR", help="All copies so many times as fast: 2x.")
+    ] = None,
+    from_: FromNode = None,
+    model: Annotated[str, typer.Option(help="Cost model for another node.")] = "calibrated",
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the recorded and the predicted time line for ui.perfetto.dev."
+        ),
+    ] = None,
+    json: AsJson = False,
+    html: Html = None,
+) -> None:
+    """What a change to the program, or another node, would make of the whole run."""
+    from busfare.advise import guess_node
+    from busfare.node import load_node
+    from busfare.replay.changes import Setting
+    from busfare.replay.options import Options, changes_of
+    from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
+
+    options = Options(
+        pin, async_, drop_synchronisations, batch_below, streams, kernel, dedupe, prefetch,
+        tuple(remove or ()), link, node, tuple(kernels or ()), copy_speed,
+    )  # fmt: skip
+    changes_of(options, None, check_only=True)
+    read = _read(trace)
+    recorded_on = load_node(from_) if from_ else guess_node(read)
+    setting = Setting(recorded_on, model)
+    result, found = answer_what_if(read, changes_of(options, recorded_on), setting, from_ is None)
+    if perfetto:
+        from busfare.report.export import perfetto_beside
+
+        _write(perfetto, perfetto_beside(read, predicted_trace(found.together.played)).decode())
+    if html:
+        from busfare.report.what_if_page import what_if_page
+
+        _write(html, what_if_page(result, read, predicted_trace(found.together.played)))
+    if json:
+        _print_json(result)
+    else:
+        show_what_if(result)
+    _say_page(html)
+
+
+def _report_job(
+    traces: list[Path], node: str | None, how: How, json: bool, html: Path | None
+) -> dict[str, Any]:
     from busfare.job import run_job
     from busfare.node import load_node
     from busfare.report.job_progress import job_progress
@@ -126,6 +230,7 @@ def _report_job(traces: list[Path], node: str | None, how: How, json: bool, html
 
         show_job(result)
     _say_page(html)
+    return result
 
 
 @app.command()
@@ -136,18 +241,21 @@ def project(
     ],
     from_: FromNode = None,
     model: Annotated[str, typer.Option(help="Cost model.")] = "calibrated",
+    kernels: KernelRules = None,
     json: AsJson = False,
     html: Html = None,
 ) -> None:
     """What the copies and the whole run would take on another node."""
     from busfare.node import load_node
     from busfare.project import project as project_trace
+    from busfare.replay import timeline
     from busfare.report.projections import projection_result
 
     targets = [load_node(text) for text in to]
     read = _read(trace)
     recorded_on = _recorded_on(read, from_, "--from")
-    projections = [project_trace(read, recorded_on, target, model) for target in targets]
+    rebuilt, rules = timeline(read), tuple(kernels or ())
+    projections = [project_trace(read, recorded_on, target, model, rules, rebuilt) for target in targets]
     result = projection_result(projections, guessed=from_ is None)
     if html:
         from busfare.report.page import projection_page
@@ -554,11 +662,27 @@ def _one_line(message: str) -> str:
     return " ".join(message.split())
 
 
+#: Options of `what-if` whose value may be left out.
+VALUE_MAY_LACK = ("--pin", "--async", "--drop-synchronisations")
+
+
+def _with_empty_values(arguments: list[str]) -> list[str]:
+    """`--pin` without a value as `--pin=`; the trace itself is no value, so it may stand behind it."""
+    if arguments[:1] != ["what-if"]:
+        return arguments
+    made: list[str] = []
+    for at, text in enumerate(arguments):
+        following = arguments[at + 1] if at + 1 < len(arguments) else "-"
+        lacks = text in VALUE_MAY_LACK and (following.startswith("-") or Path(following).exists())
+        made.append(f"{text}=" if lacks else text)
+    return made
+
+
 def main() -> None:
     """Runs the command line and exits with its status: 0 done, 1 a limit passed, 2 unusable input, 3 no GPU."""
     command = typer.main.get_command(app)
     try:
-        status = command.main(standalone_mode=False, prog_name="busfare")
+        status = command.main(_with_empty_values(sys.argv[1:]), standalone_mode=False, prog_name="busfare")
         sys.stdout.flush()
     except BusfareError as error:
         print(f"busfare: {_one_line(str(error))}", file=sys.stderr)

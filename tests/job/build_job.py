@@ -87,6 +87,9 @@ def random_partial(chance: random.Random) -> Partial:
                 f"seen {chance.randrange(99)}",
                 "change",
                 chance.choice([None, 0, chance.randrange(1000)]),
+                chance.random() < 0.5,
+                (),
+                chance.choice([(), ("--pin",)]),
             )
             for _ in range(chance.randrange(3))
         ],

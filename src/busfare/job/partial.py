@@ -43,13 +43,16 @@ class Sized(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A finding; `gain_ns` is an upper bound, None where nothing bounds it."""
+    """A finding; `gain_ns` is what the replayed run saves or an upper bound, None where nothing bounds it."""
 
     id: str
     title: str
     evidence: str
     change: str
     gain_ns: int | None
+    by_replay: bool = False
+    rests_on: tuple[str, ...] = ()
+    what_if: tuple[str, ...] = ()
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -133,7 +136,14 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         ],
         findings=[
             Found(
-                f.id, f.title, f.evidence, f.change, None if f.gain_seconds is None else _ns(f.gain_seconds)
+                f.id,
+                f.title,
+                f.evidence,
+                f.change,
+                None if f.gain_seconds is None else _ns(f.gain_seconds),
+                f.by_replay,
+                f.rests_on,
+                f.what_if,
             )
             for f in advise.findings(trace, node)
         ],

@@ -30,11 +30,12 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class JobFinding(msgspec.Struct, frozen=True):
-    """A finding over all traces that have it; `gain_ns` sums their bounds, `unbounded` counts those without one."""
+    """A finding over all traces that have it; `gain_ns` sums their gains, `unbounded` counts those without one."""
 
     traces: int
     gain_ns: int
     unbounded: int
+    replayed: int  # traces whose gain is by replay; that of the others is an upper bound
     largest: Found
     rank: Rank
 
@@ -104,7 +105,7 @@ class Job:
             self.sizes.add(str(sized.upper_bytes), sized)
         for found in part.findings:
             gain = found.gain_ns
-            self.findings.add(found.id, JobFinding(1, gain or 0, gain is None, found, rank))
+            self.findings.add(found.id, JobFinding(1, gain or 0, gain is None, found.by_replay, found, rank))
         for id, left in _by_id(part.omissions).items():
             self.omissions.add(id, JobOmission(1, left.count, left.what, path))
         for link in part.traffic:
@@ -160,7 +161,12 @@ def _found(a: JobFinding, b: JobFinding) -> JobFinding:
         a, b, key=lambda f: (-1 if f.largest.gain_ns is None else -2 - f.largest.gain_ns, f.rank.path)
     )
     return JobFinding(
-        a.traces + b.traces, a.gain_ns + b.gain_ns, a.unbounded + b.unbounded, first.largest, first.rank
+        a.traces + b.traces,
+        a.gain_ns + b.gain_ns,
+        a.unbounded + b.unbounded,
+        a.replayed + b.replayed,
+        first.largest,
+        first.rank,
     )
 
 

@@ -9,8 +9,9 @@ from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.report.document import document, section, table
+from busfare.report.gains import what_if_said
 from busfare.report.job_plots import largest_plot, spread_plot, strip_plot
-from busfare.report.jobs import WORDS, amount, name_of, path_of, several, slow_link
+from busfare.report.jobs import WORDS, amount, gain_said, name_of, path_of, several, slow_link
 from busfare.report.link_picture import link_picture
 from busfare.report.plots import Plot, histogram_plot
 
@@ -186,14 +187,14 @@ def _findings(result: dict[str, Any]) -> str:
         return section("What to do", "<p>Nothing worth doing about transfers was found.</p>")
     items = []
     for finding in result["findings"]:
-        gain, largest = finding["predicted_gain_seconds"], finding["largest"]
-        said = f"saves at most {amounts.time(gain)}" if gain else "gain not known"
+        largest = finding["largest"]
+        shown = f"<br><span class='dim'>{escape(what_if_said(largest))}</span>" if largest["what_if"] else ""
         items.append(
-            f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(said)}</span>, in "
-            f"{several(finding['traces'], 'trace')}<br>Most in {escape(name_of(largest))}: {escape(largest['evidence'])}<br>"
-            f"{escape(largest['change'])}</li>"
+            f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(gain_said(finding))}</span><br>"
+            f"Most in {escape(name_of(largest))}: {escape(largest['evidence'])}<br>"
+            f"{escape(largest['change'])}{shown}</li>"
         )
-    note = "<p class='dim'>Gains are predicted upper bounds, summed over the traces.</p>"
+    note = "<p class='dim'>Gains are predicted, of each trace by itself, and summed.</p>"
     return section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
 
 

@@ -228,6 +228,7 @@ def _findings(job: Job) -> list[dict[str, Any]]:
             "traces": finding.traces,
             "predicted_gain_seconds": finding.gain_ns * NS,
             "traces_without_gain": finding.unbounded,
+            "traces_by_replay": finding.replayed,
             "largest": _rank(finding.rank)
             | {
                 "evidence": finding.largest.evidence,
@@ -235,6 +236,9 @@ def _findings(job: Job) -> list[dict[str, Any]]:
                 "predicted_gain_seconds": None
                 if finding.largest.gain_ns is None
                 else finding.largest.gain_ns * NS,
+                "by_replay": finding.largest.by_replay,
+                "rests_on": list(finding.largest.rests_on),
+                "what_if": list(finding.largest.what_if),
             },
         }
         for id, finding in found

@@ -14,9 +14,10 @@ __all__ = ["SCHEMA", "summarise"]
 
 SCHEMA = "busfare.report/1"
 MOST_ROWS = 10
-GAIN_IS = (
-    "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way"
-)
+GAIN_IS = {
+    True: "replay: what the run, replayed with the change and all else as it was, saves",
+    False: "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way",
+}
 
 
 def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
@@ -83,7 +84,11 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
                 "evidence": finding.evidence,
                 "change": finding.change,
                 "predicted_gain_seconds": finding.gain_seconds,
-                "gain_is": GAIN_IS,
+                "gain_is": GAIN_IS[finding.by_replay],
+                "by_replay": finding.by_replay,
+                "bound_seconds": finding.bound_seconds,
+                "rests_on": list(finding.rests_on),
+                "what_if": list(finding.what_if),
             }
             for finding in advise.findings(trace, node)
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
 from busfare.trace.tables import WAITS_FOR
@@ -52,6 +53,7 @@ def make_sound(trace: Trace) -> None:
         "copies whose size the trace does not say: their time counts, their bytes do not",
     )
     trace.calls = _with_blocking_pageable(trace)
+    join_clocks(trace, omissions)
     _count_from_first(trace)
     trace.operations = trace.operations.sort("start_ns", maintain_order=True)
     trace.calls = trace.calls.sort("start_ns", maintain_order=True)
