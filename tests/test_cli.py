@@ -261,3 +261,33 @@ def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
     assert done.stdout == run("report", str(folder), "--json").stdout
     assert kept.read_bytes().startswith(before)
     assert kept.read_bytes().count(b"\n") == 40
+
+
+def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"rank{number}.json.gz").write_bytes(Path(TRACE).read_bytes())
+    command = [
+        sys.executable,
+        "-c",
+        "from busfare.cli import main; main()",
+        "report",
+        str(tmp_path),
+        "--json",
+    ]
+    ours, theirs = os.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                break
+            shown += piece
+            if not piece:
+                break
+        assert process.stdout is not None
+        assert json.loads(process.stdout.read())["traces"]["read"] == 6
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"/6" in shown
