@@ -130,7 +130,7 @@ def _cluster(workers: int, folder: Path) -> Iterator[Any]:
     with (
         dask.config.set(settings),
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
         ) as cluster,
     ):
         with Client(cluster, set_as_default=False) as client:

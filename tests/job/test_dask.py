@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from busfare.job.work import decoded, do_part
 from busfare.node import Node
 from busfare.report.job_result import job_result
 from tests.job.build_job import Told, write_job, write_rank
+from tests.traces import EXAMPLES
+
+SLOW_TO_READ = "generate-text-h100.json.gz"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def cluster() -> Iterator[Any]:
     }
     with (
         dask.config.set(settings),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as started,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as started,
     ):
         yield started
 
@@ -135,3 +139,42 @@ def test_one_process_and_several_need_no_dask(tmp_path: Path) -> None:
         command = [sys.executable, "-c", code, "report", str(tmp_path), "--jobs", jobs, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def busfare(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from busfare.cli import main; main()", "report", *arguments, "--json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_lines(file: Path, lines: int, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and not (file.exists() and file.read_bytes().count(b"\n") >= lines):
+        time.sleep(0.01)
+
+
+def test_what_stops_a_job_is_told_in_one_line_and_the_job_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C, and a scheduler that is lost."""
+    for rank in range(60):
+        (tmp_path / "job").mkdir(exist_ok=True)
+        (tmp_path / "job" / f"rank{rank:02}.json.gz").write_bytes((EXAMPLES / SLOW_TO_READ).read_bytes())
+    kept = tmp_path / "kept"
+    settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with LocalCluster(**settings) as cluster:
+        asked = (str(tmp_path / "job"), "--scheduler", cluster.scheduler_address, "--resume", str(kept))
+        with busfare(*asked) as stopped:
+            wait_for_lines(kept / "partials.jsonl", 3, stopped)
+            stopped.send_signal(signal.SIGINT)
+            out, err = stopped.communicate(timeout=60)
+        assert (stopped.returncode, out) == (130, "")
+        assert len(err.splitlines()) == 1, err
+        assert "of 60 files; the same command goes on" in err
+        with busfare(*asked) as lost:
+            wait_for_lines(kept / "partials.jsonl", 10, lost)
+            cluster.close()
+            out, err = lost.communicate(timeout=120)
+        assert (lost.returncode, out) == (2, "")
+        assert len(err.splitlines()) == 1, err
+        assert "the Dask scheduler was lost" in err
+    with busfare(str(tmp_path / "job"), "--resume", str(kept)) as resumed:
+        out, _ = resumed.communicate(timeout=120)
+    with busfare(str(tmp_path / "job")) as fresh:
+        assert fresh.communicate(timeout=120)[0] == out

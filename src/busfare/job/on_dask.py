@@ -44,7 +44,7 @@ def connected(address: str) -> Iterator[Any]:
         raise InputError(
             "--scheduler needs Dask, which is not installed; run `pip install 'busfare[jobs]'`"
         ) from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said in our own one line
+    _silence()
     where = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
     try:
         _knock(address)
@@ -58,6 +58,13 @@ def connected(address: str) -> Iterator[Any]:
         yield client
     finally:
         client.close(timeout=5)
+
+
+def _silence() -> None:
+    """Keeps Dask's own log off the terminal: what matters is said in our one line. Each of its loggers has a level."""
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.split(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _knock(address: str) -> None:
