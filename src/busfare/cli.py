@@ -133,7 +133,11 @@ def what_if(
     ] = None,
     async_: Annotated[
         str | None,
-        typer.Option("--async", metavar="[REGEX]", help="Copies to the GPU no longer hold the host up."),
+        typer.Option(
+            "--async",
+            metavar="[REGEX]",
+            help="Copies to the GPU, or all that match, no longer hold the host up.",
+        ),
     ] = None,
     drop_synchronisations: Annotated[
         str | None,
@@ -141,6 +145,12 @@ def what_if(
     ] = None,
     batch_below: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Pack copies smaller than this that follow each other.")
+    ] = None,
+    collect_below: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Results smaller than this stay on the GPU and come back once, at the end."
+        ),
     ] = None,
     streams: Annotated[
         int | None, typer.Option(metavar="N", help="Spread chunks of one stream over N streams and buffers.")
@@ -185,9 +195,21 @@ def what_if(
     from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
 
     options = Options(
-        pin, async_, drop_synchronisations, batch_below, streams, kernel, dedupe, prefetch,
-        tuple(remove or ()), link, node, tuple(kernels or ()), copy_speed,
-    )  # fmt: skip
+        pin=pin,
+        asynchronous=async_,
+        drop_synchronisations=drop_synchronisations,
+        batch_below=batch_below,
+        collect_below=collect_below,
+        streams=streams,
+        kernel=kernel,
+        dedupe=dedupe,
+        prefetch=prefetch,
+        remove=tuple(remove or ()),
+        link=link,
+        node=node,
+        kernels=tuple(kernels or ()),
+        copy_speed=copy_speed,
+    )
     changes_of(options, None, check_only=True)
     read = _read(trace)
     recorded_on = load_node(from_) if from_ else guess_node(read)
@@ -254,7 +276,7 @@ def project(
     targets = [load_node(text) for text in to]
     read = _read(trace)
     recorded_on = _recorded_on(read, from_, "--from")
-    rebuilt, rules = timeline(read), tuple(kernels or ())
+    rebuilt, rules = timeline(read, recorded_on), tuple(kernels or ())
     projections = [project_trace(read, recorded_on, target, model, rules, rebuilt) for target in targets]
     result = projection_result(projections, guessed=from_ is None)
     if html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from busfare.advise import Finding, findings, guess_node
+from busfare.advise import Finding, findings, guess_node, rebuilt
 from busfare.node import load_node
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace
@@ -15,7 +15,7 @@ PCIE3 = load_node("pcie:3x16")
 
 
 def found(recorded: Trace, rule: str) -> Finding | None:
-    return next((f for f in findings(recorded, PCIE3) if f.id == rule), None)
+    return next((f for f in findings(recorded, PCIE3, rebuilt(recorded, PCIE3)) if f.id == rule), None)
 
 
 def test_large_pageable_copies_are_worth_pinning() -> None:
@@ -257,7 +257,8 @@ def test_streams_that_gain_no_more_than_pinning_are_not_advised() -> None:
 def test_gains_are_ranked_by_replay_and_stay_below_their_run() -> None:
     for path in sorted(EXAMPLES.glob("*.json.gz")):
         recorded = read(path)
-        advice = findings(recorded, guess_node(recorded))
+        node = guess_node(recorded)
+        advice = findings(recorded, node, rebuilt(recorded, node))
         gains = [f.gain_seconds for f in advice if f.gain_seconds is not None]
         assert gains == sorted(gains, reverse=True)
         assert all(0 < gain < 1.0 for gain in gains)

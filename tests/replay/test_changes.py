@@ -11,7 +11,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.replay import play, timeline
-from busfare.replay.batching import Batch
+from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
     Async,
     Change,
@@ -140,6 +140,26 @@ def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
         ]
     found = what_if(timeline(trace(*operations, calls=calls)), [Batch(64 * 1024)], HERE)
     assert found.together.count == 0
+
+
+def test_small_results_come_back_once() -> None:
+    operations, calls = [], []
+    for at in range(20):
+        start = 130.0 * at
+        operations += [
+            kernel(start + 5, start + 105, correlation=2 * at),
+            copy(start + 110, start + 112, 8, "d2h", correlation=2 * at + 1),
+        ]
+        calls += [
+            call(start, start + 3, "cudaLaunchKernel", correlation=2 * at),
+            call(start + 4, start + 120, "cudaMemcpy", "operation", correlation=2 * at + 1),
+        ]
+    recorded = trace(*operations, calls=calls)
+    # Twenty kernels of 100 µs behind each other, one copy at the end.
+    assert predicted(recorded, Collect(64)) == pytest.approx(20 * 101 + 20, rel=0.01)
+    assert predicted(recorded, Collect(8)) == predicted(recorded) == 2590
+    assert predicted(recorded, Async("d2h")) == pytest.approx(20 * 107, rel=0.02)
+    assert predicted(recorded, Async()) == 2590
 
 
 def pipeline(chunks_: int = 8, memory: str = "pinned", blocking: bool = True) -> Trace:
@@ -273,9 +293,10 @@ def test_changes_are_played_alone_and_together_and_the_first_run_stays() -> None
 @pytest.mark.parametrize("gpu", ["h100", "h200"])
 def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
     """Recorded on the GPU before and after: pinned buffers and three streams in place of one."""
-    before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"))
+    node = load_node(f"{gpu}-probed")
+    before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"), node)
     after = read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz")
-    found = what_if(before, [Pin(), Streams(3)], Setting(load_node(f"{gpu}-probed")))
+    found = what_if(before, [Pin(), Streams(3)], Setting(node))
     speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
     measured = before.recorded_ns / timeline(after).recorded_ns
     assert speedup == pytest.approx(measured, rel=0.1)

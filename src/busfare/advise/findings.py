@@ -17,6 +17,7 @@ from busfare.advise import amounts
 from busfare.advise.by_replay import priced_by_replay
 from busfare.advise.finding import Finding
 from busfare.node import Node
+from busfare.replay import Timeline
 from busfare.replay.changes import repeated_copies
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
@@ -34,14 +35,15 @@ MANY_WAITS = 10
 PINNING_SECONDS_PER_BYTE = 1 / 5e9
 
 
-def findings(trace: Trace, node: Node | None) -> list[Finding]:
+def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> list[Finding]:
     """What to change in the traced program, most promising first; empty if nothing is worth doing.
 
-    `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None).
+    `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None). `run` is the
+    trace as it replays; without it, gains are upper bounds.
     """
     makespan = totals(trace).makespan_seconds
     found = [finding for rule in RULES for finding in rule(trace, node)]
-    found = priced_by_replay(trace, node, found)
+    found = found if run is None else priced_by_replay(run, node, found)
     kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
 
@@ -134,7 +136,8 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.size(size)} in all "
         f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes. Pinning them gains nothing.",
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
-        "cudaMemcpyBatchAsync submits many copies in one call.",
+        "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
+        "and come back once.",
         _saved(small, kernel_union(trace), new),
     )
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from busfare import account, advise
 from busfare.node import Node
+from busfare.replay import critical_path_shares
 from busfare.trace import Trace
 
 __all__ = ["SCHEMA", "summarise"]
@@ -29,6 +30,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
     guessed = node is None
     node = node or advise.guess_node(trace)
     totals = account.totals(trace)
+    run = advise.rebuilt(trace, node)
     operations = trace.operations
     return {
         "schema": SCHEMA,
@@ -77,6 +79,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
             }
             for gap in account.idle_gaps(trace, 5)
         ],
+        "critical_path": critical_path_shares(run) if run is not None else None,
         "findings": [
             {
                 "id": finding.id,
@@ -90,7 +93,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
                 "rests_on": list(finding.rests_on),
                 "what_if": list(finding.what_if),
             }
-            for finding in advise.findings(trace, node)
+            for finding in advise.findings(trace, node, run)
         ],
         "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
     }
