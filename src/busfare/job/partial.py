@@ -145,7 +145,7 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
                 f.rests_on,
                 f.what_if,
             )
-            for f in advise.findings(trace, node)
+            for f in advise.findings(trace, node, advise.rebuilt(trace, node))
         ],
         rates=best_rates(trace, node)[:MOST_RATES],
         traffic=traffic,
