@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import kineto_report, plan
+from benchmarks import kineto_report, many_traces, plan
 
 
 def main() -> int:
-    return max(benchmark.main([]) for benchmark in (plan, kineto_report))
+    return max(benchmark.main([]) for benchmark in (plan, kineto_report, many_traces))
 
 
 if __name__ == "__main__":

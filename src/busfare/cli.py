@@ -14,6 +14,7 @@ import typer
 from busfare.errors import BusfareError, InputError
 
 if TYPE_CHECKING:
+    from busfare.job import How
     from busfare.node import Node
     from busfare.trace import Trace
 
@@ -63,7 +64,14 @@ KernelRules = Annotated[
 
 @app.command()
 def report(
-    trace: TracePath,
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE...",
+            help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace; or the traces of a job: several, "
+            "a folder, a quoted glob.",
+        ),
+    ],
     node: RecordedOn = None,
     fail_if: Annotated[
         list[str] | None,
@@ -75,15 +83,38 @@ def report(
     ] = None,
     json: AsJson = False,
     html: Html = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Read so many traces at once, or in so many Slurm jobs.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Read them on the workers of this Dask scheduler.")
+    ] = None,
+    slurm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPTIONS", help="Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00."
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep what is read here, and read nothing twice."),
+    ] = None,
 ) -> None:
-    """Where transfer time goes in a trace, and what to do about it."""
+    """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
+    from busfare.job import How, one_trace
     from busfare.node import load_node
     from busfare.report.limits import check, parse_limit
     from busfare.report.summary import summarise
 
     limits = [parse_limit(text) for text in fail_if or ()]
+    how = How(jobs, scheduler, slurm, resume)
+    how.check()
+    one = None if how.asked else one_trace(traces)
+    if one is None:
+        check(_report_job(traces, node, how, json, html), limits)
+        return
     recorded_on = load_node(node) if node else None
-    read = _read(trace)
+    read = _read(one)
     result = summarise(read, recorded_on)
     if html:
         from busfare.report.page import report_page
@@ -205,6 +236,31 @@ def what_if(
     else:
         show_what_if(result)
     _say_page(html)
+
+
+def _report_job(
+    traces: list[Path], node: str | None, how: How, json: bool, html: Path | None
+) -> dict[str, Any]:
+    from busfare.job import run_job
+    from busfare.node import load_node
+    from busfare.report.job_progress import job_progress
+    from busfare.report.job_result import job_result
+
+    recorded_on = load_node(node) if node else None
+    with job_progress() as shown:
+        result = job_result(run_job(traces, recorded_on, how, shown))
+    if html:
+        from busfare.report.job_page import job_page
+
+        _write(html, job_page(result, recorded_on))
+    if json:
+        _print_json(result)
+    else:
+        from busfare.report.jobs import show_job
+
+        show_job(result)
+    _say_page(html)
+    return result
 
 
 @app.command()
