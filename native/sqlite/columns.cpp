@@ -1,0 +1,77 @@
+#include "columns.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+namespace busfare::sqlite {
+
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::size_t width(Kind kind) {
+    return kind == Kind::text ? sizeof(TextView) : 8;
+}
+
+}  // namespace
+
+template <typename T>
+Buffer<T>::Buffer(std::size_t count) {
+    if (count > (std::numeric_limits<std::size_t>::max() - kHugePage) / sizeof(T)) throw std::bad_alloc();
+    const std::size_t bytes = std::max(count * sizeof(T), sizeof(T));
+    const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    data_.reset(static_cast<T*>(std::aligned_alloc(alignment, rounded)));
+    if (!data_) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    // Faulting memory in by 4 KiB takes as long as filling it. Whether it works out matters to nobody.
+    if (alignment == kHugePage) (void)::madvise(data_.get(), rounded, MADV_HUGEPAGE);
+#endif
+}
+
+template <typename T>
+void Buffer<T>::Free::operator()(T* p) const {
+    std::free(p);
+}
+
+template class Buffer<std::uint8_t>;
+
+std::int32_t TextBlocks::add(std::size_t size, char*& start) {
+    const std::lock_guard lock(mutex_);
+    blocks_.push_back({std::make_unique_for_overwrite<char[]>(size), size});
+    start = blocks_.back().bytes.get();
+    return static_cast<std::int32_t>(blocks_.size() - 1);
+}
+
+Column::Column(Kind kind, std::uint64_t capacity)
+    : kind_(kind), values_(capacity * width(kind)), valid_(capacity / 8 + 1) {
+    std::memset(valid_.data(), 0, capacity / 8 + 1);
+}
+
+void Column::set_valid(std::uint64_t first, const std::uint8_t* valid, std::uint64_t count) {
+    std::uint64_t set = 0;
+    for (std::uint64_t i = 0; i < count;) {
+        const std::uint64_t row = first + i;
+        const std::uint64_t bits = std::min<std::uint64_t>(8 - row % 8, count - i);
+        std::uint8_t byte = 0;
+        for (std::uint64_t bit = 0; bit < bits; ++bit) {
+            byte = static_cast<std::uint8_t>(byte | valid[i + bit] << (row % 8 + bit));
+            set += valid[i + bit];
+        }
+        std::uint8_t& place = valid_.data()[row / 8];
+        if (bits == 8) {
+            place = byte;
+        } else {  // shared with the rows of another thread
+            std::atomic_ref(place).fetch_or(byte, std::memory_order_relaxed);
+        }
+        i += bits;
+    }
+    nulls_ += count - set;
+}
+
+}  // namespace busfare::sqlite
