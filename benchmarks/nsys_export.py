@@ -36,7 +36,16 @@ COLUMNS = {
         *["sharedMemoryRequestedPercentage", "tensorSizeMinusOneElements"],
     ],
     COPIES: [
-        *[*PLACE, "bytes", "copyKind", "deprecatedSrcId", "srcKind", "dstKind", "srcDeviceId", "srcContextId"],
+        *[
+            *PLACE,
+            "bytes",
+            "copyKind",
+            "deprecatedSrcId",
+            "srcKind",
+            "dstKind",
+            "srcDeviceId",
+            "srcContextId",
+        ],
         *["dstDeviceId", "dstContextId", "migrationCause", "graphNodeId", "virtualAddress", "copyCount"],
     ],
     CALLS: [
@@ -212,7 +221,18 @@ def _kernels(
         *[same(1), same(1), dice.choice([18, 32, 40, 168], count).tolist(), grid.tolist(), same(1), same(1)],
         *[same(128), same(1), same(1), same(0), shared.tolist(), same(0), same(250871808)],
         *[(correlation - 2_400_000).tolist(), same(32768), same(None), same(0), same(None), same(None)],
-        *[same(None), same(None), same(0), same(0), same(0), same(1), same(0), same(0), same(None), same("[]")],
+        *[
+            same(None),
+            same(None),
+            same(0),
+            same(0),
+            same(0),
+            same(1),
+            same(0),
+            same(0),
+            same(None),
+            same("[]"),
+        ],
         strict=True,
     )
 

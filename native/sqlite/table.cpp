@@ -13,8 +13,6 @@ namespace busfare::sqlite {
 
 namespace {
 
-constexpr std::uint32_t kPieceBytes =
-    1 << 19;                       // of leaves that a thread takes at a time: they stay in its cache
 constexpr std::uint32_t kGap = 2;  // pages of others that are read along rather than sought over
 constexpr std::size_t kPiecesForThreads = 4;
 constexpr auto kPatience = std::chrono::milliseconds(50);
@@ -24,12 +22,12 @@ constexpr auto kPatience = std::chrono::milliseconds(50);
 class Reading {
   public:
     Reading(const Pager& pager, std::vector<std::uint32_t> leaves, const std::vector<Wanted>& wanted,
-            std::atomic<bool>& stop)
+            std::uint32_t piece_bytes, std::atomic<bool>& stop)
         : pager_(pager),
           leaves_(std::move(leaves)),
           shape_(wanted),
           capacity_(most_rows(pager, leaves_)),
-          a_piece_(std::max<std::size_t>(1, kPieceBytes / pager.page_size())),
+          a_piece_(std::max<std::size_t>(1, piece_bytes / pager.page_size())),
           budget_(pager),
           stop_(stop) {
         for (const Wanted& one : wanted) columns_.push_back(std::make_shared<Column>(one.kind, capacity_));
@@ -178,7 +176,7 @@ void run(unsigned threads, const How& how, std::atomic<bool>& stop, Task task) {
 Columns read_table(const Pager& pager, std::uint32_t root, const std::vector<Wanted>& wanted,
                    const How& how) {
     std::atomic<bool> stop = false;
-    Reading reading(pager, leaves_of(pager, root, stop), wanted, stop);
+    Reading reading(pager, leaves_of(pager, root, stop), wanted, how.piece_bytes, stop);
     const std::size_t useful = (reading.pieces() + kPiecesForThreads - 1) / kPiecesForThreads;
     if (useful > 1) {
         const auto threads = static_cast<unsigned>(std::min<std::size_t>(std::max(how.threads, 1U), useful));

@@ -13,6 +13,8 @@ struct How {
     unsigned threads;
     // Asked now and then, in the calling thread: whether to stop.
     std::function<bool()> interrupted;
+    // Of leaves that a thread takes at a time: as much as stays in its cache.
+    std::uint32_t piece_bytes = 1 << 19;
 };
 
 // The columns `wanted` (in the order of their places, rowids last) of the table whose tree starts at page

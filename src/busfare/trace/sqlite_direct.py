@@ -47,14 +47,14 @@ class DirectColumns:
         wanted = [layout[name](KIND_OF[kind]) for name, kind in columns.items()]
         read = self._file.read(root, wanted, pl.thread_pool_size())
         # A name given beside the column would not be heeded.
-        return pl.DataFrame([pl.Series(column).alias(name) for name, column in zip(columns, read, strict=True)])
+        return pl.DataFrame(
+            [pl.Series(column).alias(name) for name, column in zip(columns, read, strict=True)]
+        )
 
     def _layout(self, table: str) -> dict[str, _Place]:
         rows = self._database.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
         keys = [row for row in rows if row[5]]
-        indexed = any(
-            row[3] == "pk" for row in self._database.execute(f"PRAGMA index_list({quoted(table)})")
-        )
+        indexed = any(row[3] == "pk" for row in self._database.execute(f"PRAGMA index_list({quoted(table)})"))
         layout = {}
         stored = 0
         for _number, name, declared, _not_null, default, key, hidden in rows:
