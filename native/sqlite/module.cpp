@@ -67,7 +67,7 @@ nb::object capsule(const T& content, const char* name) {
 NB_MODULE(_sqlite_columns, module) {
     module.doc() =
         "Columns of the tables of an SQLite file, read past SQLite and shared by Arrow's C interface.";
-    nb::exception<Unreadable>(module, "Unreadable", PyExc_ValueError);
+    nb::exception<Unreadable>(module, "UnreadableError", PyExc_ValueError);
     nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
         try {
             std::rethrow_exception(thrown);

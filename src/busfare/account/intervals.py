@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from busfare.account import _lanes
+
 __all__ = ["Union"]
 
 Times = NDArray[np.int64]
@@ -30,13 +32,18 @@ class Union:
             none = np.zeros(0, np.int64)
             return Union(none, none, none)
         order = np.argsort(starts, kind="stable")
-        starts, reached = starts[order], np.maximum.accumulate(ends[order])
-        first = np.ones(len(starts), bool)
-        first[1:] = starts[1:] > reached[:-1]
-        last = np.append(first[1:], True)
-        merged_starts, merged_ends = starts[first], reached[last]
-        before = np.concatenate([[0], np.cumsum(merged_ends - merged_starts)[:-1]]).astype(np.int64)
-        return Union(merged_starts, merged_ends, before)
+        united = _lanes.unite(
+            starts[order], ends[order], np.zeros(len(starts), np.uint32), np.ones(1, np.uint8)
+        )
+        assert united is not None  # they are in order
+        return Union.merged(*united)
+
+    @staticmethod
+    def merged(starts: Times, ends: Times) -> Union:
+        """The union that consists of these intervals, disjoint and in order of time."""
+        before = np.zeros(len(starts), np.int64)
+        np.cumsum((ends - starts)[:-1], out=before[1:])
+        return Union(starts, ends, before)
 
     def length(self) -> int:
         """Nanoseconds covered."""
@@ -56,7 +63,7 @@ class Union:
 
     def minus(self, other: Union) -> int:
         """Nanoseconds covered by this union and not by the other."""
-        return self.length() - int(other.covered_within(self.starts, self.ends).sum())
+        return self.length() - _lanes.shared(self.starts, self.ends, other.starts, other.ends)
 
     def gaps(self) -> tuple[Times, Times]:
         """Starts and ends of the gaps between the intervals."""

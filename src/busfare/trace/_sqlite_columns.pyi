@@ -1,7 +1,7 @@
 from enum import Enum
 from typing import Any
 
-class Unreadable(ValueError):
+class UnreadableError(ValueError):
     """The table is damaged, or of a kind that is left to SQLite itself."""
 
 class Kind(Enum):
@@ -29,8 +29,8 @@ class Column:
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
 
 class Database:
-    """A file of UTF-8 text and no write-ahead log. Raises Unreadable if `path` is none."""
+    """A file of UTF-8 text and no write-ahead log. Raises UnreadableError if `path` is none."""
 
     def __init__(self, path: str) -> None: ...
     def read(self, root: int, wanted: list[Wanted], threads: int) -> list[Column]:
-        """The columns of the table whose tree starts at page `root`. Raises Unreadable, KeyboardInterrupt."""
+        """The columns of the table whose tree starts at page `root`. Raises UnreadableError, KeyboardInterrupt."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from busfare.trace._sqlite_columns import Database, Kind, Unreadable, Wanted
+from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
 
-__all__ = ["DirectColumns", "Unreadable", "quoted"]
+__all__ = ["DirectColumns", "UnreadableError", "quoted"]
 
 KIND_OF: dict[pl.DataType, Kind] = {pl.Int64(): Kind.INTEGER, pl.Float64(): Kind.REAL, pl.String(): Kind.TEXT}
 #: `PRAGMA table_xinfo`: computed when read, and so in no record.
@@ -23,9 +23,9 @@ class DirectColumns:
     """
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
-        """Raises Unreadable if the file is not one that can be read so."""
+        """Raises UnreadableError if the file is not one that can be read so."""
         if _unfinished(path):
-            raise Unreadable("a journal stands beside the file")
+            raise UnreadableError("a journal stands beside the file")
         self._database = database
         self._file = Database(str(path))
         self._roots: dict[str, object] = dict(
@@ -35,14 +35,14 @@ class DirectColumns:
     def read(self, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
         """The columns of `table`, which it has, as those types; rows in order of rowid.
 
-        A value of another type than its column's is null. Raises Unreadable if SQLite had better answer: the
+        A value of another type than its column's is null. Raises UnreadableError if SQLite had better answer: the
         table is damaged, WITHOUT ROWID, or has columns of types or defaults that are not read here.
         """
         root = self._roots[table]
         if not isinstance(root, int) or not 0 < root < 1 << 32:
-            raise Unreadable("no page of the table is named")
+            raise UnreadableError("no page of the table is named")
         if not set(columns.values()) <= set(KIND_OF):
-            raise Unreadable("a type that only SQLite reads")
+            raise UnreadableError("a type that only SQLite reads")
         layout = self._layout(table)
         wanted = [layout[name](KIND_OF[kind]) for name, kind in columns.items()]
         read = self._file.read(root, wanted, pl.thread_pool_size())
@@ -78,7 +78,7 @@ class _Place:
 
     def __call__(self, kind: Kind) -> Wanted:
         if self.is_rowid and kind != Kind.INTEGER:
-            raise Unreadable("a rowid that is not to be a whole number")
+            raise UnreadableError("a rowid that is not to be a whole number")
         return Wanted(
             self.index,
             kind,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.sqlite_direct import DirectColumns, Unreadable, quoted
+from busfare.trace.sqlite_direct import DirectColumns, UnreadableError, quoted
 from busfare.trace.table_source import with_all
 from busfare.trace.tables import Schema
 
@@ -61,7 +61,7 @@ class SqliteTables:
         self._direct: DirectColumns | None = None
         try:
             self._direct = DirectColumns(path, self._database)
-        except (*DAMAGE, Unreadable) as error:
+        except (*DAMAGE, UnreadableError) as error:
             self._left_to_sqlite = str(error)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class SqliteTables:
             return None
         try:
             return self._direct.read(table, present)
-        except (*DAMAGE, Unreadable) as error:
+        except (*DAMAGE, UnreadableError) as error:
             self._left_to_sqlite = str(error)
             return None
 
