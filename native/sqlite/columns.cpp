@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <new>
 
@@ -24,19 +23,27 @@ template <typename T>
 Buffer<T>::Buffer(std::size_t count) {
     if (count > (std::numeric_limits<std::size_t>::max() - kHugePage) / sizeof(T)) throw std::bad_alloc();
     const std::size_t bytes = std::max(count * sizeof(T), sizeof(T));
-    const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    data_.reset(static_cast<T*>(std::aligned_alloc(alignment, rounded)));
-    if (!data_) throw std::bad_alloc();
+    if (bytes < kHugePage) {
+        data_ = {static_cast<T*>(std::calloc(bytes, 1)), Free{0}};
+        if (!data_) throw std::bad_alloc();
+        return;
+    }
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    data_ = {static_cast<T*>(mapped), Free{bytes}};
 #ifdef MADV_HUGEPAGE
     // Faulting memory in by 4 KiB takes as long as filling it. Whether it works out matters to nobody.
-    if (alignment == kHugePage) (void)::madvise(data_.get(), rounded, MADV_HUGEPAGE);
+    (void)::madvise(mapped, bytes, MADV_HUGEPAGE);
 #endif
 }
 
 template <typename T>
 void Buffer<T>::Free::operator()(T* p) const {
-    std::free(p);
+    if (mapped == 0) {
+        std::free(p);
+    } else {
+        ::munmap(p, mapped);
+    }
 }
 
 template class Buffer<std::uint8_t>;
@@ -49,9 +56,7 @@ std::int32_t TextBlocks::add(std::size_t size, char*& start) {
 }
 
 Column::Column(Kind kind, std::uint64_t capacity)
-    : kind_(kind), values_(capacity * width(kind)), valid_(capacity / 8 + 1) {
-    std::memset(valid_.data(), 0, capacity / 8 + 1);
-}
+    : kind_(kind), values_(capacity * width(kind)), valid_(capacity / 8 + 1) {}
 
 void Column::set_valid(std::uint64_t first, const std::uint8_t* valid, std::uint64_t count) {
     std::uint64_t set = 0;

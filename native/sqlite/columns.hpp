@@ -21,7 +21,7 @@ struct Wanted {
     bool has_default;    // records that are too short do not mean null
 };
 
-// Uninitialised memory for `count` values of `T`; what is never touched takes none.
+// Zeros, `count` of them; what is never written takes no memory, in columns of some size.
 template <typename T>
 class Buffer {
   public:
@@ -30,6 +30,7 @@ class Buffer {
 
   private:
     struct Free {
+        std::size_t mapped = 0;  // bytes; 0: allocated
         void operator()(T* p) const;
     };
     std::unique_ptr<T, Free> data_;

@@ -130,6 +130,11 @@ std::vector<std::uint8_t> LeafReader::joined(const std::uint8_t* local, std::uin
 void LeafReader::integers(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {
     std::int64_t* out = columns_[column]->values<std::int64_t>() + row;
     const Place* places = found_[k].data();
+    // Nulls need not be written over zeros, and columns of nothing else are common.
+    if (std::all_of(places, places + rows_, [](const Place& place) { return place.type == 0; })) {
+        std::fill_n(valid, rows_, std::uint8_t{0});
+        return;
+    }
     // Whole numbers become floating-point ones where the column says so, and those are not whole numbers.
     const std::uint8_t accepted = shape_.wanted()[column].real_affinity ? 0 : 1;
     for (std::size_t i = 0; i < rows_; ++i) {

@@ -88,6 +88,7 @@ NB_MODULE(_sqlite_columns, module) {
             nb::arg("real_affinity") = false, nb::arg("has_default") = false);
     nb::class_<Column>(module, "Column")
         .def("__len__", &Column::length)
+        .def_prop_ro("null_count", &Column::nulls)
         .def(
             "__arrow_c_array__",
             [](const std::shared_ptr<Column>& column, const nb::object&) {

@@ -51,10 +51,10 @@ FromNode = Annotated[
 def report(trace: TracePath, node: RecordedOn = None, json: AsJson = False, html: Html = None) -> None:
     """Where transfer time goes in a trace, and what to do about it."""
     from busfare.node import load_node
-    from busfare.report.summary import summarise
+    from busfare.report.summary import UNUSED, summarise
 
     recorded_on = load_node(node) if node else None
-    read = _read(trace)
+    read = _read(trace, frozenset() if html else UNUSED)
     result = summarise(read, recorded_on)
     if html:
         from busfare.report.page import report_page
@@ -447,16 +447,16 @@ def probe(
     _say_page(html)
 
 
-def _read(path: Path) -> Trace:
-    """The trace at `path`, with a sign of life on a terminal while it is read."""
+def _read(path: Path, unused: frozenset[str] = frozenset()) -> Trace:
+    """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
     from busfare.trace import read
 
     if not sys.stderr.isatty():
-        return read(path)
+        return read(path, unused)
     from rich.console import Console
 
     with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
-        return read(path)
+        return read(path, unused)
 
 
 def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:

@@ -1,6 +1,8 @@
 """What a trace adds up to: totals, exposed time, distributions, gaps. Nothing is predicted here."""
 
+from busfare.account.call_names import calls_named
 from busfare.account.intervals import Union
+from busfare.account.lanes import Lanes, lanes_of
 from busfare.account.totals import (
     CopyTotals,
     GpuTotals,
@@ -24,14 +26,17 @@ __all__ = [
     "CopyTotals",
     "GpuTotals",
     "IdleGap",
+    "Lanes",
     "Totals",
     "Union",
     "by_path",
+    "calls_named",
     "engines",
     "idle_gaps",
     "is_transfer",
     "is_work",
     "kernel_union",
+    "lanes_of",
     "size_histogram",
     "streams",
     "top_copies",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ class Lanes:
     lane_of: NDArray[np.uint32]
     starts: Times
     ends: Times
+    _unions: dict[bytes, Union] = field(default_factory=dict)  # by the lanes chosen: most are asked for often
 
     def chosen(self, which: pl.Expr) -> NDArray[np.bool_]:
         """Of each lane, whether `which` (of the groups' columns) is true; shape (lanes,)."""
@@ -43,11 +44,15 @@ class Lanes:
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
         chosen = self.chosen(which)
-        united = _lanes.unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
-        if united is not None:
-            return Union.merged(*united)
-        rows = chosen[self.lane_of]
-        return Union.of(self.starts[rows], self.ends[rows])
+        key = chosen.tobytes()
+        if key not in self._unions:
+            united = _lanes.unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
+            if united is None:  # the operations are not in order
+                rows = chosen[self.lane_of]
+                self._unions[key] = Union.of(self.starts[rows], self.ends[rows])
+            else:
+                self._unions[key] = Union(*united)
+        return self._unions[key]
 
 
 #: By the table's identity; an entry goes with its table.

@@ -261,7 +261,8 @@ def streams(operations: pl.DataFrame, most: int) -> pl.DataFrame:
             busy_seconds=pl.col("seconds").sum(),
         )
     )
-    return alike.sort("busy_seconds", descending=True).head(most)
+    order = ["process", "device", "stream"]
+    return alike.sort("busy_seconds", *order, descending=[True, False, False, False]).head(most)
 
 
 def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:

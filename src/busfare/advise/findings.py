@@ -11,18 +11,26 @@ import numpy as np
 import polars as pl
 
 from busfare import cost
-from busfare.account import Union, is_transfer, is_work, kernel_union, totals, union_of
+from busfare.account import Union, calls_named, is_transfer, kernel_union, lanes_of, totals, union_of
 from busfare.advise import amounts
 from busfare.advise.finding import Finding
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
+from busfare.trace.row_lookup import occurs
 
 __all__ = ["WORTH_SAYING", "findings"]
 
 NS = 1e-9
 #: A finding that could save less than this part of the run is not worth a reader's time.
 WORTH_SAYING = 0.005
+#: What a price, a time and a look-up of the call need.
+COLUMNS = (
+    *("kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "device"),
+    *("peer_device", "copy_count", "process", "correlation"),
+)
+COPY = pl.col("kind") == "copy"
+TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
 #: Below this a copy costs its latency, whatever the memory.
 LATENCY_BOUND_BYTES = 64 * 1024
 MANY = 50
@@ -39,6 +47,12 @@ def findings(trace: Trace, node: Node | None) -> list[Finding]:
     found = [finding for rule in RULES for finding in rule(trace, node)]
     kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
+
+
+def _rows(trace: Trace, lanes: pl.Expr, rows: pl.Expr | None = None) -> pl.DataFrame:
+    """The operations of these lanes, and of them those for which `rows` is true: what findings look at."""
+    operations = trace.operations.select(COLUMNS).filter(lanes_of(trace.operations).rows(lanes))
+    return operations if rows is None else operations.filter(rows)
 
 
 def _seconds(frame: pl.DataFrame) -> float:
@@ -77,9 +91,7 @@ def _saved(frame: pl.DataFrame, kernels: Union, new_seconds: float | None) -> fl
 
 def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
     pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-    copies = trace.operations.filter(
-        (pl.col("kind") == "copy") & pageable & (pl.col("bytes") > LATENCY_BOUND_BYTES)
-    )
+    copies = _rows(trace, COPY & pageable, pl.col("bytes") > LATENCY_BOUND_BYTES)
     if copies.is_empty():
         return
     size, seconds = int(copies["bytes"].sum()), _seconds(copies)
@@ -106,11 +118,7 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    small = trace.operations.filter(
-        (pl.col("kind") == "copy")
-        & (pl.col("bytes") < LATENCY_BOUND_BYTES)
-        & pl.col("direction").is_in(["h2d", "d2h"])
-    )
+    small = _rows(trace, COPY & TO_OR_FROM_HOST, pl.col("bytes") < LATENCY_BOUND_BYTES)
     if small.height < MANY:
         return
     size, seconds = int(small["bytes"].sum()), _seconds(small)
@@ -135,17 +143,12 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    calls = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(SYMBOL_COPY))
+    calls = calls_named(trace.calls, SYMBOL_COPY)
     static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
-    called = trace.operations.filter(pl.col("kind") == "copy").join(
-        calls.select("process", "correlation").drop_nulls("correlation").unique(),
-        on=["process", "correlation"],
-        how="semi",
-        nulls_equal=True,
-    )
-    copies = pl.concat([called, trace.operations.filter((pl.col("kind") == "copy") & static)]).unique(
-        maintain_order=True
-    )
+    copies = _rows(trace, COPY & static)
+    if calls.height:
+        every = _rows(trace, COPY)
+        copies = every.filter(static.fill_null(False) | pl.Series(occurs(_known(calls), every)))
     if max(copies.height, calls.height) < MANY:
         return
     host = _seconds(calls)
@@ -162,11 +165,11 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    calls = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(BLOCKING_COPY))
-    ids = calls.select("process", "correlation").drop_nulls("correlation").unique()
-    copies = trace.operations.filter(is_transfer()).join(
-        ids, on=["process", "correlation"], how="semi", nulls_equal=True
-    )
+    calls = calls_named(trace.calls, BLOCKING_COPY)
+    if calls.is_empty():
+        return
+    copies = _rows(trace, is_transfer())
+    copies = copies.filter(occurs(_known(calls), copies))
     if copies.is_empty():
         return
     exposed = _exposed(copies, kernel_union(trace))
@@ -181,21 +184,28 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
+def _known(calls: pl.DataFrame) -> pl.DataFrame:
+    """Those whose operations can be found."""
+    return calls.drop_nulls("correlation")
+
+
 def _kernel_seconds_without_copies(trace: Trace) -> float:
     """Kernel time that no copy uses yet: no more copy time than that can hide behind kernels."""
-    return kernel_union(trace).minus(union_of(trace.operations.filter(is_transfer()))) * NS
+    return kernel_union(trace).minus(lanes_of(trace.operations).union(is_transfer())) * NS
 
 
 def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    copies = trace.operations.filter((pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]))
-    work = trace.operations.filter(is_work())
-    if copies.is_empty() or work.is_empty():
+    lanes = lanes_of(trace.operations)
+    copies, work = lanes.union(COPY & TO_OR_FROM_HOST), kernel_union(trace)
+    total = copies.length() * NS
+    if total == 0 or work.length() == 0:
         return
-    exposed = _exposed(copies, union_of(work))
-    total = union_of(copies).length() * NS
-    if total == 0 or exposed < 0.5 * total:
+    exposed = copies.minus(work) * NS
+    if exposed < 0.5 * total:
         return
-    one_way = [_seconds(copies.filter(pl.col("direction") == d)) for d in ("h2d", "d2h")]
+    one_way = [
+        float(lanes.groups.filter(COPY & (pl.col("direction") == d))["seconds"].sum()) for d in ("h2d", "d2h")
+    ]
     # Behind kernels, and, with two engines, one direction behind the other.
     hideable = min(exposed, _kernel_seconds_without_copies(trace) + min(one_way))
     yield Finding(
@@ -212,7 +222,7 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    moved = trace.operations.filter(pl.col("kind") == "migration")
+    moved = _rows(trace, pl.col("kind") == "migration")
     if moved.height < MANY:
         return
     size, seconds = int(moved["bytes"].sum()), _seconds(moved)
@@ -241,11 +251,8 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if node is None:
         return
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")
-    large = trace.operations.filter(
-        (pl.col("kind") == "copy")
-        & pinned
-        & (pl.col("bytes") >= 1 << 24)
-        & (pl.col("end_ns") > pl.col("start_ns"))
+    large = _rows(
+        trace, COPY & pinned, (pl.col("bytes") >= 1 << 24) & (pl.col("end_ns") > pl.col("start_ns"))
     )
     if large.is_empty():
         return

@@ -10,9 +10,13 @@ from busfare import account, advise
 from busfare.node import Node
 from busfare.trace import Trace
 
-__all__ = ["SCHEMA", "summarise"]
+__all__ = ["SCHEMA", "UNUSED", "summarise"]
 
 SCHEMA = "busfare.report/1"
+#: Columns of a trace that nothing here looks at (`busfare.trace.read`).
+UNUSED = frozenset(
+    {"calls.thread", "calls.stream", "calls.event", "operations.context", "operations.graph_node"}
+)
 MOST_ROWS = 10
 GAIN_IS = (
     "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way"

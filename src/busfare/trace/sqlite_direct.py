@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
+from busfare.trace.table_source import with_all
 
 __all__ = ["DirectColumns", "UnreadableError", "quoted"]
 
@@ -46,10 +47,14 @@ class DirectColumns:
         layout = self._layout(table)
         wanted = [layout[name](KIND_OF[kind]) for name, kind in columns.items()]
         read = self._file.read(root, wanted, pl.thread_pool_size())
-        # A name given beside the column would not be heeded.
-        return pl.DataFrame(
-            [pl.Series(column).alias(name) for name, column in zip(columns, read, strict=True)]
-        )
+        # A column of nothing but nulls takes no memory as a constant.
+        kept = [
+            # A name given to the series beside the column would not be heeded.
+            pl.Series(column).alias(name)
+            for number, (name, column) in enumerate(zip(columns, read, strict=True))
+            if number == 0 or column.null_count < len(column)
+        ]
+        return with_all(pl.DataFrame(kept), columns)
 
     def _layout(self, table: str) -> dict[str, _Place]:
         rows = self._database.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
