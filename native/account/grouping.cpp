@@ -1,7 +1,6 @@
 #include "grouping.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 
@@ -36,10 +35,24 @@ void mix(const Key& key, std::size_t first, std::size_t count, std::uint64_t* ha
     }
 }
 
+template <typename T>
+bool same(const void* values, std::size_t a, std::size_t b) {
+    const T* at = static_cast<const T*>(values);
+    return at[a] == at[b];
+}
+
 bool same(const std::vector<Key>& keys, std::size_t a, std::size_t b) {
     return std::ranges::all_of(keys, [=](const Key& key) {
-        const auto* bytes = static_cast<const char*>(key.values);
-        return std::memcmp(bytes + a * key.width, bytes + b * key.width, key.width) == 0;
+        switch (key.width) {
+            case 1:
+                return same<std::uint8_t>(key.values, a, b);
+            case 2:
+                return same<std::uint16_t>(key.values, a, b);
+            case 4:
+                return same<std::uint32_t>(key.values, a, b);
+            default:
+                return same<std::uint64_t>(key.values, a, b);
+        }
     });
 }
 
