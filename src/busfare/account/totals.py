@@ -330,7 +330,7 @@ def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int)
     longest = (
         within.group_by(pl.col("name").cast(pl.String))
         .agg(inside.sum().alias("inside"))
-        .sort("inside", descending=True)
+        .sort("inside", "name", descending=[True, False])
         .head(1)
     )
     name, spent = longest.row(0) if longest.height else (None, 0)

@@ -51,8 +51,19 @@ def findings(trace: Trace, node: Node | None) -> list[Finding]:
 
 def _rows(trace: Trace, lanes: pl.Expr, rows: pl.Expr | None = None) -> pl.DataFrame:
     """The operations of these lanes, and of them those for which `rows` is true: what findings look at."""
-    operations = trace.operations.select(COLUMNS).filter(lanes_of(trace.operations).rows(lanes))
-    return operations if rows is None else operations.filter(rows)
+    operations = trace.operations.select(COLUMNS)
+    chosen = lanes_of(trace.operations).rows(lanes)
+    if rows is not None:  # both at once: no more is copied than is wanted
+        chosen &= operations.select(rows.fill_null(False)).to_series().to_numpy()
+    return operations.filter(chosen)
+
+
+def _rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> pl.DataFrame:
+    """The operations of these lanes that one of `calls` submitted."""
+    operations = trace.operations.select(COLUMNS)
+    return operations.filter(
+        lanes_of(trace.operations).rows(lanes) & occurs(calls.drop_nulls("correlation"), operations)
+    )
 
 
 def _seconds(frame: pl.DataFrame) -> float:
@@ -145,10 +156,8 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
 def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, SYMBOL_COPY)
     static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
-    copies = _rows(trace, COPY & static)
-    if calls.height:
-        every = _rows(trace, COPY)
-        copies = every.filter(static.fill_null(False) | pl.Series(occurs(_known(calls), every)))
+    called = _rows_of_calls(trace, COPY & ~static.fill_null(False), calls)
+    copies = pl.concat([called, _rows(trace, COPY & static)])
     if max(copies.height, calls.height) < MANY:
         return
     host = _seconds(calls)
@@ -168,8 +177,7 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, BLOCKING_COPY)
     if calls.is_empty():
         return
-    copies = _rows(trace, is_transfer())
-    copies = copies.filter(occurs(_known(calls), copies))
+    copies = _rows_of_calls(trace, is_transfer(), calls)
     if copies.is_empty():
         return
     exposed = _exposed(copies, kernel_union(trace))
@@ -182,11 +190,6 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Use the asynchronous call on a stream of its own with pinned memory, and wait only where the result is needed.",
         min(exposed, _kernel_seconds_without_copies(trace)),
     )
-
-
-def _known(calls: pl.DataFrame) -> pl.DataFrame:
-    """Those whose operations can be found."""
-    return calls.drop_nulls("correlation")
 
 
 def _kernel_seconds_without_copies(trace: Trace) -> float:
