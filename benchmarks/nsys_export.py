@@ -135,9 +135,10 @@ def _strings() -> Iterator[tuple[int, str]]:
     for i in range(NAMES):
         shape = f"{(i * 7) % 128 + 1}x{(i * 13) % 256 + 1}"
         short = f"gemm_{i}" if i % 3 else f"elementwise_kernel_{i}"
+        functors = "at::native::BinaryFunctor, " * (i % 9)
         yield (
             1_365_000 + 3 * i,
-            f"void cutlass::device_kernel<flash::{short}<float, {shape}, {'at::native::BinaryFunctor, ' * (i % 9)}>>(int, float*)",
+            f"void cutlass::device_kernel<flash::{short}<float, {shape}, {functors}>>(int)",
         )
         yield 1_365_001 + 3 * i, short
         yield 1_365_002 + 3 * i, f"_ZN7cutlass13device_kernelI{short}{'E' * (i % 60)}"

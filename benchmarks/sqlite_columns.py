@@ -27,7 +27,7 @@ from pathlib import Path
 
 from benchmarks import nsys_export
 
-__all__ = ["Times", "compiled_steps", "export_of", "main", "measure", "queries_of"]
+__all__ = ["REPORT", "Times", "compiled_steps", "export_of", "main", "measure", "measure_alone", "queries_of"]
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "out" / "bench"
@@ -59,7 +59,9 @@ from busfare.trace.sqlite_tables import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
 text = {"value", "name", "busLocation"}
 begun, processor = time.perf_counter(), time.process_time()
-kept = [tables.read(t, {c: pl.String() if c in text else pl.Int64() for c in columns}) for t, columns, _ in json.loads(sys.argv[2])]
+kept = []
+for table, columns, _ in json.loads(sys.argv[2]):
+    kept.append(tables.read(table, {name: pl.String() if name in text else pl.Int64() for name in columns}))
 print(time.perf_counter() - begun, time.process_time() - processor)
 assert not tables._left_to_sqlite
 """
@@ -196,6 +198,16 @@ def measure(
             taken = _run([str(part) for part in command], inside=name != "busfare report, command")
             if turn:
                 times[name].add(*taken)
+    return times
+
+
+def measure_alone(command: list[str], runs: int) -> Times:
+    """One side, which times its inside, after one run that warms the page cache up."""
+    times = Times()
+    for turn in range(runs + 1):
+        taken = _run(command, inside=True)
+        if turn:
+            times.add(*taken)
     return times
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "is_transfer",
     "is_work",
     "kernel_union",
+    "makespan_seconds",
     "size_histogram",
     "streams",
     "top_copies",
@@ -118,7 +119,7 @@ def totals(trace: Trace) -> Totals:
         graph_seconds=kinds.get("graph", none)[1],
         sets=kinds.get("set", none)[0],
         set_seconds=kinds.get("set", none)[1],
-        makespan_seconds=_makespan(trace),
+        makespan_seconds=makespan_seconds(trace),
         gpus=[_gpu_totals(device, lanes) for device in _ordinals(lanes)],
     )
 
@@ -127,7 +128,8 @@ def _ordinals(lanes: Lanes) -> list[int | None]:
     return lanes.groups["device"].unique().sort(nulls_last=True).to_list()
 
 
-def _makespan(trace: Trace) -> float:
+def makespan_seconds(trace: Trace) -> float:
+    """From the start of the first operation or call to the end of the last; 0 if there is none."""
     tables = [frame for frame in (trace.operations, trace.calls) if frame.height]
     if not tables:
         return 0.0

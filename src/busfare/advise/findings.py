@@ -11,7 +11,15 @@ import numpy as np
 import polars as pl
 
 from busfare import cost
-from busfare.account import Union, calls_named, is_transfer, kernel_union, lanes_of, totals, union_of
+from busfare.account import (
+    Union,
+    calls_named,
+    is_transfer,
+    kernel_union,
+    lanes_of,
+    makespan_seconds,
+    union_of,
+)
 from busfare.advise import amounts
 from busfare.advise.finding import Finding
 from busfare.node import Node
@@ -43,7 +51,7 @@ def findings(trace: Trace, node: Node | None) -> list[Finding]:
 
     `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None).
     """
-    makespan = totals(trace).makespan_seconds
+    makespan = makespan_seconds(trace)
     found = [finding for rule in RULES for finding in rule(trace, node)]
     kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
