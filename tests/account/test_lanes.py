@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 import polars as pl
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.account import Union, calls_named, lanes_of
@@ -38,6 +38,7 @@ def table(rows: list[dict[str, object]]) -> pl.DataFrame:
     return tables.conform(frame, tables.OPERATIONS)
 
 
+@settings(deadline=None)
 @given(operations)
 def test_sums_of_lanes_are_those_of_rows(rows: list[dict[str, object]]) -> None:
     frame = table(rows)
@@ -54,6 +55,7 @@ def test_sums_of_lanes_are_those_of_rows(rows: list[dict[str, object]]) -> None:
     assert sorted(found.select(columns).rows(), key=repr) == sorted(expected.select(columns).rows(), key=repr)
 
 
+@settings(deadline=None)
 @given(operations, st.sampled_from(tables.KINDS))
 def test_a_union_of_lanes_is_that_of_their_rows_in_whatever_order(
     rows: list[dict[str, object]], kind: str

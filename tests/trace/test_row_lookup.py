@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.trace.row_lookup import occurs, places
@@ -15,6 +15,7 @@ number = st.one_of(
 wanted = st.lists(st.one_of(st.none(), number), max_size=30)
 
 
+@settings(deadline=None)
 @given(st.lists(number, unique=True, max_size=20), wanted)
 def test_the_place_of_each_among_ids(ids: list[int], wanted: list[int | None]) -> None:
     found = places(pl.Series(ids, dtype=pl.Int64), pl.Series(wanted, dtype=pl.Int64))
@@ -24,6 +25,7 @@ def test_the_place_of_each_among_ids(ids: list[int], wanted: list[int | None]) -
 pair = st.tuples(st.one_of(st.none(), st.integers(0, 3), st.integers(0, 200)), st.one_of(st.none(), number))
 
 
+@settings(deadline=None)
 @given(st.lists(pair, max_size=90), st.lists(pair, max_size=30))
 def test_which_pairs_occur(
     have: list[tuple[int | None, int | None]], rows: list[tuple[int | None, int | None]]

@@ -71,7 +71,7 @@ def lanes_of(operations: pl.DataFrame) -> Lanes:
 def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
     """The lanes of operations that are alike in columns `keys`."""
     table = operations.select(keys)
-    lane_of, first_rows = _lanes.group([_plain(column) for column in table])
+    lane_of, first_rows = _lanes.group([array for column in table for array in _plain(column)])
     starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
     sizes = np.ascontiguousarray(operations["bytes"].fill_null(-1).to_numpy())
     sums = _lanes.sums(lane_of, starts, ends, sizes, len(first_rows))
@@ -85,11 +85,9 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
     return Lanes(groups, lane_of, starts, ends)
 
 
-def _plain(column: pl.Series) -> NDArray[np.int64]:
-    """A column's numbers, with one of their own for null."""
+def _plain(column: pl.Series) -> list[NDArray[np.int64]]:
+    """A column's numbers, and where it has nulls, which those are."""
     numbers = column.to_physical()
-    if numbers.null_count():
-        least, most = numbers.dtype.min(), numbers.dtype.max()  # type: ignore[attr-defined]
-        none = pl.select(least if numbers.dtype.is_signed_integer() else most).item()
-        numbers = numbers.fill_null(none)
-    return np.ascontiguousarray(numbers.to_numpy())
+    if not numbers.null_count():
+        return [np.ascontiguousarray(numbers.to_numpy())]
+    return [numbers.fill_null(0).to_numpy(), column.is_null().cast(pl.UInt8).to_numpy()]
