@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the raw times here")
     parser.add_argument("--svg", type=Path, help="draw them here")
     options = parser.parse_args(arguments)
-    sizes = [size for power in range(4, 9) for size in (10**power, 3 * 10**power) if size <= options.most]
+    steps = [size for power in range(4, 9) for size in (10**power, 3 * 10**power)]
+    sizes = [*(size for size in steps if 2 * size < options.most), options.most]
     found = {
         rows: measure_alone([sys.executable, "-c", REPORT, str(export_of(rows))], options.runs)
         for rows in sizes

@@ -18,6 +18,8 @@ EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
+TABLES = ("operations", "calls", "events", "markers")
+
 #: How to record the GPU, where a trace has nothing of it.
 RECORD_AGAIN = {
     "nsys-sqlite": "`nsys profile --trace=cuda`",
@@ -54,10 +56,8 @@ def make_sound(trace: Trace) -> None:
     )
     trace.calls = _with_blocking_pageable(trace)
     _count_from_first(trace)
-    trace.operations = _sorted(trace.operations)
-    trace.calls = _sorted(trace.calls)
-    trace.events = _sorted(trace.events)
-    trace.markers = _sorted(trace.markers)
+    for table in TABLES:
+        _sort(trace, table)
     orphans = _without_call(trace)
     omissions.add_if(
         orphans,
@@ -154,18 +154,24 @@ def _count_from_first(trace: Trace) -> None:
     first = min(int(start) for start in starts)  # type: ignore[arg-type]
     if first == 0:
         return
-    trace.operations, trace.calls, trace.events, trace.markers = (
-        frame.with_columns(pl.col("start_ns") - first, pl.col("end_ns") - first)
-        for frame in (trace.operations, trace.calls, trace.events, trace.markers)
-    )
+    for table in TABLES:
+        frame = getattr(trace, table).clone()
+        for name in ("start_ns", "end_ns"):
+            frame.replace_column(frame.get_column_index(name), frame[name] - first)
+        setattr(trace, table, frame)
 
 
-def _sorted(frame: pl.DataFrame) -> pl.DataFrame:
-    """`frame` in order of start; like starts keep their order. A table that is in order already is not copied."""
+def _sort(trace: Trace, table: str) -> None:
+    """Puts a table in order of start; like starts keep their order. One that is in order already is not copied."""
+    frame = getattr(trace, table)
     if frame["start_ns"].is_sorted():
-        return frame
+        return
     # Tables come in order, one behind the other: a sort that merges such runs is fast.
-    return frame[np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32)]
+    order = pl.Series(np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32))
+    frame = frame.clone()
+    setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
+    for number, column in enumerate(frame.columns):
+        frame.replace_column(number, frame[column].gather(order))
 
 
 def _without_call(trace: Trace) -> int:
