@@ -25,7 +25,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
-    for command in ("report", "project", "compare", "price", "plan", "nodes", "export", "demo"):
+    for command in ("report", "what-if", "project", "compare", "price", "plan", "nodes", "export", "demo"):
         assert command in done.stdout
 
 
@@ -44,6 +44,8 @@ def test_help_loads_nothing_heavy() -> None:
         (("report", TRACE), "busfare.report/1"),
         (("project", TRACE, "--to", "gh200", "--to", "pcie:4x16"), "busfare.project/1"),
         (("compare", TRACE, OTHER), "busfare.compare/1"),
+        (("what-if", TRACE, "--pin", "--streams", "3"), "busfare.what-if/1"),
+        (("what-if", "--async", TRACE, "--remove", "d2h", "--kernels", "0.5x"), "busfare.what-if/1"),
         (("price", "--node", "h100-sxm", "--bytes", "64MiB"), "busfare.price/1"),
         (("plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "k20"), "busfare.plan/1"),
         (("plan", "--from-trace", TRACE, "--kernel-name", "smooth"), "busfare.plan/1"),
@@ -100,6 +102,19 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("nodes", "check", "no-such.toml"), "no such file"),
         (("export", TRACE, "--to", "xml", "-o", "x"), "parquet, perfetto"),
         (("report", TRACE, "--html", "/proc/no/page.html"), "cannot be written"),
+        (("report", TRACE, "--fail-if", "exposed"), "exposed > 20%"),
+        (("report", TRACE, "--fail-if", "exposed > much"), "is not a time"),
+        (("report", TRACE, "--fail-if", "colour > 3"), "one of exposed"),
+        (("what-if", TRACE), "say what to change"),
+        (("what-if", TRACE, "--pin", "("), "not a regular expression"),
+        (("what-if", TRACE, "--streams", "0"), "1 to 1024"),
+        (("what-if", TRACE, "--remove", "kernels"), "one of h2d"),
+        (("what-if", TRACE, "--batch-below", "64 bananas"), "not a size"),
+        (("what-if", TRACE, "--copy-speed", "fast"), "write a factor"),
+        (("what-if", TRACE, "--kernels", "clock"), "compares two nodes"),
+        (("what-if", TRACE, "--node", "h100sxm"), "did you mean h100-sxm"),
+        (("what-if", TRACE, "--dedupe"), "--fingerprint"),
+        (("what-if", "no/such/file", "--pin"), "cannot be read"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_line(arguments: tuple[str, ...], told: str) -> None:
@@ -136,6 +151,37 @@ def test_a_node_file_with_an_error_is_told_with_its_line(tmp_path: Path) -> None
     assert done.returncode == 2
     assert "mine.toml" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        ("exposed > 20%", 1),
+        ("exposed > 99.9%", 0),
+        ("makespan > 100ms", 1),
+        ("makespan < 100ms", 0),
+        ("bytes > 1GB", 1),
+        ("count >= 49", 0),
+    ],
+)
+def test_a_limit_that_is_passed_sets_the_exit_status(limit: str, status: int) -> None:
+    done = run("report", TRACE, "--fail-if", limit, "--json")
+    assert done.returncode == status
+    assert json.loads(done.stdout)["schema"] == "busfare.report/1"
+    assert len(done.stderr.splitlines()) == status
+    assert ("limit passed" in done.stderr) == bool(status)
+
+
+def test_what_if_writes_both_time_lines_and_a_page(tmp_path: Path) -> None:
+    line, page = tmp_path / "line.json", tmp_path / "page.html"
+    done = run("what-if", TRACE, "--pin", "h2d", "--perfetto", str(line), "--html", str(page))
+    assert done.returncode == 0
+    assert "pin the host buffers of h2d" in done.stdout
+    names = {
+        e["args"]["name"] for e in json.loads(line.read_text())["traceEvents"] if e["name"] == "process_name"
+    }
+    assert {name.partition(":")[0] for name in names} == {"recorded", "predicted"}
+    assert page.read_text().endswith("</html>")
 
 
 def test_the_catalogues_nodes_are_listed() -> None:

@@ -45,16 +45,37 @@ FromNode = Annotated[
         "--from", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
     ),
 ]
+KernelRules = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE", help="Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated."
+    ),
+]
 
 
 @app.command()
-def report(trace: TracePath, node: RecordedOn = None, json: AsJson = False, html: Html = None) -> None:
+def report(
+    trace: TracePath,
+    node: RecordedOn = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="LIMIT",
+            help="Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s'; may be repeated.",
+        ),
+    ] = None,
+    json: AsJson = False,
+    html: Html = None,
+) -> None:
     """Where transfer time goes in a trace, and what to do about it."""
     from busfare.node import load_node
-    from busfare.report.summary import UNUSED, summarise
+    from busfare.report.limits import check, parse_limit
+    from busfare.report.summary import REPLAYED_ROWS, UNUSED, summarise
 
+    limits = [parse_limit(text) for text in fail_if or ()]
     recorded_on = load_node(node) if node else None
-    read = _read(trace, frozenset() if html else UNUSED)
+    read = _read(trace, frozenset() if html else UNUSED, REPLAYED_ROWS)
     result = summarise(read, recorded_on)
     if html:
         from busfare.report.page import report_page
@@ -67,6 +88,115 @@ def report(trace: TracePath, node: RecordedOn = None, json: AsJson = False, html
 
         show_report(result)
     _say_page(html)
+    check(result, limits)
+
+
+@app.command("what-if")
+def what_if(
+    trace: TracePath,
+    pin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[REGEX]", help="Pageable host buffers become pinned; all, or those of matching copies."
+        ),
+    ] = None,
+    async_: Annotated[
+        str | None,
+        typer.Option(
+            "--async",
+            metavar="[REGEX]",
+            help="Copies to the GPU, or all that match, no longer hold the host up.",
+        ),
+    ] = None,
+    drop_synchronisations: Annotated[
+        str | None,
+        typer.Option(metavar="[REGEX]", help="Only waits behind copies to the host, and last ones, stay."),
+    ] = None,
+    batch_below: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Pack copies smaller than this that follow each other.")
+    ] = None,
+    collect_below: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Results smaller than this stay on the GPU and come back once, at the end."
+        ),
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option(metavar="N", help="Spread chunks of one stream over N streams and buffers.")
+    ] = None,
+    kernel: Annotated[
+        str, typer.Option(metavar="REGEX", help="With --streams: only chunks with such a kernel.")
+    ] = "",
+    dedupe: Annotated[bool, typer.Option("--dedupe", help="Send unchanged buffers once.")] = False,
+    prefetch: Annotated[
+        bool, typer.Option("--prefetch", help="Send managed memory before kernels need it.")
+    ] = False,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT", help="Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated."
+        ),
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option(metavar="LINK", help="Another link: pcie:5, nvlink:2x3, c2c:1.")
+    ] = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="NODE", help="Run on another node.")] = None,
+    kernels: KernelRules = None,
+    copy_speed: Annotated[
+        str | None, typer.Option(metavar="FACTOR", help="All copies so many times as fast: 2x.")
+    ] = None,
+    from_: FromNode = None,
+    model: Annotated[str, typer.Option(help="Cost model for another node.")] = "calibrated",
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the recorded and the predicted time line for ui.perfetto.dev."
+        ),
+    ] = None,
+    json: AsJson = False,
+    html: Html = None,
+) -> None:
+    """What a change to the program, or another node, would make of the whole run."""
+    from busfare.advise import guess_node
+    from busfare.node import load_node
+    from busfare.replay.changes import Setting
+    from busfare.replay.options import Options, changes_of
+    from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
+
+    options = Options(
+        pin=pin,
+        asynchronous=async_,
+        drop_synchronisations=drop_synchronisations,
+        batch_below=batch_below,
+        collect_below=collect_below,
+        streams=streams,
+        kernel=kernel,
+        dedupe=dedupe,
+        prefetch=prefetch,
+        remove=tuple(remove or ()),
+        link=link,
+        node=node,
+        kernels=tuple(kernels or ()),
+        copy_speed=copy_speed,
+    )
+    changes_of(options, None, check_only=True)
+    read = _read(trace)
+    recorded_on = load_node(from_) if from_ else guess_node(read)
+    setting = Setting(recorded_on, model)
+    result, found = answer_what_if(read, changes_of(options, recorded_on), setting, from_ is None)
+    if perfetto:
+        from busfare.report.export import perfetto_beside
+
+        _write(perfetto, perfetto_beside(read, predicted_trace(found.together.played)).decode())
+    if html:
+        from busfare.report.what_if_page import what_if_page
+
+        _write(html, what_if_page(result, read, predicted_trace(found.together.played)))
+    if json:
+        _print_json(result)
+    else:
+        show_what_if(result)
+    _say_page(html)
 
 
 @app.command()
@@ -77,18 +207,21 @@ def project(
     ],
     from_: FromNode = None,
     model: Annotated[str, typer.Option(help="Cost model.")] = "calibrated",
+    kernels: KernelRules = None,
     json: AsJson = False,
     html: Html = None,
 ) -> None:
     """What the copies and the whole run would take on another node."""
     from busfare.node import load_node
     from busfare.project import project as project_trace
+    from busfare.replay import timeline
     from busfare.report.projections import projection_result
 
     targets = [load_node(text) for text in to]
     read = _read(trace)
     recorded_on = _recorded_on(read, from_, "--from")
-    projections = [project_trace(read, recorded_on, target, model) for target in targets]
+    rebuilt, rules = timeline(read, recorded_on), tuple(kernels or ())
+    projections = [project_trace(read, recorded_on, target, model, rules, rebuilt) for target in targets]
     result = projection_result(projections, guessed=from_ is None)
     if html:
         from busfare.report.page import projection_page
@@ -447,16 +580,16 @@ def probe(
     _say_page(html)
 
 
-def _read(path: Path, unused: frozenset[str] = frozenset()) -> Trace:
+def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
     """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
     from busfare.trace import read
 
     if not sys.stderr.isatty():
-        return read(path, unused)
+        return read(path, unused, above)
     from rich.console import Console
 
     with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
-        return read(path, unused)
+        return read(path, unused, above)
 
 
 def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:
@@ -495,11 +628,27 @@ def _one_line(message: str) -> str:
     return " ".join(message.split())
 
 
+#: Options of `what-if` whose value may be left out.
+VALUE_MAY_LACK = ("--pin", "--async", "--drop-synchronisations")
+
+
+def _with_empty_values(arguments: list[str]) -> list[str]:
+    """`--pin` without a value as `--pin=`; the trace itself is no value, so it may stand behind it."""
+    if arguments[:1] != ["what-if"]:
+        return arguments
+    made: list[str] = []
+    for at, text in enumerate(arguments):
+        following = arguments[at + 1] if at + 1 < len(arguments) else "-"
+        lacks = text in VALUE_MAY_LACK and (following.startswith("-") or Path(following).exists())
+        made.append(f"{text}=" if lacks else text)
+    return made
+
+
 def main() -> None:
     """Runs the command line and exits with its status: 0 done, 1 a limit passed, 2 unusable input, 3 no GPU."""
     command = typer.main.get_command(app)
     try:
-        status = command.main(standalone_mode=False, prog_name="busfare")
+        status = command.main(_with_empty_values(sys.argv[1:]), standalone_mode=False, prog_name="busfare")
         sys.stdout.flush()
     except BusfareError as error:
         print(f"busfare: {_one_line(str(error))}", file=sys.stderr)

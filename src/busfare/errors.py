@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BusfareError", "InputError", "NoGpuError"]
+__all__ = ["BusfareError", "InputError", "LimitPassed", "NoGpuError"]
 
 
 class BusfareError(Exception):
@@ -19,3 +19,9 @@ class NoGpuError(BusfareError):
     """A GPU is needed and none is there."""
 
     exit_status = 3
+
+
+class LimitPassed(BusfareError):  # noqa: N818 (nothing went wrong: a limit of the user's own was passed)
+    """A limit that the user set with --fail-if was passed."""
+
+    exit_status = 1

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Finding"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to change. `gain_seconds` is an upper bound of the run time saved; None where nothing bounds it."""
+    """One thing to change.
+
+    `gain_seconds` is the run time saved: where `by_replay`, that of the run replayed with the change, otherwise an
+    upper bound; None where nothing bounds it. `bound_seconds` is the upper bound in either case. `rests_on` are the
+    conditions of the replay, `what_if` the options with which `busfare what-if` shows it.
+    """
 
     id: str
     title: str
     evidence: str
     change: str
     gain_seconds: float | None
+    by_replay: bool = False
+    bound_seconds: float | None = None
+    rests_on: tuple[str, ...] = field(default=())
+    what_if: tuple[str, ...] = field(default=())

@@ -1,6 +1,7 @@
 """Findings from counting: what in this trace costs time on the bus, and what to do about it.
 
-Each gain is an upper bound: what would be saved if the change cost nothing and nothing else got in the way.
+Each gain counted here is an upper bound: what would be saved if the change cost nothing and nothing else got in the
+way. Where the run can be replayed, the gain is what the replay saves.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from busfare.account import (
     union_of,
 )
 from busfare.advise import amounts
+from busfare.advise.by_replay import priced_by_replay
 from busfare.advise.finding import Finding
 from busfare.node import Node
+from busfare.replay import Timeline
+from busfare.replay.changes import repeated_copies
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 from busfare.trace.row_lookup import occurs
@@ -42,17 +46,20 @@ TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
 #: Below this a copy costs its latency, whatever the memory.
 LATENCY_BOUND_BYTES = 64 * 1024
 MANY = 50
+MANY_WAITS = 10
 #: Pinned allocation runs at about 5 GB/s (rapidsai/dask-cuda#98, a V100-era host); used where a node says nothing.
 PINNING_SECONDS_PER_BYTE = 1 / 5e9
 
 
-def findings(trace: Trace, node: Node | None) -> list[Finding]:
+def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> list[Finding]:
     """What to change in the traced program, most promising first; empty if nothing is worth doing.
 
-    `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None).
+    `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None). `run` is the
+    trace as it replays; without it, gains are upper bounds.
     """
     makespan = makespan_seconds(trace)
     found = [finding for rule in RULES for finding in rule(trace, node)]
+    found = found if run is None else priced_by_replay(run, node, found)
     kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
 
@@ -156,7 +163,8 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.size(size)} in all "
         f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes. Pinning them gains nothing.",
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
-        "cudaMemcpyBatchAsync submits many copies in one call.",
+        "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
+        "and come back once.",
         _saved(small, kernel_union(trace), new),
     )
 
@@ -284,5 +292,51 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
+def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    again = repeated_copies(trace.operations)
+    if again is None or not again.any():
+        return
+    copies = trace.operations.filter(pl.Series(again))
+    largest = copies.sort("bytes", descending=True, nulls_last=True)["bytes"][0]
+    yield Finding(
+        "repeated-copies",
+        "Buffers that are sent again unchanged",
+        f"{amounts.count(copies.height)} of the copies to the GPU sent bytes that stood there already "
+        f"({amounts.size(int(copies['bytes'].sum()))} in {amounts.time(_seconds(copies))}; the largest "
+        f"{amounts.size(largest or 0)}).",
+        "Send such a buffer once, and again only when the host has changed it.",
+        _exposed(copies, kernel_union(trace)),
+    )
+
+
+def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    waits = calls_named(trace.calls, "Synchronize").filter(
+        pl.col("waits_for").is_in(["stream", "device", "event"])
+    )
+    if waits.height < MANY_WAITS:
+        return
+    # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
+    busy = lanes_of(trace.operations).union(pl.lit(True)).length() * NS
+    idle = max(0.0, makespan_seconds(trace) - busy)
+    yield Finding(
+        "synchronisations",
+        "The host waits for the GPU again and again",
+        f"{amounts.count(waits.height)} synchronising calls held host threads for {amounts.time(_seconds(waits))}; "
+        "after each, the GPU has nothing to do until the host has sent more.",
+        "Synchronise only where the host reads a result; let events and the order of streams do the rest.",
+        min(idle, _seconds(waits)),
+    )
+
+
 Rule = Callable[[Trace, "Node | None"], Iterator[Finding]]
-RULES: tuple[Rule, ...] = (_pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link)
+RULES: tuple[Rule, ...] = (
+    _pageable,
+    _small,
+    _symbols,
+    _synchronous,
+    _unoverlapped,
+    _migrations,
+    _slow_link,
+    _repeated,
+    _synchronisations,
+)

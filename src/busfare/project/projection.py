@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from busfare import account, cost
 from busfare.errors import InputError
 from busfare.node import Node
+from busfare.replay import Timeline, play, timeline
+from busfare.replay.changes import Setting, ToNode
+from busfare.replay.options import kernel_changes
 from busfare.trace import Trace
 
-__all__ = ["MAKESPAN_METHOD", "Projection", "project", "transfers_priced"]
+__all__ = ["Projection", "project", "transfers_priced"]
 
-Seconds = NDArray[np.float64]
 NS = 1e-9
 PATH = ["direction", "source_memory", "destination_memory"]
 MAKESPAN_METHOD = (
-    "exposed time scaled: what each copy keeps to itself grows or shrinks with the copy, "
-    "kernels and the host keep their times"
+    "replay: the run rebuilt with its dependencies, copies at their predicted times, "
+    "the host at its recorded times, "
 )
 
 
@@ -29,7 +29,8 @@ class Projection:
     """What a run's transfers take on node B, by one model. Seconds.
 
     `by_path`: direction, source_memory, destination_memory, count, bytes, recorded_seconds, predicted_seconds.
-    `unpriced` counts transfers that the model has no price for: their recorded time is kept.
+    `unpriced` counts transfers that the model has no price for: their recorded time is kept. The replayed makespan
+    is that of the run rebuilt unchanged: how well the replay knows it.
     """
 
     recorded_on: str
@@ -38,7 +39,9 @@ class Projection:
     recorded_seconds: float
     predicted_seconds: float
     recorded_makespan_seconds: float
+    replayed_makespan_seconds: float
     predicted_makespan_seconds: float
+    method: str
     by_path: pl.DataFrame
     unpriced: int
 
@@ -56,8 +59,18 @@ def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> p
     )
 
 
-def project(trace: Trace, recorded_on: Node, to: Node, model: str) -> Projection:
-    """Predicts copies and whole-run time of `trace` on node `to`. Raises InputError for an unknown model."""
+def project(
+    trace: Trace,
+    recorded_on: Node,
+    to: Node,
+    model: str,
+    kernels: tuple[str, ...] = (),
+    rebuilt: Timeline | None = None,
+) -> Projection:
+    """Predicts copies and whole-run time of `trace` on node `to`; `kernels` are rules for kernel times.
+
+    `rebuilt` is the timeline of `trace`, where it was made before. Raises InputError for an unknown model or rule.
+    """
     transfers = transfers_priced(trace, recorded_on, to, model)
     if transfers.is_empty():
         raise InputError(
@@ -77,30 +90,24 @@ def project(trace: Trace, recorded_on: Node, to: Node, model: str) -> Projection
         )
         .sort("recorded_seconds", "count", descending=True)
     )
-    makespan = account.totals(trace).makespan_seconds
+    before = play(rebuilt or timeline(trace, recorded_on))
+    rules = kernel_changes(kernels, recorded_on, to)
+    changed = before.timeline
+    setting = Setting(recorded_on, model)
+    for change in (ToNode(to), *rules):
+        changed = change.apply(changed, setting).timeline
+    after = play(changed)
     return Projection(
         recorded_on=recorded_on.name,
         to=to.name,
         model=model,
         recorded_seconds=float(transfers["recorded_seconds"].sum()),
         predicted_seconds=float(transfers["predicted_seconds"].sum()),
-        recorded_makespan_seconds=makespan,
-        predicted_makespan_seconds=makespan + _exposed_change(trace, transfers),
+        recorded_makespan_seconds=before.timeline.recorded_ns * NS,
+        replayed_makespan_seconds=before.makespan_seconds,
+        predicted_makespan_seconds=after.makespan_seconds,
+        method=MAKESPAN_METHOD
+        + (", ".join(rule.title for rule in rules) or "kernels at their recorded times"),
         by_path=by_path,
         unpriced=unpriced,
     )
-
-
-def _exposed_change(trace: Trace, transfers: pl.DataFrame) -> float:
-    """By how much the run's exposed copy time changes, in seconds."""
-    kernels = account.kernel_union(trace)
-    starts, ends = transfers["start_ns"].to_numpy(), transfers["end_ns"].to_numpy()
-    exposed = (ends - starts - kernels.covered_within(starts, ends)) * NS
-    alone = float(exposed.sum())
-    if alone <= 0:
-        return 0.0
-    recorded, predicted = transfers["recorded_seconds"].to_numpy(), transfers["predicted_seconds"].to_numpy()
-    ratio = np.divide(predicted, recorded, out=np.ones_like(predicted), where=recorded > 0)
-    # Copies that run beside each other share the time they keep from the kernels.
-    shared = account.union_of(transfers).minus(kernels) * NS / alone
-    return float((exposed * (ratio - 1.0)).sum()) * shared

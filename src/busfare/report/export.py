@@ -14,11 +14,13 @@ from busfare.errors import InputError
 from busfare.trace import Trace
 from busfare.trace.export_nsys import export_nsys
 
-__all__ = ["FORMATS", "export"]
+__all__ = ["FORMATS", "export", "perfetto_beside"]
 
 FORMATS = ("parquet", "perfetto", "nsys-sqlite")
 #: Rows of GPU operations and of API calls get process ids of their own, above any real one.
 GPU_ROWS = 1 << 32
+#: And those of a predicted run, when it stands beside a recorded one.
+PREDICTED_ROWS = 1 << 33
 
 
 def export(trace: Trace, to: str, output: Path) -> None:
@@ -61,8 +63,22 @@ def _write_parquet(trace: Trace, folder: Path) -> None:
 
 def perfetto(trace: Trace) -> bytes:
     """The trace as Chrome trace events (JSON), times in microseconds: a row a stream, a row a host thread."""
-    events = [*_row_names(trace), *_operation_events(trace), *_call_events(trace)]
+    return msgspec.json.encode({"displayTimeUnit": "ns", "traceEvents": _events(trace)})
+
+
+def perfetto_beside(recorded: Trace, predicted: Trace) -> bytes:
+    """Both runs as one time line, their rows named 'recorded' and 'predicted'."""
+    events = _events(recorded, "recorded: ") + _events(predicted, "predicted: ", PREDICTED_ROWS)
     return msgspec.json.encode({"displayTimeUnit": "ns", "traceEvents": events})
+
+
+def _events(trace: Trace, label: str = "", offset: int = 0) -> list[dict[str, Any]]:
+    events = [*_row_names(trace), *_operation_events(trace), *_call_events(trace)]
+    for event in events:
+        event["pid"] += offset
+        if event["name"] == "process_name":
+            event["args"]["name"] = label + event["args"]["name"]
+    return events
 
 
 def _row_names(trace: Trace) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from busfare.advise import amounts
 from busfare.report.document import document as _document
 from busfare.report.document import section as _section
 from busfare.report.document import table as _table
+from busfare.report.gains import gain_said, what_if_said
 from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
 from busfare.trace import Trace
 
@@ -31,7 +32,7 @@ def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any
                 "<code>busfare export --to perfetto</code>.</p>",
             )
         )
-    body.append(_findings(result))
+    body += [_findings(result), _critical_path(result["critical_path"])]
     if projections:
         plots["projection"] = projection_plot(projections["projections"])
         body.append(_projections(projections))
@@ -93,16 +94,24 @@ def _findings(result: dict[str, Any]) -> str:
         basis = "the machine is not known; name it with --node"
     items = []
     for finding in result["findings"]:
-        gain = finding["predicted_gain_seconds"]
-        said = "gain not known" if gain is None else f"saves at most {amounts.time(gain)}"
-        if gain is not None and makespan:
-            said += f" ({gain / makespan:.0%} of the run)"
+        said = gain_said(finding, makespan)
+        replayed = (
+            f"<br><span class='dim'>{escape(what_if_said(finding))}</span>" if finding["what_if"] else ""
+        )
         items.append(
             f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(said)}</span><br>"
-            f"{escape(finding['evidence'])}<br>{escape(finding['change'])}</li>"
+            f"{escape(finding['evidence'])}<br>{escape(finding['change'])}{replayed}</li>"
         )
-    note = f"<p class='dim'>Gains are predicted upper bounds ({escape(basis)}).</p>"
+    note = f"<p class='dim'>Gains are predicted ({escape(basis)}).</p>"
     return _section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
+
+
+def _critical_path(parts: list[dict[str, Any]] | None) -> str:
+    if not parts:
+        return ""
+    rows = ((p["part"], amounts.time(p["seconds"]), f"{p['share']:.1%}") for p in parts)
+    note = "<p class='dim'>The chain of waits that makes the run as long as it is; only what lies on it can shorten it.</p>"
+    return _section("Critical path, by replay", note + _table(("part", "time", "of the run"), rows))
 
 
 def _projections(result: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ def plot_layout(height: int, **more: Any) -> dict[str, Any]:
     axis = {"gridcolor": GRID, "zerolinecolor": GRID}
     return {
         "height": height,
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 40},
+        "margin": more.pop("margin", {"l": 10, "r": 10, "t": 10, "b": 40}),
         "font": {"family": "system-ui, sans-serif", "size": 13},
         "xaxis": axis | {"automargin": True} | more.pop("xaxis", {}),
         "yaxis": axis | {"automargin": True} | more.pop("yaxis", {}),
@@ -47,8 +47,8 @@ def bar_pattern(shape: str | list[str]) -> dict[str, Any]:
     return {"shape": shape, "fillmode": "overlay", "size": 6, "solidity": 0.35}
 
 
-def timeline_plot(trace: Trace) -> Plot | None:
-    """Recorded operations over time; None if there are none."""
+def timeline_plot(trace: Trace, axis: str = "recorded time, seconds") -> Plot | None:
+    """Operations over time; None if there are none."""
     rows = timeline.rows(trace)
     if not rows:
         return None
@@ -85,7 +85,7 @@ def timeline_plot(trace: Trace) -> Plot | None:
     labels = len({name for trace_ in data for name in trace_["y"][:1]})
     layout = plot_layout(
         90 + 42 * labels,
-        xaxis={"title": {"text": "recorded time, seconds"}},
+        xaxis={"title": {"text": axis}},
         yaxis={"autorange": "reversed", "fixedrange": True},
         barmode="overlay",
         bargap=0.25,

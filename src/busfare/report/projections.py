@@ -8,7 +8,7 @@ from typing import Any
 from busfare.cost import model_names
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.project import MAKESPAN_METHOD, Comparison, Projection, compare
+from busfare.project import Comparison, Projection, compare
 from busfare.trace import Trace
 
 __all__ = ["compared", "projection_result"]
@@ -40,9 +40,9 @@ def _projection(p: Projection) -> dict[str, Any]:
         },
         "makespan": {
             "recorded_seconds": p.recorded_makespan_seconds,
-            "replayed_seconds": None,
+            "replayed_seconds": p.replayed_makespan_seconds,
             "predicted_seconds": p.predicted_makespan_seconds,
-            "method": MAKESPAN_METHOD,
+            "method": p.method,
         },
         "by_path": p.by_path.to_dicts(),
     }

@@ -8,19 +8,22 @@ import polars as pl
 
 from busfare import account, advise
 from busfare.node import Node
+from busfare.replay import critical_path_shares
 from busfare.trace import Trace
 
-__all__ = ["SCHEMA", "UNUSED", "summarise"]
+__all__ = ["REPLAYED_ROWS", "SCHEMA", "UNUSED", "summarise"]
 
 SCHEMA = "busfare.report/1"
-#: Columns of a trace that nothing here looks at (`busfare.trace.read`).
+#: Columns of a trace that only its replay looks at (`busfare.trace.read`), and from how many rows on there is none.
 UNUSED = frozenset(
     {"calls.thread", "calls.stream", "calls.event", "operations.context", "operations.graph_node"}
 )
+REPLAYED_ROWS = advise.MOST_ROWS
 MOST_ROWS = 10
-GAIN_IS = (
-    "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way"
-)
+GAIN_IS = {
+    True: "replay: what the run, replayed with the change and all else as it was, saves",
+    False: "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way",
+}
 
 
 def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
@@ -32,6 +35,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
     guessed = node is None
     node = node or advise.guess_node(trace)
     totals = account.totals(trace)
+    run = advise.rebuilt(trace, node)
     operations = trace.operations
     return {
         "schema": SCHEMA,
@@ -80,6 +84,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
             }
             for gap in account.idle_gaps(trace, 5)
         ],
+        "critical_path": critical_path_shares(run) if run is not None else None,
         "findings": [
             {
                 "id": finding.id,
@@ -87,9 +92,13 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
                 "evidence": finding.evidence,
                 "change": finding.change,
                 "predicted_gain_seconds": finding.gain_seconds,
-                "gain_is": GAIN_IS,
+                "gain_is": GAIN_IS[finding.by_replay],
+                "by_replay": finding.by_replay,
+                "bound_seconds": finding.bound_seconds,
+                "rests_on": list(finding.rests_on),
+                "what_if": list(finding.what_if),
             }
-            for finding in advise.findings(trace, node)
+            for finding in advise.findings(trace, node, run)
         ],
         "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
     }

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from busfare.advise import amounts
+from busfare.report.gains import gain_said, what_if_said
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
@@ -125,6 +126,13 @@ def show_report(result: dict[str, Any]) -> None:
                 _plain(call),
             )
         console.print(idle)
+    if result["critical_path"]:
+        console.print()
+        path = _table("critical path ", "time", "of the run")
+        for row in result["critical_path"]:
+            if row["share"] >= 0.001:
+                path.add_row(row["part"], amounts.time(row["seconds"]), f"{row['share']:.1%}")
+        console.print(path)
     _show_findings(console, result)
     _show_omissions(console, result["omissions"])
 
@@ -169,17 +177,14 @@ def _show_findings(console: Console, result: dict[str, Any]) -> None:
         else ("the machine is not known: name it with --node")
     )
     console.print("What to do", style="bold", end="")
-    console.print(f"  (gains are predicted upper bounds, {basis})", style="dim")
+    console.print(f"  (gains are predicted, {basis})", style="dim")
     for number, finding in enumerate(result["findings"], 1):
-        gain = finding["predicted_gain_seconds"]
-        said = "gain not known" if gain is None else f"saves at most {amounts.time(gain)}"
-        if gain is not None and result["makespan_seconds"]:
-            said += (
-                f" of {amounts.time(result['makespan_seconds'])} ({gain / result['makespan_seconds']:.0%})"
-            )
+        said = gain_said(finding, result["makespan_seconds"])
         console.print(f"{number}. {finding['title']}: {said}")
         console.print(Padding(_plain(finding["evidence"]), (0, 0, 0, 3)), style="dim")
         console.print(Padding(_plain(finding["change"]), (0, 0, 0, 3)))
+        if finding["what_if"]:
+            console.print(Padding(_plain(what_if_said(finding)), (0, 0, 0, 3)), style="dim")
 
 
 def _show_omissions(console: Console, omissions: list[dict[str, Any]]) -> None:

@@ -67,8 +67,8 @@ def matches(tables: TableSource) -> bool:
     )
 
 
-def read(tables: TableSource, unused: frozenset[str] = frozenset()) -> Trace:
-    """Reads an export; what `unused` names of the trace's large tables is left null (`busfare.trace.read`).
+def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
+    """Reads an export; with more than `above` calls, what `unused` names is left null (`busfare.trace.read`).
 
     Raises InputError if a table that is there cannot be read.
     """
@@ -76,7 +76,10 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset()) -> Trace:
     strings = tables.read("StringIds", {"id": INT, "value": pl.String()}).unique("id", keep="first")
     strings = strings.drop_nulls()
 
-    calls, names = _calls(tables, strings, unused, omissions)
+    called = tables.read(CALLS_TABLE, TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT})
+    unused = unused if called.height > above else frozenset()
+    calls, names = _calls(called, strings, unused, omissions)
+    del called
     events, waits = _events(tables, calls, names, omissions)
     if not unused >= {"calls.stream", "calls.event"}:
         calls = _with_waits(calls, waits)
@@ -283,10 +286,9 @@ def _graphs(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
 
 
 def _calls(
-    tables: TableSource, strings: pl.DataFrame, unused: frozenset[str], omissions: Omissions
+    frame: pl.DataFrame, strings: pl.DataFrame, unused: frozenset[str], omissions: Omissions
 ) -> tuple[pl.DataFrame, pl.Series]:
     """The calls, and the plain name of each; null where it is lost."""
-    frame = tables.read(CALLS_TABLE, TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT})
     if frame.is_empty():
         return empty(CALLS), pl.Series(dtype=pl.Categorical())
     named = _Texts.of(frame["nameId"], strings, "(unnamed call)")

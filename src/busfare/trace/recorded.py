@@ -189,12 +189,30 @@ class _Process:
 
     def first_ns(self) -> int | None:
         """The earliest time in the file, on the wall clock."""
-        times = [
-            self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls", "managed")
-        ]
+        times = [self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls")]
+        times.append(self.recording.table("managed")["start"][self._managed_inside()])
         times.append(self.recording.table("markers")["time"])
         firsts = [int(time[time > 0].min()) for time in times if (time > 0).any()]
         return min(firsts) + self._offset if firsts else None
+
+    def _managed_inside(self) -> npt.NDArray[np.bool_]:
+        """Which counters of managed memory lie in the window: CUPTI goes on counting outside of it."""
+        start = self.recording.table("managed")["start"]
+        inside = np.ones(len(start), np.bool_)
+        if not self.recording.facts.keys() & {"capture", "delay", "duration"}:
+            return inside
+        first, last = [], []
+        for name in ("kernels", "copies", "sets", "calls"):
+            table = self.recording.table(name)
+            timed = table["start"] > 0
+            if timed.any():
+                first.append(int(table["start"][timed].min()))
+                last.append(int((table["start"] + table["duration"])[timed].max()))
+        marked = self.recording.table("markers")["time"]
+        if len(marked):
+            first.append(int(marked.min()))
+            last.append(int(marked.max()))
+        return (start >= min(first)) & (start <= max(last)) if first else ~inside
 
     def _frame(self, table: Table, names: Mapping[str, str], time: str = "start") -> pl.DataFrame:
         """Columns of `table` renamed, with the process; `start_ns` and `end_ns` where it has a start."""
@@ -307,7 +325,7 @@ class _Process:
             source_address=pl.col("address").reinterpret(signed=False),
             destination_address=pl.col("address").reinterpret(signed=False),
             copy_count=pl.lit(1),
-        ).filter(pl.col("direction").is_not_null())
+        ).filter(pl.col("direction").is_not_null() & pl.Series(self._managed_inside()))
         # The device is the side that is not the host.
         device = pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source")
         return frame.with_columns(

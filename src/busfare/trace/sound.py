@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
 from busfare.trace.row_lookup import occurs
@@ -55,6 +56,7 @@ def make_sound(trace: Trace) -> None:
         "copies whose size the trace does not say: their time counts, their bytes do not",
     )
     trace.calls = _with_blocking_pageable(trace)
+    join_clocks(trace, omissions)
     _count_from_first(trace)
     for table in TABLES:
         _sort(trace, table)

@@ -1,0 +1,82 @@
+#include "critical_path.hpp"
+
+#include <algorithm>
+
+namespace busfare::replay {
+namespace {
+
+class Walk {
+  public:
+    Walk(const Timeline& timeline, const Played& played)
+        : t_(timeline), p_(played), calls_(static_cast<Index>(timeline.calls.size())) {}
+
+    std::vector<PathStep> back_from_the_end() {
+        Index node = last();
+        while (node != kNone) node = node < calls_ ? through_call(node) : through_operation(node - calls_);
+        std::reverse(path_.begin(), path_.end());
+        return std::move(path_);
+    }
+
+  private:
+    Index last() const {
+        for (Index c = 0; c < calls_; ++c)
+            if (p_.call_end[c] == p_.makespan) return c;
+        for (std::size_t o = 0; o < t_.operations.size(); ++o)
+            if (p_.operation_end[o] == p_.makespan) return calls_ + static_cast<Index>(o);
+        return kNone;
+    }
+
+    // Steps end where the step behind them starts, so that lags below zero leave neither hole nor overlap.
+    void step(Step what, Index row, Time start) {
+        const Time end = path_.empty() ? p_.makespan : path_.back().start;
+        path_.push_back({what, row, std::min(start, end), end});
+    }
+
+    // Both give the node whose end comes before, having walked to it.
+    Index through_call(Index call) {
+        if (const Index by = p_.return_bound_by[call]; by != kNone) {
+            step(Step::wake_up, call, p_.operation_end[by - calls_]);
+            return by;
+        }
+        step(Step::call, call, p_.call_start[call]);
+        return before_call(call);
+    }
+
+    Index before_call(Index call) {
+        const Index by = p_.start_bound_by[call];
+        step(Step::host_gap, call, by == kNone ? 0 : p_.call_end[by]);
+        return by;
+    }
+
+    Index through_operation(Index operation) {
+        const Time start = p_.operation_start[operation];
+        step(Step::operation, operation, start);
+        const Index by = p_.operation_bound_by[operation];
+        if (by == kNone) {
+            step(Step::unexplained, operation, 0);
+            return kNone;
+        }
+        // Behind another on an engine nothing is left unexplained.
+        if (by < calls_ || t_.operations.stream[by - calls_] == t_.operations.stream[operation])
+            step(Step::unexplained, operation, start - t_.operations.extra[operation]);
+        if (by >= calls_) {
+            step(Step::queue, operation, p_.operation_end[by - calls_]);
+            return by;
+        }
+        step(Step::launch, operation, p_.call_start[by]);
+        return before_call(by);
+    }
+
+    const Timeline& t_;
+    const Played& p_;
+    const Index calls_;
+    std::vector<PathStep> path_;
+};
+
+}  // namespace
+
+std::vector<PathStep> critical_path(const Timeline& timeline, const Played& played) {
+    return Walk(timeline, played).back_from_the_end();
+}
+
+}  // namespace busfare::replay

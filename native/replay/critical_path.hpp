@@ -1,0 +1,30 @@
+// The chain of waits that made the run as long as it was.
+#pragma once
+
+#include <vector>
+
+#include "simulate.hpp"
+
+namespace busfare::replay {
+
+enum class Step : std::uint8_t {
+    operation,    // `row` runs on the GPU
+    launch,       // from the start of the launching call to where the operation could start
+    queue,        // from the end of the operation before to where this one could start
+    unexplained,  // the operation could start and the recording says it did not
+    host_gap,     // the thread is between two calls
+    call,         // the host is in the call
+    wake_up,      // from the end of what a call waits for to its return
+};
+
+struct PathStep {
+    Step step;
+    Index row;  // of the operation or, for host_gap, call and wake_up, of the call
+    Time start, end;
+};
+
+// From the first step to the last; the steps follow on each other without a hole, from time 0 to the
+// makespan.
+std::vector<PathStep> critical_path(const Timeline& timeline, const Played& played);
+
+}  // namespace busfare::replay

@@ -1,0 +1,172 @@
+// The Python module busfare.replay._core: columns in, columns out.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <vector>
+
+#include "critical_path.hpp"
+#include "explain.hpp"
+#include "links.hpp"
+#include "simulate.hpp"
+
+namespace nb = nanobind;
+using namespace busfare::replay;
+
+namespace {
+
+template <typename T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Spans over the arrays of a dict, which must outlive them.
+class Columns {
+  public:
+    explicit Columns(nb::dict columns) : columns_(std::move(columns)) {}
+
+    template <typename T>
+    std::span<const T> get(const char* name) const {
+        if (!columns_.contains(name))
+            throw nb::value_error((std::string("replay: no column ") + name).c_str());
+        Array<T> array;
+        if (!nb::try_cast(columns_[name], array, false))
+            throw nb::value_error((std::string("replay: column ") + name + " has another type").c_str());
+        return {array.data(), array.shape(0)};
+    }
+
+  private:
+    nb::dict columns_;
+};
+
+Timeline timeline(const Columns& c) {
+    return {
+        .calls = {.thread = c.get<Index>("call_thread"),
+                  .gap = c.get<Time>("call_gap"),
+                  .own = c.get<Time>("call_own"),
+                  .after = c.get<Index>("call_after"),
+                  .wait = c.get<std::uint8_t>("call_wait"),
+                  .wait_key = c.get<Index>("call_wait_key"),
+                  .wait_lag = c.get<Time>("call_wait_lag"),
+                  .act = c.get<std::uint8_t>("call_act"),
+                  .act_stream = c.get<Index>("call_act_stream"),
+                  .act_event = c.get<Index>("call_act_event")},
+        .operations = {.call = c.get<Index>("operation_call"),
+                       .launched = c.get<std::uint8_t>("operation_launched"),
+                       .stream = c.get<Index>("operation_stream"),
+                       .engine = c.get<Index>("operation_engine"),
+                       .duration = c.get<Time>("operation_duration"),
+                       .launch_lag = c.get<Time>("operation_launch_lag"),
+                       .order_lag = c.get<Time>("operation_order_lag"),
+                       .extra = c.get<Time>("operation_extra"),
+                       .turn = c.get<Time>("operation_turn"),
+                       .after = c.get<Index>("operation_after"),
+                       .released = c.get<Time>("operation_released"),
+                       .unordered = c.get<std::uint8_t>("operation_unordered"),
+                       .bytes_per_s = c.get<double>("operation_bytes_per_s"),
+                       .link_begin = c.get<std::int64_t>("operation_link_begin"),
+                       .links = c.get<Index>("operation_links")},
+        .streams = {.device = c.get<Index>("stream_device"),
+                    .context = c.get<Index>("stream_context"),
+                    .kind = c.get<std::uint8_t>("stream_kind")},
+        .engines = {.slots = c.get<Index>("engine_slots")},
+        .links = {.bytes_per_s = c.get<double>("link_bytes_per_s"),
+                  .both = c.get<double>("link_both"),
+                  .opposite = c.get<Index>("link_opposite")},
+    };
+}
+
+template <typename T>
+nb::object column(std::vector<T>&& values) {
+    auto* kept = new std::vector<T>(std::move(values));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+}
+
+template <typename T>
+nb::object column(const std::array<T, 256>& values) {
+    return column(std::vector<T>(values.begin(), values.end()));
+}
+
+nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
+    const Columns c(columns), r(recorded);
+    const Timeline t = timeline(c);
+    const Recorded times{.call_start = r.get<Time>("call_start"),
+                         .call_end = r.get<Time>("call_end"),
+                         .operation_start = r.get<Time>("operation_start"),
+                         .operation_end = r.get<Time>("operation_end"),
+                         .call_class = r.get<std::uint8_t>("call_class"),
+                         .operation_class = r.get<std::uint8_t>("operation_class")};
+    Explained x;
+    {
+        nb::gil_scoped_release unlocked;
+        x = explain(t, times);
+    }
+    nb::dict out;
+    out["call_own"] = column(std::move(x.own));
+    out["call_wait_lag"] = column(std::move(x.wait_lag));
+    out["call_wait"] = column(std::move(x.wait));
+    out["operation_launch_lag"] = column(std::move(x.launch_lag));
+    out["operation_order_lag"] = column(std::move(x.order_lag));
+    out["operation_extra"] = column(std::move(x.extra));
+    out["operation_unordered"] = column(std::move(x.unordered));
+    out["typical_launch"] = column(x.typical_launch);
+    out["typical_order"] = column(x.typical_order);
+    out["typical_call"] = column(x.typical_call);
+    out["waits_dropped"] = x.waits_dropped;
+    out["orders_dropped"] = x.orders_dropped;
+    return out;
+}
+
+nb::dict play(nb::dict columns, bool with_path) {
+    const Columns c(columns);
+    const Timeline t = timeline(c);
+    const auto poll = [] {
+        nb::gil_scoped_acquire locked;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    };
+    Played p;
+    std::vector<PathStep> path;
+    {
+        nb::gil_scoped_release unlocked;
+        p = simulate(t, dependencies(t), poll);
+        if (with_path) path = critical_path(t, p);
+    }
+    nb::dict out;
+    out["call_start"] = column(std::move(p.call_start));
+    out["call_end"] = column(std::move(p.call_end));
+    out["operation_start"] = column(std::move(p.operation_start));
+    out["operation_end"] = column(std::move(p.operation_end));
+    out["makespan"] = p.makespan;
+    if (with_path) {
+        std::vector<std::uint8_t> step;
+        std::vector<Index> row;
+        std::vector<Time> start, end;
+        for (const PathStep& s : path) {
+            step.push_back(static_cast<std::uint8_t>(s.step));
+            row.push_back(s.row);
+            start.push_back(s.start);
+            end.push_back(s.end);
+        }
+        out["path_step"] = column(std::move(step));
+        out["path_row"] = column(std::move(row));
+        out["path_start"] = column(std::move(start));
+        out["path_end"] = column(std::move(end));
+    }
+    return out;
+}
+
+nb::object alone_column(nb::dict columns, Array<Time> start, Array<Time> end) {
+    const Columns c(columns);
+    const Timeline t = timeline(c);
+    return column(alone(t, {start.data(), start.shape(0)}, {end.data(), end.shape(0)}));
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+    module.doc() =
+        "A run as columns: taken apart, played again, and its critical path. Times in nanoseconds.";
+    module.def("explain", &explain_columns, nb::arg("columns"), nb::arg("recorded"));
+    module.def("play", &play, nb::arg("columns"), nb::arg("path") = false);
+    module.def("alone", &alone_column, nb::arg("columns"), nb::arg("start"), nb::arg("end"));
+}

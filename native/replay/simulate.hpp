@@ -1,0 +1,26 @@
+// Plays a timeline: every call and operation starts as soon as all that it waits for has happened.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "dependencies.hpp"
+
+namespace busfare::replay {
+
+// When everything happens, from 0, and what decided it. A binding is a node (see Dependencies) or kNone.
+struct Played {
+    std::vector<Time> call_start, call_end, operation_start, operation_end;
+    std::vector<Index>
+        start_bound_by;  // of calls: the call before on the thread, or the one that handed over
+    std::vector<Index> return_bound_by;     // of calls: the operation waited for; kNone: the call's own time
+    std::vector<Index> operation_bound_by;  // the launching call, or an operation that had to end first
+    Time makespan = 0;
+};
+
+// Linear in calls, operations and edges, but for operations that share an engine: those pass through a queue
+// of as many entries as are under way. `poll` is called now and then, and may throw to cancel.
+Played simulate(const Timeline& timeline, const Dependencies& dependencies,
+                const std::function<void()>& poll);
+
+}  // namespace busfare::replay

@@ -1,0 +1,133 @@
+"""Findings priced by the replay of the run: what the whole run gains by each change, everything else as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from busfare.advise.finding import Finding
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.replay import Timeline, play, timeline
+from busfare.replay.batching import Batch, Collect
+from busfare.replay.changes import (
+    Async,
+    Change,
+    Dedupe,
+    DropSynchronisations,
+    NoSymbolCopies,
+    Pin,
+    Setting,
+)
+from busfare.replay.prefetch import Prefetch
+from busfare.replay.streams import Streams, are_pipelines
+from busfare.trace import Trace
+
+__all__ = ["MOST_ROWS", "priced_by_replay", "rebuilt"]
+
+#: A run of more calls and operations is not replayed for a report: that would take longer than reading it.
+MOST_ROWS = 2_000_000
+SMALL = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Changes that follow a finding's advice, and the options of `what-if` that stand for them."""
+
+    changes: tuple[Change, ...]
+    options: tuple[str, ...]
+
+
+#: Of several candidates the one that gains most is taken.
+CANDIDATES: dict[str, tuple[Candidate, ...]] = {
+    "pageable-copies": (
+        Candidate((Pin(),), ("--pin",)),
+        Candidate((Pin(), Async()), ("--pin", "--async")),
+    ),
+    "small-copies": (
+        Candidate((Batch(SMALL),), ("--batch-below", "64KiB")),
+        Candidate((Collect(SMALL),), ("--collect-below", "64KiB")),
+    ),
+    "symbol-copies": (Candidate((NoSymbolCopies(),), ()),),
+    "synchronous-copies": (Candidate((Async(),), ("--async",)),),
+    "exposed-copies": tuple(
+        Candidate((*before, Streams(count)), (*options, "--streams", str(count)))
+        for before, options in (((), ()), ((Pin(),), ("--pin",)))
+        for count in (2, 3, 4)
+    ),
+    "managed-migrations": (Candidate((Prefetch(),), ("--prefetch",)),),
+    "repeated-copies": (Candidate((Dedupe(),), ("--dedupe",)),),
+    "synchronisations": (Candidate((DropSynchronisations(),), ("--drop-synchronisations",)),),
+}
+#: More streams must save this part of the run more than fewer, to be worth their buffers.
+WORTH_MORE = 0.01
+
+
+def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
+    """The run as it replays; None without calls, or with too many rows."""
+    if trace.calls.is_empty() or trace.calls.height + trace.operations.height > MOST_ROWS:
+        return None
+    return timeline(trace, node)
+
+
+def priced_by_replay(taken_apart: Timeline, node: Node | None, findings: Sequence[Finding]) -> list[Finding]:
+    """`findings` with the gain that the replayed run shows."""
+    if not any(finding.id in CANDIDATES for finding in findings):
+        return list(findings)
+    before = play(taken_apart).makespan_ns
+    priced = [
+        _priced(finding, taken_apart, before, node) if finding.id in CANDIDATES else finding
+        for finding in findings
+    ]
+    return _without_repetition(priced, before * 1e-9)
+
+
+def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list[Finding]:
+    """Leaves out streams that gain no more than the pinning that they start with."""
+    pinned = next(
+        (f.gain_seconds or 0.0 for f in findings if f.id == "pageable-copies" and f.by_replay), None
+    )
+    return [
+        f
+        for f in findings
+        if pinned is None
+        or f.id != "exposed-copies"
+        or "--pin" not in f.what_if
+        or (f.gain_seconds or 0.0) > pinned + WORTH_MORE * run_seconds
+    ]
+
+
+def _priced(finding: Finding, taken_apart: Timeline, before: int, node: Node | None) -> Finding:
+    best: tuple[float, Candidate, tuple[str, ...]] | None = None
+    if finding.id == "exposed-copies" and not are_pipelines(taken_apart):
+        return replace(finding, gain_seconds=0.0, by_replay=True, bound_seconds=finding.gain_seconds)
+    for candidate in CANDIDATES[finding.id]:
+        try:
+            gain, conditions = _gain(candidate, taken_apart, before, Setting(node))
+        except InputError:  # it needs the node, or what the trace lacks: the bound stands
+            continue
+        if best is None or gain > best[0] + WORTH_MORE * before * 1e-9:
+            best = (gain, candidate, conditions)
+    if best is None:
+        return replace(finding, bound_seconds=finding.gain_seconds)
+    gain, candidate, conditions = best
+    return replace(
+        finding,
+        gain_seconds=max(0.0, gain),
+        by_replay=True,
+        bound_seconds=finding.gain_seconds,
+        rests_on=conditions,
+        what_if=candidate.options,
+    )
+
+
+def _gain(
+    candidate: Candidate, taken_apart: Timeline, before: int, setting: Setting
+) -> tuple[float, tuple[str, ...]]:
+    changed = taken_apart
+    conditions: list[str] = []
+    for change in candidate.changes:
+        applied = change.apply(changed, setting)
+        changed = applied.timeline
+        conditions += [text for text in applied.rests_on if text not in conditions]
+    return (before - play(changed).makespan_ns) * 1e-9, tuple(conditions)

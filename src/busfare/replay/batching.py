@@ -1,0 +1,149 @@
+"""Small copies that follow each other, packed into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.replay.changes import Applied, Setting
+from busfare.replay.edit import next_on_thread, without_operations
+from busfare.replay.prices import nanoseconds_pinned
+from busfare.replay.timeline import Timeline
+from busfare.replay.waits import WAIT
+
+__all__ = ["Batch", "Collect"]
+
+#: One core writes a packed buffer at about this rate, in bytes per second.
+PACKING_BYTES_PER_S = 8e9
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them,
+    become one copy where the last of them is.
+    """
+
+    below_bytes: int
+
+    @property
+    def title(self) -> str:
+        return f"pack copies below {self.below_bytes} bytes"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        group, last = _groups(timeline, self.below_bytes)
+        packed = group >= 0
+        if not packed.any():
+            return Applied(timeline, 0)
+        columns = timeline.columns
+        rows = np.flatnonzero(packed & last)
+        numbers = group[rows]
+        count = np.bincount(group[packed])[numbers]
+        sizes = timeline.operations["bytes"].to_numpy()
+        size = np.bincount(group[packed], weights=sizes[packed])[numbers]
+        together = timeline.operations[rows].with_columns(
+            bytes=pl.Series(size).cast(pl.Int64), copy_count=pl.lit(1, pl.Int32)
+        )
+        duration = columns["operation_duration"].copy()
+        alone = np.bincount(group[packed], weights=duration[packed])[numbers]
+        priced = nanoseconds_pinned(together, setting.recorded_on)
+        duration[rows] = np.rint(np.where(np.isfinite(priced), np.minimum(priced, alone), alone))
+        new_sizes = sizes.copy()
+        new_sizes[rows] = size
+        own = columns["call_own"].copy()
+        own[columns["operation_call"][rows]] += np.rint(size / PACKING_BYTES_PER_S * 1e9).astype(np.int64)
+        changed = replace(
+            timeline.with_columns(operation_duration=duration, call_own=own),
+            operations=timeline.operations.with_columns(bytes=pl.Series(new_sizes)),
+        )
+        removed = packed & ~last
+        changed = _without_waits_behind(changed, removed)
+        return Applied(
+            without_operations(changed, removed),
+            int(packed.sum()),
+            int(size.sum()),
+            [f"up to {int(count.max())} pieces are ready when the last one is, and packing runs at 8 GB/s"],
+        )
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Small results stay on the GPU and come back in one copy, where the last of them does.
+
+    As `Batch`, for copies back with kernels between them.
+    """
+
+    below_bytes: int
+
+    @property
+    def title(self) -> str:
+        return f"read results below {self.below_bytes} bytes once, at the end"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        small = timeline.operations.select(
+            found=(
+                (pl.col("kind") == "copy")
+                & (pl.col("direction") == "d2h")
+                & (pl.col("bytes") < self.below_bytes)
+                & pl.col("launched")
+            ).fill_null(False)
+        )["found"].to_numpy()
+        last = np.zeros(len(small), bool)
+        for stream in np.unique(timeline.columns["operation_stream"][small]):
+            last[np.flatnonzero(small & (timeline.columns["operation_stream"] == stream))[-1]] = True
+        removed = small & ~last
+        if not removed.any():
+            return Applied(timeline, 0)
+        return Applied(
+            without_operations(_without_waits_behind(timeline, removed), removed),
+            int(small.sum()),
+            int(timeline.operations.filter(pl.Series(small))["bytes"].sum()),
+            ["the host decides nothing by these results while the program runs"],
+        )
+
+
+def _groups(timeline: Timeline, below: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A number for each run of small copies (-1: in none), and whether an operation is the last of its run."""
+    columns = timeline.columns
+    threads = (
+        columns["call_thread"][np.maximum(columns["operation_call"], 0)] if timeline.calls.height else None
+    )
+    frame = timeline.operations.select(
+        "bytes", small=(
+            (pl.col("kind") == "copy")
+            & pl.col("direction").is_in(["h2d", "d2h"])
+            & (pl.col("bytes") < below)
+            & pl.col("launched")
+        ).fill_null(False),
+        path=pl.format("{} {} {}", pl.col("direction"), pl.col("source_memory"), pl.col("destination_memory")),
+    ).with_columns(
+        stream=pl.Series(columns["operation_stream"]),
+        thread=pl.Series(threads if threads is not None else np.zeros(timeline.operations.height, np.int32)),
+    ).with_row_index("row")  # fmt: skip
+    same = pl.all_horizontal(
+        (pl.col(name) == pl.col(name).shift(1).over("stream")).fill_null(False)
+        for name in ("small", "path", "thread")
+    )
+    frame = frame.with_columns(run=(~same).cum_sum().over("stream"))
+    frame = frame.with_columns(
+        length=pl.len().over("stream", "run"),
+        last=pl.col("row") == pl.col("row").max().over("stream", "run"),
+        number=pl.struct("stream", "run").rank("dense").cast(pl.Int64),
+    )
+    inside = (frame["small"] & (frame["length"] > 1)).to_numpy()
+    return np.where(inside, frame["number"].to_numpy(), -1), frame["last"].to_numpy()
+
+
+def _without_waits_behind(timeline: Timeline, removed: NDArray[np.bool_]) -> Timeline:
+    """What waited for a copy that is gone, right behind it, waits no longer."""
+    columns = timeline.columns
+    calls = np.zeros(len(columns["call_own"]), bool)
+    calls[columns["operation_call"][removed & (columns["operation_launched"] != 0)]] = True
+    behind = next_on_thread(timeline)[calls]
+    behind = behind[behind >= 0]
+    waiting = behind[np.isin(columns["call_wait"][behind], [WAIT["stream"], WAIT["given"]])]
+    wait, own = columns["call_wait"].copy(), columns["call_own"].copy()
+    wait[waiting], own[waiting] = WAIT["none"], 0
+    return timeline.with_columns(call_wait=wait, call_own=own)

@@ -1,0 +1,423 @@
+"""Changes to a program, as changes to its timeline: each says what it did and what it rests on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.replay.edit import (
+    next_on_thread,
+    usual_call_ns,
+    with_durations,
+    without_operations,
+    without_waits,
+)
+from busfare.replay.prices import nanoseconds_on, nanoseconds_pinned
+from busfare.replay.timeline import Timeline
+from busfare.replay.waits import WAIT
+from busfare.trace.api_calls import SYMBOL_COPY
+
+__all__ = [
+    "Applied",
+    "Async",
+    "Change",
+    "CopySpeed",
+    "Dedupe",
+    "DropSynchronisations",
+    "Kernels",
+    "NoSymbolCopies",
+    "Pin",
+    "Remove",
+    "Setting",
+    "ToNode",
+    "described",
+    "repeated_copies",
+]
+
+Mask = NDArray[np.bool_]
+ASYNC_COPY = r"Memcpy.*Async"
+SYNCHRONISE = r"Synchronize$"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a change may need to know: the node of the recording (None: unknown) and the cost model for others."""
+
+    recorded_on: Node | None = None
+    model: str = "calibrated"
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A timeline after a change, how many operations or calls it touched, their bytes, and what it rests on."""
+
+    timeline: Timeline
+    count: int
+    bytes: int = 0
+    rests_on: list[str] = field(default_factory=list)
+
+
+class Change(Protocol):
+    """One change to a program. Raises InputError where the trace lacks what it needs."""
+
+    @property
+    def title(self) -> str: ...
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied: ...
+
+
+def described(timeline: Timeline) -> pl.Series:
+    """What a REGEX is matched against: an operation's name, path, launching call, and the markers around that call."""
+    operations = timeline.operations
+    path = pl.format(
+        "{} {} {}→{}",
+        pl.col("name").cast(pl.String).fill_null(""),
+        pl.col("direction").cast(pl.String).fill_null(""),
+        pl.col("source_memory").cast(pl.String).fill_null(""),
+        pl.col("destination_memory").cast(pl.String).fill_null(""),
+    )
+    text = operations.select(path.alias("text"))["text"]
+    if timeline.calls.height == 0:
+        return text
+    called = pl.Series(np.maximum(timeline.columns["operation_call"], 0))
+    names = timeline.calls["name"].cast(pl.String).fill_null("").gather(called)
+    return text + " " + names + _markers_around(timeline, called)
+
+
+def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
+    """Names of the ranges that were open when each operation was called: the innermost few."""
+    ranges = timeline.trace.markers.filter(pl.col("end_ns").is_not_null())
+    none = pl.repeat("", called.len(), eager=True)
+    if ranges.height == 0 or ranges.height > 100_000:
+        return none
+    times = timeline.calls["start_ns"].gather(called).to_numpy()
+    starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    names = ranges["name"].cast(pl.String).fill_null("").to_list()
+    order = np.argsort(starts, kind="stable")
+    open_now: list[int] = []
+    found: list[str] = [""] * called.len()
+    at = 0
+    for row in np.argsort(times, kind="stable"):
+        while at < len(order) and starts[order[at]] <= times[row]:
+            open_now.append(int(order[at]))
+            at += 1
+        open_now = [r for r in open_now if ends[r] >= times[row]]
+        found[row] = "".join(f" {names[r]}" for r in open_now[-8:])
+    return pl.Series(found)
+
+
+def matching(timeline: Timeline, pattern: str) -> Mask:
+    """Operations whose description matches. Raises InputError for what is no regular expression."""
+    if not pattern:
+        return np.ones(timeline.operations.height, bool)
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"{pattern[:80]!r} is not a regular expression ({error}); mend it") from None
+    return np.array([compiled.search(text) is not None for text in described(timeline).to_list()], bool)
+
+
+def _bytes(timeline: Timeline, mask: Mask) -> int:
+    return int(timeline.operations.filter(pl.Series(mask))["bytes"].sum())
+
+
+def _is(timeline: Timeline, expression: pl.Expr) -> Mask:
+    return timeline.operations.select(found=expression.fill_null(False))["found"].to_numpy()
+
+
+def _calls_of(timeline: Timeline, operations: Mask) -> Mask:
+    mask = np.zeros(len(timeline.columns["call_own"]), bool)
+    launched = operations & (timeline.columns["operation_launched"] != 0)
+    mask[timeline.columns["operation_call"][launched]] = True
+    return mask
+
+
+def call_names(timeline: Timeline, pattern: str) -> Mask:
+    """Calls whose name matches; shape (calls,)."""
+    return timeline.calls.select(found=pl.col("name").cast(pl.String).str.contains(pattern).fill_null(False))[
+        "found"
+    ].to_numpy()
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Pageable host buffers become pinned ones."""
+
+    pattern: str = ""
+
+    @property
+    def title(self) -> str:
+        return "pin the host buffers" + (f" of {self.pattern}" if self.pattern else "")
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
+        chosen = _is(
+            timeline, (pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]) & pageable
+        )
+        chosen &= matching(timeline, self.pattern)
+        if not chosen.any():
+            return Applied(timeline, 0)
+        columns = timeline.columns
+        copies = timeline.operations.filter(pl.Series(chosen))
+        pinned = nanoseconds_pinned(copies, setting.recorded_on)
+        duration = columns["operation_duration"].astype(np.float64)
+        duration[chosen] = np.where(
+            np.isfinite(pinned), np.minimum(pinned, duration[chosen]), duration[chosen]
+        )
+        host_side = pl.lit("pinned", dtype=timeline.operations["source_memory"].dtype)
+        mask = pl.Series(chosen)
+        operations = timeline.operations.with_columns(
+            source_memory=pl.when(mask & (pl.col("source_memory") == "pageable"))
+            .then(host_side)
+            .otherwise("source_memory"),
+            destination_memory=pl.when(mask & (pl.col("destination_memory") == "pageable"))
+            .then(host_side)
+            .otherwise("destination_memory"),
+        )
+        calls = _calls_of(timeline, chosen)
+        asynchronous = calls & call_names(timeline, ASYNC_COPY)
+        usual = usual_call_ns(timeline, ASYNC_COPY)
+        launch = np.where(
+            chosen, np.minimum(columns["operation_launch_lag"], usual), columns["operation_launch_lag"]
+        )
+        # A blocking call waits on, for the copy to end and no longer for its bytes to be staged.
+        blocking = calls & ~asynchronous & (columns["call_wait"] == WAIT["operation"])
+        own = np.where(blocking, np.minimum(columns["call_own"], usual), columns["call_own"])
+        lag = np.where(blocking, np.clip(columns["call_wait_lag"], 0, usual), columns["call_wait_lag"])
+        changed = with_durations(replace(timeline, operations=operations), duration).with_columns(
+            operation_launch_lag=launch, call_own=own, call_wait_lag=lag
+        )
+        changed = without_waits(changed, asynchronous, np.minimum(columns["call_own"], usual))
+        return Applied(
+            changed,
+            int(chosen.sum()),
+            int(copies["bytes"].sum()),
+            ["the buffers are pinned once, outside the run, and fit into the host's memory"],
+        )
+
+
+@dataclass(frozen=True)
+class Async:
+    """Copies no longer hold the host up: those to the GPU or, with a pattern, whichever match in either direction."""
+
+    pattern: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"copy without waiting: {self.pattern}" if self.pattern else "copy to the GPU without waiting"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        columns = timeline.columns
+        directions = ["h2d", "d2h"] if self.pattern else ["h2d"]
+        pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
+        copies = (pl.col("kind") == "copy") & pl.col("direction").is_in(directions)
+        chosen = _is(timeline, copies & ~pageable.fill_null(False)) & matching(timeline, self.pattern)
+        back = bool((chosen & _is(timeline, pl.col("direction") == "d2h")).any())
+        calls = _calls_of(timeline, chosen)
+        following = next_on_thread(timeline)
+        waiting = np.isin(columns["call_wait"], [WAIT["stream"], WAIT["given"]])
+        # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
+        behind = following[calls]
+        behind = behind[behind >= 0]
+        synchronising = np.zeros(len(calls), bool)
+        synchronising[behind] = waiting[behind]
+        blocking = calls & (columns["call_wait"] != WAIT["none"])
+        usual = usual_call_ns(timeline, ASYNC_COPY)
+        own = np.where(synchronising, 0, np.minimum(columns["call_own"], usual))
+        changed = without_waits(timeline, blocking | synchronising, own)
+        touched = int(blocking.sum() + synchronising.sum())
+        return Applied(
+            changed,
+            touched,
+            _bytes(timeline, chosen) if touched else 0,
+            [
+                "nothing overwrites a buffer before its copy is done",
+                *(["the host reads what comes back only behind a wait that stays"] if back else []),
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class DropSynchronisations:
+    """Explicit waits go, but for those behind a copy to the host and the last of each thread."""
+
+    pattern: str = ""
+
+    @property
+    def title(self) -> str:
+        return "synchronise only where the host needs a result" + (
+            f": {self.pattern}" if self.pattern else ""
+        )
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        columns = timeline.columns
+        waiting = call_names(timeline, SYNCHRONISE) & (columns["call_wait"] != WAIT["none"])
+        if self.pattern:
+            waiting &= call_names(timeline, self.pattern)
+        out = _calls_of(timeline, _is(timeline, pl.col("direction") == "d2h"))
+        needed = np.zeros(len(waiting), bool)
+        following = next_on_thread(timeline)
+        needed[following[out][following[out] >= 0]] = True
+        last = np.zeros(len(waiting), bool)
+        for thread in np.unique(columns["call_thread"][waiting]):
+            last[np.flatnonzero(waiting & (columns["call_thread"] == thread))[-1]] = True
+        dropped = waiting & ~needed & ~last
+        return Applied(
+            without_waits(timeline, dropped, 0),
+            int(dropped.sum()),
+            0,
+            ["the host reads no result between these waits, and reuses no buffer that is still on its way"],
+        )
+
+
+@dataclass(frozen=True)
+class Dedupe:
+    """Buffers that are sent again unchanged are sent once."""
+
+    @property
+    def title(self) -> str:
+        return "send unchanged buffers once"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        repeated = repeated_copies(timeline.operations)
+        if repeated is None:
+            raise InputError(
+                f"{timeline.trace.path}: the trace does not say what was in the copied buffers; "
+                "record it with `busfare record --fingerprint`"
+            )
+        return Applied(
+            without_operations(timeline, repeated),
+            int(repeated.sum()),
+            _bytes(timeline, repeated),
+            ["nothing on the GPU writes into these buffers between the copies"],
+        )
+
+
+def repeated_copies(operations: pl.DataFrame) -> Mask | None:
+    """Copies to the GPU whose bytes already stand where they go; None where the trace has no fingerprints."""
+    needed = ("fingerprint", "destination_address")
+    if (
+        any(name not in operations.columns for name in needed)
+        or operations["fingerprint"].drop_nulls().is_empty()
+    ):
+        return None
+    into = (pl.col("kind") == "copy") & (pl.col("direction") == "h2d") & pl.col("fingerprint").is_not_null()
+    place = ["process", "device", "destination_address", "bytes"]
+    frame = operations.with_row_index("at").filter(into)
+    repeated = frame.filter(
+        (pl.col("fingerprint") == pl.col("fingerprint").shift(1).over(place)).fill_null(False)
+    )
+    mask = np.zeros(operations.height, bool)
+    mask[repeated["at"].to_numpy()] = True
+    return mask
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Operations of one direction or kind are gone, with the calls that made them."""
+
+    what: str
+
+    @property
+    def title(self) -> str:
+        return f"no {self.what}"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        removed = _is(
+            timeline,
+            (pl.col("direction").cast(pl.String) == self.what)
+            | (pl.col("kind").cast(pl.String) == self.what),
+        )
+        return Applied(without_operations(timeline, removed), int(removed.sum()), _bytes(timeline, removed))
+
+
+@dataclass(frozen=True)
+class NoSymbolCopies:
+    """Values for symbols travel as kernel arguments: their copies and calls are gone."""
+
+    @property
+    def title(self) -> str:
+        return "no copies to symbols"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        called = np.zeros(timeline.operations.height, bool)
+        by_name = call_names(timeline, SYMBOL_COPY)
+        launched = timeline.columns["operation_launched"] != 0
+        called[launched] = by_name[timeline.columns["operation_call"][launched]]
+        static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
+        removed = _is(timeline, pl.col("kind") == "copy") & (called | _is(timeline, static))
+        return Applied(
+            without_operations(timeline, removed),
+            int(removed.sum()),
+            _bytes(timeline, removed),
+            ["the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs)"],
+        )
+
+
+@dataclass(frozen=True)
+class CopySpeed:
+    """Every copy and migration takes `factor` times less."""
+
+    factor: float
+
+    @property
+    def title(self) -> str:
+        return f"copies {self.factor:g} times as fast"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        moved = _is(timeline, pl.col("kind").is_in(["copy", "migration"]))
+        duration = timeline.columns["operation_duration"] / np.where(moved, self.factor, 1.0)
+        return Applied(with_durations(timeline, duration), int(moved.sum()), _bytes(timeline, moved))
+
+
+@dataclass(frozen=True)
+class ToNode:
+    """The copies run on another node, or over another link."""
+
+    node: Node
+
+    @property
+    def title(self) -> str:
+        return f"on {self.node.name}"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        if setting.recorded_on is None:
+            raise InputError(
+                f"{timeline.trace.path}: the trace names no GPU of the catalogue; "
+                "say where it was recorded with --from NODE"
+            )
+        moved = _is(timeline, pl.col("kind").is_in(["copy", "migration"]))
+        duration = nanoseconds_on(timeline, setting.recorded_on, self.node, setting.model)
+        return Applied(
+            replace(with_durations(timeline, duration), node=self.node),
+            int(moved.sum()),
+            _bytes(timeline, moved),
+            ["kernels and the host keep their times, unless a rule is given"],
+        )
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernel times by a rule: every kernel whose name matches takes `factor` times its time."""
+
+    factor: float
+    pattern: str = ""
+    why: str = ""
+
+    @property
+    def title(self) -> str:
+        which = f" of {self.pattern}" if self.pattern else ""
+        return f"kernel times{which} × {self.factor:.4g}" + (f" ({self.why})" if self.why else "")
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        chosen = _is(timeline, pl.col("kind").is_in(["kernel", "graph", "set"]))
+        chosen &= matching(timeline, self.pattern)
+        duration = timeline.columns["operation_duration"] * np.where(chosen, self.factor, 1.0)
+        return Applied(with_durations(timeline, duration), int(chosen.sum()))

@@ -1,0 +1,126 @@
+"""What every change is made of: operations taken out, waits taken out, work moved to other streams."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.replay.timeline import Timeline
+from busfare.replay.waits import WAIT
+
+__all__ = [
+    "calls_only_for",
+    "next_on_thread",
+    "usual_call_ns",
+    "with_durations",
+    "with_own_kernel_engines",
+    "without_operations",
+    "without_waits",
+]
+
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+#: What an asynchronous call takes the host where the trace has none, in nanoseconds.
+ASYNCHRONOUS_CALL_NS = 5_000
+
+
+def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
+    """Takes operations out, and the host time of calls that launched nothing else. `removed`: shape (operations,)."""
+    if not removed.any():
+        return timeline
+    columns = dict(timeline.columns)
+    emptied = calls_only_for(timeline, removed)
+    kept = ~removed
+    number = np.cumsum(kept) - 1
+    stand_in = _kept_before(columns["operation_after"], removed)
+    for name in [name for name in columns if name.startswith("operation_")]:
+        if name not in ("operation_link_begin", "operation_links"):
+            columns[name] = columns[name][kept]
+    after = stand_in[kept]
+    columns["operation_after"] = np.where(after >= 0, number[np.maximum(after, 0)], -1).astype(np.int32)
+    given = columns["call_wait"] == WAIT["given"]
+    key = columns["call_wait_key"].copy()
+    waited = np.where(given, key, 0)
+    lost = given & removed[np.maximum(waited, 0)] if len(removed) else given
+    key[given] = number[key[given]]
+    columns["call_wait_key"] = key
+    columns["call_wait"] = np.where(lost | emptied, WAIT["none"], columns["call_wait"]).astype(np.uint8)
+    columns["call_own"] = np.where(emptied, 0, columns["call_own"])
+    return replace(
+        timeline,
+        columns=columns,
+        operations=timeline.operations.filter(pl.Series(kept)),
+        operation_class=timeline.operation_class[kept],
+    )
+
+
+def _kept_before(after: NDArray[np.int32], removed: Mask) -> NDArray[np.int32]:
+    """For each operation the one it is to follow, past those that are taken out."""
+    found = after.copy()
+    while True:
+        gone = (found >= 0) & removed[np.maximum(found, 0)]
+        if not gone.any():
+            return found
+        found[gone] = after[found[gone]]
+
+
+def calls_only_for(timeline: Timeline, operations: Mask) -> Mask:
+    """The calls that launched some of `operations` and nothing else; shape (calls,)."""
+    calls = timeline.columns["operation_call"]
+    launched = timeline.columns["operation_launched"] != 0
+    count = len(timeline.columns["call_own"])
+    of_these = np.bincount(calls[launched & operations], minlength=count) > 0
+    of_others = np.bincount(calls[launched & ~operations], minlength=count) > 0
+    return np.asarray(of_these & ~of_others)
+
+
+def without_waits(timeline: Timeline, calls: Mask, own_ns: NDArray[np.int64] | int) -> Timeline:
+    """These calls return after `own_ns` without waiting; shape (calls,)."""
+    columns = timeline.columns
+    return timeline.with_columns(
+        call_wait=np.where(calls, WAIT["none"], columns["call_wait"]).astype(np.uint8),
+        call_own=np.where(calls, own_ns, columns["call_own"]).astype(np.int64),
+    )
+
+
+def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:
+    """The same operations, lasting `duration_ns`; shape (operations,)."""
+    return timeline.with_columns(operation_duration=np.rint(duration_ns).astype(np.int64))
+
+
+def next_on_thread(timeline: Timeline) -> Rows:
+    """The next call of each call's thread, -1 after the last; shape (calls,)."""
+    threads = timeline.columns["call_thread"]
+    order = np.argsort(threads, kind="stable")
+    following = np.full(len(threads), -1, np.int64)
+    same = threads[order][:-1] == threads[order][1:]
+    following[order[:-1][same]] = order[1:][same]
+    return following
+
+
+def usual_call_ns(timeline: Timeline, pattern: str) -> int:
+    """The median host time of calls that wait for nothing and whose name matches, or the usual one."""
+    free = timeline.calls.with_columns(
+        own=pl.Series(timeline.columns["call_own"]), wait=pl.Series(timeline.columns["call_wait"])
+    ).filter((pl.col("wait") == WAIT["none"]) & pl.col("name").cast(pl.String).str.contains(pattern))
+    median = free["own"].median()
+    return ASYNCHRONOUS_CALL_NS if median is None else int(median)  # type: ignore[arg-type]
+
+
+def with_own_kernel_engines(timeline: Timeline) -> Timeline:
+    """Kernels that now lie in several streams of a GPU run one at a time, unless the recording shows more."""
+    columns = timeline.columns
+    kernels = timeline.operations["kind"].is_in(["kernel", "graph"]).to_numpy()
+    free = kernels & (columns["operation_engine"] < 0)
+    devices = columns["stream_device"][columns["operation_stream"]]
+    engine, slots = columns["operation_engine"].copy(), list(columns["engine_slots"])
+    for device in np.unique(devices[free]):
+        mine = free & (devices == device)
+        if len(np.unique(columns["operation_stream"][mine])) > 1:
+            engine[mine] = len(slots)
+            slots.append(1)
+    return timeline.with_columns(operation_engine=engine, engine_slots=np.array(slots, np.int32))

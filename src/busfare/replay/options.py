@@ -1,0 +1,144 @@
+"""The options of `what-if` as changes, in the order in which a program would be changed."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from busfare.errors import InputError
+from busfare.node import Gpu, Node, load_node
+from busfare.quantities import parse_bytes
+from busfare.replay.batching import Batch, Collect
+from busfare.replay.changes import (
+    Async,
+    Change,
+    CopySpeed,
+    Dedupe,
+    DropSynchronisations,
+    Kernels,
+    Pin,
+    Remove,
+    ToNode,
+)
+from busfare.replay.prefetch import Prefetch
+from busfare.replay.streams import Streams
+
+__all__ = ["REMOVABLE", "Options", "changes_of", "kernel_changes"]
+
+RATIOS = ("bandwidth", "clock")
+REMOVABLE = ("h2d", "d2h", "d2d", "p2p", "copy", "set", "migration")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked on the command line; None or empty: not asked."""
+
+    pin: str | None = None
+    asynchronous: str | None = None
+    drop_synchronisations: str | None = None
+    batch_below: str | None = None
+    collect_below: str | None = None
+    streams: int | None = None
+    kernel: str = ""
+    dedupe: bool = False
+    prefetch: bool = False
+    remove: tuple[str, ...] = ()
+    link: str | None = None
+    node: str | None = None
+    kernels: tuple[str, ...] = ()
+    copy_speed: str | None = None
+
+
+def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool = False) -> list[Change]:
+    """The changes asked for. Raises InputError for what cannot be read, and where nothing was asked.
+
+    With `check_only` rules that compare two nodes are passed over: nothing needs to be read to check the rest.
+    """
+    changes: list[Change] = []
+    for what in options.remove:
+        if what not in REMOVABLE:
+            raise InputError(f"--remove {what[:40]!r}: one of {', '.join(REMOVABLE)}")
+        changes.append(Remove(what))
+    if options.dedupe:
+        changes.append(Dedupe())
+    if options.prefetch:
+        changes.append(Prefetch())
+    if options.pin is not None:
+        changes.append(Pin(options.pin))
+    if options.batch_below is not None:
+        changes.append(Batch(parse_bytes(options.batch_below)))
+    if options.collect_below is not None:
+        changes.append(Collect(parse_bytes(options.collect_below)))
+    if options.asynchronous is not None:
+        changes.append(Async(options.asynchronous))
+    if options.drop_synchronisations is not None:
+        changes.append(DropSynchronisations(options.drop_synchronisations))
+    if options.streams is not None:
+        if not 1 <= options.streams <= 1024:
+            raise InputError(f"--streams {options.streams}: give 1 to 1024")
+        changes.append(Streams(options.streams, options.kernel))
+    to: Node | None = None
+    if options.link is not None:
+        link = (
+            options.link
+            if "x" in options.link.lower() or not options.link.startswith("pcie")
+            else f"{options.link}x16"
+        )
+        changes.append(ToNode(load_node(link)))
+    if options.node is not None:
+        to = load_node(options.node)
+        changes.append(ToNode(to))
+    rules = tuple(rule for rule in options.kernels if not (check_only and rule in RATIOS))
+    changes += kernel_changes(rules, recorded_on, to)
+    if options.copy_speed is not None:
+        changes.append(CopySpeed(_factor(options.copy_speed, "--copy-speed")))
+    if not changes and not options.kernels:
+        raise InputError(
+            "what-if: say what to change, as in --pin, --streams 3 or --node h200-sxm; see --help"
+        )
+    return changes
+
+
+def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | None) -> list[Change]:
+    """Kernel times by rule: `keep`, `bandwidth`, `clock`, a factor, or REGEX=FACTOR. Raises InputError."""
+    changes: list[Change] = []
+    for rule in rules:
+        if rule == "keep":
+            continue
+        if rule in RATIOS:
+            changes.append(_by_ratio(rule, recorded_on, to))
+            continue
+        pattern, _, factor = rule.rpartition("=")
+        changes.append(Kernels(_factor(factor, "--kernels"), pattern))
+    return changes
+
+
+def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Kernels:
+    if recorded_on is None or to is None:
+        raise InputError(
+            f"--kernels {rule}: compares two nodes; name the other with --node, and this with --from"
+        )
+    what = "memory_bandwidth_bytes_per_s" if rule == "bandwidth" else "clock_hz"
+    rates = [_gpu_rate(node, what) for node in (recorded_on, to)]
+    for node, rate in zip((recorded_on, to), rates, strict=True):
+        if not rate:
+            raise InputError(
+                f"--kernels {rule}: {node.name} does not say {what} of its GPU; give a factor instead"
+            )
+    old, new = (rate or math.nan for rate in rates)
+    return Kernels(old / new, "", f"ratio of {'memory bandwidths' if rule == 'bandwidth' else 'clocks'}")
+
+
+def _gpu_rate(node: Node, what: str) -> float | None:
+    gpu = next((component for component in node.components if isinstance(component, Gpu)), None)
+    value = getattr(gpu, what, None)
+    return None if value is None else float(value)
+
+
+def _factor(text: str, option: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*[xX×]?\s*", text)
+    value = float(match[1]) if match else 0.0
+    if not 1e-6 <= value <= 1e6:
+        raise InputError(f"{option} {text[:40]!r}: write a factor, as in 2x or 0.8")
+    return value

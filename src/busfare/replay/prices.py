@@ -1,0 +1,57 @@
+"""What copies would take: on another node, over another link, from another memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare import cost
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.replay.timeline import Timeline
+
+__all__ = ["as_they_are", "nanoseconds_on", "nanoseconds_pinned", "pinned_source"]
+
+Times = NDArray[np.float64]
+
+
+def as_they_are(timeline: Timeline) -> pl.DataFrame:
+    """The operations with the times that they have in this timeline."""
+    duration = pl.Series(timeline.columns["operation_duration"])
+    return timeline.operations.with_columns(end_ns=pl.col("start_ns") + duration)
+
+
+def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) -> Times:
+    """What every operation takes on `to`; its own time where `model` has no price. Shape (operations,)."""
+    operations = as_they_are(timeline)
+    predicted = cost.model(model, recorded_on=recorded_on).seconds(operations, to) * 1e9
+    transfer = operations["kind"].is_in(["copy", "migration"]).to_numpy()
+    kept = timeline.columns["operation_duration"].astype(np.float64)
+    return np.where(transfer & np.isfinite(predicted), predicted, kept)
+
+
+def pinned_source(node: Node) -> str:
+    """The cost model for copies from pinned memory on `node`: what was measured there, or the data sheet."""
+    both = all(node.measurement(direction, "pinned", 0, None) is not None for direction in ("h2d", "d2h"))
+    return "loggp" if both else "datasheet"
+
+
+def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
+    """What these copies between host and device take from pinned memory; shape (rows,).
+
+    Raises InputError where the node is not known.
+    """
+    if node is None:
+        raise InputError(
+            "the trace names no GPU of the catalogue; say where it was recorded with --from NODE"
+        )
+    memory = operations["source_memory"].dtype
+    pinned = pl.lit("pinned", dtype=memory)
+    h2d = pl.col("direction") == "h2d"
+    frame = operations.with_columns(
+        kind=pl.lit("copy", dtype=operations["kind"].dtype),
+        source_memory=pl.when(h2d).then(pinned).otherwise("source_memory"),
+        destination_memory=pl.when(~h2d).then(pinned).otherwise("destination_memory"),
+    )
+    return cost.model(pinned_source(node), recorded_on=node).seconds(frame, node) * 1e9

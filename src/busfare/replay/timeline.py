@@ -1,0 +1,217 @@
+"""A trace as a timeline that can be changed and played: columns of calls and operations with what each waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.replay import _core
+from busfare.replay.device_work import class_of, engines, issued, observed_before
+from busfare.replay.host_calls import between_calls, handed_over, outermost
+from busfare.replay.shared_links import alone, shared_links
+from busfare.replay.waits import acts, waits
+from busfare.trace import Omission, Trace
+
+__all__ = ["COLUMN_TYPES", "Lags", "Timeline", "timeline"]
+
+Columns = dict[str, NDArray[Any]]
+#: Types that the core takes, by the column's name behind its table; all others are times, int64.
+COLUMN_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
+    **dict.fromkeys(
+        ("call", "stream", "engine", "links", "device", "context", "slots", "opposite"), np.int32
+    ),
+    **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
+    **dict.fromkeys(("bytes_per_s", "both"), np.float64),
+}
+
+
+@dataclass(frozen=True)
+class Lags:
+    """Typical times by class, in nanoseconds: call to start, start behind another, and a call that does not wait."""
+
+    launch: NDArray[np.int64]
+    order: NDArray[np.int64]
+    call: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A run in a form that plays. Times in nanoseconds from `origin_ns` of the trace.
+
+    `node` is the machine whose links the copies share, where it is known.
+
+    `columns` are those of `busfare.replay._core`; rows of `operations` and `calls` (the trace's columns) are
+    parallel to them. A changed timeline is another one: nothing is changed in place.
+    """
+
+    trace: Trace
+    origin_ns: int
+    recorded_ns: int
+    columns: Columns
+    operations: pl.DataFrame
+    calls: pl.DataFrame
+    streams: pl.DataFrame
+    operation_class: NDArray[np.uint8]
+    call_class: NDArray[np.uint8]
+    call_names: list[str]
+    lags: Lags
+    unexplained_ns: int
+    omissions: list[Omission]
+    node: Node | None = None
+
+    def with_columns(self, **columns: NDArray[Any]) -> Timeline:
+        """The same run with some columns of the core replaced."""
+        return replace(self, columns={**self.columns, **columns})
+
+
+def timeline(trace: Trace, node: Node | None = None) -> Timeline:
+    """`trace` taken apart; `node` is where it was recorded. Raises InputError where it holds nothing with times."""
+    host = outermost(trace.calls)
+    work = issued(trace, host)
+    calls, operations = host.calls, work.operations
+    if operations.height == 0 and calls.height == 0:
+        raise InputError(f"{trace.path}: nothing in this trace has times; there is nothing to replay")
+    starts = [int(frame["start_ns"].min()) for frame in (calls, operations) if frame.height]  # type: ignore[arg-type]
+    ends = [int(frame["end_ns"].max()) for frame in (calls, operations) if frame.height]  # type: ignore[arg-type]
+    origin = min(starts)
+    done = acts(trace, host, work)
+    waiting_for = waits(host, work, done)
+    after, released = _stand_ins(operations, origin)
+    engine = engines(operations, trace)
+    call_after = handed_over(calls)
+    gaps = between_calls(calls, origin)
+    handing = call_after >= 0
+    ends_of_calls = calls["end_ns"].to_numpy()
+    gaps[handing] = calls["start_ns"].to_numpy()[handing] - ends_of_calls[call_after[handing]]
+    columns: Columns = {
+        "call_thread": calls["thread_number"].to_numpy(),
+        "call_gap": gaps,
+        "call_own": (calls["end_ns"] - calls["start_ns"]).to_numpy(),
+        "call_after": call_after,
+        "call_wait": waiting_for.kind,
+        "call_wait_key": waiting_for.key,
+        "call_wait_lag": np.zeros(calls.height, np.int64),
+        "call_act": done.kind,
+        "call_act_stream": done.stream,
+        "call_act_event": done.event,
+        "operation_call": operations["call"].to_numpy(),
+        "operation_launched": operations["launched"].cast(pl.UInt8).to_numpy(),
+        "operation_stream": operations["stream_number"].to_numpy(),
+        "operation_engine": engine.of,
+        "operation_duration": (operations["end_ns"] - operations["start_ns"]).to_numpy(),
+        "operation_launch_lag": np.zeros(operations.height, np.int64),
+        "operation_order_lag": np.zeros(operations.height, np.int64),
+        "operation_extra": np.zeros(operations.height, np.int64),
+        "operation_turn": (operations["start_ns"] - origin).to_numpy().astype(np.int64),
+        "operation_after": after,
+        "operation_released": released,
+        "operation_unordered": np.zeros(operations.height, np.uint8),
+        "operation_bytes_per_s": np.zeros(operations.height),
+        "operation_link_begin": np.zeros(0, np.int64),
+        "operation_links": np.zeros(0, np.int32),
+        "stream_device": work.streams["device_number"].to_numpy(),
+        "stream_context": work.streams["context_number"].to_numpy(),
+        "stream_kind": work.streams["kind_number"].to_numpy(),
+        "engine_slots": engine.slots,
+        "link_bytes_per_s": np.zeros(0),
+        "link_both": np.zeros(0),
+        "link_opposite": np.zeros(0, np.int32),
+    }
+    columns = {
+        name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
+        for name, values in columns.items()
+    }
+    call_names = calls["name"].cast(pl.String).fill_null("").unique(maintain_order=True).to_list()
+    numbers = {name: min(number, 255) for number, name in enumerate(call_names)}
+    named = calls["name"].cast(pl.String).fill_null("").replace_strict(numbers, return_dtype=pl.UInt8)
+    call_class = np.ascontiguousarray(named.to_numpy(), np.uint8)
+    operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
+    starts_ns, ends_ns = _since(operations["start_ns"], origin), _since(operations["end_ns"], origin)
+    explained = _core.explain(
+        columns,
+        {
+            "call_start": _since(calls["start_ns"], origin),
+            "call_end": _since(calls["end_ns"], origin),
+            "operation_start": starts_ns,
+            "operation_end": ends_ns,
+            "call_class": call_class,
+            "operation_class": operation_class,
+        },
+    )
+    columns.update({name: explained[name] for name in columns if name in explained})
+    if node is not None:
+        linked = shared_links(columns, operations, node)
+        if len(linked["link_bytes_per_s"]):
+            columns["operation_duration"], columns["operation_demand"] = alone(
+                linked, operations, starts_ns, ends_ns
+            )
+    return Timeline(
+        trace=trace,
+        origin_ns=origin,
+        recorded_ns=max(ends) - origin,
+        columns=columns,
+        operations=operations,
+        calls=calls,
+        streams=work.streams,
+        operation_class=operation_class,
+        call_class=call_class,
+        call_names=call_names,
+        lags=Lags(explained["typical_launch"], explained["typical_order"], explained["typical_call"]),
+        unexplained_ns=int(explained["operation_extra"].sum()),
+        omissions=_omissions(
+            operations, work.streams, waiting_for.observed, waiting_for.unknown, done.lost, explained
+        ),
+        node=node,
+    )
+
+
+def _since(times: pl.Series, origin: int) -> NDArray[np.int64]:
+    return np.ascontiguousarray((times - origin).to_numpy().astype(np.int64))
+
+
+def _stand_ins(operations: pl.DataFrame, origin: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Observed order for work inside graph launches and for work that no recorded call launched."""
+    launched = operations["launched"].to_numpy()
+    in_graph = operations["graph_node"].is_not_null().to_numpy() & launched
+    after = np.full(operations.height, -1, np.int32)
+    if in_graph.any():
+        groups = np.where(in_graph, operations["call"].to_numpy().astype(np.int64) + 1, 0)
+        after = np.where(in_graph, observed_before(operations, groups), after).astype(np.int32)
+    if not launched.all():
+        processes = operations.select(pl.col("process").fill_null(-1).rank("dense"))["process"].to_numpy()
+        before = observed_before(operations, processes.astype(np.int64))
+        after = np.where(launched, after, before).astype(np.int32)
+    alone = ~launched & (after < 0)
+    released = np.where(alone, operations["start_ns"].to_numpy() - origin, 0).astype(np.int64)
+    return after, released
+
+
+def _omissions(
+    operations: pl.DataFrame,
+    streams: pl.DataFrame,
+    observed: int,
+    unknown: int,
+    lost: int,
+    explained: dict[str, Any],
+) -> list[Omission]:
+    unlaunched = operations.height - int(operations["launched"].sum())
+    in_graph = int((operations["graph_node"].is_not_null() & operations["launched"]).sum())
+    unknown_kind = 0 if streams.height < 2 else int((~streams["kind_known"]).sum())
+    said = [
+        ("replay-launches", unlaunched, "GPU operations without a recorded call keep the order in which they were observed"),
+        ("replay-graphs", in_graph, "operations inside graph launches keep the order in which they were observed"),
+        ("replay-waits", observed, "waits whose target the trace does not name wait for what was observed to end last"),
+        ("replay-waits-unknown", unknown, "calls that may wait, while nothing that the trace shows ended, keep their time"),
+        ("replay-events", lost, "waits of streams for events whose record the trace lacks are left out"),
+        ("replay-streams", unknown_kind, "streams of unknown kind are taken not to wait for the default stream"),
+        ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],
+         "waits that the recorded times contradict are left out"),
+    ]  # fmt: skip
+    return [Omission(id, count, what) for id, count, what in said if count]

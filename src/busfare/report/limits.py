@@ -1,0 +1,91 @@
+"""Limits on a report, for use where a program is tested again and again."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from busfare.errors import InputError, LimitPassed
+from busfare.quantities import parse_bytes, parse_seconds
+
+__all__ = ["Limit", "check", "parse_limit"]
+
+#: What can be limited: of a share, a part of 1; of the others, seconds, bytes or a count.
+SHARES: dict[str, Callable[[dict[str, Any]], float]] = {
+    "exposed": lambda r: _part(r["transfers"]["exposed_seconds"], r["makespan_seconds"]),
+    "transfers": lambda r: _part(r["transfers"]["seconds"], r["makespan_seconds"]),
+    "share-of-gpu-time": lambda r: float(r["transfers"]["share_of_gpu_time"]),
+    "gain": lambda r: _part(_best_gain(r), r["makespan_seconds"]),
+}
+SECONDS: dict[str, Callable[[dict[str, Any]], float]] = {
+    "exposed": lambda r: float(r["transfers"]["exposed_seconds"]),
+    "transfers": lambda r: float(r["transfers"]["seconds"]),
+    "kernels": lambda r: float(r["kernels"]["seconds"]),
+    "makespan": lambda r: float(r["makespan_seconds"]),
+    "gain": lambda r: _best_gain(r),
+}
+AMOUNTS: dict[str, Callable[[dict[str, Any]], float]] = {
+    "bytes": lambda r: float(r["transfers"]["bytes"]),
+    "count": lambda r: float(r["transfers"]["count"]),
+    "findings": lambda r: float(len(r["findings"])),
+}
+COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+FORM = re.compile(r"\s*([a-z-]+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
+KNOWN = ", ".join(dict.fromkeys([*SHARES, *SECONDS, *AMOUNTS]))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """`text` as the user wrote it; passed where `of(report)` compares so with `value`."""
+
+    text: str
+    of: Callable[[dict[str, Any]], float]
+    compare: Callable[[float, float], bool]
+    value: float
+    unit: str
+
+
+def parse_limit(text: str) -> Limit:
+    """'exposed > 20%', 'makespan > 3s', 'bytes > 1GB', 'count > 100'. Raises InputError for anything else."""
+    found = FORM.fullmatch(text)
+    if found is None:
+        raise InputError(f"--fail-if {text[:60]!r}: write NAME > VALUE, as in 'exposed > 20%'")
+    name, sign, value = found.groups()
+    compare = COMPARISONS[sign]
+    if value.endswith("%") and name in SHARES:
+        try:
+            return Limit(text, SHARES[name], compare, float(value[:-1]) / 100, "%")
+        except ValueError:
+            raise InputError(f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage") from None
+    if name in SECONDS:
+        return Limit(text, SECONDS[name], compare, parse_seconds(value), "s")
+    if name in AMOUNTS:
+        return Limit(text, AMOUNTS[name], compare, float(parse_bytes(value)), "")
+    hint = "; it needs a percentage" if name in SHARES else f"; one of {KNOWN}"
+    raise InputError(f"--fail-if {text[:60]!r}: {name!r} cannot be limited so{hint}")
+
+
+def check(result: dict[str, Any], limits: Sequence[Limit]) -> None:
+    """Raises LimitPassed, naming every limit that the report passes."""
+    passed = []
+    for limit in limits:
+        value = limit.of(result)
+        if limit.compare(value, limit.value):
+            passed.append(f"{limit.text} (it is {_said(value, limit.unit)})")
+    if passed:
+        raise LimitPassed(f"{result['trace']['path']}: limit passed: {'; '.join(passed)}")
+
+
+def _said(value: float, unit: str) -> str:
+    return f"{100 * value:.4g}%" if unit == "%" else f"{value:.6g}{' s' if unit else ''}"
+
+
+def _part(seconds: float, whole: float) -> float:
+    return seconds / whole if whole else 0.0
+
+
+def _best_gain(result: dict[str, Any]) -> float:
+    return max((f["predicted_gain_seconds"] or 0.0 for f in result["findings"]), default=0.0)
