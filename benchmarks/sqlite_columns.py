@@ -37,7 +37,7 @@ PACKAGES = ("adbc-driver-sqlite", "connectorx", "pandas", "pyarrow")
 #: What the readers of large tables ask for, found by watching them.
 WATCH = """
 import json, sys
-from busfare.report.summary import UNUSED
+from busfare.report.summary import REPLAYED_ROWS, UNUSED
 from busfare.trace import read, sqlite_tables
 seen = []
 given = sqlite_tables.SqliteTables.read
@@ -48,7 +48,7 @@ def watched(self, table, wanted):
         seen.append([table, present, frame.height])
     return frame
 sqlite_tables.SqliteTables.read = watched
-read(sys.argv[1], UNUSED)
+read(sys.argv[1], UNUSED, REPLAYED_ROWS)
 print(json.dumps(seen))
 """
 COLUMNS = """
@@ -67,10 +67,10 @@ assert not tables._left_to_sqlite
 """
 REPORT = """
 import sys, time
-from busfare.report.summary import UNUSED, summarise
+from busfare.report.summary import REPLAYED_ROWS, UNUSED, summarise
 from busfare.trace import read
 begun, processor = time.perf_counter(), time.process_time()
-summarise(read(sys.argv[1], UNUSED))
+summarise(read(sys.argv[1], UNUSED, REPLAYED_ROWS))
 print(time.perf_counter() - begun, time.process_time() - processor)
 """
 OF_RIVALS = """

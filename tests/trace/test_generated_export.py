@@ -35,3 +35,9 @@ def test_a_report_is_the_same_without_the_columns_that_it_does_not_use(tmp_path:
         assert getattr(lean, table)[column].is_null().all()
     assert lean.operations.schema == read(path).operations.schema
     assert isinstance(lean.calls, pl.DataFrame)
+
+
+def test_a_small_trace_is_read_whole_where_only_large_ones_need_not_be(tmp_path: Path) -> None:
+    path = nsys_export.write(tmp_path / "t.sqlite", 2_700)
+    assert read(path, UNUSED, above=1_500).calls["thread"].null_count() == 0
+    assert read(path, UNUSED, above=1_499).calls["thread"].null_count() == 1_500
