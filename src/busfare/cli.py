@@ -104,7 +104,7 @@ def report(
     from busfare.job import How, one_trace
     from busfare.node import load_node
     from busfare.report.limits import check, parse_limit
-    from busfare.report.summary import summarise
+    from busfare.report.summary import REPLAYED_ROWS, UNUSED, summarise
 
     limits = [parse_limit(text) for text in fail_if or ()]
     how = How(jobs, scheduler, slurm, resume)
@@ -114,7 +114,7 @@ def report(
         check(_report_job(traces, node, how, json, html), limits)
         return
     recorded_on = load_node(node) if node else None
-    read = _read(one)
+    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS)
     result = summarise(read, recorded_on)
     if html:
         from busfare.report.page import report_page
@@ -753,16 +753,16 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _read(path: Path) -> Trace:
-    """The trace at `path`, with a sign of life on a terminal while it is read."""
+def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
+    """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
     from busfare.trace import read
 
     if not sys.stderr.isatty():
-        return read(path)
+        return read(path, unused, above)
     from rich.console import Console
 
     with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
-        return read(path)
+        return read(path, unused, above)
 
 
 def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:

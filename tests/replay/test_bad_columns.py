@@ -143,7 +143,7 @@ def test_a_wait_for_an_operation_that_comes_later() -> None:
 
 def test_times_that_cannot_be_added_up() -> None:
     durations = np.full_like(GOOD["operation_duration"], 2**60)
-    with pytest.raises(ValueError, match="column operation_duration, row [0-9]"):
+    with pytest.raises(ValueError, match=r"column operation_duration, row [0-9]"):
         _core.play(GOOD | {"operation_duration": durations, "call_own": np.zeros_like(GOOD["call_own"])})
 
 

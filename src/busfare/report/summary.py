@@ -11,9 +11,14 @@ from busfare.node import Node
 from busfare.replay import critical_path_shares
 from busfare.trace import Trace
 
-__all__ = ["SCHEMA", "summarise"]
+__all__ = ["REPLAYED_ROWS", "SCHEMA", "UNUSED", "summarise"]
 
 SCHEMA = "busfare.report/1"
+#: Columns of a trace that only its replay looks at (`busfare.trace.read`), and from how many rows on there is none.
+UNUSED = frozenset(
+    {"calls.thread", "calls.stream", "calls.event", "operations.context", "operations.graph_node"}
+)
+REPLAYED_ROWS = advise.MOST_ROWS
 MOST_ROWS = 10
 GAIN_IS = {
     True: "replay: what the run, replayed with the change and all else as it was, saves",
