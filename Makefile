@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name 'CMakeLists.txt')
 
-.PHONY: install demo test check test-python test-hybrid test-sanitized conformance bench validate clean
+.PHONY: install demo test check test-python test-hybrid test-pairs test-sanitized conformance bench validate clean
 .DEFAULT_GOAL := install
 
 $(BIN)/python:
@@ -34,7 +34,7 @@ check: $(VENV)/installed-test
 	$(BIN)/mypy
 	git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' | xargs $(BIN)/clang-format --dry-run --Werror
 
-test: check test-hybrid test-sanitized test-python
+test: check test-hybrid test-pairs test-sanitized test-python
 
 test-python: $(VENV)/installed-test
 	@scripts/system_packages.sh chromium
@@ -46,6 +46,11 @@ test-hybrid: $(VENV)/installed-cuda
 	$(BIN)/cmake -S hybrid -B build/hybrid -DHYBRID_CUDA_WHEELS=$$(echo $(abspath $(VENV))/lib/python3.*/site-packages/nvidia/cu13)
 	$(BIN)/cmake --build build/hybrid --parallel
 	$(BIN)/ctest --test-dir build/hybrid --output-on-failure
+
+# The programs that validation runs on a GPU compile, and their references on the host know known answers.
+test-pairs: $(VENV)/installed-cuda
+	$(BIN)/python validation/pairs/build.py --out build/pairs --arch sm_90
+	@for source in validation/pairs/*.cu; do build/pairs/$$(basename $$source .cu) --reference || exit 1; done
 
 test-sanitized: $(VENV)/installed-test
 	@scripts/system_packages.sh libopenmpi-dev openmpi-bin libfftw3-dev libfftw3-mpi-dev

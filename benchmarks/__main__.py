@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import kineto_report, plan, replay
+from benchmarks import kineto_report, many_traces, plan, replay, sqlite_columns
 
 
 def main() -> int:
-    return max(benchmark.main([]) for benchmark in (plan, replay, kineto_report))
+    benchmarks = (plan, replay, kineto_report, many_traces, sqlite_columns)
+    return max(benchmark.main([]) for benchmark in benchmarks)
 
 
 if __name__ == "__main__":

@@ -60,10 +60,12 @@ def _operation(kind: str, start_us: float, end_us: float, more: dict[str, Any]) 
 def trace(
     *operations: dict[str, Any],
     calls: list[dict[str, Any]] | None = None,
+    events: list[dict[str, Any]] | None = None,
+    streams: list[dict[str, Any]] | None = None,
     gpu: str | None = None,
     omissions: list[Omission] | None = None,
 ) -> Trace:
-    """A trace of these operations and calls, on one GPU of name `gpu`."""
+    """A trace of these operations, calls, events and streams, on one GPU of name `gpu`."""
     devices = tables.empty(tables.DEVICES)
     if gpu:
         devices = tables.conform(pl.DataFrame({"device": [0], "name": [gpu]}), tables.DEVICES)
@@ -73,6 +75,10 @@ def trace(
         producer="a test",
         operations=_table(operations, tables.OPERATIONS),
         calls=_table(calls or [], tables.CALLS),
+        events=_table(events or [], tables.EVENTS),
+        streams=tables.conform(pl.DataFrame(streams), tables.STREAMS)
+        if streams
+        else tables.empty(tables.STREAMS),
         devices=devices,
         omissions=omissions or [],
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
-from busfare.advise import Finding, findings, guess_node
+from busfare.advise import Finding, findings, guess_node, rebuilt
 from busfare.node import load_node
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace
@@ -14,7 +15,7 @@ PCIE3 = load_node("pcie:3x16")
 
 
 def found(recorded: Trace, rule: str) -> Finding | None:
-    return next((f for f in findings(recorded, PCIE3) if f.id == rule), None)
+    return next((f for f in findings(recorded, PCIE3, rebuilt(recorded, PCIE3)) if f.id == rule), None)
 
 
 def test_large_pageable_copies_are_worth_pinning() -> None:
@@ -76,13 +77,31 @@ def test_symbol_copies_in_a_loop_are_found_by_their_calls() -> None:
 def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:
     recorded = trace(
         copy(5, 1005, 4 * MIB, correlation=1),
-        kernel(1010, 3010),
-        calls=[call(0, 1010, "cudaMemcpy", "operation", correlation=1)],
+        kernel(3010, 5010, correlation=2),
+        # Between the copy and the kernel the host works for 2 ms, and could while the copy runs.
+        calls=[
+            call(0, 1010, "cudaMemcpy", "operation", correlation=1),
+            call(3005, 3008, "cudaLaunchKernel", correlation=2),
+        ],
     )
     finding = found(recorded, "synchronous-copies")
     assert finding is not None
     assert "1.01 ms" in finding.evidence
-    assert finding.gain_seconds == pytest.approx(1e-3)
+    assert finding.by_replay
+    assert finding.gain_seconds == pytest.approx(1e-3, rel=0.02)
+    assert finding.what_if == ("--async",)
+
+
+def test_a_blocking_copy_that_its_kernel_needs_at_once_is_left_alone() -> None:
+    recorded = trace(
+        copy(5, 1005, 4 * MIB, correlation=1),
+        kernel(1016, 3016, correlation=2),
+        calls=[
+            call(0, 1008, "cudaMemcpy", "operation", correlation=1),
+            call(1010, 1013, "cudaLaunchKernel", correlation=2),
+        ],
+    )
+    assert found(recorded, "synchronous-copies") is None
 
 
 def test_asynchronous_copies_hold_nobody_up() -> None:
@@ -180,3 +199,66 @@ def test_pinning_gains_what_it_was_measured_to_gain_on_an_h100() -> None:
         0.135, abs=0.005
     )  # measured: pinned and three streams together
     assert bounds["pageable-copies"] + bounds["exposed-copies"] > spans[0] - spans[1]  # type: ignore[operator]
+
+
+def loop(rounds: int, **more: object) -> Trace:
+    """A blocking copy, a kernel and a wait, again and again; the copies' own columns in `more`."""
+    operations, calls = [], []
+    for at in range(rounds):
+        start = 1000.0 * at
+        operations += [
+            copy(start + 5, start + 105, MIB, correlation=2 * at, **more),
+            kernel(start + 120, start + 520, correlation=2 * at + 1),
+        ]
+        calls += [
+            call(start, start + 108, "cudaMemcpy", "operation", correlation=2 * at),
+            call(start + 110, start + 114, "cudaLaunchKernel", correlation=2 * at + 1),
+            call(start + 115, start + 530, "cudaDeviceSynchronize", "device"),
+        ]
+    return trace(*operations, calls=calls)
+
+
+def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() -> None:
+    recorded = loop(20)
+    assert found(recorded, "repeated-copies") is None
+    recorded.operations = recorded.operations.with_columns(
+        fingerprint=pl.when(pl.col("kind") == "copy").then(pl.lit(7, pl.UInt64)),
+        destination_address=pl.lit(4096, pl.UInt64),
+    )
+    finding = found(recorded, "repeated-copies")
+    assert finding is not None and finding.by_replay
+    assert finding.evidence.startswith("19 of the copies")
+    # 19 times the call of 108 µs.
+    assert finding.gain_seconds == pytest.approx(19 * 108e-6, rel=0.05)
+
+
+def test_waits_that_nobody_needs_are_worth_what_the_replay_says() -> None:
+    finding = found(loop(20), "synchronisations")
+    assert finding is not None and finding.by_replay
+    assert finding.bound_seconds is not None and finding.gain_seconds is not None
+    assert 0 < finding.gain_seconds <= finding.bound_seconds
+
+
+def test_streams_that_gain_no_more_than_pinning_are_not_advised() -> None:
+    # One copy and one kernel: nothing to spread, and the candidate with streams is pinning alone.
+    recorded = trace(
+        copy(5, 16_005, 64 * MIB, memory="pageable", correlation=1),
+        kernel(16_020, 17_020, correlation=2),
+        calls=[
+            call(0, 16_006, "cudaMemcpy", "operation", correlation=1),
+            call(16_008, 16_012, "cudaLaunchKernel", correlation=2),
+            call(16_013, 17_025, "cudaDeviceSynchronize", "device"),
+        ],
+    )
+    assert found(recorded, "pageable-copies") is not None
+    assert found(recorded, "exposed-copies") is None
+
+
+def test_gains_are_ranked_by_replay_and_stay_below_their_run() -> None:
+    for path in sorted(EXAMPLES.glob("*.json.gz")):
+        recorded = read(path)
+        node = guess_node(recorded)
+        advice = findings(recorded, node, rebuilt(recorded, node))
+        gains = [f.gain_seconds for f in advice if f.gain_seconds is not None]
+        assert gains == sorted(gains, reverse=True)
+        assert all(0 < gain < 1.0 for gain in gains)

@@ -35,6 +35,17 @@ def ids(trace: Trace) -> set[str]:
     return {omission.id for omission in trace.omissions}
 
 
+def test_migrations_outside_of_the_window_are_left_out(recorded: Recorded) -> None:
+    run = recorded("profiler-calls", "4", capture="profiler-calls")
+    assert len(run.only.table("managed")) == 2 * 3  # CUPTI went on counting
+    moved = reader.read(run.files[0]).operations.filter(pl.col("kind") == "migration")
+    assert moved["bytes"].to_list() == [65536 << 1]
+    assert moved["start_ns"].min() > 0
+    whole = recorded("profiler-calls", "4")
+    moved = reader.read(whole.files[0]).operations.filter(pl.col("kind") == "migration")
+    assert moved["bytes"].to_list() == [65536, 65536 << 1, 65536 << 2]
+
+
 def test_matches_looks_at_the_content(everything: Path, tmp_path: Path) -> None:
     assert reader.matches(everything)
     assert reader.matches(everything.parent)

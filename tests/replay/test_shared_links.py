@@ -1,145 +1,120 @@
-"""Copies that share links: each has its max-min fair part at every moment, and what it carries is all it should."""
+"""Copies that meet on a link slow each other down, as much as when they were recorded and no more."""
 
 from __future__ import annotations
 
-import itertools
-from random import Random
-from typing import Any
+from pathlib import Path
 
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from busfare.replay import _core
-from tests.replay.random_columns import Columns, timelines
-from tests.replay.random_columns import columns as random_columns
-from tests.replay.recordings import recorded, taken_apart
+from busfare.node import Node, load_node
+from busfare.replay import play, timeline
+from busfare.replay.changes import Remove, Setting, ToNode
+from busfare.replay.what_if import what_if
+from busfare.trace import Trace
+from tests.traces import call, copy, trace
 
-Flows = list[int]
-SLACK = 1e-9
+MIB = 1 << 20
+TWO_GPUS = """
+name = "{name}"
+[[component]]
+kind = "cpu"
+name = "cpu0"
+[[component]]
+kind = "memory"
+name = "memory0"
+[[component]]
+kind = "switch"
+name = "switch0"
+[[component]]
+kind = "gpu"
+name = "gpu0"
+[[component]]
+kind = "gpu"
+name = "gpu1"
+[[link]]
+kind = "memory"
+between = ["memory0", "cpu0"]
+[[link]]
+kind = "pcie"
+between = ["cpu0", "{up}"]
+generation = 3
+lanes = 16
+[[link]]
+kind = "pcie"
+between = ["{up}", "gpu0"]
+generation = 3
+lanes = 16
+[[link]]
+kind = "pcie"
+between = ["{up}", "gpu1"]
+generation = 3
+lanes = 16
+"""
 
 
-def links_of(columns: Columns, operation: int) -> list[int]:
-    begin, end = columns["operation_link_begin"][operation : operation + 2]
-    return (
-        columns["operation_links"][begin:end].tolist() if columns["operation_bytes_per_s"][operation] else []
+def node(tmp_path: Path, *, switched: bool) -> Node:
+    """Two GPUs behind one switch with one uplink, or each on a port of its own."""
+    text = TWO_GPUS.format(name="switched" if switched else "apart", up="switch0")
+    if not switched:
+        text = text.replace('"switch0", "gpu0"', '"cpu0", "gpu0"').replace(
+            '"switch0", "gpu1"', '"cpu0", "gpu1"'
+        )
+    file = tmp_path / f"{'switched' if switched else 'apart'}.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_node(str(file))
+
+
+def two_copies(first_us: float, second_us: float) -> Trace:
+    """64 MiB to each of two GPUs at the same time, taking so long."""
+    calls = [call(0, 3, "cudaMemcpyAsync", correlation=1), call(4, 7, "cudaMemcpyAsync", correlation=2)]
+    return trace(
+        copy(10, 10 + first_us, 64 * MIB, correlation=1),
+        copy(10, 10 + second_us, 64 * MIB, correlation=2, device=1),
+        calls=calls,
     )
 
 
-def room(columns: Columns, flows: Flows) -> dict[int, float]:
-    """What each link in use carries at most while these flows are under way."""
-    used = {link for flow in flows for link in links_of(columns, flow)}
-    return {
-        link: float(
-            columns["link_bytes_per_s"][link]
-            * (columns["link_both"][link] if columns["link_opposite"][link] in used else 1)
-        )
-        for link in used
-    }
+def test_two_gpus_behind_one_uplink_replay_as_recorded(tmp_path: Path) -> None:
+    taken_apart = timeline(two_copies(10_900, 10_900), node(tmp_path, switched=True))
+    # Each would have needed half that alone.
+    assert taken_apart.columns["operation_duration"].tolist() == pytest.approx([5_450_000] * 2, rel=0.02)
+    assert play(taken_apart).makespan_ns == pytest.approx(taken_apart.recorded_ns, abs=2)
 
 
-def fair_rates(columns: Columns, flows: Flows) -> dict[int, float]:
-    """All grow alike; who meets a full link, or has all it can use, stays."""
-    left, rates, growing = room(columns, flows), dict.fromkeys(flows, 0.0), set(flows)
-    while growing:
-        users = {link: sum(link in links_of(columns, flow) for flow in growing) for link in left}
-        steps = [left[link] / count for link, count in users.items() if count]
-        steps += [columns["operation_bytes_per_s"][flow] - rates[flow] for flow in growing]
-        step = min(steps)
-        for flow in growing:
-            rates[flow] += step
-        left = {link: rest - step * users[link] for link, rest in left.items()}
-        growing = {
-            flow
-            for flow in growing
-            if rates[flow] < columns["operation_bytes_per_s"][flow] * (1 - SLACK)
-            and all(left[link] > SLACK for link in links_of(columns, flow))
-        }
-    return rates
+def test_without_the_other_a_copy_has_the_link_to_itself(tmp_path: Path) -> None:
+    switched = node(tmp_path, switched=True)
+    recorded = two_copies(10_900, 10_900)
+    recorded.operations = recorded.operations.head(1).vstack(
+        recorded.operations.tail(1).with_columns(direction=recorded.operations["direction"].tail(1))
+    )
+    taken_apart = timeline(recorded, switched)
+    columns = dict(taken_apart.columns)
+    columns["operation_duration"] = columns["operation_duration"].copy()
+    columns["operation_duration"][1] = 0
+    assert play(taken_apart.with_columns(**columns)).operation_end[0] == pytest.approx(5_460_000, rel=0.02)
 
 
-def moments(columns: Columns, played: dict[str, Any]) -> list[tuple[int, int, Flows]]:
-    """Stretches of time in which the same copies are under way."""
-    sharing = [o for o in range(len(columns["operation_call"])) if links_of(columns, o)]
-    start, end = played["operation_start"], played["operation_end"]
-    times = sorted({int(at) for o in sharing for at in (start[o], end[o])})
-    return [
-        (a, b, [o for o in sharing if start[o] <= a and end[o] >= b]) for a, b in itertools.pairwise(times)
-    ]
+def test_copies_that_did_not_meet_meet_on_a_node_with_one_uplink(tmp_path: Path) -> None:
+    apart, switched = node(tmp_path, switched=False), node(tmp_path, switched=True)
+    taken_apart = timeline(two_copies(5_450, 5_450), apart)
+    assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
+    found = what_if(taken_apart, [ToNode(switched)], Setting(apart))
+    assert found.together.played.makespan_ns == pytest.approx(10_900_000, rel=0.02)
+    back = what_if(timeline(two_copies(10_900, 10_900), switched), [ToNode(apart)], Setting(switched))
+    assert back.together.played.makespan_ns == pytest.approx(5_450_000, rel=0.02)
 
 
-@given(timelines(links=True, early=False))
-def test_what_a_copy_gets_adds_up_to_its_bytes(columns: Columns) -> None:
-    played = _core.play(columns)
-    carried = np.zeros(len(columns["operation_call"]))
-    changes = np.ones(len(carried))
-    for begin, end, flows in moments(columns, played):
-        for flow, rate in fair_rates(columns, flows).items():
-            carried[flow] += rate / columns["operation_bytes_per_s"][flow] * (end - begin)
-            changes[flow] += 1
-    for flow in range(len(carried)):
-        wanted = columns["operation_duration"][flow]
-        if links_of(columns, flow):  # every change of the paces is on a whole nanosecond
-            assert abs(carried[flow] - wanted) <= changes[flow]
-        else:
-            assert played["operation_end"][flow] - played["operation_start"][flow] == wanted
-
-
-@given(timelines(links=True, early=False))
-def test_no_link_is_overfull_and_nobody_can_have_more_unless_a_smaller_one_has_less(columns: Columns) -> None:
-    for _, _, flows in moments(columns, _core.play(columns)):
-        rates, most = fair_rates(columns, flows), room(columns, flows)
-        load = {link: sum(rates[f] for f in flows if link in links_of(columns, f)) for link in most}
-        assert all(load[link] <= most[link] * (1 + 1e-6) for link in most)
-        for flow in flows:
-            full = [link for link in links_of(columns, flow) if load[link] >= most[link] * (1 - 1e-6)]
-            largest = [
-                link
-                for link in full
-                if all(rates[f] <= rates[flow] * (1 + 1e-6) for f in flows if link in links_of(columns, f))
-            ]
-            assert largest or rates[flow] >= columns["operation_bytes_per_s"][flow] * (1 - 1e-6)
-
-
-@given(timelines(links=True, early=False))
-def test_the_time_alone_is_found_from_when_copies_ran(columns: Columns) -> None:
-    played = _core.play(columns)
-    alone = _core.alone(columns, played["operation_start"], played["operation_end"])
-    allowed = 1 + len(moments(columns, played))
-    assert (abs(alone - columns["operation_duration"]) <= allowed).all()
-
-
-@given(timelines(calls=8, links=True, early=False, engines=False), st.integers(1, 3))
-def test_shared_copies_play_again_as_they_were_explained(columns: Columns, classes: int) -> None:
-    """Without engines, where a nanosecond of rounding may not change who goes first."""
-    played = _core.play(columns)
-    trace = recorded(columns, played, classes)
-    found = taken_apart(columns, trace)
-    found["operation_duration"] = _core.alone(found, trace["operation_start"], trace["operation_end"])
-    again = _core.play(found)
-    # A link that gives the tenth of a copy's rate makes ten nanoseconds of one.
-    allowed = 40 * 10 * (1 + len(moments(columns, played)))
-    for name in ("call_start", "call_end", "operation_start", "operation_end"):
-        assert (abs(again[name] - played[name]) <= allowed).all()
-
-
-def test_two_directions_of_one_link_slow_each_other_down() -> None:
-    """Rates 100 and 100, both 0.75 in use together: two copies of 100 ns take 133 ns side by side."""
-    some = random_columns(Random(1), 1, 1, engines=False, links=True, early=False, unordered=False)
-    two = {name: np.zeros(2, values.dtype) for name, values in some.items() if name.startswith("operation_")}
-    two |= {name: values[:0] for name, values in some.items() if name.startswith("call_")}
-    two |= {f"stream_{name}": np.zeros(2, some[f"stream_{name}"].dtype) for name in ("device", "context")}
-    two |= {"stream_kind": np.full(2, 2, np.uint8), "engine_slots": np.zeros(0, np.int32)}
-    for name in ("operation_call", "operation_after", "operation_engine"):
-        two[name] -= 1
-    two["operation_stream"] = np.array([0, 1], np.int32)
-    two["operation_duration"] += 100
-    two["operation_bytes_per_s"] += 100
-    two["operation_link_begin"], two["operation_links"] = np.arange(3), np.array([0, 1], np.int32)
-    two |= {"link_bytes_per_s": np.full(2, 100.0), "link_both": np.full(2, 0.75)}
-    two["link_opposite"] = np.array([1, 0], np.int32)
-    assert _core.play(two)["operation_end"].tolist() == [133, 133]
-    assert _core.play(two | {"operation_released": np.array([0, 100])})["operation_end"].tolist() == [
-        100,
-        200,
-    ]
+def test_both_directions_at_once_cost_what_was_measured() -> None:
+    probed = load_node("h100-probed")
+    measured = probed.measurement("h2d", "pinned", 0, None)
+    assert measured is not None and measured.both_directions_gap_per_byte_s is not None
+    gap, both = measured.pieces[-1].gap_per_byte_s, measured.both_directions_gap_per_byte_s
+    size = 256 * MIB
+    recorded = trace(
+        copy(10, 10 + size * both * 1e6, size, correlation=1, stream=13),
+        copy(10, 10 + 4 * size * both * 1e6, 4 * size, "d2h", correlation=2, stream=14),
+        calls=[call(0, 3, "cudaMemcpyAsync", correlation=1), call(4, 7, "cudaMemcpyAsync", correlation=2)],
+    )
+    found = what_if(timeline(recorded, probed), [Remove("d2h")], Setting(probed))
+    assert found.baseline.makespan_ns == pytest.approx(found.baseline.timeline.recorded_ns, abs=10)
+    assert found.together.played.makespan_seconds == pytest.approx(10e-6 + size * gap, rel=0.005)

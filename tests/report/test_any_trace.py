@@ -11,13 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare import account, cost
+from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import project
-from busfare.report.export import perfetto
+from busfare.replay.changes import Setting
+from busfare.replay.options import Options, changes_of
+from busfare.report.export import perfetto, perfetto_beside
 from busfare.report.page import report_page
 from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.report.terminal import show_projection, show_report
+from busfare.report.what_if_page import what_if_page
+from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
 from busfare.trace import tables
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
 from tests.traces import trace
@@ -100,3 +105,53 @@ def test_a_report_comes_out_of_anything(
         for model in cost.model_names():
             show_projection(projection_result([project(recorded, home, away, model)]))
         assert "nan" not in capsys.readouterr().out
+
+
+EVERYTHING = Options(
+    pin="",
+    asynchronous="2",
+    drop_synchronisations="",
+    batch_below="64KiB",
+    collect_below="64KiB",
+    streams=3,
+    prefetch=True,
+    remove=("d2d",),
+    link="pcie:5",
+    node="gh200",
+    kernels=("0.5x",),
+    copy_speed="2x",
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(operation(), max_size=10),
+    st.lists(called(), max_size=6),
+    st.sampled_from([None, "h100-probed", "dgx-a100"]),
+)
+def test_an_answer_to_what_if_comes_out_of_anything(
+    capsys: pytest.CaptureFixture[str],
+    operations: list[dict[str, Any]],
+    calls: list[dict[str, Any]],
+    node: str | None,
+) -> None:
+    recorded = trace(*operations, calls=calls)
+    make_sound(recorded)
+    home = load_node(node) if node else None
+    try:
+        result, found = answer_what_if(recorded, changes_of(EVERYTHING, home), Setting(home), False)
+    except InputError as refused:
+        assert "\n" not in str(refused)
+        assert home is None or (recorded.operations.is_empty() and recorded.calls.is_empty())
+        return
+    plain = json.loads(msgspec.json.encode(result))
+    assert plain["predicted_seconds"] >= 0
+    assert plain["baseline"]["replayed_seconds"] == pytest.approx(
+        plain["baseline"]["recorded_seconds"], rel=0.01
+    )
+    assert len(plain["changes"]) == 12
+    show_what_if(result)
+    assert "nan" not in capsys.readouterr().out
+    after = predicted_trace(found.together.played)
+    assert what_if_page(result, recorded, after).endswith("</html>")
+    assert json.loads(perfetto_beside(recorded, after))["traceEvents"] or recorded.operations.is_empty()

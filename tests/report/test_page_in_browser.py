@@ -11,11 +11,15 @@ import pytest
 
 from busfare.node import load_node
 from busfare.project import project
+from busfare.replay.changes import Kernels, Pin, Setting
+from busfare.replay.streams import Streams
 from busfare.report.page import report_page
 from busfare.report.plan_page import plan_page
 from busfare.report.plans import answer_plan
 from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
+from busfare.report.what_if_page import what_if_page
+from busfare.report.what_ifs import answer_what_if, predicted_trace
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, copy, kernel, trace
 
@@ -80,6 +84,22 @@ def test_a_plans_page_draws_its_plots_without_a_complaint(tmp_path: Path) -> Non
     assert 'data-drawn="yes"' in document
     assert "<img" not in document
     for plot in ("ranking", "sweep", "roofline"):
+        drawn = re.search(rf'<div id="{plot}" class="plot[^>]*>(.{{200}})', document, re.DOTALL)
+        assert drawn, plot
+        assert "svg" in drawn[1], plot
+
+
+def test_a_what_ifs_page_draws_both_time_lines_without_a_complaint(tmp_path: Path) -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    setting = Setting(load_node("h100-probed"))
+    changes = [Pin(), Streams(3), Kernels(0.5, HOSTILE)]
+    result, found = answer_what_if(recorded, changes, setting, guessed=False)
+    page = what_if_page(result | {"trace": HOSTILE}, recorded, predicted_trace(found.together.played))
+    document, console = opened(page, tmp_path)
+    assert console == []
+    assert 'data-drawn="yes"' in document
+    assert "<img" not in document
+    for plot in ("gains", "recorded", "predicted"):
         drawn = re.search(rf'<div id="{plot}" class="plot[^>]*>(.{{200}})', document, re.DOTALL)
         assert drawn, plot
         assert "svg" in drawn[1], plot

@@ -53,7 +53,7 @@ OMISSIONS: dict[str, set[str]] = {
     "kineto/tracelens-vllm/graph_execution.json.gz": {"unknown-memory", "graph-nodes"},
     "nsys/nsys-ai-2xh100-after.sqlite": {"waits-without-records", "cut-window"},
     "nsys/nsys-ai-2xh100-before.sqlite": {"waits-without-records", "cut-window"},
-    "nvprof/qcu-p100.nvvp": {"unnamed-calls"},
+    "nvprof/qcu-p100.nvvp": {"unnamed-calls", "two-clocks"},
 }
 
 

@@ -115,7 +115,9 @@ int main(int argc, char** argv) {
         for (int part = 0; part < 3; ++part) {
             if (part == 1) nvtx ? fake("fake_nvtx", "epoch 1") : fake("fake_profiler", 1);
             if (nvtx) fake("fake_nvtx", "another");
-            for (int number = 0; number < count; ++number) round(number);
+            for (int number = 1; number < count; ++number) round(number);
+            fake("fake_managed", uint64_t{65536} << part);
+            round(0);
             if (nvtx) fake("fake_nvtx", static_cast<const char*>(nullptr));
             if (part == 1)
                 nvtx ? fake("fake_nvtx", static_cast<const char*>(nullptr)) : fake("fake_profiler", 0);

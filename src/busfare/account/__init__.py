@@ -1,6 +1,8 @@
 """What a trace adds up to: totals, exposed time, distributions, gaps. Nothing is predicted here."""
 
+from busfare.account.call_names import calls_named
 from busfare.account.intervals import Union
+from busfare.account.lanes import Lanes, lanes_of
 from busfare.account.totals import (
     CopyTotals,
     GpuTotals,
@@ -12,6 +14,7 @@ from busfare.account.totals import (
     is_transfer,
     is_work,
     kernel_union,
+    makespan_seconds,
     size_histogram,
     streams,
     top_copies,
@@ -24,14 +27,18 @@ __all__ = [
     "CopyTotals",
     "GpuTotals",
     "IdleGap",
+    "Lanes",
     "Totals",
     "Union",
     "by_path",
+    "calls_named",
     "engines",
     "idle_gaps",
     "is_transfer",
     "is_work",
     "kernel_union",
+    "lanes_of",
+    "makespan_seconds",
     "size_histogram",
     "streams",
     "top_copies",

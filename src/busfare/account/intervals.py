@@ -6,41 +6,47 @@ Intervals come as two integer arrays of shape (n,), starts and ends in nanosecon
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from busfare.account import _lanes
 
 __all__ = ["Union"]
 
 Times = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Union:
-    """Disjoint intervals in order of time; `before[i]` is the length of those before the i-th, all in nanoseconds."""
+    """Disjoint intervals in order of time, in nanoseconds."""
 
     starts: Times
     ends: Times
-    before: Times
 
     @staticmethod
     def of(starts: Times, ends: Times) -> Union:
         """The union of any intervals, in any order."""
         if len(starts) == 0:
-            none = np.zeros(0, np.int64)
-            return Union(none, none, none)
+            return Union(np.zeros(0, np.int64), np.zeros(0, np.int64))
         order = np.argsort(starts, kind="stable")
-        starts, reached = starts[order], np.maximum.accumulate(ends[order])
-        first = np.ones(len(starts), bool)
-        first[1:] = starts[1:] > reached[:-1]
-        last = np.append(first[1:], True)
-        merged_starts, merged_ends = starts[first], reached[last]
-        before = np.concatenate([[0], np.cumsum(merged_ends - merged_starts)[:-1]]).astype(np.int64)
-        return Union(merged_starts, merged_ends, before)
+        united = _lanes.unite(
+            starts[order], ends[order], np.zeros(len(starts), np.uint32), np.ones(1, np.uint8)
+        )
+        assert united is not None  # they are in order
+        return Union(*united)
+
+    @cached_property
+    def before(self) -> Times:
+        """The length of all intervals before each."""
+        before = np.zeros(len(self.starts), np.int64)
+        np.cumsum((self.ends - self.starts)[:-1], out=before[1:])
+        return before
 
     def length(self) -> int:
         """Nanoseconds covered."""
-        return int((self.ends - self.starts).sum())
+        return int(self.ends.sum() - self.starts.sum())
 
     def covered_before(self, times: Times) -> Times:
         """How many nanoseconds of the union lie before each of `times`; shape (n,)."""
@@ -56,7 +62,7 @@ class Union:
 
     def minus(self, other: Union) -> int:
         """Nanoseconds covered by this union and not by the other."""
-        return self.length() - int(other.covered_within(self.starts, self.ends).sum())
+        return self.length() - _lanes.shared(self.starts, self.ends, other.starts, other.ends)
 
     def gaps(self) -> tuple[Times, Times]:
         """Starts and ends of the gaps between the intervals."""

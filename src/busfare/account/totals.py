@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from busfare.account.intervals import Union
+from busfare.account.lanes import Lanes, grouped, lanes_of
 from busfare.trace import Trace
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "is_transfer",
     "is_work",
     "kernel_union",
+    "makespan_seconds",
     "size_histogram",
     "streams",
     "top_copies",
@@ -53,7 +55,7 @@ def union_of(operations: pl.DataFrame) -> Union:
 
 def kernel_union(trace: Trace) -> Union:
     """The time in which some kernel runs, on any GPU."""
-    return union_of(trace.operations.filter(is_work()))
+    return lanes_of(trace.operations).union(is_work())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,31 +103,33 @@ class Totals:
 
 def totals(trace: Trace) -> Totals:
     """Totals of a trace."""
-    operations = trace.operations
+    lanes = lanes_of(trace.operations)
     kinds = {
         kind: (count, seconds_)
-        for kind, count, seconds_ in operations.group_by(pl.col("kind").cast(pl.String))
-        .agg(pl.len(), seconds().sum().alias("s"))
+        for kind, count, seconds_ in lanes.groups.group_by(pl.col("kind").cast(pl.String))
+        .agg(pl.col("count").sum(), pl.col("seconds").sum())
         .iter_rows()
     }
     none = (0, 0.0)
-    ordinals = operations["device"].unique().sort(nulls_last=True)
     return Totals(
-        transfers=_copy_totals(operations),
+        transfers=_copy_totals(lanes, pl.lit(True)),
         kernels=kinds.get("kernel", none)[0],
         kernel_seconds=kinds.get("kernel", none)[1],
         graph_work=kinds.get("graph", none)[0],
         graph_seconds=kinds.get("graph", none)[1],
         sets=kinds.get("set", none)[0],
         set_seconds=kinds.get("set", none)[1],
-        makespan_seconds=_makespan(trace),
-        gpus=[
-            _gpu_totals(device, operations.filter(pl.col("device").eq_missing(device))) for device in ordinals
-        ],
+        makespan_seconds=makespan_seconds(trace),
+        gpus=[_gpu_totals(device, lanes) for device in _ordinals(lanes)],
     )
 
 
-def _makespan(trace: Trace) -> float:
+def _ordinals(lanes: Lanes) -> list[int | None]:
+    return lanes.groups["device"].unique().sort(nulls_last=True).to_list()
+
+
+def makespan_seconds(trace: Trace) -> float:
+    """From the start of the first operation or call to the end of the last; 0 if there is none."""
     tables = [frame for frame in (trace.operations, trace.calls) if frame.height]
     if not tables:
         return 0.0
@@ -134,26 +138,27 @@ def _makespan(trace: Trace) -> float:
     return (last - first) * NS
 
 
-def _copy_totals(operations: pl.DataFrame) -> CopyTotals:
-    transfers = operations.filter(is_transfer())
-    exposed = union_of(transfers).minus(union_of(operations.filter(is_work())))
+def _copy_totals(lanes: Lanes, of: pl.Expr) -> CopyTotals:
+    transfers = lanes.groups.filter(of & is_transfer())
+    exposed = lanes.union(of & is_transfer()).minus(lanes.union(of & is_work()))
     return CopyTotals(
-        count=transfers.height,
+        count=int(transfers["count"].sum()),
         bytes=int(transfers["bytes"].sum()),
-        seconds=float(transfers.select(seconds().sum()).item()),
+        seconds=float(transfers["seconds"].sum()),
         exposed_seconds=exposed * NS,
     )
 
 
-def _gpu_totals(device: int | None, operations: pl.DataFrame) -> GpuTotals:
-    work = operations.filter(is_work())
+def _gpu_totals(device: int | None, lanes: Lanes) -> GpuTotals:
+    of_gpu = pl.col("device").eq_missing(device)
+    work = lanes.groups.filter(of_gpu & is_work())
     return GpuTotals(
         device=device,
-        kernels=work.height,
-        kernel_seconds=float(work.select(seconds().sum()).item()),
-        transfers=_copy_totals(operations),
-        busy_seconds=union_of(operations).length() * NS,
-        kernel_busy_seconds=union_of(work).length() * NS,
+        kernels=int(work["count"].sum()),
+        kernel_seconds=float(work["seconds"].sum()),
+        transfers=_copy_totals(lanes, of_gpu),
+        busy_seconds=lanes.union(of_gpu).length() * NS,
+        kernel_busy_seconds=lanes.union(of_gpu & is_work()).length() * NS,
     )
 
 
@@ -163,16 +168,16 @@ def by_path(operations: pl.DataFrame) -> pl.DataFrame:
     Columns: direction, source_memory, destination_memory, count, bytes, seconds, bytes_per_second (of those copies
     whose size and duration are known; null if there are none), migrations (how many of them the driver started).
     """
-    rated = pl.col("bytes").is_not_null() & (pl.col("end_ns") > pl.col("start_ns"))
     grouped = (
-        operations.filter(is_transfer())
+        lanes_of(operations)
+        .groups.filter(is_transfer())
         .group_by("direction", "source_memory", "destination_memory")
         .agg(
-            count=pl.len(),
+            count=pl.col("count").sum(),
             bytes=pl.col("bytes").sum(),
-            seconds=seconds().sum(),
-            bytes_per_second=pl.col("bytes").filter(rated).sum() / seconds().filter(rated).sum(),
-            migrations=(pl.col("kind") == "migration").sum(),
+            seconds=pl.col("seconds").sum(),
+            bytes_per_second=pl.col("rated_bytes").sum() / pl.col("rated_seconds").sum(),
+            migrations=pl.col("count").filter(pl.col("kind") == "migration").sum(),
         )
     )
     rate = pl.col("bytes_per_second")
@@ -186,7 +191,9 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     Decades run without a gap from the smallest to the largest that occurs; the first one starts at 0. Transfers of
     unknown size are not in it.
     """
-    sized = operations.filter(is_transfer() & pl.col("bytes").is_not_null())
+    transfers = lanes_of(operations).rows(is_transfer())
+    sized = operations.select("start_ns", "end_ns", "bytes").filter(transfers)
+    sized = sized.drop_nulls("bytes")
     if sized.is_empty():
         return pl.DataFrame(
             schema={
@@ -214,10 +221,11 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
 
 def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds."""
-    work = operations.filter(is_work())
-    grouped = work.group_by("name").agg(count=pl.len(), seconds=seconds().sum())
+    work = grouped(operations, ("kind", "name")).groups.filter(is_work())
     return (
-        grouped.with_columns(pl.col("name").cast(pl.String))
+        work.group_by("name")
+        .agg(count=pl.col("count").sum(), seconds=pl.col("seconds").sum())
+        .with_columns(pl.col("name").cast(pl.String))
         .sort("seconds", "count", "name", descending=[True, True, False])
         .head(most)
     )
@@ -225,7 +233,10 @@ def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
 
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
-    transfers = operations.filter(is_transfer()).with_columns(seconds=seconds())
+    rows = np.flatnonzero(lanes_of(operations).rows(is_transfer()))
+    taken = (operations["end_ns"] - operations["start_ns"]).to_numpy()[rows]
+    if len(rows) > most:  # those as long as the last one wanted, or longer, are few
+        rows = rows[taken >= np.partition(taken, -most)[-most]]
     columns = [
         "start_ns",
         "direction",
@@ -236,15 +247,24 @@ def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
         "device",
         "stream",
     ]
+    transfers = operations[rows].with_columns(seconds=seconds())
     return transfers.sort("seconds", descending=True, maintain_order=True).head(most).select(columns)
 
 
 def streams(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The busiest streams: process, device, stream, kernels, transfers, busy_seconds (sums of durations)."""
-    grouped = operations.group_by("process", "device", "stream").agg(
-        kernels=is_work().sum(), transfers=is_transfer().sum(), busy_seconds=seconds().sum()
+    count = pl.col("count")
+    alike = (
+        lanes_of(operations)
+        .groups.group_by("process", "device", "stream")
+        .agg(
+            kernels=count.filter(is_work()).sum(),
+            transfers=count.filter(is_transfer()).sum(),
+            busy_seconds=pl.col("seconds").sum(),
+        )
     )
-    return grouped.sort("busy_seconds", descending=True).head(most)
+    order = ["process", "device", "stream"]
+    return alike.sort("busy_seconds", *order, descending=[True, False, False, False]).head(most)
 
 
 def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
@@ -254,15 +274,19 @@ def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
     time, all streams together; null for kernels). Which engine a copy took is not in any trace: a direction stands
     for it.
     """
+    lanes = lanes_of(operations)
     rows = []
-    for device in operations["device"].unique().sort(nulls_last=True):
-        of_gpu = operations.filter(pl.col("device").eq_missing(device))
-        transfers = of_gpu.filter(is_transfer())
-        groups = [("kernels", of_gpu.filter(is_work()))]
-        groups += [(d, transfers.filter(pl.col("direction") == d)) for d in ("h2d", "d2h", "d2d", "p2p")]
-        for work, part in groups:
+    for device in _ordinals(lanes):
+        of_gpu = pl.col("device").eq_missing(device)
+        parts = [("kernels", of_gpu & is_work())]
+        parts += [
+            (direction, of_gpu & is_transfer() & (pl.col("direction") == direction))
+            for direction in ("h2d", "d2h", "d2d", "p2p")
+        ]
+        for work, which in parts:
+            part = lanes.groups.filter(which)
             if part.height:
-                busy = union_of(part).length() * NS
+                busy = lanes.union(which).length() * NS
                 moved = None if work == "kernels" or busy == 0 else float(part["bytes"].sum()) / busy
                 share = busy / makespan_seconds if makespan_seconds else 0.0
                 rows.append((device, work, busy, share, moved))
@@ -285,23 +309,30 @@ class IdleGap:
 def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
     """The longest gaps between operations of a GPU, longest first."""
     found: list[tuple[int, int, int | None]] = []
-    for device in trace.operations["device"].unique():
-        starts, ends = union_of(trace.operations.filter(pl.col("device").eq_missing(device))).gaps()
-        longest = np.argsort(starts - ends, kind="stable")[:most]
-        found += [(int(ends[i] - starts[i]), int(starts[i]), device) for i in longest]
+    lanes = lanes_of(trace.operations)
+    for device in _ordinals(lanes):
+        starts, ends = lanes.union(pl.col("device").eq_missing(device)).gaps()
+        lengths = ends - starts
+        longest = np.arange(len(lengths))
+        if len(lengths) > most:
+            longest = np.flatnonzero(lengths >= np.partition(lengths, -most)[-most])
+        longest = longest[np.argsort(-lengths[longest], kind="stable")][:most]
+        found += [(int(lengths[i]), int(starts[i]), device) for i in longest]
     found.sort(key=lambda gap: -gap[0])
     return [_explained(trace.calls, device, start, length) for length, start, device in found[:most]]
 
 
 def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int) -> IdleGap:
+    # Calls stand in order of their start.
+    begun = int(calls["start_ns"].search_sorted(start + length))
+    within = calls.select("start_ns", "end_ns", "name").head(begun).filter(pl.col("end_ns") > start)
     inside = pl.min_horizontal("end_ns", pl.lit(start + length)) - pl.max_horizontal(
         "start_ns", pl.lit(start)
     )
-    within = calls.filter(pl.col("start_ns") < start + length, pl.col("end_ns") > start)
     longest = (
         within.group_by(pl.col("name").cast(pl.String))
         .agg(inside.sum().alias("inside"))
-        .sort("inside", descending=True)
+        .sort("inside", "name", descending=[True, False])
         .head(1)
     )
     name, spent = longest.row(0) if longest.height else (None, 0)

@@ -9,7 +9,7 @@ from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import Timeline, play, timeline
-from busfare.replay.batching import Batch
+from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
     Async,
     Change,
@@ -23,7 +23,7 @@ from busfare.replay.prefetch import Prefetch
 from busfare.replay.streams import Streams, are_pipelines
 from busfare.trace import Trace
 
-__all__ = ["MOST_ROWS", "priced_by_replay"]
+__all__ = ["MOST_ROWS", "priced_by_replay", "rebuilt"]
 
 #: A run of more calls and operations is not replayed for a report: that would take longer than reading it.
 MOST_ROWS = 2_000_000
@@ -44,7 +44,10 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
         Candidate((Pin(),), ("--pin",)),
         Candidate((Pin(), Async()), ("--pin", "--async")),
     ),
-    "small-copies": (Candidate((Batch(SMALL),), ("--batch-below", "64KiB")),),
+    "small-copies": (
+        Candidate((Batch(SMALL),), ("--batch-below", "64KiB")),
+        Candidate((Collect(SMALL),), ("--collect-below", "64KiB")),
+    ),
     "symbol-copies": (Candidate((NoSymbolCopies(),), ()),),
     "synchronous-copies": (Candidate((Async(),), ("--async",)),),
     "exposed-copies": tuple(
@@ -60,13 +63,17 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
 WORTH_MORE = 0.01
 
 
-def priced_by_replay(trace: Trace, node: Node | None, findings: Sequence[Finding]) -> list[Finding]:
-    """`findings` with the gain that the replayed run shows. Without calls, or with too many rows, as they were."""
-    ours = [finding for finding in findings if finding.id in CANDIDATES]
-    rows = trace.calls.height + trace.operations.height
-    if not ours or trace.calls.height == 0 or rows > MOST_ROWS:
+def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
+    """The run as it replays; None without calls, or with too many rows."""
+    if trace.calls.is_empty() or trace.calls.height + trace.operations.height > MOST_ROWS:
+        return None
+    return timeline(trace, node)
+
+
+def priced_by_replay(taken_apart: Timeline, node: Node | None, findings: Sequence[Finding]) -> list[Finding]:
+    """`findings` with the gain that the replayed run shows."""
+    if not any(finding.id in CANDIDATES for finding in findings):
         return list(findings)
-    taken_apart = timeline(trace)
     before = play(taken_apart).makespan_ns
     priced = [
         _priced(finding, taken_apart, before, node) if finding.id in CANDIDATES else finding

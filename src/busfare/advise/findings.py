@@ -12,20 +12,37 @@ import numpy as np
 import polars as pl
 
 from busfare import cost
-from busfare.account import Union, is_transfer, is_work, kernel_union, totals, union_of
+from busfare.account import (
+    Union,
+    calls_named,
+    is_transfer,
+    kernel_union,
+    lanes_of,
+    makespan_seconds,
+    union_of,
+)
 from busfare.advise import amounts
 from busfare.advise.by_replay import priced_by_replay
 from busfare.advise.finding import Finding
 from busfare.node import Node
+from busfare.replay import Timeline
 from busfare.replay.changes import repeated_copies
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
+from busfare.trace.row_lookup import occurs
 
 __all__ = ["WORTH_SAYING", "findings"]
 
 NS = 1e-9
 #: A finding that could save less than this part of the run is not worth a reader's time.
 WORTH_SAYING = 0.005
+#: What a price, a time and a look-up of the call need.
+COLUMNS = (
+    *("kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "device"),
+    *("peer_device", "copy_count", "process", "correlation"),
+)
+COPY = pl.col("kind") == "copy"
+TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
 #: Below this a copy costs its latency, whatever the memory.
 LATENCY_BOUND_BYTES = 64 * 1024
 MANY = 50
@@ -34,16 +51,34 @@ MANY_WAITS = 10
 PINNING_SECONDS_PER_BYTE = 1 / 5e9
 
 
-def findings(trace: Trace, node: Node | None) -> list[Finding]:
+def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> list[Finding]:
     """What to change in the traced program, most promising first; empty if nothing is worth doing.
 
-    `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None).
+    `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None). `run` is the
+    trace as it replays; without it, gains are upper bounds.
     """
-    makespan = totals(trace).makespan_seconds
+    makespan = makespan_seconds(trace)
     found = [finding for rule in RULES for finding in rule(trace, node)]
-    found = priced_by_replay(trace, node, found)
+    found = found if run is None else priced_by_replay(run, node, found)
     kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
+
+
+def _rows(trace: Trace, lanes: pl.Expr, rows: pl.Expr | None = None) -> pl.DataFrame:
+    """The operations of these lanes, and of them those for which `rows` is true: what findings look at."""
+    operations = trace.operations.select(COLUMNS)
+    chosen = lanes_of(trace.operations).rows(lanes)
+    if rows is not None:  # both at once: no more is copied than is wanted
+        chosen &= operations.select(rows.fill_null(False)).to_series().to_numpy()
+    return operations.filter(chosen)
+
+
+def _rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> pl.DataFrame:
+    """The operations of these lanes that one of `calls` submitted."""
+    operations = trace.operations.select(COLUMNS)
+    return operations.filter(
+        lanes_of(trace.operations).rows(lanes) & occurs(calls.drop_nulls("correlation"), operations)
+    )
 
 
 def _seconds(frame: pl.DataFrame) -> float:
@@ -82,9 +117,7 @@ def _saved(frame: pl.DataFrame, kernels: Union, new_seconds: float | None) -> fl
 
 def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
     pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-    copies = trace.operations.filter(
-        (pl.col("kind") == "copy") & pageable & (pl.col("bytes") > LATENCY_BOUND_BYTES)
-    )
+    copies = _rows(trace, COPY & pageable, pl.col("bytes") > LATENCY_BOUND_BYTES)
     if copies.is_empty():
         return
     size, seconds = int(copies["bytes"].sum()), _seconds(copies)
@@ -111,11 +144,7 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    small = trace.operations.filter(
-        (pl.col("kind") == "copy")
-        & (pl.col("bytes") < LATENCY_BOUND_BYTES)
-        & pl.col("direction").is_in(["h2d", "d2h"])
-    )
+    small = _rows(trace, COPY & TO_OR_FROM_HOST, pl.col("bytes") < LATENCY_BOUND_BYTES)
     if small.height < MANY:
         return
     size, seconds = int(small["bytes"].sum()), _seconds(small)
@@ -134,23 +163,17 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.size(size)} in all "
         f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes. Pinning them gains nothing.",
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
-        "cudaMemcpyBatchAsync submits many copies in one call.",
+        "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
+        "and come back once.",
         _saved(small, kernel_union(trace), new),
     )
 
 
 def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    calls = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(SYMBOL_COPY))
+    calls = calls_named(trace.calls, SYMBOL_COPY)
     static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
-    called = trace.operations.filter(pl.col("kind") == "copy").join(
-        calls.select("process", "correlation").drop_nulls("correlation").unique(),
-        on=["process", "correlation"],
-        how="semi",
-        nulls_equal=True,
-    )
-    copies = pl.concat([called, trace.operations.filter((pl.col("kind") == "copy") & static)]).unique(
-        maintain_order=True
-    )
+    called = _rows_of_calls(trace, COPY & ~static.fill_null(False), calls)
+    copies = pl.concat([called, _rows(trace, COPY & static)])
     if max(copies.height, calls.height) < MANY:
         return
     host = _seconds(calls)
@@ -167,11 +190,10 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    calls = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(BLOCKING_COPY))
-    ids = calls.select("process", "correlation").drop_nulls("correlation").unique()
-    copies = trace.operations.filter(is_transfer()).join(
-        ids, on=["process", "correlation"], how="semi", nulls_equal=True
-    )
+    calls = calls_named(trace.calls, BLOCKING_COPY)
+    if calls.is_empty():
+        return
+    copies = _rows_of_calls(trace, is_transfer(), calls)
     if copies.is_empty():
         return
     exposed = _exposed(copies, kernel_union(trace))
@@ -188,19 +210,21 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 def _kernel_seconds_without_copies(trace: Trace) -> float:
     """Kernel time that no copy uses yet: no more copy time than that can hide behind kernels."""
-    return kernel_union(trace).minus(union_of(trace.operations.filter(is_transfer()))) * NS
+    return kernel_union(trace).minus(lanes_of(trace.operations).union(is_transfer())) * NS
 
 
 def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    copies = trace.operations.filter((pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]))
-    work = trace.operations.filter(is_work())
-    if copies.is_empty() or work.is_empty():
+    lanes = lanes_of(trace.operations)
+    copies, work = lanes.union(COPY & TO_OR_FROM_HOST), kernel_union(trace)
+    total = copies.length() * NS
+    if total == 0 or work.length() == 0:
         return
-    exposed = _exposed(copies, union_of(work))
-    total = union_of(copies).length() * NS
-    if total == 0 or exposed < 0.5 * total:
+    exposed = copies.minus(work) * NS
+    if exposed < 0.5 * total:
         return
-    one_way = [_seconds(copies.filter(pl.col("direction") == d)) for d in ("h2d", "d2h")]
+    one_way = [
+        float(lanes.groups.filter(COPY & (pl.col("direction") == d))["seconds"].sum()) for d in ("h2d", "d2h")
+    ]
     # Behind kernels, and, with two engines, one direction behind the other.
     hideable = min(exposed, _kernel_seconds_without_copies(trace) + min(one_way))
     yield Finding(
@@ -217,7 +241,7 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    moved = trace.operations.filter(pl.col("kind") == "migration")
+    moved = _rows(trace, pl.col("kind") == "migration")
     if moved.height < MANY:
         return
     size, seconds = int(moved["bytes"].sum()), _seconds(moved)
@@ -246,11 +270,8 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if node is None:
         return
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")
-    large = trace.operations.filter(
-        (pl.col("kind") == "copy")
-        & pinned
-        & (pl.col("bytes") >= 1 << 24)
-        & (pl.col("end_ns") > pl.col("start_ns"))
+    large = _rows(
+        trace, COPY & pinned, (pl.col("bytes") >= 1 << 24) & (pl.col("end_ns") > pl.col("start_ns"))
     )
     if large.is_empty():
         return
@@ -289,14 +310,14 @@ def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    waits = trace.calls.filter(
+    waits = calls_named(trace.calls, "Synchronize").filter(
         pl.col("waits_for").is_in(["stream", "device", "event"])
-        & pl.col("name").cast(pl.String).str.contains("Synchronize")
     )
     if waits.height < MANY_WAITS:
         return
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
-    idle = max(0.0, totals(trace).makespan_seconds - union_of(trace.operations).length() * NS)
+    busy = lanes_of(trace.operations).union(pl.lit(True)).length() * NS
+    idle = max(0.0, makespan_seconds(trace) - busy)
     yield Finding(
         "synchronisations",
         "The host waits for the GPU again and again",

@@ -90,7 +90,7 @@ def project(
         )
         .sort("recorded_seconds", "count", descending=True)
     )
-    before = play(rebuilt or timeline(trace))
+    before = play(rebuilt or timeline(trace, recorded_on))
     rules = kernel_changes(kernels, recorded_on, to)
     changed = before.timeline
     setting = Setting(recorded_on, model)

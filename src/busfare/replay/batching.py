@@ -14,7 +14,7 @@ from busfare.replay.prices import nanoseconds_pinned
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "Collect"]
 
 #: One core writes a packed buffer at about this rate, in bytes per second.
 PACKING_BYTES_PER_S = 8e9
@@ -65,6 +65,42 @@ class Batch:
             int(packed.sum()),
             int(size.sum()),
             [f"up to {int(count.max())} pieces are ready when the last one is, and packing runs at 8 GB/s"],
+        )
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Small results stay on the GPU and come back in one copy, where the last of them does.
+
+    As `Batch`, for copies back with kernels between them.
+    """
+
+    below_bytes: int
+
+    @property
+    def title(self) -> str:
+        return f"read results below {self.below_bytes} bytes once, at the end"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        small = timeline.operations.select(
+            found=(
+                (pl.col("kind") == "copy")
+                & (pl.col("direction") == "d2h")
+                & (pl.col("bytes") < self.below_bytes)
+                & pl.col("launched")
+            ).fill_null(False)
+        )["found"].to_numpy()
+        last = np.zeros(len(small), bool)
+        for stream in np.unique(timeline.columns["operation_stream"][small]):
+            last[np.flatnonzero(small & (timeline.columns["operation_stream"] == stream))[-1]] = True
+        removed = small & ~last
+        if not removed.any():
+            return Applied(timeline, 0)
+        return Applied(
+            without_operations(_without_waits_behind(timeline, removed), removed),
+            int(small.sum()),
+            int(timeline.operations.filter(pl.Series(small))["bytes"].sum()),
+            ["the host decides nothing by these results while the program runs"],
         )
 
 

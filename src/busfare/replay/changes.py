@@ -205,23 +205,22 @@ class Pin:
 
 @dataclass(frozen=True)
 class Async:
-    """Copies to the GPU no longer hold the host up."""
+    """Copies no longer hold the host up: those to the GPU or, with a pattern, whichever match in either direction."""
 
     pattern: str = ""
 
     @property
     def title(self) -> str:
-        return "copy to the GPU without waiting" + (f": {self.pattern}" if self.pattern else "")
+        return f"copy without waiting: {self.pattern}" if self.pattern else "copy to the GPU without waiting"
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         columns = timeline.columns
-        into = _is(
-            timeline,
-            (pl.col("kind") == "copy")
-            & (pl.col("direction") == "h2d")
-            & (pl.col("source_memory").is_null() | (pl.col("source_memory") != "pageable")),
-        ) & matching(timeline, self.pattern)
-        calls = _calls_of(timeline, into)
+        directions = ["h2d", "d2h"] if self.pattern else ["h2d"]
+        pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
+        copies = (pl.col("kind") == "copy") & pl.col("direction").is_in(directions)
+        chosen = _is(timeline, copies & ~pageable.fill_null(False)) & matching(timeline, self.pattern)
+        back = bool((chosen & _is(timeline, pl.col("direction") == "d2h")).any())
+        calls = _calls_of(timeline, chosen)
         following = next_on_thread(timeline)
         waiting = np.isin(columns["call_wait"], [WAIT["stream"], WAIT["given"]])
         # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
@@ -237,8 +236,11 @@ class Async:
         return Applied(
             changed,
             touched,
-            _bytes(timeline, into) if touched else 0,
-            ["nothing overwrites a buffer before its copy is done"],
+            _bytes(timeline, chosen) if touched else 0,
+            [
+                "nothing overwrites a buffer before its copy is done",
+                *(["the host reads what comes back only behind a wait that stays"] if back else []),
+            ],
         )
 
 
@@ -394,7 +396,7 @@ class ToNode:
         moved = _is(timeline, pl.col("kind").is_in(["copy", "migration"]))
         duration = nanoseconds_on(timeline, setting.recorded_on, self.node, setting.model)
         return Applied(
-            with_durations(timeline, duration),
+            replace(with_durations(timeline, duration), node=self.node),
             int(moved.sum()),
             _bytes(timeline, moved),
             ["kernels and the host keep their times, unless a rule is given"],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from busfare.errors import InputError
 from busfare.node import Gpu, Node, load_node
 from busfare.quantities import parse_bytes
-from busfare.replay.batching import Batch
+from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
     Async,
     Change,
@@ -38,6 +38,7 @@ class Options:
     asynchronous: str | None = None
     drop_synchronisations: str | None = None
     batch_below: str | None = None
+    collect_below: str | None = None
     streams: int | None = None
     kernel: str = ""
     dedupe: bool = False
@@ -67,6 +68,8 @@ def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool =
         changes.append(Pin(options.pin))
     if options.batch_below is not None:
         changes.append(Batch(parse_bytes(options.batch_below)))
+    if options.collect_below is not None:
+        changes.append(Collect(parse_bytes(options.collect_below)))
     if options.asynchronous is not None:
         changes.append(Async(options.asynchronous))
     if options.drop_synchronisations is not None:

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.replay import _core
+from busfare.replay.shared_links import shared_links
 from busfare.replay.timeline import Timeline
 from busfare.trace.tables import KINDS
 
-__all__ = ["STEPS", "Played", "critical_path", "play"]
+__all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play"]
 
 Times = NDArray[np.int64]
 NS = 1e-9
 #: What a stretch of the critical path is, as the core numbers it; `operation` is told apart by its kind.
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
+
+
+#: Steps of the critical path as people read them.
+PARTS = {
+    "kernel": "kernels",
+    "graph": "kernels",
+    "copy": "copies",
+    "migration": "copies",
+    "set": "memory sets",
+    "launch": "launches",
+    "queue": "gaps between operations",
+    "unexplained": "unexplained waits",
+    "host": "host between calls",
+    "call": "host in calls",
+    "wake-up": "host waking up",
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ class Played:
 
 def play(timeline: Timeline) -> Played:
     """Plays `timeline`; Ctrl-C stops it."""
-    found = _core.play(timeline.columns)
+    found = _core.play(_linked(timeline))
     return Played(
         timeline,
         found["call_start"],
@@ -55,7 +73,7 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
     `step` is of STEPS; an operation's is its kind in place of 'operation'. `row` is of the timeline's operations for
     operation, launch, queue and unexplained, and of its calls otherwise.
     """
-    found = _core.play(timeline.columns, path=True)
+    found = _core.play(_linked(timeline), path=True)
     path = pl.DataFrame(
         {
             "step": found["path_step"],
@@ -77,3 +95,30 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
             names
         )
     )
+
+
+def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
+    """What the chain that decides the run's length consists of, longest first: part, seconds, share."""
+    path = critical_path(taken_apart)
+    total = int((path["end_ns"] - path["start_ns"]).sum())
+    parts = (
+        path.select(
+            part=pl.col("step").cast(pl.String).replace_strict(PARTS, default="other"),
+            length=pl.col("end_ns") - pl.col("start_ns"),
+        )
+        .group_by("part")
+        .agg(pl.col("length").sum())
+        .filter(pl.col("length") > 0)
+        .sort("length", "part", descending=[True, False])
+    )
+    return [
+        {"part": part, "seconds": length * NS, "share": length / total if total else 0.0}
+        for part, length in parts.iter_rows()
+    ]
+
+
+def _linked(timeline: Timeline) -> dict[str, NDArray[Any]]:
+    """The columns with the links that copies share, at the times that they have now."""
+    if timeline.node is None:
+        return timeline.columns
+    return shared_links(timeline.columns, timeline.operations, timeline.node)

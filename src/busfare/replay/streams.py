@@ -9,8 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.node import Node
-from busfare.replay import _core
 from busfare.replay.changes import Applied, Setting, matching
 from busfare.replay.edit import usual_call_ns, with_own_kernel_engines
 from busfare.replay.timeline import Timeline
@@ -52,7 +50,7 @@ class Streams:
                 "copies of pageable memory go on holding the host up",
             ]
         if touched:
-            changed = with_shared_directions(with_own_kernel_engines(changed), setting.recorded_on)
+            changed = with_own_kernel_engines(changed)
         return Applied(changed, touched, size, rested)
 
 
@@ -160,73 +158,19 @@ def _wait_later(
     usual = usual_call_ns(timeline, r"Memcpy.*Async")
     last = len(numbers) - 1
     device = int(columns["stream_device"][stream])
-    for call in np.flatnonzero(waiting):
+    rows_waiting = np.flatnonzero(waiting)
+    # A program with several buffers waits once a chunk: where the one stream's program waited last.
+    last_of_chunk = np.full(len(numbers), -1, np.int64)
+    np.maximum.at(last_of_chunk, owner[rows_waiting], rows_waiting)
+    for call in rows_waiting:
         mine = int(owner[call])
         if copying[call]:
             own[call] = min(int(own[call]), usual)
+        earlier = mine - count + 1
         if mine == last and call >= calls[last_row[last]]:
             wait[call], key[call] = WAIT["device"], device
-            continue
-        earlier = mine - count + 1
-        if earlier < 0:
+        elif earlier < 0 or call != last_of_chunk[mine]:
             wait[call] = WAIT["none"]
         else:
             wait[call], key[call] = WAIT["given"], last_row[earlier]
     return timeline.with_columns(call_wait=wait, call_wait_key=key, call_own=own)
-
-
-def with_shared_directions(timeline: Timeline, node: Node | None) -> Timeline:
-    """Copies of both directions at once slow each other down as measured on `node`; as it was where nobody measured."""
-    if node is None:
-        return timeline
-    factors = {}
-    for direction in ("h2d", "d2h"):
-        measured = node.measurement(direction, "pinned", 0, None)
-        both = measured.both_directions_gap_per_byte_s if measured is not None else None
-        if measured is None or both is None or not measured.pieces:
-            return timeline
-        factors[direction] = min(1.0, measured.pieces[-1].gap_per_byte_s / both)
-    columns = dict(timeline.columns)
-    table = timeline.operations.select(
-        "bytes",
-        moves=(pl.col("kind") == "copy").fill_null(False),
-        direction=pl.col("direction").cast(pl.String),
-    )
-    engine, duration = columns["operation_engine"], columns["operation_duration"]
-    link = np.full(len(engine), -1, np.int32)
-    rates: list[float] = []
-    both_ways: list[float] = []
-    opposite: list[int] = []
-    devices = columns["stream_device"][columns["operation_stream"]]
-    size = table["bytes"].fill_null(0).to_numpy().astype(np.float64)
-    rate = np.divide(size, duration * 1e-9, out=np.zeros_like(size), where=duration > 0)
-    for device in np.unique(devices):
-        for direction in ("h2d", "d2h"):
-            mine = (
-                (devices == device)
-                & table["moves"].to_numpy()
-                & (table["direction"] == direction).fill_null(False).to_numpy()
-                & (rate > 0)
-            )
-            link[mine] = len(rates)
-            rates.append(float(rate[mine].max(initial=1.0)))
-            both_ways.append(factors[direction])
-            opposite.append(len(rates) if direction == "h2d" else len(rates) - 2)
-    shared = link >= 0
-    columns["operation_bytes_per_s"] = np.where(shared, rate, 0.0)
-    columns["operation_link_begin"] = np.concatenate([[0], np.cumsum(shared)]).astype(np.int64)
-    columns["operation_links"] = link[shared]
-    columns["link_bytes_per_s"] = np.array(rates)
-    columns["link_both"] = np.array(both_ways)
-    columns["link_opposite"] = np.array(opposite, np.int32)
-    return replace(timeline, columns=columns)
-
-
-def alone(timeline: Timeline) -> NDArray[np.int64]:
-    """What each operation would have taken with the links to itself, in nanoseconds; shape (operations,)."""
-    start = (timeline.operations["start_ns"] - timeline.origin_ns).to_numpy().astype(np.int64)
-    end = (timeline.operations["end_ns"] - timeline.origin_ns).to_numpy().astype(np.int64)
-    found: NDArray[np.int64] = _core.alone(
-        timeline.columns, np.ascontiguousarray(start), np.ascontiguousarray(end)
-    )
-    return found

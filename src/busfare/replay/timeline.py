@@ -10,9 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
+from busfare.node import Node
 from busfare.replay import _core
 from busfare.replay.device_work import class_of, engines, issued, observed_before
 from busfare.replay.host_calls import between_calls, handed_over, outermost
+from busfare.replay.shared_links import alone, shared_links
 from busfare.replay.waits import acts, waits
 from busfare.trace import Omission, Trace
 
@@ -43,6 +45,8 @@ class Lags:
 class Timeline:
     """A run in a form that plays. Times in nanoseconds from `origin_ns` of the trace.
 
+    `node` is the machine whose links the copies share, where it is known.
+
     `columns` are those of `busfare.replay._core`; rows of `operations` and `calls` (the trace's columns) are
     parallel to them. A changed timeline is another one: nothing is changed in place.
     """
@@ -60,14 +64,15 @@ class Timeline:
     lags: Lags
     unexplained_ns: int
     omissions: list[Omission]
+    node: Node | None = None
 
     def with_columns(self, **columns: NDArray[Any]) -> Timeline:
         """The same run with some columns of the core replaced."""
         return replace(self, columns={**self.columns, **columns})
 
 
-def timeline(trace: Trace) -> Timeline:
-    """`trace` taken apart. Raises InputError where it holds neither a call nor GPU work."""
+def timeline(trace: Trace, node: Node | None = None) -> Timeline:
+    """`trace` taken apart; `node` is where it was recorded. Raises InputError where it holds nothing with times."""
     host = outermost(trace.calls)
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
@@ -128,18 +133,25 @@ def timeline(trace: Trace) -> Timeline:
     named = calls["name"].cast(pl.String).fill_null("").replace_strict(numbers, return_dtype=pl.UInt8)
     call_class = np.ascontiguousarray(named.to_numpy(), np.uint8)
     operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
+    starts_ns, ends_ns = _since(operations["start_ns"], origin), _since(operations["end_ns"], origin)
     explained = _core.explain(
         columns,
         {
             "call_start": _since(calls["start_ns"], origin),
             "call_end": _since(calls["end_ns"], origin),
-            "operation_start": _since(operations["start_ns"], origin),
-            "operation_end": _since(operations["end_ns"], origin),
+            "operation_start": starts_ns,
+            "operation_end": ends_ns,
             "call_class": call_class,
             "operation_class": operation_class,
         },
     )
     columns.update({name: explained[name] for name in columns if name in explained})
+    if node is not None:
+        linked = shared_links(columns, operations, node)
+        if len(linked["link_bytes_per_s"]):
+            columns["operation_duration"], columns["operation_demand"] = alone(
+                linked, operations, starts_ns, ends_ns
+            )
     return Timeline(
         trace=trace,
         origin_ns=origin,
@@ -156,6 +168,7 @@ def timeline(trace: Trace) -> Timeline:
         omissions=_omissions(
             operations, work.streams, waiting_for.observed, waiting_for.unknown, done.lost, explained
         ),
+        node=node,
     )
 
 

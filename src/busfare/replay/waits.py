@@ -17,7 +17,9 @@ __all__ = ["ACT", "WAIT", "Acts", "Waits", "acts", "waits"]
 Rows = NDArray[np.int32]
 WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}
 ACT = {"none": 0, "record": 1, "wait": 2}
-TOLERANCE_NS = 5_000
+#: A launch that takes so long is no mere launch, and a stream takes about a thousand that are pending.
+LONG_LAUNCH_NS = 20_000
+FULL_QUEUE = 512
 
 
 class Acts(NamedTuple):
@@ -152,6 +154,7 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
         wanted = calls[rows].select("process", "event", call=pl.Series(rows, dtype=pl.Int64))
         found = _last_record(wanted, acts.records)
         key[rows] = [-1 if number is None else number for number in found]
+    _full_queues(calls, operations, said, key)
     # A blocking call whose operation the trace lacks may still have waited.
     vague = (said == WAIT["operation"]) & ~has_work
     vague |= np.isin(said, [WAIT["stream"], WAIT["device"], WAIT["event"]]) & (key < 0)
@@ -193,6 +196,38 @@ def _name_devices(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8]
     )
     number = pl.when(pl.col("devices") == 1).then("device_number").otherwise("last_device")
     key[rows] = waiting.select(number.fill_null(-1).alias("number"))["number"].to_numpy()
+
+
+def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, said: NDArray[np.uint8], key: Rows) -> None:
+    """Launches that took long while their stream had much to do waited for an operation of it to end."""
+    took = (calls["end_ns"] - calls["start_ns"]).to_numpy()
+    launched = operations.drop("row").with_row_index("row").filter("launched")
+    if launched.is_empty():
+        return
+    owner = launched["call"].to_numpy()
+    if not (took[owner] >= LONG_LAUNCH_NS).any():
+        return
+    for part in launched.partition_by("stream_number"):
+        mine, calling = part["row"].to_numpy().astype(np.int64), part["call"].to_numpy()
+        ends = np.sort(part["end_ns"].to_numpy())
+        done = np.searchsorted(ends, calls["start_ns"].to_numpy()[calling], side="right")
+        waiting = (
+            (np.arange(len(mine)) - done >= FULL_QUEUE)
+            & (took[calling] >= LONG_LAUNCH_NS)
+            & (said[calling] == WAIT["none"])
+        )
+        if not waiting.any():
+            continue
+        by_end = mine[np.argsort(part["end_ns"].to_numpy(), kind="stable")]
+        at = np.searchsorted(ends, calls["end_ns"].to_numpy()[calling[waiting]], side="right") - 1
+        found = by_end[np.maximum(at, 0)]
+        fits = (
+            (at >= 0)
+            & (ends[np.maximum(at, 0)] > calls["start_ns"].to_numpy()[calling[waiting]])
+            & (found < mine[waiting])
+        )
+        said[calling[waiting][fits]] = WAIT["given"]
+        key[calling[waiting][fits]] = found[fits]
 
 
 def _observed(

@@ -32,7 +32,7 @@ def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any
                 "<code>busfare export --to perfetto</code>.</p>",
             )
         )
-    body.append(_findings(result))
+    body += [_findings(result), _critical_path(result["critical_path"])]
     if projections:
         plots["projection"] = projection_plot(projections["projections"])
         body.append(_projections(projections))
@@ -104,6 +104,14 @@ def _findings(result: dict[str, Any]) -> str:
         )
     note = f"<p class='dim'>Gains are predicted ({escape(basis)}).</p>"
     return _section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
+
+
+def _critical_path(parts: list[dict[str, Any]] | None) -> str:
+    if not parts:
+        return ""
+    rows = ((p["part"], amounts.time(p["seconds"]), f"{p['share']:.1%}") for p in parts)
+    note = "<p class='dim'>The chain of waits that makes the run as long as it is; only what lies on it can shorten it.</p>"
+    return _section("Critical path, by replay", note + _table(("part", "time", "of the run"), rows))
 
 
 def _projections(result: dict[str, Any]) -> str:

@@ -8,11 +8,17 @@ import polars as pl
 
 from busfare import account, advise
 from busfare.node import Node
+from busfare.replay import critical_path_shares
 from busfare.trace import Trace
 
-__all__ = ["SCHEMA", "summarise"]
+__all__ = ["REPLAYED_ROWS", "SCHEMA", "UNUSED", "summarise"]
 
 SCHEMA = "busfare.report/1"
+#: Columns of a trace that only its replay looks at (`busfare.trace.read`), and from how many rows on there is none.
+UNUSED = frozenset(
+    {"calls.thread", "calls.stream", "calls.event", "operations.context", "operations.graph_node"}
+)
+REPLAYED_ROWS = advise.MOST_ROWS
 MOST_ROWS = 10
 GAIN_IS = {
     True: "replay: what the run, replayed with the change and all else as it was, saves",
@@ -29,6 +35,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
     guessed = node is None
     node = node or advise.guess_node(trace)
     totals = account.totals(trace)
+    run = advise.rebuilt(trace, node)
     operations = trace.operations
     return {
         "schema": SCHEMA,
@@ -77,6 +84,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
             }
             for gap in account.idle_gaps(trace, 5)
         ],
+        "critical_path": critical_path_shares(run) if run is not None else None,
         "findings": [
             {
                 "id": finding.id,
@@ -90,7 +98,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
                 "rests_on": list(finding.rests_on),
                 "what_if": list(finding.what_if),
             }
-            for finding in advise.findings(trace, node)
+            for finding in advise.findings(trace, node, run)
         ],
         "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
     }

@@ -126,6 +126,13 @@ def show_report(result: dict[str, Any]) -> None:
                 _plain(call),
             )
         console.print(idle)
+    if result["critical_path"]:
+        console.print()
+        path = _table("critical path ", "time", "of the run")
+        for row in result["critical_path"]:
+            if row["share"] >= 0.001:
+                path.add_row(row["part"], amounts.time(row["seconds"]), f"{row['share']:.1%}")
+        console.print(path)
     _show_findings(console, result)
     _show_omissions(console, result["omissions"])
 

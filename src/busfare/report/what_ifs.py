@@ -10,37 +10,23 @@ import polars as pl
 
 from busfare.advise import amounts
 from busfare.node import Node
-from busfare.replay import Played, Timeline, critical_path, play, timeline
+from busfare.replay import Played, Timeline, critical_path_shares, play, timeline
 from busfare.replay.changes import Change, Setting
 from busfare.replay.what_if import Outcome, WhatIf, what_if
 from busfare.report.tables import console, plain, table
 from busfare.trace import Trace
 
-__all__ = ["SCHEMA", "answer_what_if", "critical_path_shares", "predicted_trace", "show_what_if"]
+__all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "show_what_if"]
 
 SCHEMA = "busfare.what-if/1"
 NS = 1e-9
-#: Steps of the critical path as people read them.
-PARTS = {
-    "kernel": "kernels",
-    "graph": "kernels",
-    "copy": "copies",
-    "migration": "copies",
-    "set": "memory sets",
-    "launch": "launches",
-    "queue": "gaps between operations",
-    "unexplained": "unexplained waits",
-    "host": "host between calls",
-    "call": "host in calls",
-    "wake-up": "host waking up",
-}
 
 
 def answer_what_if(
     trace: Trace, changes: list[Change], setting: Setting, guessed: bool
 ) -> tuple[dict[str, Any], WhatIf]:
     """What `changes` would make of `trace`; the dictionary's keys are documented in docs/json.md."""
-    taken_apart = timeline(trace)
+    taken_apart = timeline(trace, setting.recorded_on)
     found = what_if(taken_apart, changes, setting)
     baseline = found.baseline
     node: Node | None = setting.recorded_on
@@ -91,26 +77,6 @@ def _range(played: Played) -> list[float]:
     return both
 
 
-def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
-    """What the chain that decides the run's length consists of, longest first: part, seconds, share."""
-    path = critical_path(taken_apart)
-    total = int((path["end_ns"] - path["start_ns"]).sum())
-    parts = (
-        path.select(
-            part=pl.col("step").cast(pl.String).replace_strict(PARTS, default="other"),
-            length=pl.col("end_ns") - pl.col("start_ns"),
-        )
-        .group_by("part")
-        .agg(pl.col("length").sum())
-        .filter(pl.col("length") > 0)
-        .sort("length", "part", descending=[True, False])
-    )
-    return [
-        {"part": part, "seconds": length * NS, "share": length / total if total else 0.0}
-        for part, length in parts.iter_rows()
-    ]
-
-
 def predicted_trace(played: Played) -> Trace:
     """The run as predicted, as a trace that can be exported beside the recorded one."""
     taken_apart = played.timeline
@@ -128,7 +94,7 @@ def predicted_trace(played: Played) -> Trace:
 
 def _new_streams(taken_apart: Timeline) -> pl.Series:
     """Numbers for streams that the recording does not have, above all that it has; null for the others."""
-    number = taken_apart.columns["operation_stream"]
+    number = taken_apart.columns["operation_stream"].astype(np.int64)
     own = taken_apart.operations["stream_number"].to_numpy()
     most = int(taken_apart.operations["stream"].max() or 0) if taken_apart.operations.height else 0  # type: ignore[arg-type]
     return pl.Series(np.where(number != own, most + 1 + number, -1)).replace(-1, None)

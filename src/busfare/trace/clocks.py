@@ -17,7 +17,7 @@ def join_clocks(trace: Trace, omissions: Omissions) -> None:
     together, as in files of nvprof whose host clock starts anew. The least distance then becomes none.
     """
     operations, calls = trace.operations, trace.calls
-    if operations.is_empty() or calls.is_empty():
+    if operations.is_empty() or calls.is_empty() or _meet(operations, calls):
         return
     called = calls.drop_nulls("correlation").unique(["process", "correlation"], keep="first")
     launched = operations.join(
@@ -44,3 +44,12 @@ def join_clocks(trace: Trace, omissions: Omissions) -> None:
 
 def _length(frame: pl.DataFrame) -> int:
     return int(frame["end_ns"].max()) - int(frame["start_ns"].min())  # type: ignore[arg-type]
+
+
+def _meet(operations: pl.DataFrame, calls: pl.DataFrame) -> bool:
+    """Whether the two have any time in common: then no distance is longer than both last together."""
+    first, last = (
+        [int(getattr(frame[name], which)()) for frame in (operations, calls)]
+        for name, which in (("start_ns", "min"), ("end_ns", "max"))
+    )
+    return max(first) <= min(last)

@@ -12,12 +12,13 @@ from busfare.errors import InputError
 from busfare.trace import kineto, nsys, nvprof, recorded, rocpd, rpd
 from busfare.trace.directory_tables import DirectoryTables
 from busfare.trace.printable import printable
+from busfare.trace.recording import MAGIC
 from busfare.trace.sound import make_sound
 from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.table_source import TableSource
 from busfare.trace.trace import Trace
 
-__all__ = ["read"]
+__all__ = ["is_trace_directory", "may_be_trace", "read"]
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -25,6 +26,7 @@ KNOWN = (
     "Nsight Systems (.sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
     "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
+TRACE_SUFFIXES = (".json", ".gz", ".sqlite", ".bf", ".nvvp", ".nvprof", ".db", ".rpd", ".nsys-rep")
 #: Files that people try, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (
@@ -40,21 +42,22 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
 )
 
 TABLE_READERS: tuple[tuple[Callable[[TableSource], bool], Callable[[TableSource], Trace]], ...] = (
-    (nsys.matches, nsys.read),
     (nvprof.matches, nvprof.read),
     (rocpd.matches, rocpd.read),
     (rpd.matches, rpd.read),
 )
 
 
-def read(path: str | Path) -> Trace:
+def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
+    `unused` names columns that the caller does not look at in traces of more than `above` API calls, as
+    `operations.context`: a reader may leave them null there, which spares time and memory.
     Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
     """
     path = Path(path)
     try:
-        trace = _read(path)
+        trace = _read(path, unused, above)
         make_sound(trace)
     except InputError as error:  # names of files and tables, and what libraries say, may hold anything
         raise InputError(printable(str(error))) from None
@@ -67,14 +70,45 @@ def read(path: str | Path) -> Trace:
     return trace
 
 
-def _read(path: Path) -> Trace:
+def is_trace_directory(path: Path) -> bool:
+    """Whether the directory at `path` is one trace itself: it holds recordings, or the tables of an export."""
+    try:
+        if recorded.matches(path):
+            return True
+        tables = DirectoryTables(path)
+        return bool(tables.names) and any(matches(tables) for matches, _ in TABLE_READERS)
+    except (InputError, OSError):
+        return False
+
+
+def may_be_trace(path: Path) -> bool:
+    """Whether a file begins as a trace does, or as a file that becomes one (an .nsys-rep, a compressed trace).
+
+    A cheap look at its first bytes, for files that nobody named. Raises OSError if it cannot be opened.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        return False
+    with path.open("rb") as file:
+        head = file.read(64)
+    if not head:  # a trace of which nothing was written, if its name says so
+        return path.suffix in TRACE_SUFFIXES
+    begins = (SQLITE_MAGIC, GZIP_MAGIC, MAGIC, *(magic for magic, _ in FAMILIAR))
+    return (
+        head.startswith(begins)
+        or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        or head.startswith(b"NSYS")
+        or path.suffix == ".nsys-rep"
+    )
+
+
+def _read(path: Path, unused: frozenset[str], above: int) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
     if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and recorded.matches(path):
         return recorded.read(path)
     if stat.S_ISDIR(mode):
-        return _read_tables(DirectoryTables(path))
+        return _read_tables(DirectoryTables(path), unused, above)
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     with path.open("rb") as file:
@@ -82,7 +116,7 @@ def _read(path: Path) -> Trace:
     if not head:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
     if head.startswith(SQLITE_MAGIC):
-        return _read_tables(SqliteTables(path))
+        return _read_tables(SqliteTables(path), unused, above)
     for magic, what in FAMILIAR:
         if head.startswith(magic):
             raise InputError(f"{path}: this is {what}")
@@ -95,8 +129,10 @@ def _read(path: Path) -> Trace:
     raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
 
 
-def _read_tables(tables: TableSource) -> Trace:
+def _read_tables(tables: TableSource, unused: frozenset[str], above: int) -> Trace:
     try:
+        if nsys.matches(tables):
+            return nsys.read(tables, unused, above)
         for matches, read_trace in TABLE_READERS:
             if matches(tables):
                 return read_trace(tables)

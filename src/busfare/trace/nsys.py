@@ -5,13 +5,28 @@ Tables and columns come and go with the version, so everything is looked up by n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from busfare.trace import api_calls, nsys_devices
 from busfare.trace.cupti_numbers import DIRECTION_OF
 from busfare.trace.omissions import Omissions
+from busfare.trace.row_lookup import occurs, places
 from busfare.trace.table_source import TableSource
-from busfare.trace.tables import CALLS, DIRECTIONS, EVENTS, MARKERS, MEMORY_KINDS, OPERATIONS, conform, empty
+from busfare.trace.tables import (
+    CALLS,
+    DIRECTIONS,
+    EVENTS,
+    MARKERS,
+    MEMORY_KINDS,
+    OPERATIONS,
+    Schema,
+    conform,
+    empty,
+)
 from busfare.trace.trace import Trace
 
 __all__ = ["matches", "read"]
@@ -33,8 +48,13 @@ MEMORY_OF = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 
 
 NO_ID = [-1, 4294967295]  # no stream, or no event; SQLite exports hold it unsigned
 
+A_CHUNK = 1 << 16
+
 PLACE = {"deviceId": INT, "contextId": INT, "streamId": INT, "correlationId": INT, "globalPid": INT}
 TIMES = {"start": INT, "end": INT}
+#: What kernels and copies have in common, and those of it that a caller may have no use for.
+OF_OPERATIONS = TIMES | PLACE | {"graphNodeId": INT}
+MEANS = {"contextId": "operations.context", "graphNodeId": "operations.graph_node"}
 
 
 def matches(tables: TableSource) -> bool:
@@ -47,19 +67,28 @@ def matches(tables: TableSource) -> bool:
     )
 
 
-def read(tables: TableSource) -> Trace:
-    """Reads an export. Raises InputError if a table that is there cannot be read."""
+def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
+    """Reads an export; with more than `above` calls, what `unused` names is left null (`busfare.trace.read`).
+
+    Raises InputError if a table that is there cannot be read.
+    """
     omissions = Omissions()
     strings = tables.read("StringIds", {"id": INT, "value": pl.String()}).unique("id", keep="first")
+    strings = strings.drop_nulls()
 
-    calls, call_ids = _calls(tables, strings, omissions)
-    events, waits = _events(tables, call_ids, omissions)
-    calls = _with_waits(calls, waits)
+    called = tables.read(CALLS_TABLE, TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT})
+    unused = unused if called.height > above else frozenset()
+    calls, names = _calls(called, strings, unused, omissions)
+    del called
+    events, waits = _events(tables, calls, names, omissions)
+    if not unused >= {"calls.stream", "calls.event"}:
+        calls = _with_waits(calls, waits)
+    place = {name: kind for name, kind in OF_OPERATIONS.items() if MEANS.get(name) not in unused}
     operations = [
         conform(frame, OPERATIONS)
         for frame in (
-            _kernels(tables, strings),
-            _copies(tables, omissions),
+            _kernels(tables, strings, place),
+            _copies(tables, place, omissions),
             _sets(tables),
             _graphs(tables, omissions),
         )
@@ -91,9 +120,27 @@ def _version(tables: TableSource) -> tuple[str, str]:
     return "", ""
 
 
-def _process(column: str = "globalPid") -> pl.Expr:
+def _process(ids: pl.Series) -> pl.Series:
     """The process id within a serialised global id: bits 24 to 47."""
-    return (pl.col(column) // 0x1000000 % 0x1000000).alias("process")
+    return _bits(ids, 24).alias("process")
+
+
+def _thread(ids: pl.Series) -> pl.Series:
+    """The thread id within a serialised global id: the lowest 24 bits."""
+    return _bits(ids, 0).alias("thread")
+
+
+def _bits(numbers: pl.Series, first: int) -> pl.Series:
+    """24 bits of each number, from bit `first` on."""
+    given = numbers.fill_null(0).to_numpy()
+    made = np.empty(len(given), np.int64)
+    for at in range(0, len(given), A_CHUNK):  # a piece at a time stays in the processor's cache
+        piece = made[at : at + A_CHUNK]
+        np.right_shift(given[at : at + A_CHUNK], first, out=piece)
+        np.bitwise_and(piece, 0xFFFFFF, out=piece)
+    if not numbers.null_count():
+        return pl.Series(made)
+    return pl.select(pl.when(numbers.is_not_null()).then(pl.Series(made))).to_series()
 
 
 def _placed(frame: pl.DataFrame) -> pl.DataFrame:
@@ -110,33 +157,75 @@ def _placed(frame: pl.DataFrame) -> pl.DataFrame:
     frame = frame.rename(names, strict=False)
     # 0 is nobody's correlation (migrations carry it), and no node of a graph.
     with_none = [
-        pl.col(name).replace(0, None) for name in ("correlation", "graph_node") if name in frame.columns
+        pl.when(pl.col(name) != 0).then(name)
+        for name in ("correlation", "graph_node")
+        if name in frame.columns and (frame[name] == 0).any()
     ]
-    return frame.with_columns(_process(), *with_none)
+    return frame.with_columns(_process(frame["globalPid"]), *with_none).drop("globalPid")
 
 
-def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
-    frame = tables.read(
-        KERNELS,
-        TIMES | PLACE | {"graphNodeId": INT, "demangledName": INT, "shortName": INT, "mangledName": INT},
-    )
+@dataclass(frozen=True)
+class _Texts:
+    """Texts that a column of ids means: each once, and which one each row has."""
+
+    texts: pl.Series  # the last one stands for whatever is not in the trace
+    rows: npt.NDArray[np.uint32]
+
+    @staticmethod
+    def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> _Texts:
+        rows = places(strings["id"], ids)
+        used = np.zeros(strings.height + 1, bool)
+        used[rows] = True
+        used[-1] = False
+        number = np.cumsum(used, dtype=np.uint32) - used
+        texts = strings["value"].filter(used[:-1])
+        number[-1] = len(texts)
+        for at in range(0, len(rows), A_CHUNK):
+            rows[at : at + A_CHUNK] = number[rows[at : at + A_CHUNK]]
+        return _Texts(texts.extend_constant(otherwise, 1), rows)
+
+    def unknown(self) -> npt.NDArray[np.bool_]:
+        """Which rows mean no text."""
+        return np.equal(self.rows, len(self.texts) - 1)
+
+    def of_rows(self, values: pl.Series) -> pl.Series:
+        """For each row, what `values` has for its text."""
+        return values.gather(pl.Series(self.rows))
+
+
+def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.DataFrame:
+    frame = tables.read(KERNELS, {**place, "demangledName": INT})
     if frame.is_empty():
         return empty(OPERATIONS)
-    names = ("demangledName", "shortName", "mangledName")
-    for name in names:
-        frame = frame.join(strings.rename({"id": name, "value": f"{name}_text"}), on=name, how="left")
-    text = pl.coalesce([f"{name}_text" for name in names])
-    return _placed(frame).with_columns(kind=pl.lit("kernel"), name=text.fill_null("(unnamed kernel)"))
+    ids = frame["demangledName"]
+    named = _Texts.of(ids, strings, "(unnamed kernel)")
+    if named.unknown().any():  # some versions and languages fill only another column
+        others = tables.read(KERNELS, {"shortName": INT, "mangledName": INT})
+        if others.height == frame.height:
+            known = [
+                pl.when(pl.col(name).is_in(strings["id"].implode())).then(name) for name in others.columns
+            ]
+            ids = pl.select(pl.when(~named.unknown()).then(ids)).to_series()
+            ids = (
+                others.with_columns(demangledName=ids)
+                .select(pl.coalesce("demangledName", *known))
+                .to_series()
+            )
+            named = _Texts.of(ids, strings, "(unnamed kernel)")
+    name = named.of_rows(named.texts.cast(pl.Categorical))
+    return _placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
 
 
-def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
-    frame = tables.read(
-        COPIES,
-        TIMES
-        | PLACE
-        | {"graphNodeId": INT, "bytes": INT, "copyKind": INT, "srcKind": INT, "dstKind": INT}
-        | {"dstDeviceId": INT, "copyCount": INT},
-    )
+def _copies(tables: TableSource, place: Schema, omissions: Omissions) -> pl.DataFrame:
+    what = {
+        "bytes": INT,
+        "copyKind": INT,
+        "srcKind": INT,
+        "dstKind": INT,
+        "dstDeviceId": INT,
+        "copyCount": INT,
+    }
+    frame = tables.read(COPIES, {**place, **what})
     if frame.is_empty():
         return empty(OPERATIONS)
     migration = pl.col("copyKind").is_in(list(MIGRATION_DIRECTION_OF))
@@ -197,39 +286,35 @@ def _graphs(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
 
 
 def _calls(
-    tables: TableSource, strings: pl.DataFrame, omissions: Omissions
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The calls, and (process, correlation) → plain name of each, to look synchronisation records up by."""
-    frame = tables.read(CALLS_TABLE, TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT})
-    ids = {"process": INT, "correlation": INT, "call": pl.String(), "start_ns": INT, "end_ns": INT}
+    frame: pl.DataFrame, strings: pl.DataFrame, unused: frozenset[str], omissions: Omissions
+) -> tuple[pl.DataFrame, pl.Series]:
+    """The calls, and the plain name of each; null where it is lost."""
     if frame.is_empty():
-        return empty(CALLS), pl.DataFrame(schema=ids)
-    names = strings.with_columns(plain=api_calls.plain_name(pl.col("value")))
+        return empty(CALLS), pl.Series(dtype=pl.Categorical())
+    named = _Texts.of(frame["nameId"], strings, "(unnamed call)")
+    names = named.texts.alias("text").to_frame().with_columns(plain=api_calls.plain_name(pl.col("text")))
     names = names.with_columns(
         waits_for=api_calls.waits_for(pl.col("plain")), plain=pl.col("plain").cast(pl.Categorical)
     )
-    frame = frame.join(names, left_on="nameId", right_on="id", how="left").select(
-        _process("globalTid"),
+    unnamed = int(named.unknown().sum())
+    omissions.add_if(unnamed, "unnamed-calls", "API calls whose name is lost: taken to wait for nothing")
+    frame = frame.select(
+        _process(frame["globalTid"]),
+        *([] if "calls.thread" in unused else [_thread(frame["globalTid"])]),
         start_ns="start",
         end_ns="end",
-        thread=pl.col("globalTid") % 0x1000000,
         correlation="correlationId",
-        name="plain",
-        waits_for="waits_for",
+        name=named.of_rows(names["plain"]),
+        waits_for=named.of_rows(names["waits_for"]),
     )
-    unnamed = frame["name"].null_count()
-    omissions.add_if(unnamed, "unnamed-calls", "API calls whose name is lost: taken to wait for nothing")
-    call_ids = frame.filter(pl.col("correlation").is_not_null()).select(
-        "process", "correlation", pl.col("name").cast(pl.String).alias("call"), "start_ns", "end_ns"
+    lost = pl.Series(named.unknown())
+    return conform(frame, CALLS), (
+        frame.select(pl.when(~lost).then("name")).to_series() if unnamed else frame["name"]
     )
-    frame = frame.with_columns(
-        pl.col("name").cast(pl.String).fill_null("(unnamed call)"), pl.col("waits_for").fill_null("none")
-    )
-    return conform(frame, CALLS), call_ids.unique(["process", "correlation"], keep="first")
 
 
 def _events(
-    tables: TableSource, call_ids: pl.DataFrame, omissions: Omissions
+    tables: TableSource, calls: pl.DataFrame, names: pl.Series, omissions: Omissions
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Event records and stream waits; and what each host-side wait waits for, by (process, correlation).
 
@@ -237,7 +322,8 @@ def _events(
     that may be either kind of wait is counted as unknown.
     """
     place = PLACE | {"eventId": INT, "eventSyncId": INT}
-    waits = tables.read(WAITS, TIMES | place)
+    waits, records = tables.read(WAITS, TIMES | place), tables.read(RECORDS, place)
+    call_ids = _calls_of([waits, records], calls, names)
     parts: list[pl.DataFrame] = []
     host_waits = pl.DataFrame(schema={"process": INT, "correlation": INT, "stream": INT, "event": INT})
     if not waits.is_empty():
@@ -266,7 +352,6 @@ def _events(
         host_waits = waits.filter(~stream_wait.fill_null(False)).select(
             "process", "correlation", "stream", "event"
         )
-    records = tables.read(RECORDS, place)
     if not records.is_empty():
         records = _placed(records).join(
             call_ids.select("process", "correlation", "start_ns", "end_ns"),
@@ -286,22 +371,43 @@ def _events(
     )
 
 
+def _calls_of(tables: list[pl.DataFrame], calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
+    """Process, correlation, plain name and times of the calls that rows of `tables` come from: each once."""
+    ids = pl.concat(
+        frame.select(_process(frame["globalPid"]), correlation="correlationId") for frame in tables
+    )
+    ids = ids.drop_nulls("correlation")
+    picked = occurs(ids, calls.select("process", "correlation"))
+    found = calls.select("process", "correlation", "start_ns", "end_ns").with_columns(
+        call=names if len(names) else pl.lit(None, dtype=pl.String)
+    )
+    found = found.filter(picked).with_columns(pl.col("call").cast(pl.String))
+    return found.unique(["process", "correlation"], keep="first")
+
+
 def _some_id(column: str) -> pl.Expr:
     return pl.col(column).replace([0, *NO_ID], None)
 
 
 def _with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
     """Calls with the stream or event that they wait for."""
-    if waits.is_empty() or calls.is_empty():
+    waiting = calls["waits_for"].is_in(["stream", "event"])
+    if waits.is_empty() or not waiting.any():
         return calls
-    joined = calls.drop("stream", "event").join(waits, on=["process", "correlation"], how="left")
-    return conform(
-        joined.with_columns(
-            stream=pl.when(pl.col("waits_for") == "stream").then("stream"),
-            event=pl.when(pl.col("waits_for") == "event").then("event"),
-        ),
-        CALLS,
+    # Those that wait for nothing, nearly all, need not be looked up.
+    row = calls.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), "process", "correlation", "waits_for"
     )
+    found = row.filter(waiting).join(waits, on=["process", "correlation"], how="inner")
+    columns = []
+    for name in ("stream", "event"):
+        part = found.filter((pl.col("waits_for") == name) & pl.col(name).is_not_null())
+        values = np.zeros(calls.height, np.int64)
+        known = np.zeros(calls.height, bool)
+        values[part["row"]] = part[name].to_numpy()
+        known[part["row"]] = True
+        columns.append(pl.select(pl.when(pl.Series(known)).then(pl.Series(values)).alias(name)).to_series())
+    return calls.with_columns(columns)
 
 
 def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -323,8 +429,8 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
         unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
     )
     frame = frame.join(strings, left_on="textId", right_on="id", how="left").with_columns(
-        _process("globalTid"),
-        thread=pl.col("globalTid") % 0x1000000,
+        _process(frame["globalTid"]),
+        _thread(frame["globalTid"]),
         name=pl.coalesce("text", "value"),
         start_ns="start",
         end_ns="end",

@@ -92,7 +92,8 @@ def read(path: Path) -> Trace:
         markers=_together([part.markers(omissions) for part in parts]),
         devices=_together([part.devices() for part in parts]),
         streams=_together([part.streams() for part in parts]),
-        host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")},
+        host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
+        | _rank(recordings),
     )
     hosts = {recording.facts.get("hostname", "") for recording in recordings}
     if len(hosts) > 1:
@@ -102,6 +103,12 @@ def read(path: Path) -> Trace:
         )
     trace.omissions = omissions.list()
     return trace
+
+
+def _rank(recordings: list[Recording]) -> dict[str, str]:
+    """The rank that all recordings are of, if they say one and the same."""
+    ranks = {recording.facts.get("rank", "") for recording in recordings}
+    return {"rank": ranks.pop()} if len(ranks) == 1 and "" not in ranks else {}
 
 
 def _processes(recordings: list[Recording]) -> list[int]:
@@ -189,12 +196,30 @@ class _Process:
 
     def first_ns(self) -> int | None:
         """The earliest time in the file, on the wall clock."""
-        times = [
-            self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls", "managed")
-        ]
+        times = [self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls")]
+        times.append(self.recording.table("managed")["start"][self._managed_inside()])
         times.append(self.recording.table("markers")["time"])
         firsts = [int(time[time > 0].min()) for time in times if (time > 0).any()]
         return min(firsts) + self._offset if firsts else None
+
+    def _managed_inside(self) -> npt.NDArray[np.bool_]:
+        """Which counters of managed memory lie in the window: CUPTI goes on counting outside of it."""
+        start = self.recording.table("managed")["start"]
+        inside = np.ones(len(start), np.bool_)
+        if not self.recording.facts.keys() & {"capture", "delay", "duration"}:
+            return inside
+        first, last = [], []
+        for name in ("kernels", "copies", "sets", "calls"):
+            table = self.recording.table(name)
+            timed = table["start"] > 0
+            if timed.any():
+                first.append(int(table["start"][timed].min()))
+                last.append(int((table["start"] + table["duration"])[timed].max()))
+        marked = self.recording.table("markers")["time"]
+        if len(marked):
+            first.append(int(marked.min()))
+            last.append(int(marked.max()))
+        return (start >= min(first)) & (start <= max(last)) if first else ~inside
 
     def _frame(self, table: Table, names: Mapping[str, str], time: str = "start") -> pl.DataFrame:
         """Columns of `table` renamed, with the process; `start_ns` and `end_ns` where it has a start."""
@@ -307,7 +332,7 @@ class _Process:
             source_address=pl.col("address").reinterpret(signed=False),
             destination_address=pl.col("address").reinterpret(signed=False),
             copy_count=pl.lit(1),
-        ).filter(pl.col("direction").is_not_null())
+        ).filter(pl.col("direction").is_not_null() & pl.Series(self._managed_inside()))
         # The device is the side that is not the host.
         device = pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source")
         return frame.with_columns(

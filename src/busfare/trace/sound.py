@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
+from busfare.trace.row_lookup import occurs
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.trace import Omission, Trace
 
@@ -16,6 +18,8 @@ __all__ = ["make_sound"]
 EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
+
+TABLES = ("operations", "calls", "events", "markers")
 
 #: How to record the GPU, where a trace has nothing of it.
 RECORD_AGAIN = {
@@ -38,15 +42,14 @@ def make_sound(trace: Trace) -> None:
     _note_what_is_absent(trace, omissions)
 
     unsized = pl.col("bytes").is_not_null() & ~pl.col("bytes").is_between(0, LARGEST)
-    bad = trace.operations.filter(unsized).height
+    bad = int(trace.operations.select(unsized.sum()).item())
     if bad:
         omissions.add(
             "impossible-sizes", "operations of a negative or impossible size: size taken as unknown", bad
         )
         trace.operations = trace.operations.with_columns(bytes=pl.when(~unsized).then("bytes"))
-    sizeless = trace.operations.filter(
-        pl.col("kind").is_in(["copy", "migration"]) & pl.col("bytes").is_null()
-    ).height
+    without_size = pl.col("kind").is_in(["copy", "migration"]) & pl.col("bytes").is_null()
+    sizeless = int(trace.operations.select(without_size.sum()).item())
     omissions.add_if(
         sizeless - bad if sizeless > bad else 0,
         "unknown-sizes",
@@ -55,10 +58,8 @@ def make_sound(trace: Trace) -> None:
     trace.calls = _with_blocking_pageable(trace)
     join_clocks(trace, omissions)
     _count_from_first(trace)
-    trace.operations = trace.operations.sort("start_ns", maintain_order=True)
-    trace.calls = trace.calls.sort("start_ns", maintain_order=True)
-    trace.events = trace.events.sort("start_ns", maintain_order=True)
-    trace.markers = trace.markers.sort("start_ns", maintain_order=True)
+    for table in TABLES:
+        _sort(trace, table)
     orphans = _without_call(trace)
     omissions.add_if(
         orphans,
@@ -72,16 +73,26 @@ def make_sound(trace: Trace) -> None:
 
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    usable = start.is_between(EARLIEST, LATEST) & end.is_between(EARLIEST, LATEST)
-    kept = frame.filter(usable)  # a null is not usable
-    omissions.add_if(frame.height - kept.height, "untimed", f"{what} without usable times: left out")
-    backwards = kept.filter(end < start).height
+    if not _in_range(frame["start_ns"]) or not _in_range(frame["end_ns"]):
+        usable = start.is_between(EARLIEST, LATEST) & end.is_between(EARLIEST, LATEST)
+        kept = frame.filter(usable)  # a null is not usable
+        omissions.add_if(frame.height - kept.height, "untimed", f"{what} without usable times: left out")
+        frame = kept
+    backwards = int((frame["end_ns"] < frame["start_ns"]).sum())
     if backwards:
         omissions.add(
             "clock-backwards", f"{what} that end before they start: counted, as taking no time", backwards
         )
-        kept = kept.with_columns(end_ns=pl.max_horizontal("start_ns", "end_ns"))
-    return kept
+        frame = frame.with_columns(end_ns=pl.max_horizontal("start_ns", "end_ns"))
+    return frame
+
+
+def _in_range(times: pl.Series) -> bool:
+    """Whether every one is a usable time; then there is nothing to sort out, as in most traces."""
+    least, most = times.min(), times.max()
+    if times.null_count() or least is None or most is None:
+        return times.is_empty()
+    return int(least) >= EARLIEST and int(most) <= LATEST  # type: ignore[arg-type]
 
 
 def _marked(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -121,46 +132,57 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
     """Asynchronous copies into pageable memory return when done [CUDA: API synchronization behavior]."""
-    copies = trace.operations.filter(
+    blocking = (
         (pl.col("kind") == "copy")
         & (pl.col("direction") == "d2h")
         & (pl.col("destination_memory") == "pageable")
+        & pl.col("correlation").is_not_null()
     )
-    ids = copies.select("process", "correlation").drop_nulls("correlation").unique()
+    ids = trace.operations.lazy().filter(blocking).select("process", "correlation").collect()
     if ids.is_empty() or trace.calls.is_empty():
         return trace.calls
-    joined = trace.calls.join(
-        ids.with_columns(blocks=pl.lit(True)),
-        on=["process", "correlation"],
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
-    waits = (
-        pl.when(pl.col("blocks") & (pl.col("waits_for") == "none"))
-        .then(pl.lit("operation"))
-        .otherwise("waits_for")
-    )
-    return joined.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR))).drop("blocks")
+    blocks = pl.Series(occurs(ids, trace.calls.select("process", "correlation")))
+    waits = pl.when(blocks & (pl.col("waits_for") == "none")).then(pl.lit("operation")).otherwise("waits_for")
+    return trace.calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)))
 
 
 def _count_from_first(trace: Trace) -> None:
     timed = (
         (trace.operations, trace.calls) if trace.operations.height or trace.calls.height else (trace.markers,)
     )
-    starts = pl.concat(frame.select("start_ns") for frame in timed)
-    if starts.is_empty():
+    starts = [frame["start_ns"].min() for frame in timed if frame.height]
+    if not starts:
         return
-    first = starts["start_ns"].min()
-    trace.operations, trace.calls, trace.events, trace.markers = (
-        frame.with_columns(pl.col("start_ns") - first, pl.col("end_ns") - first)
-        for frame in (trace.operations, trace.calls, trace.events, trace.markers)
-    )
+    first = min(int(start) for start in starts)  # type: ignore[arg-type]
+    if first == 0:
+        return
+    for table in TABLES:
+        frame = getattr(trace, table).clone()
+        for name in ("start_ns", "end_ns"):
+            frame.replace_column(frame.get_column_index(name), frame[name] - first)
+        setattr(trace, table, frame)
+
+
+def _sort(trace: Trace, table: str) -> None:
+    """Puts a table in order of start; like starts keep their order. One that is in order already is not copied."""
+    frame = getattr(trace, table)
+    if frame["start_ns"].is_sorted():
+        return
+    # Tables come in order, one behind the other: a sort that merges such runs is fast.
+    order = pl.Series(np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32))
+    frame = frame.clone()
+    setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
+    for number, column in enumerate(frame.columns):
+        frame.replace_column(number, frame[column].gather(order))
 
 
 def _without_call(trace: Trace) -> int:
     if trace.calls.is_empty():
         return 0
-    operations = trace.operations.filter(pl.col("kind") != "migration").select("process", "correlation")
-    known = trace.calls.select("process", "correlation").unique()
-    return operations.join(known, on=["process", "correlation"], how="anti", nulls_equal=True).height
+    operations = (
+        trace.operations.lazy()
+        .filter(pl.col("kind") != "migration")
+        .select("process", "correlation")
+        .collect()
+    )
+    return int((~occurs(trace.calls, operations)).sum())

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.trace.sqlite_direct import DirectColumns, UnreadableError, quoted
 from busfare.trace.table_source import with_all
 from busfare.trace.tables import Schema
 
@@ -29,17 +30,21 @@ LEAST_ROW = 6
 class SqliteTables:
     """Reads whole columns from an SQLite file; read-only, and only from ordinary tables.
 
-    Views, virtual tables and triggers are never run: a trace cannot execute anything.
+    Views, virtual tables and triggers are never run: a trace cannot execute anything. Columns come straight from
+    the file's pages where that can be done; whatever it cannot, damage included, is left to SQLite's own judgement.
     """
 
     def __init__(self, path: Path) -> None:
         """Raises InputError if `path` is not a readable SQLite file."""
         self.path = path
+        self._left_to_sqlite = ""  # why, for the message if SQLite cannot read it either
         try:
-            self._database = sqlite3.connect(_address(path), uri=True)
+            self._database = sqlite3.connect(_address(path), uri=True, isolation_level=None)
             self._database.text_factory = lambda text: text.decode("utf-8", "replace")
             self._database.execute("PRAGMA trusted_schema=OFF")
             self._database.execute("PRAGMA cell_size_check=ON")
+            # Until the end, so that no writer changes the file while it is read past SQLite.
+            self._database.execute("BEGIN")
             rows = self._database.execute(
                 "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
             ).fetchall()
@@ -53,9 +58,15 @@ class SqliteTables:
             and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
         }
         self._columns: dict[str, list[str]] = {}
+        self._direct: DirectColumns | None = None
+        try:
+            self._direct = DirectColumns(path, self._database)
+        except (*DAMAGE, UnreadableError) as error:
+            self._left_to_sqlite = str(error)
 
     def close(self) -> None:
         self._database.close()
+        self._direct = None
 
     def columns(self, table: str) -> list[str]:
         """Names of the columns of `table`, none if it is not there."""
@@ -63,7 +74,7 @@ class SqliteTables:
             return []
         if table not in self._columns:
             try:
-                rows = self._database.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
+                rows = self._database.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
             except DAMAGE as error:
                 raise self._unusable(error) from None
             self._columns[table] = [row[1] for row in rows]
@@ -77,7 +88,22 @@ class SqliteTables:
         present = {name: kind for name, kind in wanted.items() if name in self.columns(table)}
         if not present:
             return pl.DataFrame(schema=wanted)
-        sql = f"SELECT {', '.join(_quoted(name) for name in present)} FROM {_quoted(table)}"
+        frame = self._straight(table, present)
+        return with_all(self._stepped(table, present) if frame is None else frame, wanted)
+
+    def _straight(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame | None:
+        """The columns from the file's pages; None if SQLite is to read them."""
+        if self._direct is None:
+            return None
+        try:
+            return self._direct.read(table, present)
+        except (*DAMAGE, UnreadableError) as error:
+            self._left_to_sqlite = str(error)
+            return None
+
+    def _stepped(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        """The columns from SQLite, row by row."""
+        sql = f"SELECT {', '.join(quoted(name) for name in present)} FROM {quoted(table)}"
         # What a table gives cannot be more than the file holds; more is a loop in a damaged one.
         size = self.path.stat().st_size
         most_rows, most_text = size // LEAST_ROW, 2 * size
@@ -100,11 +126,12 @@ class SqliteTables:
             raise self._unusable(error) from None
         if rows:
             pieces.append(_typed(rows, present))
-        return with_all(pl.concat(pieces) if pieces else pl.DataFrame(schema=present), wanted)
+        return pl.concat(pieces) if pieces else pl.DataFrame(schema=present)
 
     def _unusable(self, reason: object) -> InputError:
+        why = f"{reason}; {self._left_to_sqlite}" if self._left_to_sqlite else str(reason)
         return InputError(
-            f"{self.path}: damaged or unreadable SQLite file ({reason}); export the trace again, "
+            f"{self.path}: damaged or unreadable SQLite file ({why}); export the trace again, "
             "or check that the copy is complete"
         )
 
@@ -116,10 +143,6 @@ def _address(path: Path) -> str:
     writer = path.with_name(path.name + "-wal").exists()
     immutable = "&immutable=1" if WRITE_AHEAD in modes and not writer else ""
     return f"file:{quote(str(path))}?mode=ro{immutable}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _typed(rows: Sequence[tuple[object, ...]], schema: dict[str, pl.DataType]) -> pl.DataFrame:

@@ -1,0 +1,140 @@
+"""How time and memory of a report grow with the rows of its trace, with a straight line fitted and a plot.
+
+    python -m benchmarks.linear [--runs N] [--most N] [--json FILE] [--svg FILE]
+
+Traces of 10^4 to `--most` rows, generated; each measurement is a process of its own. The line, seconds = a + b · rows, is
+fitted to processor seconds, by least squares of relative errors; so is that of memory. What it says of 10^8 rows is
+computed from the fit, not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.sqlite_columns import REPORT, Times, export_of, measure_alone
+
+__all__ = ["fitted", "main"]
+
+ARGUED = 100_000_000
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--most", type=int, default=1_000_000)
+    parser.add_argument("--json", type=Path, help="write the raw times here")
+    parser.add_argument("--svg", type=Path, help="draw them here")
+    options = parser.parse_args(arguments)
+    steps = [size for power in range(4, 9) for size in (10**power, 3 * 10**power)]
+    sizes = [*(size for size in steps if 2 * size < options.most), options.most]
+    found = {
+        rows: measure_alone([sys.executable, "-c", REPORT, str(export_of(rows))], options.runs)
+        for rows in sizes
+    }
+    print(f"{'rows':>12}{'processor s':>13}{'wall s':>9}{'peak MB':>9}")
+    for rows, times in found.items():
+        print(
+            f"{rows:12,}{_middle(times.processor):13.3f}{_middle(times.wall):9.3f}{_middle(times.memory) / 1e6:9.0f}"
+        )
+    for what, values, unit in (
+        ("processor seconds", [_middle(t.processor) for t in found.values()], "s"),
+        ("peak memory", [_middle(t.memory) / 1e9 for t in found.values()], "GB"),
+    ):
+        start, slope, worst = fitted(sizes, values)
+        print(
+            f"{what}: {start:.3f} {unit} + {slope * 1e6:.4f} {unit} a million rows, no point further off than "
+            f"{worst:.0%}; 10^8 rows: {start + slope * ARGUED:.1f} {unit}, by the fit"
+        )
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(_record(options, found), indent=1) + "\n")
+    if options.svg:
+        options.svg.write_text(_drawn(found), encoding="utf-8")
+    return 0
+
+
+def fitted(rows: list[int], values: list[float]) -> tuple[float, float, float]:
+    """Start and slope of the line nearest to `values` by relative error, and the largest relative error."""
+    x, y = np.asarray(rows, float), np.asarray(values, float)
+    (start, slope), *_ = np.linalg.lstsq(np.stack([1 / y, x / y], axis=1), np.ones(len(y)), rcond=None)
+    return float(start), float(slope), float(np.abs((start + slope * x) / y - 1).max())
+
+
+def _middle(values: list[float] | list[int]) -> float:
+    return float(statistics.median(values))
+
+
+def _record(options: argparse.Namespace, found: dict[int, Times]) -> dict[str, object]:
+    return {
+        "command": f"python -m benchmarks.linear --runs {options.runs} --most {options.most}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
+        "load_average": os.getloadavg(),
+        "report": {
+            str(rows): {
+                "processor_seconds": times.processor,
+                "wall_seconds": times.wall,
+                "peak_memory_bytes": times.memory,
+            }
+            for rows, times in found.items()
+        },
+    }
+
+
+WIDTH, HEIGHT, LEFT, BOTTOM = 640, 360, 70, 50
+
+
+def _drawn(found: dict[int, Times]) -> str:
+    """Both against rows, with their lines; all axes logarithmic."""
+    rows = list(found)
+    panels = (
+        ("processor seconds", [_middle(t.processor) for t in found.values()], "#1f6fb2"),
+        ("peak memory, GB", [_middle(t.memory) / 1e9 for t in found.values()], "#b2501f"),
+    )
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+    ]
+
+    def x(value: float) -> float:
+        return LEFT + (np.log10(value) - 4) / 4 * (WIDTH - LEFT - 20)
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - (np.log10(value) + 2) / 4 * (HEIGHT - BOTTOM - 20)
+
+    for power in range(4, 9):
+        parts.append(f'<text x="{x(10**power):.0f}" y="{HEIGHT - 30}" text-anchor="middle">10^{power}</text>')
+        parts.append(f'<path d="M{x(10**power):.0f} 20V{HEIGHT - BOTTOM}" stroke="#ddd"/>')
+    for value in (0.01, 0.1, 1, 10, 100):
+        parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.0f}" text-anchor="end">{value}</text>')
+        parts.append(f'<path d="M{LEFT} {y(value):.0f}H{WIDTH - 20}" stroke="#ddd"/>')
+    for number, (label, values, colour) in enumerate(panels):
+        start, slope, _ = fitted(rows, values)
+        line = " ".join(f"{x(r):.1f},{y(start + slope * r):.1f}" for r in np.logspace(4, 8, 60))
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-dasharray="4 3"/>')
+        parts += [
+            f'<circle cx="{x(r):.1f}" cy="{y(v):.1f}" r="4" fill="{colour}"/>'
+            for r, v in zip(rows, values, strict=True)
+        ]
+        parts.append(
+            f'<text x="{LEFT + 15}" y="{40 + 18 * number}" fill="{colour}">{label}: points, and line fitted</text>'
+        )
+    parts.append(
+        f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" text-anchor="middle">rows of the trace</text></svg>'
+    )
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

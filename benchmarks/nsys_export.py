@@ -1,0 +1,274 @@
+"""Writes large Nsight Systems exports: the columns, value ranges and proportions of real ones of two H100 processes.
+
+    python -m benchmarks.nsys_export FILE [--rows N] [--interleaved]
+
+Of every 27 rows 4 are copies, 8 kernels and 15 API calls, as 2, 4 and 7.5 million; tables have the layout of version
+2025.6. Every operation has its call. Two processes drive a GPU each, and number their calls alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["CALLS", "COPIES", "KERNELS", "write"]
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+
+PLACE = ["start", "end", "deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid"]
+COLUMNS = {
+    KERNELS: [
+        *[*PLACE, "demangledName", "shortName", "mangledName", "launchType", "cacheConfig"],
+        *["registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"],
+        *["staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread", "localMemoryTotal", "gridId"],
+        *["sharedMemoryExecuted", "graphNodeId", "sharedMemoryLimitConfig", "qmdBulkReleaseDone"],
+        *["qmdPreexitDone", "qmdLastCtaDone", "graphId", "clusterX", "clusterY", "clusterZ"],
+        *["clusterSchedulingPolicy", "maxPotentialClusterSize", "maxActiveClusters"],
+        *["sharedMemoryRequestedPercentage", "tensorSizeMinusOneElements"],
+    ],
+    COPIES: [
+        *[
+            *PLACE,
+            "bytes",
+            "copyKind",
+            "deprecatedSrcId",
+            "srcKind",
+            "dstKind",
+            "srcDeviceId",
+            "srcContextId",
+        ],
+        *["dstDeviceId", "dstContextId", "migrationCause", "graphNodeId", "virtualAddress", "copyCount"],
+    ],
+    CALLS: [
+        *["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue", "callchainId"],
+    ],
+}
+#: Called beside launches and copies, with how often, in thousandths.
+OTHER_CALLS = {
+    "cudaStreamIsCapturing_v10000": 300,
+    "cudaMemsetAsync_v3020": 220,
+    "cudaEventRecord_v3020": 180,
+    "cudaStreamWaitEvent_v3020": 170,
+    "cudaEventQuery_v3020": 70,
+    "cudaStreamSynchronize_v3020": 55,
+    "cudaDeviceSynchronize_v3020": 5,
+}
+LAUNCHES = ("cudaLaunchKernel_v7000", "cuLaunchKernelEx", "cudaLaunchKernelExC_v11060")
+#: copyKind, srcKind, dstKind, in thousandths, GB/s, call.
+COPIED = (
+    (1, 1, 2, 270, 52, "cudaMemcpyAsync_v3020"),
+    (1, 0, 2, 90, 9, "cudaMemcpyAsync_v3020"),
+    (2, 2, 1, 110, 50, "cudaMemcpyAsync_v3020"),
+    (2, 2, 0, 30, 8, "cudaMemcpy_v3020"),
+    (8, 2, 2, 500, 1300, "cudaMemcpyAsync_v3020"),
+)
+SIZES = (4, 8, 256, 3072, 16384, 262144, 1 << 20, 4718592, 16 << 20, 95846400)
+SIZE_WEIGHTS = (140, 220, 80, 120, 120, 140, 80, 60, 8, 1)
+PROCESSES = (281477392629760, 281477409406976)
+FIRST_CORRELATION = 2_610_000
+CALL_EVERY_NS = 4_000
+NAMES = 640
+A_CHUNK = 1 << 17
+
+Numbers = npt.NDArray[np.int64]
+
+
+def write(path: Path, rows: int, interleaved: bool = False) -> Path:
+    """Writes an export of about `rows` rows. `interleaved`: the tables' pages alternate, as in many real exports."""
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute("BEGIN")
+        _small_tables(database)
+        for table, names in COLUMNS.items():
+            kinds = ("TEXT" if name == "tensorSizeMinusOneElements" else "INTEGER" for name in names)
+            columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+            database.execute(f"CREATE TABLE {table} ({columns})")
+        if interleaved:
+            for chunk in _chunks(rows, 1 << 10):
+                for table in COLUMNS:
+                    _insert(database, table, chunk)
+        else:
+            for table in COLUMNS:
+                for chunk in _chunks(rows, A_CHUNK):
+                    _insert(database, table, chunk)
+        database.execute("COMMIT")
+    return path
+
+
+def _small_tables(database: sqlite3.Connection) -> None:
+    database.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
+    database.executemany("INSERT INTO StringIds VALUES (?, ?)", _strings())
+    database.execute("CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)")
+    database.executemany(
+        "INSERT INTO META_DATA_EXPORT VALUES (?, ?)",
+        [("EXPORT_PRODUCT_VERSION", "2025.6.3.343"), ("EXPORT_SCHEMA_VERSION", "3.24.8")],
+    )
+    database.execute(
+        "CREATE TABLE TARGET_INFO_GPU (vmId INTEGER, id INTEGER, name TEXT, busLocation TEXT, "
+        "memoryBandwidth INTEGER, cuDevice INTEGER, asyncEngines INTEGER)"
+    )
+    database.executemany(
+        "INSERT INTO TARGET_INFO_GPU VALUES (1, ?, 'NVIDIA H100 80GB HBM3', ?, 3352320000000, ?, 3)",
+        [(0, "0000:19:00.0", 0), (1, "0000:3B:00.0", 1)],
+    )
+
+
+def _call_names() -> list[str]:
+    return [*LAUNCHES, *{row[5] for row in COPIED}, *OTHER_CALLS]
+
+
+def _strings() -> Iterator[tuple[int, str]]:
+    """Names of calls, then of kernels: demangled, short, mangled; ids sparse, as nsys gives them."""
+    for i, name in enumerate(sorted(_call_names())):
+        yield 1_364_000 + i, name
+    for i in range(NAMES):
+        shape = f"{(i * 7) % 128 + 1}x{(i * 13) % 256 + 1}"
+        short = f"gemm_{i}" if i % 3 else f"elementwise_kernel_{i}"
+        functors = "at::native::BinaryFunctor, " * (i % 9)
+        yield (
+            1_365_000 + 3 * i,
+            f"void cutlass::device_kernel<flash::{short}<float, {shape}, {functors}>>(int)",
+        )
+        yield 1_365_001 + 3 * i, short
+        yield 1_365_002 + 3 * i, f"_ZN7cutlass13device_kernelI{short}{'E' * (i % 60)}"
+
+
+def _chunks(rows: int, most: int) -> Iterator[tuple[int, int]]:
+    """Numbers of the first call and of how many, of chunks; two thirds of 15/27 of the rows are calls of work."""
+    calls = max(rows * 15 // 27, 1)
+    for first in range(0, calls, most):
+        yield first, min(most, calls - first)
+
+
+def _insert(database: sqlite3.Connection, table: str, chunk: tuple[int, int]) -> None:
+    marks = ", ".join("?" * len(COLUMNS[table]))
+    database.executemany(f"INSERT INTO {table} VALUES ({marks})", _rows(table, *chunk))
+
+
+def _rows(table: str, first: int, count: int) -> Iterator[tuple[object, ...]]:
+    """Calls `first` to `first + count`, or the operations that they submit."""
+    dice = np.random.default_rng([7, first])
+    number = np.arange(first, first + count, dtype=np.int64)
+    # 8 launches, 4 copies and 3 others in every 15, shuffled the same way everywhere.
+    turn = (number * 7 + number // 15) % 15
+    launch, copy = turn < 8, (turn >= 8) & (turn < 12)
+    side = number % 2  # which of the two processes
+    start = 60_111_000_000 + number * CALL_EVERY_NS + dice.integers(0, 900, count)
+    correlation = FIRST_CORRELATION + number // 2
+    kind = dice.choice(len(COPIED), count, p=np.array([row[3] for row in COPIED]) / 1000)
+    if table == CALLS:
+        yield from _calls(dice, start, side, correlation, launch, copy, kind)
+        return
+    begun = start + 5_000 + dice.integers(0, 2_500, count)
+    chosen = np.flatnonzero(launch if table == KERNELS else copy)
+    place = (begun[chosen], side[chosen], correlation[chosen])
+    yield from (_kernels(dice, *place) if table == KERNELS else _copies(dice, *place, kind[chosen]))
+
+
+def _calls(
+    dice: np.random.Generator,
+    start: Numbers,
+    side: Numbers,
+    correlation: Numbers,
+    launch: npt.NDArray[np.bool_],
+    copy: npt.NDArray[np.bool_],
+    kind: Numbers,
+) -> Iterator[tuple[object, ...]]:
+    count = len(start)
+    ids = {name: 1_364_000 + i for i, name in enumerate(sorted(_call_names()))}
+    launches = np.array([ids[name] for name in LAUNCHES])[dice.choice(3, count, p=[0.85, 0.1, 0.05])]
+    copies = np.array([ids[row[5]] for row in COPIED])[kind]
+    weights = np.array([*OTHER_CALLS.values()]) / sum(OTHER_CALLS.values())
+    others = np.array([ids[name] for name in OTHER_CALLS])[dice.choice(len(weights), count, p=weights)]
+    name = np.where(launch, launches, np.where(copy, copies, others))
+    length = dice.lognormal(8.0, 0.5, count).astype(np.int64).clip(300, 3_900)
+    thread = np.array(PROCESSES)[side] + 144
+    nothing = [None] * count
+    yield from zip(
+        *[start.tolist(), (start + length).tolist(), (name == ids["cuLaunchKernelEx"]).astype(int).tolist()],
+        *[thread.tolist(), correlation.tolist(), name.tolist(), [0] * count, nothing],
+        strict=True,
+    )
+
+
+def _kernels(
+    dice: np.random.Generator, start: Numbers, side: Numbers, correlation: Numbers
+) -> Iterator[tuple[object, ...]]:
+    count = len(start)
+    name = 3 * (NAMES * dice.random(count) ** 3).astype(np.int64)  # few kernels make most launches
+    length = dice.lognormal(8.2, 0.8, count).astype(np.int64).clip(900, 400_000)
+    stream = np.where(dice.random(count) < 0.8, 7, 36) + side
+    grid = dice.integers(1, 94_000, count)
+    shared = np.array([0, 1024, 16384, 49152, 200_704])[dice.integers(0, 5, count)]
+
+    def same(value: object) -> list[object]:
+        return [value] * count
+
+    yield from zip(
+        *[start.tolist(), (start + length).tolist(), side.tolist(), (1 + side).tolist(), same(0)],
+        *[stream.tolist(), correlation.tolist(), np.array(PROCESSES)[side].tolist()],
+        *[(1_365_000 + name).tolist(), (1_365_001 + name).tolist(), (1_365_002 + name).tolist()],
+        *[same(1), same(1), dice.choice([18, 32, 40, 168], count).tolist(), grid.tolist(), same(1), same(1)],
+        *[same(128), same(1), same(1), same(0), shared.tolist(), same(0), same(250871808)],
+        *[(correlation - 2_400_000).tolist(), same(32768), same(None), same(0), same(None), same(None)],
+        *[
+            same(None),
+            same(None),
+            same(0),
+            same(0),
+            same(0),
+            same(1),
+            same(0),
+            same(0),
+            same(None),
+            same("[]"),
+        ],
+        strict=True,
+    )
+
+
+def _copies(
+    dice: np.random.Generator, start: Numbers, side: Numbers, correlation: Numbers, kind: Numbers
+) -> Iterator[tuple[object, ...]]:
+    count = len(start)
+    weights = np.array(SIZE_WEIGHTS) / sum(SIZE_WEIGHTS)
+    size = np.array(SIZES)[dice.choice(len(SIZES), count, p=weights)]
+    rate = np.array([row[4] for row in COPIED])[kind]
+    length = 1_200 + (size / rate).astype(np.int64) + dice.integers(0, 300, count)
+    nothing = [None] * count
+    yield from zip(
+        *[start.tolist(), (start + length).tolist(), side.tolist(), (1 + side).tolist(), [0] * count],
+        *[(7 + side).tolist(), correlation.tolist(), np.array(PROCESSES)[side].tolist(), size.tolist()],
+        *[np.array([row[0] for row in COPIED])[kind].tolist(), nothing],
+        *[np.array([row[column] for row in COPIED])[kind].tolist() for column in (1, 2)],
+        *[nothing] * 7,
+        [1] * count,
+        strict=True,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--rows", type=int, default=13_500_000)
+    parser.add_argument("--interleaved", action="store_true")
+    options = parser.parse_args()
+    write(options.file, options.rows, options.interleaved)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""Columns and reports of a large Nsight Systems export against SQLite's own C interface and others, in turn.
+
+    python -m benchmarks.sqlite_columns [--rows N] [--runs N] [--interleaved] [--no-rivals] [--json FILE]
+
+Every side reads the same columns, those that `report` looks at, from the same file, which lies in the page cache; each
+measurement is a process of its own, and the sides take turns. SQLite steps over the rows in compiled C
+(sqlite_steps.c, `-O3 -march=native`, the file mapped into memory). The others, in a virtual environment of their own,
+out/rivals-sqlite, made at the first run, get the same queries.
+
+Beside the wall time stands the processor's, which a busy machine stretches less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import venv
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import nsys_export
+
+__all__ = ["REPORT", "Times", "compiled_steps", "export_of", "main", "measure", "measure_alone", "queries_of"]
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "out" / "bench"
+RIVALS = ROOT / "out" / "rivals-sqlite"
+PACKAGES = ("adbc-driver-sqlite", "connectorx", "pandas", "pyarrow")
+
+#: What the readers of large tables ask for, found by watching them.
+WATCH = """
+import json, sys
+from busfare.report.summary import REPLAYED_ROWS, UNUSED
+from busfare.trace import read, sqlite_tables
+seen = []
+given = sqlite_tables.SqliteTables.read
+def watched(self, table, wanted):
+    frame = given(self, table, wanted)
+    present = [name for name in wanted if name in self.columns(table)]
+    if frame.height:
+        seen.append([table, present, frame.height])
+    return frame
+sqlite_tables.SqliteTables.read = watched
+read(sys.argv[1], UNUSED, REPLAYED_ROWS)
+print(json.dumps(seen))
+"""
+COLUMNS = """
+import json, sys, time
+from pathlib import Path
+import polars as pl
+from busfare.trace.sqlite_tables import SqliteTables
+tables = SqliteTables(Path(sys.argv[1]))
+text = {"value", "name", "busLocation"}
+begun, processor = time.perf_counter(), time.process_time()
+kept = []
+for table, columns, _ in json.loads(sys.argv[2]):
+    kept.append(tables.read(table, {name: pl.String() if name in text else pl.Int64() for name in columns}))
+print(time.perf_counter() - begun, time.process_time() - processor)
+assert not tables._left_to_sqlite
+"""
+REPORT = """
+import sys, time
+from busfare.report.summary import REPLAYED_ROWS, UNUSED, summarise
+from busfare.trace import read
+begun, processor = time.perf_counter(), time.process_time()
+summarise(read(sys.argv[1], UNUSED, REPLAYED_ROWS))
+print(time.perf_counter() - begun, time.process_time() - processor)
+"""
+OF_RIVALS = """
+import json, sys, time
+side, path, queries = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+if side == "pandas":
+    import sqlite3, pandas
+    with sqlite3.connect(path) as database:
+        begun, processor = time.perf_counter(), time.process_time()
+        kept = [pandas.read_sql_query(query, database) for query in queries]
+elif side == "connectorx":
+    import connectorx
+    begun, processor = time.perf_counter(), time.process_time()
+    kept = [connectorx.read_sql(f"sqlite://{path}", query, return_type="arrow") for query in queries]
+elif side == "adbc":
+    import adbc_driver_sqlite.dbapi as adbc
+    with adbc.connect(path) as database, database.cursor() as cursor:
+        begun, processor = time.perf_counter(), time.process_time()
+        kept = [cursor.execute(query).fetch_arrow_table() for query in queries]
+print(time.perf_counter() - begun, time.process_time() - processor)
+"""
+
+
+@dataclass
+class Times:
+    """Of each run: wall seconds, processor seconds, and the process's largest resident memory in bytes."""
+
+    wall: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+
+    def add(self, wall: float, processor: float, memory: int) -> None:
+        self.wall.append(wall)
+        self.processor.append(processor)
+        self.memory.append(memory)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_350_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument(
+        "--interleaved", action="store_true", help="pages of the tables alternate in the file"
+    )
+    parser.add_argument("--no-rivals", action="store_true", help="SQLite's C interface only")
+    parser.add_argument("--json", type=Path, help="write the raw times here")
+    options = parser.parse_args(arguments)
+
+    file = export_of(options.rows, options.interleaved)
+    reads, queries = queries_of(file)
+    rows = sum(height for _, _, height in reads)
+    size = sum(8 * len(columns) * height for _, columns, height in reads)
+    rivals = [] if options.no_rivals else ["adbc", "connectorx", "pandas"]
+    sides = measure(file, reads, queries, options.runs, rivals)
+
+    print(
+        f"{rows:,} rows, columns of {size / 1e6:.0f} MB, file of {file.stat().st_size / 1e6:.0f} MB; ", end=""
+    )
+    print("median (fastest – slowest) wall seconds, processor seconds, peak memory")
+    steps = sides["SQLite's C interface steps"]
+    for name, times in sides.items():
+        ratio = statistics.median(steps.wall) / statistics.median(times.wall)
+        least, most = min(steps.wall) / max(times.wall), max(steps.wall) / min(times.wall)
+        print(
+            f"{name:28}{_spread(times.wall):>24}{statistics.median(times.processor):9.2f} s"
+            f"{statistics.median(times.memory) / 1e6:8.0f} MB{ratio:7.1f}× ({least:.1f} – {most:.1f})"
+        )
+    memory = statistics.median(sides["busfare report, command"].memory) / size
+    print(f"peak memory of the report over its columns' size: {memory:.2f}")
+    if options.json:
+        _write(options, file, rows, size, sides)
+    return 0
+
+
+def export_of(rows: int, interleaved: bool = False) -> Path:
+    """A generated export of about `rows` rows, made at the first use."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    file = OUT / f"nsys-{rows}{'-interleaved' if interleaved else ''}.sqlite"
+    if not file.exists():
+        print(f"writing {file.relative_to(ROOT)}", file=sys.stderr)
+        nsys_export.write(file.with_suffix(".part"), rows, interleaved).rename(file)
+    return file
+
+
+def queries_of(file: Path) -> tuple[list[tuple[str, list[str], int]], list[str]]:
+    """Table, columns and rows of each read that `report` makes, and the same as queries."""
+    done = subprocess.run([sys.executable, "-c", WATCH, file], capture_output=True, text=True, check=True)
+    reads = [(table, columns, height) for table, columns, height in json.loads(done.stdout)]
+    quoted = [", ".join(f'"{name}"' for name in columns) for _, columns, _ in reads]
+    queries = [f"SELECT {names} FROM {table}" for names, (table, _, _) in zip(quoted, reads, strict=True)]
+    return reads, queries
+
+
+def compiled_steps() -> Path:
+    """The program that steps through SQLite's C interface. Installs what it needs where it may."""
+    subprocess.run([ROOT / "scripts" / "system_packages.sh", "libsqlite3-dev"], check=True)
+    OUT.mkdir(parents=True, exist_ok=True)
+    program = OUT / "sqlite_steps"
+    source = Path(__file__).with_name("sqlite_steps.c")
+    subprocess.run(
+        [os.environ.get("CC", "cc"), "-O3", "-march=native", source, "-o", program, "-lsqlite3"], check=True
+    )
+    return program
+
+
+def measure(
+    file: Path, reads: list[tuple[str, list[str], int]], queries: list[str], runs: int, rivals: list[str]
+) -> dict[str, Times]:
+    """Every side in turn, `runs` times, after one round that warms the page cache up."""
+    python, text = sys.executable, json.dumps(queries)
+    sides: dict[str, list[str | Path]] = {
+        "SQLite's C interface steps": [compiled_steps(), file, *queries],
+        "busfare's columns": [python, "-c", COLUMNS, file, json.dumps(reads)],
+        "busfare report, work alone": [python, "-c", REPORT, file],
+        "busfare report, command": [python, "-m", "busfare", "report", file, "--json"],
+    }
+    if rivals:
+        rival = _rival_python()
+        sides |= {name: [rival, "-c", OF_RIVALS, name, file, text] for name in rivals}
+    times = {name: Times() for name in sides}
+    for turn in range(runs + 1):
+        for name, command in sides.items():
+            taken = _run([str(part) for part in command], inside=name != "busfare report, command")
+            if turn:
+                times[name].add(*taken)
+    return times
+
+
+def measure_alone(command: list[str], runs: int) -> Times:
+    """One side, which times its inside, after one run that warms the page cache up."""
+    times = Times()
+    for turn in range(runs + 1):
+        taken = _run(command, inside=True)
+        if turn:
+            times.add(*taken)
+    return times
+
+
+def _run(command: list[str], inside: bool) -> tuple[float, float, int]:
+    """Wall and processor seconds and peak memory; seconds as the process says, if it times its inside."""
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - begun
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command[:2])
+    processor = used.ru_utime + used.ru_stime
+    if inside and len(said.split()) == 2:
+        wall, processor = (float(word) for word in said.split())
+    elif inside:  # a line a query
+        wall = sum(float(line.split()[0]) for line in said.splitlines())
+    return wall, processor, used.ru_maxrss * 1024
+
+
+def _rival_python() -> Path:
+    python = RIVALS / "bin" / "python"
+    if not python.exists():
+        print(f"installing {', '.join(PACKAGES)} into {RIVALS.relative_to(ROOT)}", file=sys.stderr)
+        venv.create(RIVALS, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    return python
+
+
+def _spread(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} – {max(seconds):.2f})"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _write(options: argparse.Namespace, file: Path, rows: int, size: int, sides: dict[str, Times]) -> None:
+    flags = f"--rows {options.rows} --runs {options.runs}" + (" --interleaved" if options.interleaved else "")
+    record = {
+        "command": f"python -m benchmarks.sqlite_columns {flags}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "load_average": os.getloadavg(),
+        "rows": rows,
+        "columns_bytes": size,
+        "file_bytes": file.stat().st_size,
+        "sides": {
+            name: {
+                "wall_seconds": times.wall,
+                "processor_seconds": times.processor,
+                "peak_memory_bytes": times.memory,
+            }
+            for name, times in sides.items()
+        },
+    }
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

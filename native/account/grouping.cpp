@@ -1,0 +1,133 @@
+#include "grouping.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace busfare {
+
+namespace {
+
+constexpr std::size_t kBlock = 1024;  // rows whose hashes are made together, a column at a time
+constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+template <typename T>
+void mix(const void* values, std::size_t first, std::size_t count, std::uint64_t* hashes) {
+    const T* at = static_cast<const T*>(values) + first;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint64_t h = (hashes[i] ^ static_cast<std::uint64_t>(at[i])) * 0x9e3779b97f4a7c15U;
+        hashes[i] = h ^ h >> 32;
+    }
+}
+
+void mix(const Key& key, std::size_t first, std::size_t count, std::uint64_t* hashes) {
+    switch (key.width) {
+        case 1:
+            return mix<std::uint8_t>(key.values, first, count, hashes);
+        case 2:
+            return mix<std::uint16_t>(key.values, first, count, hashes);
+        case 4:
+            return mix<std::uint32_t>(key.values, first, count, hashes);
+        case 8:
+            return mix<std::uint64_t>(key.values, first, count, hashes);
+        default:
+            throw std::invalid_argument("keys are whole numbers");
+    }
+}
+
+template <typename T>
+bool same(const void* values, std::size_t a, std::size_t b) {
+    const T* at = static_cast<const T*>(values);
+    return at[a] == at[b];
+}
+
+bool same(const std::vector<Key>& keys, std::size_t a, std::size_t b) {
+    return std::ranges::all_of(keys, [=](const Key& key) {
+        switch (key.width) {
+            case 1:
+                return same<std::uint8_t>(key.values, a, b);
+            case 2:
+                return same<std::uint16_t>(key.values, a, b);
+            case 4:
+                return same<std::uint32_t>(key.values, a, b);
+            default:
+                return same<std::uint64_t>(key.values, a, b);
+        }
+    });
+}
+
+// Lanes by the hash of their rows, open addressing.
+class Table {
+  public:
+    Table(const std::vector<Key>& keys, std::vector<std::int64_t>& first_rows)
+        : keys_(keys), first_rows_(first_rows), slots_(64, kNone) {}
+
+    std::uint32_t lane(std::uint64_t hash, std::size_t row) {
+        std::size_t at = hash & (slots_.size() - 1);
+        for (; slots_[at] != kNone; at = (at + 1) & (slots_.size() - 1)) {
+            const std::uint32_t lane = slots_[at];
+            if (hashes_[lane] == hash && same(keys_, row, static_cast<std::size_t>(first_rows_[lane])))
+                return lane;
+        }
+        const auto lane = static_cast<std::uint32_t>(first_rows_.size());
+        slots_[at] = lane;
+        hashes_.push_back(hash);
+        first_rows_.push_back(static_cast<std::int64_t>(row));
+        if (2 * first_rows_.size() > slots_.size()) grow();
+        return lane;
+    }
+
+  private:
+    void grow() {
+        slots_.assign(2 * slots_.size(), kNone);
+        for (std::uint32_t lane = 0; lane < hashes_.size(); ++lane) {
+            std::size_t at = hashes_[lane] & (slots_.size() - 1);
+            while (slots_[at] != kNone) at = (at + 1) & (slots_.size() - 1);
+            slots_[at] = lane;
+        }
+    }
+
+    const std::vector<Key>& keys_;
+    std::vector<std::int64_t>& first_rows_;
+    std::vector<std::uint32_t> slots_;
+    std::vector<std::uint64_t> hashes_;
+};
+
+}  // namespace
+
+Grouping group(const std::vector<Key>& keys, std::size_t rows) {
+    if (rows >= kNone) throw std::invalid_argument("more rows than lanes can be numbered");
+    Grouping made;
+    made.lane_of.resize(rows);
+    Table table(keys, made.first_rows);
+    std::uint64_t hashes[kBlock];
+    for (std::size_t first = 0; first < rows; first += kBlock) {
+        const std::size_t count = std::min(kBlock, rows - first);
+        std::fill_n(hashes, count, 0x243f6a8885a308d3U);
+        for (const Key& key : keys) mix(key, first, count, hashes);
+        for (std::size_t i = 0; i < count; ++i) made.lane_of[first + i] = table.lane(hashes[i], first + i);
+    }
+    return made;
+}
+
+Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
+          const std::int64_t* bytes, std::size_t rows, std::size_t lanes) {
+    Sums made(lanes);
+    for (std::size_t i = 0; i < rows; ++i) {
+        const std::uint32_t lane = lane_of[i];
+        const std::int64_t ns = ends[i] - starts[i];
+        ++made.count[lane];
+        made.ns[lane] += static_cast<double>(ns);
+        if (bytes[i] < 0) continue;
+        // As unsigned: sums of impossible sizes may wrap, but not overflow.
+        const auto size = static_cast<std::uint64_t>(bytes[i]);
+        made.bytes[lane] = static_cast<std::int64_t>(static_cast<std::uint64_t>(made.bytes[lane]) + size);
+        if (ns <= 0) continue;
+        made.rated_ns[lane] += static_cast<double>(ns);
+        made.rated_bytes[lane] =
+            static_cast<std::int64_t>(static_cast<std::uint64_t>(made.rated_bytes[lane]) + size);
+    }
+    return made;
+}
+
+}  // namespace busfare

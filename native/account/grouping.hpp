@@ -1,0 +1,38 @@
+// Rows that are alike in several columns, numbered: lanes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace busfare {
+
+// A column of whole numbers of 1, 2, 4 or 8 bytes; only whether two are equal counts.
+struct Key {
+    const void* values;
+    std::size_t width;
+};
+
+struct Grouping {
+    std::vector<std::uint32_t> lane_of;    // of each row
+    std::vector<std::int64_t> first_rows;  // of each lane, in order of appearance
+};
+
+// Numbers the rows by their values in all `keys`, of `rows` rows each.
+Grouping group(const std::vector<Key>& keys, std::size_t rows);
+
+// Sums over the rows of each lane.
+struct Sums {
+    explicit Sums(std::size_t lanes)
+        : count(lanes), bytes(lanes), rated_bytes(lanes), ns(lanes), rated_ns(lanes) {}
+    std::vector<std::int64_t> count, bytes;
+    // Of rows whose size is known and that took time.
+    std::vector<std::int64_t> rated_bytes;
+    std::vector<double> ns, rated_ns;
+};
+
+// `bytes`: below zero where it is not known. Lanes must be less than `lanes`.
+Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
+          const std::int64_t* bytes, std::size_t rows, std::size_t lanes);
+
+}  // namespace busfare

@@ -1,0 +1,23 @@
+// Unions of intervals of time, in one pass over intervals in order of their starts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace busfare {
+
+struct Intervals {
+    std::vector<std::int64_t> starts, ends;
+};
+
+// The union of those of `rows` intervals whose lane is chosen. Intervals that touch become one. Gives false
+// if they are not in order of their starts.
+bool unite(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
+           const std::uint8_t* chosen, std::size_t rows, Intervals& united);
+
+// Nanoseconds that lie in both of two unions.
+std::int64_t shared(const std::int64_t* a_starts, const std::int64_t* a_ends, std::size_t a,
+                    const std::int64_t* b_starts, const std::int64_t* b_ends, std::size_t b);
+
+}  // namespace busfare

@@ -1,0 +1,99 @@
+// The Python module busfare.account._lanes.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "grouping.hpp"
+#include "intervals.hpp"
+
+namespace nb = nanobind;
+using namespace busfare;
+
+namespace {
+
+template <typename T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using AnyArray = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// The vector goes on living under the array.
+template <typename T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> given(std::vector<T>&& values) {
+    auto kept = std::make_unique<std::vector<T>>(std::move(values));
+    T* data = kept->data();
+    const std::size_t size = kept->size();
+    nb::capsule owner(kept.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner);
+}
+
+void check(bool right) {
+    if (!right) throw std::invalid_argument("arrays of unlike lengths");
+}
+
+nb::tuple group_rows(const nb::list& columns) {
+    std::vector<AnyArray> arrays;
+    std::vector<Key> keys;
+    for (const nb::handle column : columns) {
+        arrays.push_back(nb::cast<AnyArray>(column));
+        keys.push_back({arrays.back().data(), arrays.back().itemsize()});
+        check(arrays.back().size() == arrays.front().size());
+    }
+    Grouping made;
+    {
+        const nb::gil_scoped_release unlocked;
+        made = group(keys, arrays.empty() ? 0 : arrays.front().size());
+    }
+    return nb::make_tuple(given(std::move(made.lane_of)), given(std::move(made.first_rows)));
+}
+
+nb::dict sum_lanes(const Array<std::uint32_t>& lane_of, const Array<std::int64_t>& starts,
+                   const Array<std::int64_t>& ends, const Array<std::int64_t>& bytes, std::size_t lanes) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size() && bytes.size() == lane_of.size());
+    Sums made(0);
+    {
+        const nb::gil_scoped_release unlocked;
+        made = sums(lane_of.data(), starts.data(), ends.data(), bytes.data(), lane_of.size(), lanes);
+    }
+    nb::dict out;
+    out["count"] = given(std::move(made.count));
+    out["ns"] = given(std::move(made.ns));
+    out["bytes"] = given(std::move(made.bytes));
+    out["rated_bytes"] = given(std::move(made.rated_bytes));
+    out["rated_ns"] = given(std::move(made.rated_ns));
+    return out;
+}
+
+nb::object unite_lanes(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
+                       const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    Intervals made;
+    bool ordered;
+    {
+        const nb::gil_scoped_release unlocked;
+        ordered = unite(starts.data(), ends.data(), lane_of.data(), chosen.data(), lane_of.size(), made);
+    }
+    if (!ordered) return nb::none();
+    return nb::make_tuple(given(std::move(made.starts)), given(std::move(made.ends)));
+}
+
+std::int64_t shared_ns(const Array<std::int64_t>& a_starts, const Array<std::int64_t>& a_ends,
+                       const Array<std::int64_t>& b_starts, const Array<std::int64_t>& b_ends) {
+    check(a_starts.size() == a_ends.size() && b_starts.size() == b_ends.size());
+    const nb::gil_scoped_release unlocked;
+    return shared(a_starts.data(), a_ends.data(), a_starts.size(), b_starts.data(), b_ends.data(),
+                  b_starts.size());
+}
+
+}  // namespace
+
+NB_MODULE(_lanes, module) {
+    module.doc() = "Rows grouped into lanes, and unions of their intervals, in single passes.";
+    module.def("group", &group_rows, nb::arg("columns"));
+    module.def("sums", &sum_lanes, nb::arg("lane_of"), nb::arg("starts"), nb::arg("ends"), nb::arg("bytes"),
+               nb::arg("lanes"));
+    module.def("unite", &unite_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
+               nb::arg("chosen"));
+    module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),
+               nb::arg("b_ends"));
+}

@@ -1,0 +1,36 @@
+// The tree of pages that holds a table.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "pager.hpp"
+
+namespace busfare::sqlite {
+
+constexpr std::uint8_t kInteriorPage = 0x05, kLeafPage = 0x0d;
+
+// The cells of one page of a table's tree.
+struct PageCells {
+    // Checks the page's header and that its cell pointers end within it. Throws Unreadable otherwise.
+    PageCells(const std::uint8_t* page, std::uint32_t number, const Pager& pager, std::uint8_t kind);
+
+    const std::uint8_t* page;
+    const std::uint8_t* pointers;
+    std::uint32_t number, count;
+    std::uint32_t first, last;  // where a cell may start
+    std::uint32_t right_child;  // of interior pages
+
+    // Where cell `i` starts, in the page. Throws Unreadable if that is no place for a cell.
+    std::uint32_t cell(std::uint32_t i) const;
+};
+
+// The leaves of the table whose tree starts at page `root`, in order of rowid. No page comes twice.
+// Throws Unreadable if the tree is damaged or is no table's (an index, or a table WITHOUT ROWID).
+std::vector<std::uint32_t> leaves_of(const Pager& pager, std::uint32_t root, const std::atomic<bool>& stop);
+
+// At least as many as the rows in `leaves`: by their least and greatest rowid, and by what pages can hold.
+std::uint64_t most_rows(const Pager& pager, const std::vector<std::uint32_t>& leaves);
+
+}  // namespace busfare::sqlite

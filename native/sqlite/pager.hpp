@@ -1,0 +1,37 @@
+// The pages of a database file.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "source.hpp"
+
+namespace busfare::sqlite {
+
+class Pager {
+  public:
+    // Bytes after every page read that may be touched but mean nothing, so that eight can be loaded from
+    // anywhere.
+    static constexpr std::size_t kSlack = 16;
+
+    // Reads the file's header. Throws Unreadable if it is no database, or not one of UTF-8 text.
+    explicit Pager(const Source& source);
+
+    std::uint32_t page_size() const { return page_size_; }
+    // Bytes of a page that hold data; the rest is reserved for extensions.
+    std::uint32_t usable() const { return usable_; }
+    std::uint32_t page_count() const { return page_count_; }
+    std::uint64_t file_size() const { return size_; }
+
+    // Reads `count` pages from `first` on (1: the first of the file), which must lie in the file.
+    void read(std::uint32_t first, std::uint32_t count, std::uint8_t* into) const;
+    // One page, followed by kSlack bytes.
+    std::vector<std::uint8_t> page(std::uint32_t number) const;
+
+  private:
+    const Source& source_;
+    std::uint64_t size_ = 0;
+    std::uint32_t page_size_ = 0, usable_ = 0, page_count_ = 0;
+};
+
+}  // namespace busfare::sqlite

@@ -1,0 +1,9 @@
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+def occurs(
+    have_first: Numbers, have_second: Numbers, first: Numbers, second: Numbers, found: NDArray[np.uint8]
+) -> None:
+    """Sets `found` to whether each pair (first, second) is one of the others."""

@@ -1,0 +1,103 @@
+"""Lanes against filtering and summing row by row."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busfare.account import Union, calls_named, lanes_of
+from busfare.account.lanes import KEYS, _known, grouped
+from busfare.trace import tables
+
+operations = st.lists(
+    st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(tables.KINDS),
+            "direction": st.sampled_from([None, *tables.DIRECTIONS]),
+            "device": st.sampled_from([None, 0, 1, -1]),
+            "process": st.sampled_from([None, 7, 1 << 40]),
+            "stream": st.sampled_from([None, 7, -(1 << 63)]),
+            "start_ns": st.integers(0, 50),
+            "length": st.integers(0, 9),
+            "bytes": st.sampled_from([None, 0, 5, 1 << 40]),
+        }
+    ),
+    max_size=40,
+)
+
+
+def table(rows: list[dict[str, object]]) -> pl.DataFrame:
+    kinds = {**tables.OPERATIONS, "length": pl.Int64()}
+    frame = pl.DataFrame(rows, schema={name: kinds[name] for name in (rows[0] if rows else {"start_ns": 0})})
+    if "length" in frame.columns:
+        frame = frame.with_columns(end_ns=pl.col("start_ns") + pl.col("length"))
+    return tables.conform(frame, tables.OPERATIONS)
+
+
+@settings(deadline=None)
+@given(operations)
+def test_sums_of_lanes_are_those_of_rows(rows: list[dict[str, object]]) -> None:
+    frame = table(rows)
+    lanes = lanes_of(frame)
+    rated = pl.col("bytes").is_not_null() & (pl.col("end_ns") > pl.col("start_ns"))
+    expected = frame.group_by(KEYS).agg(
+        count=pl.len(),
+        ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        bytes=pl.col("bytes").sum(),
+        rated_bytes=pl.col("bytes").filter(rated).sum(),
+    )
+    columns = [*KEYS, "count", "ns", "bytes", "rated_bytes"]
+    found = lanes.groups.with_columns(ns=(pl.col("seconds") * 1e9).round().cast(pl.Int64))
+    assert sorted(found.select(columns).rows(), key=repr) == sorted(expected.select(columns).rows(), key=repr)
+
+
+@settings(deadline=None)
+@given(operations, st.sampled_from(tables.KINDS))
+def test_a_union_of_lanes_is_that_of_their_rows_in_whatever_order(
+    rows: list[dict[str, object]], kind: str
+) -> None:
+    frame = table(rows)
+    for ordered in (frame, frame.sort("start_ns")):
+        chosen = ordered.filter(pl.col("kind") == kind)
+        expected = Union.of(chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy())
+        found = lanes_of(ordered).union(pl.col("kind") == kind)
+        assert found.starts.tolist() == expected.starts.tolist()
+        assert found.ends.tolist() == expected.ends.tolist()
+
+
+def test_lanes_are_made_once_a_table_and_go_with_it() -> None:
+    frame = table([{"kind": "copy", "start_ns": 1, "length": 3, "bytes": 4}])
+    assert lanes_of(frame) is lanes_of(frame)
+    number = id(frame)
+    assert number in _known
+    del frame
+    gc.collect()
+    assert number not in _known
+
+
+def test_many_lanes() -> None:
+    rows = 5_000
+    frame = tables.conform(
+        pl.DataFrame(
+            {"stream": np.arange(rows) % 3000, "start_ns": np.arange(rows), "end_ns": np.arange(rows) + 2}
+        ),
+        tables.OPERATIONS,
+    )
+    lanes = grouped(frame, ("stream",))
+    assert lanes.groups.height == 3000
+    assert lanes.groups["count"].sum() == rows
+    assert lanes.lane_of.tolist() == (np.arange(rows) % 3000).tolist()
+
+
+def test_calls_are_found_by_their_names() -> None:
+    names = ["cudaMemcpy", "cudaLaunchKernel", None, "cudaMemcpy", "cudaMemcpyAsync"]
+    calls = tables.conform(
+        pl.DataFrame({"name": names, "start_ns": range(5), "end_ns": range(5), "correlation": range(5)}),
+        tables.CALLS,
+    )
+    assert calls_named(calls, "^cudaMemcpy$")["correlation"].to_list() == [0, 3]
+    assert calls_named(calls, "hip").is_empty()

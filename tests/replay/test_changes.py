@@ -1,0 +1,316 @@
+"""Each change on a run small enough to say beforehand what it makes of it; and two programs changed for real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from busfare.errors import InputError
+from busfare.node import load_node
+from busfare.replay import play, timeline
+from busfare.replay.batching import Batch, Collect
+from busfare.replay.changes import (
+    Async,
+    Change,
+    CopySpeed,
+    Dedupe,
+    DropSynchronisations,
+    Kernels,
+    NoSymbolCopies,
+    Pin,
+    Remove,
+    Setting,
+    ToNode,
+)
+from busfare.replay.prefetch import Prefetch
+from busfare.replay.streams import Streams, chunks
+from busfare.replay.what_if import what_if
+from busfare.trace import Trace, read
+from tests.traces import EXAMPLES, call, copy, kernel, trace
+
+MIB = 1 << 20
+PCIE3 = load_node("pcie:3x16")
+HERE = Setting(PCIE3)
+
+
+def predicted(recorded: Trace, *changes: Change, setting: Setting = HERE) -> float:
+    """The makespan in µs after all of `changes`."""
+    return what_if(timeline(recorded), changes, setting).together.played.makespan_ns / 1000
+
+
+def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
+    # 64 MiB in 16 ms from pageable memory; pinned the link takes 5.1 ms.
+    recorded = trace(
+        copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
+        calls=[call(0, 16_015, "cudaMemcpy", "operation", correlation=1)],
+    )
+    assert 4_900 < predicted(recorded, Pin()) < 5_700
+    assert predicted(recorded, Pin("no such buffer")) == 16_015
+    assert predicted(recorded, Pin("h2d pageable")) < 5_700
+
+
+def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
+    recorded = trace(
+        copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
+        calls=[
+            call(0, 16_000, "cudaMemcpyAsync", correlation=1),
+            call(36_000, 36_010, "cudaDeviceSynchronize", "device"),
+        ],
+    )
+    # 20 ms of the host's own, which now hide the copy.
+    assert predicted(recorded, Pin()) == pytest.approx(20_010, abs=20)
+
+
+def test_pinning_without_a_node_says_what_is_missing() -> None:
+    recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"))
+    with pytest.raises(InputError, match="--from"):
+        predicted(recorded, Pin(), setting=Setting(None))
+
+
+def blocking_copy_then_host_work() -> Trace:
+    return trace(
+        copy(5, 1005, 4 * MIB, correlation=1),
+        kernel(3010, 5010, correlation=2),
+        calls=[
+            call(0, 1010, "cudaMemcpy", "operation", correlation=1),
+            call(3005, 3008, "cudaLaunchKernel", correlation=2),
+            call(3009, 5015, "cudaDeviceSynchronize", "device"),
+        ],
+    )
+
+
+def test_a_copy_that_waits_no_longer_runs_beside_the_host() -> None:
+    assert predicted(blocking_copy_then_host_work(), Async()) == pytest.approx(5015 - 1005, abs=10)
+
+
+def test_a_wait_right_behind_a_copy_goes_with_it() -> None:
+    """PyTorch's blocking copy: asynchronous, and a wait for its stream."""
+    recorded = blocking_copy_then_host_work()
+    calls = [
+        call(0, 4, "cudaMemcpyAsync", correlation=1),
+        call(5, 1010, "cudaStreamSynchronize", "stream", stream=7),
+        *(recorded.calls.rows(named=True)[1:]),
+    ]
+    rewritten = trace(*recorded.operations.rows(named=True), calls=calls)
+    assert predicted(rewritten, Async()) == pytest.approx(5015 - 1005, abs=10)
+
+
+def test_waits_between_kernels_go_and_those_for_results_stay() -> None:
+    operations, calls = [], []
+    for at in range(4):
+        start = 200.0 * at
+        operations.append(kernel(start + 10, start + 110, correlation=at))
+        calls += [
+            call(start, start + 4, "cudaLaunchKernel", correlation=at),
+            call(start + 5, start + 115, "cudaDeviceSynchronize", "device"),
+        ]
+    recorded = trace(*operations, calls=calls)
+    # Four kernels of 100 µs, no longer 85 µs of host work after each.
+    assert predicted(recorded, DropSynchronisations()) < 480
+    assert predicted(recorded, DropSynchronisations("Stream")) == 715
+    operations.append(copy(111, 116, 64, "d2h", correlation=9))
+    calls[1] |= {"end_ns": 121_000}
+    calls.insert(1, call(4.2, 4.8, "cudaMemcpyAsync", correlation=9))
+    found = what_if(timeline(trace(*operations, calls=calls)), [DropSynchronisations()], HERE)
+    assert found.together.count == 2
+
+
+def test_small_copies_become_one() -> None:
+    operations = [copy(10.0 * at + 3, 10.0 * at + 8, 4096, correlation=at) for at in range(100)]
+    calls = [call(10.0 * at, 10.0 * at + 9, "cudaMemcpy", "operation", correlation=at) for at in range(100)]
+    recorded = trace(*operations, calls=calls)
+    # 99 calls of 9 µs are gone; the host's own µs between them stay, packing takes 51 µs, the copy 37.
+    assert 150 < predicted(recorded, Batch(64 * 1024)) < 230
+    assert predicted(recorded, Batch(4096)) == 999
+
+
+def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
+    operations, calls = [], []
+    for at in range(20):
+        operations += [
+            copy(20.0 * at + 3, 20.0 * at + 5, 4096, correlation=2 * at),
+            kernel(20.0 * at + 12, 20.0 * at + 18, correlation=2 * at + 1),
+        ]
+        calls += [
+            call(20.0 * at, 20.0 * at + 6, "cudaMemcpy", "operation", correlation=2 * at),
+            call(20.0 * at + 7, 20.0 * at + 10, "cudaLaunchKernel", correlation=2 * at + 1),
+        ]
+    found = what_if(timeline(trace(*operations, calls=calls)), [Batch(64 * 1024)], HERE)
+    assert found.together.count == 0
+
+
+def test_small_results_come_back_once() -> None:
+    operations, calls = [], []
+    for at in range(20):
+        start = 130.0 * at
+        operations += [
+            kernel(start + 5, start + 105, correlation=2 * at),
+            copy(start + 110, start + 112, 8, "d2h", correlation=2 * at + 1),
+        ]
+        calls += [
+            call(start, start + 3, "cudaLaunchKernel", correlation=2 * at),
+            call(start + 4, start + 120, "cudaMemcpy", "operation", correlation=2 * at + 1),
+        ]
+    recorded = trace(*operations, calls=calls)
+    # Twenty kernels of 100 µs behind each other, one copy at the end.
+    assert predicted(recorded, Collect(64)) == pytest.approx(20 * 101 + 20, rel=0.01)
+    assert predicted(recorded, Collect(8)) == predicted(recorded) == 2590
+    assert predicted(recorded, Async("d2h")) == pytest.approx(20 * 107, rel=0.02)
+    assert predicted(recorded, Async()) == 2590
+
+
+def pipeline(chunks_: int = 8, memory: str = "pinned", blocking: bool = True) -> Trace:
+    """In 1 ms, kernel 1 ms, out 1 ms, one chunk behind the other in one stream."""
+    operations: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    name, waits = ("cudaMemcpy", "operation") if blocking else ("cudaMemcpyAsync", "none")
+    for at in range(chunks_):
+        start, ids = 3020.0 * at, 3 * at
+        called = start if blocking else 10.0 * at
+        operations += [
+            copy(start + 5, start + 1005, 12 * MIB, memory=memory, correlation=ids),
+            kernel(start + 1012, start + 2012, correlation=ids + 1),
+            copy(start + 2013, start + 3013, 12 * MIB, "d2h", memory=memory, correlation=ids + 2),
+        ]
+        calls += [
+            call(called, called + (1007 if blocking else 3), name, waits, correlation=ids),
+            call(
+                called + (1009 if blocking else 4),
+                called + (1011 if blocking else 6),
+                "cudaLaunchKernel",
+                correlation=ids + 1,
+            ),
+            call(
+                called + (1012 if blocking else 7),
+                called + (3015 if blocking else 9),
+                name,
+                waits,
+                correlation=ids + 2,
+            ),
+        ]
+    if not blocking:
+        calls.append(call(10.0 * chunks_, 3020.0 * chunks_, "cudaDeviceSynchronize", "device"))
+    return trace(*operations, calls=calls)
+
+
+def test_chunks_are_copies_in_kernels_and_copies_out() -> None:
+    taken_apart = timeline(pipeline(3))
+    assert chunks(taken_apart).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert set(chunks(taken_apart, "no such kernel")) == {-1}
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_three_streams_overlap_copies_in_kernels_and_copies_out(blocking: bool) -> None:
+    recorded = pipeline(8, blocking=blocking)
+    # Eight steps of 1 ms and the two that fill and drain the pipeline.
+    assert predicted(recorded, Streams(3)) == pytest.approx(10_000, rel=0.03)
+    # With two buffers a chunk waits until the one before the last is out.
+    assert 10_000 < predicted(recorded, Streams(2)) < 16_500
+    assert predicted(recorded, Streams(1)) == predicted(recorded)
+
+
+def test_streams_without_end_do_no_better_than_the_busiest_engine() -> None:
+    assert predicted(pipeline(8), Streams(64)) >= 8_000
+
+
+def test_pageable_copies_do_not_overlap_by_streams_alone() -> None:
+    assert predicted(pipeline(8, memory="pageable"), Streams(3)) > 16_000
+
+
+def test_buffers_sent_again_are_sent_once() -> None:
+    operations = [copy(100.0 * at + 5, 100.0 * at + 55, MIB, correlation=at) for at in range(5)]
+    calls = [call(100.0 * at, 100.0 * at + 60, "cudaMemcpy", "operation", correlation=at) for at in range(5)]
+    recorded = trace(*operations, calls=calls)
+    with pytest.raises(InputError, match="--fingerprint"):
+        predicted(recorded, Dedupe())
+    recorded.operations = recorded.operations.with_columns(
+        fingerprint=pl.Series([1, 1, 2, 1, 1], dtype=pl.UInt64),
+        destination_address=pl.lit(4096, pl.UInt64),
+    )
+    # The second and the fifth stand there already; the fourth was overwritten by the third.
+    assert predicted(recorded, Dedupe()) == 460 - 2 * 60
+
+
+def test_what_is_removed_takes_its_calls_along() -> None:
+    recorded = pipeline(4)
+    assert predicted(recorded, Remove("d2h")) == pytest.approx(predicted(recorded) - 4 * 1001, rel=0.02)
+    assert predicted(recorded, Remove("h2d"), Remove("d2h"), Remove("p2p")) < 4_200
+
+
+def test_copies_twice_as_fast_take_half_their_time() -> None:
+    recorded = pipeline(4)
+    assert predicted(recorded, CopySpeed(2)) == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.001)
+
+
+def test_kernels_by_rule_and_another_node() -> None:
+    recorded = pipeline(4)
+    assert predicted(recorded, Kernels(0.5)) == pytest.approx(predicted(recorded) - 4 * 500, rel=0.001)
+    assert predicted(recorded, Kernels(0.5, "other")) == predicted(recorded)
+    faster = predicted(recorded, ToNode(load_node("pcie:4x16")))
+    assert faster == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.06)
+
+
+def test_copies_to_symbols_leave_with_their_calls() -> None:
+    operations = [copy(50.0 * at + 5, 50.0 * at + 7, 64, correlation=at) for at in range(60)]
+    calls = [
+        call(50.0 * at, 50.0 * at + 20, "cudaMemcpyToSymbol", "operation", correlation=at) for at in range(60)
+    ]
+    assert predicted(trace(*operations, calls=calls), NoSymbolCopies()) == 2970 - 60 * 20
+
+
+def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> None:
+    size = 2 * MIB
+    pages: list[dict[str, Any]] = [
+        copy(100 + 400.0 * at, 300 + 400.0 * at, size, memory="managed", stream=None) | {"kind": "migration"}
+        for at in range(16)
+    ]
+    faulting, quiet = kernel(50, 7050, correlation=1), kernel(7060, 7260, correlation=2)
+    calls = [
+        call(40, 45, "cudaLaunchKernel", correlation=1),
+        call(46, 49, "cudaLaunchKernel", correlation=2),
+        call(49.5, 7265, "cudaDeviceSynchronize", "device"),
+    ]
+    recorded = trace(faulting, *pages, quiet, calls=calls)
+    # Two runs of 200 µs, as the quiet one shows, and 32 MiB over the link.
+    link = 32 * MIB / 12.3e9 * 1e6
+    assert predicted(recorded, Prefetch()) == pytest.approx(40 + 400 + link, rel=0.1)
+
+
+def test_changes_are_played_alone_and_together_and_the_first_run_stays() -> None:
+    taken_apart = timeline(pipeline(8, memory="pageable"))
+    before = {name: values.copy() for name, values in taken_apart.columns.items()}
+    found = what_if(taken_apart, [Pin(), Streams(3)], HERE)
+    assert [outcome.title for outcome in found.alone] == ["pin the host buffers", "3 streams"]
+    assert found.together.gain_seconds(found.baseline) > max(
+        o.gain_seconds(found.baseline) for o in found.alone
+    )
+    assert all(np.array_equal(taken_apart.columns[name], values) for name, values in before.items())
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
+    """Recorded on the GPU before and after: pinned buffers and three streams in place of one."""
+    node = load_node(f"{gpu}-probed")
+    before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"), node)
+    after = read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz")
+    found = what_if(before, [Pin(), Streams(3)], Setting(node))
+    speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
+    measured = before.recorded_ns / timeline(after).recorded_ns
+    assert speedup == pytest.approx(measured, rel=0.1)
+
+
+def test_a_training_program_with_pinned_buffers_ran_as_foretold() -> None:
+    before = timeline(read(EXAMPLES / "train-images-h100.json.gz"))
+    after = timeline(read(EXAMPLES / "train-images-pinned-h100.json.gz"))
+    found = what_if(before, [Pin(), Async()], Setting(load_node("h100-probed")))
+    speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
+    assert speedup == pytest.approx(before.recorded_ns / after.recorded_ns, rel=0.1)
+
+
+def test_playing_is_deterministic() -> None:
+    taken_apart = timeline(pipeline(8))
+    first, second = play(taken_apart), play(taken_apart)
+    assert np.array_equal(first.operation_start, second.operation_start)

@@ -1,0 +1,410 @@
+"""Programs before and after a change, and the scripts that run and judge them: what can be known without a GPU."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer.main
+
+from busfare.cli import app
+from busfare.node import load_node
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "validation" / "pairs"
+EXAMPLES = ROOT / "src" / "busfare" / "examples"
+#: Not programs: what they share, and what builds, reads and runs them.
+SHARED = {"measured.py", "build.py", "table.py", "record.py"}
+#: Options of `what-if` that stand for changes, and whether they take a value; None: they may.
+CHANGES = {
+    "--pin": None,
+    "--batch-below": True,
+    "--streams": True,
+    "--dedupe": False,
+    "--prefetch": False,
+    "--async": None,
+    "--drop-synchronisations": None,
+    "--remove": True,
+    "--node": True,
+}
+
+
+@pytest.fixture
+def replay_pairs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "validation"))
+    import replay_pairs
+
+    return replay_pairs
+
+
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import record
+
+    return record
+
+
+def python_programs() -> list[str]:
+    return sorted(path.name for path in FOLDER.glob("*.py") if path.name not in SHARED)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, cwd=ROOT, check=False, env=os.environ | {"PYTHONPATH": path},
+    )  # fmt: skip
+
+
+def test_there_are_enough_pairs_of_real_programs(replay_pairs: ModuleType) -> None:
+    plan = replay_pairs.read_plan()
+    assert len(plan.pairs) >= 16
+    by_program: dict[str, set[str]] = {}
+    for pair in plan.pairs:
+        if pair.change:
+            by_program.setdefault(pair.program, set()).add(pair.change)
+    assert len(by_program) >= 12 and all(len(changes) >= 2 for changes in by_program.values())
+    libraries = [program.library for program in plan.programs.values()]
+    assert libraries.count("PyTorch") >= 3 and libraries.count("CuPy") >= 3
+    assert set(by_program) == set(plan.programs)
+    assert {change for changes in by_program.values() for change in changes} == set(plan.findings)
+
+
+def test_every_program_of_the_folder_is_in_the_plan_and_has_its_variants(replay_pairs: ModuleType) -> None:
+    programs = replay_pairs.read_plan().programs.values()
+    assert {program.source for program in programs} == {*python_programs()} | {
+        path.name for path in FOLDER.glob("*.cu")
+    }
+    for program in programs:
+        assert program.name == Path(program.source).stem
+        text = (FOLDER / program.source).read_text()
+        pattern = r"Program\((.*?)\)\n" if program.is_python else r"const Program kProgram = \{(.*?)\};"
+        said = re.search(pattern, text, re.DOTALL)
+        assert said, program.source
+        variants = re.findall(r'"([a-z-]+)"', said[1].split("(" if program.is_python else "{")[-1])
+        assert variants == list(program.variants), program.source
+        assert variants[0] == "before"
+
+
+def test_every_option_is_one_of_what_if_and_every_finding_one_of_report(replay_pairs: ModuleType) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    known = {option for parameter in commands["what-if"].params for option in parameter.opts}
+    plan = replay_pairs.read_plan()
+    for name, option in plan.recorded_on_option.items():
+        assert option in {own for parameter in commands[name].params for own in parameter.opts}
+    for pair in plan.pairs:
+        words = list(pair.options)
+        assert words
+        while words:
+            option = words.pop(0)
+            assert option in known, pair
+            value = words.pop(0) if words and not words[0].startswith("--") else None
+            assert CHANGES[option] is None or CHANGES[option] == (value is not None), pair
+            if option == "--node":
+                load_node(str(value))
+    rules = (ROOT / "src" / "busfare" / "advise" / "findings.py").read_text()
+    for ids in plan.findings.values():
+        assert all(f'"{id}",' in rules for id in ids)
+    for node in plan.recorded_on.values():
+        assert load_node(node).name == node
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (("program = \"jacobi\"\nafter = \"async\"", "program = \"jacobi\"\nafter = \"asink\""), "asink"),
+        (("program = \"kmeans\"", "program = \"kmeens\""), "kmeens"),
+        (("recording = \"before-fingerprint\"", "recording = \"after\""), "recording after"),
+        (("change = \"dedupe\"", "change = \"dedup\""), "dedup"),
+        (("to = \"h200\"", "to = \"h300\""), "h300"),
+    ],
+)  # fmt: skip
+def test_a_slip_in_the_plan_is_named(
+    replay_pairs: ModuleType, tmp_path: Path, change: tuple[str, str], place: str
+) -> None:
+    text = (FOLDER / "pairs.toml").read_text()
+    assert change[0] in text
+    wrong = tmp_path / "pairs.toml"
+    wrong.write_text(text.replace(*change, 1))
+    with pytest.raises(ValueError, match=place):
+        replay_pairs.read_plan(wrong)
+
+
+@pytest.mark.parametrize("name", python_programs())
+def test_a_program_explains_itself_and_knows_a_known_answer(name: str) -> None:
+    helped = run(str(FOLDER / name), "--help")
+    assert helped.returncode == 0 and "before" in helped.stdout
+    done = run(str(FOLDER / name), "--reference")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["right"] is True
+
+
+@pytest.mark.parametrize("name", python_programs())
+def test_heavy_libraries_wait_until_the_options_are_read(name: str) -> None:
+    for node in ast.parse((FOLDER / name).read_text()).body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {name.split(".")[0] for name in names} & {"torch", "cupy", "cupyx"}
+
+
+def test_a_wrong_result_fails_a_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import measured
+
+    program = measured.Program("p", "what", ("before",), 5)
+    assert measured.finish_reference(program, 0.5, 0.4) == 1
+    assert measured.finish_reference(program, float("nan"), 0.4) == 1
+    assert measured.finish_reference(program, 0.3, 0.4) == 0
+    said = [json.loads(line)["right"] for line in capsys.readouterr().out.splitlines()]
+    assert said == [False, False, True]
+
+
+# Judging
+
+
+def made_up(replay_pairs: ModuleType, folder: Path, **milliseconds: dict[str, float]) -> object:
+    """Results of a GPU that nobody has: medians by program and variant."""
+    programs = {
+        program: {
+            "variants": {
+                variant: {"median_seconds": 1e-3 * median, "spread": 0.01, "seconds": [[1e-3 * median]]}
+                for variant, median in variants.items()
+            },
+            "recordings": {},
+            "failures": [] if len(variants) > 1 else ["pin: took longer than 60 s"],
+        }
+        for program, variants in milliseconds.items()
+    }
+    times = {"gpu": folder.name, "driver": "0", "date": "2000-01-01", "programs": programs}
+    folder.mkdir(parents=True)
+    (folder / "times.json").write_text(json.dumps(times))
+    return replay_pairs.machines_in(folder.parent)[folder.name]
+
+
+def test_speed_ups_are_ratios_of_medians_and_errors_ratios_of_speed_ups(
+    replay_pairs: ModuleType, tmp_path: Path
+) -> None:
+    machine = made_up(replay_pairs, tmp_path / "h200", kmeans={"before": 200.0, "pin": 100.0})
+    pair = replay_pairs.Pair("kmeans", "pin", ("--pin",), "pin")
+    # The recording ran slower than the program alone: only the ratio counts.
+    judged = replay_pairs.judge(
+        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.231, 0.230, 0.230 / 2.18)
+    )
+    assert judged.measured == pytest.approx(2.0)
+    assert judged.error_percent == pytest.approx(9.0)
+    assert judged.within
+    judged = replay_pairs.judge(
+        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.2 / 1.79)
+    )
+    assert judged.error_percent == pytest.approx(-10.5)
+    assert not judged.within
+
+
+def test_a_change_of_node_is_measured_on_the_other_node(replay_pairs: ModuleType, tmp_path: Path) -> None:
+    first = made_up(replay_pairs, tmp_path / "h100", tracers={"before": 300.0, "pin": 1.0})
+    other = made_up(replay_pairs, tmp_path / "h200", tracers={"before": 250.0, "pin": 1.0})
+    pair = replay_pairs.Pair("tracers", "before", ("--node", "h200-probed"), origin="h100", target="h200")
+    both = {"h100": first, "h200": other}
+    judged = replay_pairs.judge(pair, both, first, lambda *_: replay_pairs.Predicted(1, 1, 1))
+    assert judged.measured == pytest.approx(1.2)
+    alone = replay_pairs.judge(pair, {"h100": first}, first, lambda *_: replay_pairs.Predicted(1, 1, 1))
+    assert alone.measured is None and "h200" in alone.why
+
+
+def test_what_was_not_predicted_counts_as_missed_and_what_failed_is_listed(
+    replay_pairs: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = made_up(
+        replay_pairs, tmp_path / "h200", kmeans={"before": 2.0, "pin": 1.0}, tracers={"before": 2.0}
+    )
+    plan = replay_pairs.read_plan()
+
+    def silent(*_: object) -> object:
+        raise replay_pairs.NoAnswerError("no recording")
+
+    judged = [
+        replay_pairs.judge(replay_pairs.Pair("kmeans", "pin", ("--pin",), "pin"), {}, machine, silent),
+        replay_pairs.judge(replay_pairs.Pair("tracers", "pin", ("--pin",), "pin"), {}, machine, silent),
+    ]
+    assert replay_pairs.show_pairs(judged, plan) is False
+    out = capsys.readouterr().out
+    assert "0 of 1 pairs" in out and "not measured: 1" in out
+    assert "no recording" in out and "took longer than 60 s" in out
+
+
+@pytest.mark.parametrize(
+    ("hits", "count", "met"), [(10, 12, True), (9, 12, False), (0, 0, False), (40, 48, True)]
+)
+def test_ten_of_twelve(replay_pairs: ModuleType, hits: int, count: int, met: bool) -> None:
+    assert replay_pairs.share_met(hits, count) is met
+
+
+def test_the_first_advice_must_be_the_change_that_gained_most(
+    replay_pairs: ModuleType, tmp_path: Path
+) -> None:
+    machine = made_up(replay_pairs, tmp_path / "h200", kmeans={"before": 200.0, "pin": 100.0, "dedupe": 40.0})
+    plan = replay_pairs.read_plan()
+    program = plan.programs["kmeans"]
+    for first, hit in (("repeated-copies", True), ("pageable-copies", False), ("slow-link", False)):
+        ranked = replay_pairs.rank(program, plan, machine, lambda *_, first=first: first)
+        assert ranked.gained == (("dedupe", pytest.approx(5.0)), ("pin", pytest.approx(2.0)))
+        assert ranked.hit is hit
+    close = made_up(replay_pairs, tmp_path / "h100", kmeans={"before": 200.0, "pin": 40.5, "dedupe": 40.0})
+    assert replay_pairs.rank(program, plan, close, lambda *_: "pageable-copies").hit
+    one = made_up(replay_pairs, tmp_path / "l40s", kmeans={"before": 200.0, "pin": 40.5})
+    assert replay_pairs.rank(program, plan, one, lambda *_: "pageable-copies") is None
+
+
+def test_a_recorded_run_is_asked_through_the_command_line(replay_pairs: ModuleType, tmp_path: Path) -> None:
+    """A real recording of a training like the one of the pair, beside medians that nobody measured."""
+    medians = {"before": 100.0, "pin": 90.0, "pin-async": 80.0, "fewer-syncs": 99.0}
+    machine = made_up(replay_pairs, tmp_path / "h200", train_images=medians)
+    shutil.copy(EXAMPLES / "train-images-h200.json.gz", machine.folder / "train_images-before.bf")
+    done = run(
+        str(ROOT / "validation" / "replay_pairs.py"), "--results", str(tmp_path), "--only", "train_images"
+    )
+    assert done.stderr == "" and done.returncode in (0, 1)
+    speed_ups = re.findall(r"before → (\S+) +([0-9.]+)× \| +([0-9.]+)× \| +([+-][0-9.]+) %", done.stdout)
+    assert [(after, float(measured)) for after, measured, *_ in speed_ups] == [
+        ("pin", 1.111), ("fewer-syncs", 1.010), ("pin-async", 1.250)
+    ]  # fmt: skip
+    for _, measured, predicted, error in speed_ups:
+        assert float(predicted) >= 1
+        assert float(error) == pytest.approx(100 * (float(predicted) / float(measured) - 1), abs=0.2)
+    assert re.search(r"within 10 %: \d of 3 pairs, 3 of them PyTorch or CuPy", done.stdout)
+    assert re.search(r"first advice gained most: [01] of 1", done.stdout)
+
+
+def test_without_results_it_says_so(tmp_path: Path) -> None:
+    done = run(str(ROOT / "validation" / "replay_pairs.py"), "--results", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "no results" in done.stdout
+
+
+# Running: with a program in the place of a real one, whose recording it writes itself.
+
+STAND_IN = """
+import json, os, pathlib, sys, time
+words = sys.argv
+variant = words[words.index("--variant") + 1]
+if variant == "import-fails":
+    raise SystemExit("no module named cupy")
+print("ready", flush=True)
+sys.stdin.readline()
+if variant == "hangs":
+    time.sleep(60)
+output = os.environ.get("BUSFARE_RECORD_OUTPUT")
+if output:
+    assert os.environ["BUSFARE_RECORD_CAPTURE"] == "profiler-calls"
+    hashed = "BUSFARE_RECORD_FINGERPRINT" in os.environ
+    pathlib.Path(output.replace("%p", str(os.getpid()))).write_bytes(b"hashed" if hashed else b"plain")
+with open(pathlib.Path(__file__).with_name("order"), "a") as order:
+    order.write(variant + (" recorded" if output else "") + "\\n")
+seconds = [0.3 if output else 0.2] * int(words[words.index("--repeats") + 1])
+print(json.dumps({"variant": variant, "rounds": 7, "median_seconds": seconds[0], "seconds": seconds,
+                  "error": 0.0, "right": variant != "wrong"}))
+"""
+
+
+@pytest.fixture
+def bench(record: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    source = tmp_path / "stand_in.py"
+    source.write_text(STAND_IN)
+    library = tmp_path / "library.so"
+    library.write_bytes(b"")
+    monkeypatch.setattr(sys, "argv", ["record.py", "--timeout", "4", "--build", str(tmp_path)])
+    out = tmp_path / "out"
+    out.mkdir()
+    return record.Bench(record.arguments(record.read_plan()), out, library)
+
+
+def stand_in(record: ModuleType, bench: object, *variants: str, fingerprint: bool = False) -> object:
+    source = str(bench.out.parent / "stand_in.py")  # type: ignore[attr-defined]
+    return record.Program("stand_in", source, variants, fingerprint)
+
+
+def test_variants_run_by_turns_and_before_is_recorded(record: ModuleType, bench: object) -> None:
+    result = bench.run(stand_in(record, bench, "before", "pin", fingerprint=True))  # type: ignore[attr-defined]
+    assert result["failures"] == []
+    order = (bench.out.parent / "order").read_text().splitlines()  # type: ignore[attr-defined]
+    assert order == ["before", "pin", "pin", "before", "before recorded", "before recorded"]
+    assert result["variants"]["pin"] == {
+        "median_seconds": 0.2, "spread": 0.0, "seconds": [[0.2] * 3] * 2
+    }  # fmt: skip
+    assert result["rounds"] == 7
+    assert result["recordings"]["before"]["recorded_over_unrecorded"] == pytest.approx(1.5)
+    written = {path.name: path.read_bytes() for path in bench.out.iterdir()}  # type: ignore[attr-defined]
+    assert written == {"stand_in-before.bf": b"plain", "stand_in-before-fingerprint.bf": b"hashed"}
+
+
+def test_failures_are_said_and_the_others_run(record: ModuleType, bench: object) -> None:
+    program = stand_in(record, bench, "before", "import-fails", "wrong", "hangs")
+    result = bench.run(program)  # type: ignore[attr-defined]
+    assert set(result["variants"]) == {"before"}
+    assert result["recordings"]["before"]["bytes"] == len(b"plain")
+    said = "\n".join(result["failures"])
+    assert said.count("no module named cupy") == 2
+    assert said.count("wrong: status 0") == 2
+    assert said.count("hangs: took longer than 4 s") == 2
+
+
+def test_a_program_that_was_not_built_is_a_failure(record: ModuleType, bench: object) -> None:
+    result = bench.run(record.Program("absent", "absent.cu", ("before", "pin")))  # type: ignore[attr-defined]
+    assert result["variants"] == {} and len(result["failures"]) == 5
+
+
+def test_gpus_have_short_names(record: ModuleType) -> None:
+    plan = record.read_plan()
+    assert record.short_name("NVIDIA H100 80GB HBM3", plan) == "h100"
+    assert record.short_name("NVIDIA H200", plan) == "h200"
+    assert record.short_name("NVIDIA GeForce RTX 4090", plan) == "nvidia-geforce-rtx-4090"
+
+
+def test_a_second_call_runs_what_is_left_and_what_failed(
+    record: ModuleType, bench: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1, 1980 MHz, 3201 MHz, 5, 16'\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    programs = {
+        name: record.Program(name, str(tmp_path / "stand_in.py"), variants)
+        for name, variants in (("good", ("before",)), ("bad", ("before", "wrong")))
+    }
+    plan = record.Plan(programs, (), {}, {"h200": "h200-probed"})
+    monkeypatch.setattr(record, "read_plan", lambda: plan)
+    monkeypatch.setattr(record, "build", lambda *_: [])
+    monkeypatch.setattr(record, "recorder_library", lambda _: tmp_path / "library.so")
+    monkeypatch.setattr(sys, "argv", ["record.py", "--out", str(tmp_path / "results"), "--processes", "1"])
+    file = tmp_path / "results" / "h200" / "times.json"
+    for turn, ran in enumerate((["good", "bad"], ["bad"])):
+        (tmp_path / "order").write_text("")
+        assert record.main() == 1
+        times = json.loads(file.read_text())
+        assert set(times["programs"]) == {"good", "bad"}
+        assert times["gpu"] == "NVIDIA H200" and times["driver"] == "580.1"
+        assert (tmp_path / "order").read_text().count("before\n") == len(ran), turn
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "good", "--budget", "0"])
+    assert record.main() == 0
+    assert json.loads(file.read_text()) == times
+
+
+def test_without_a_gpu_nothing_is_run(
+    record: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit) as stopped:
+        record.gpu_facts()
+    assert stopped.value.code == 3

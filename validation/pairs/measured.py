@@ -1,0 +1,153 @@
+"""What the Python programs of this folder share: options, the measured region, the check, the line of JSON.
+
+Heavy libraries are imported by the programs after the options are read, so that `--help` and `--reference` run anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "Program",
+    "finish",
+    "finish_reference",
+    "measure_cupy",
+    "measure_torch",
+    "options_of",
+    "wait_for_go",
+]
+
+
+@dataclass(frozen=True)
+class Program:
+    """`rounds` is how often the measured region repeats its work; the first of `variants` is `before`."""
+
+    name: str
+    what: str
+    variants: tuple[str, ...]
+    rounds: int
+
+
+def options_of(program: Program) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=program.name, description=program.what)
+    parser.add_argument("--variant", choices=program.variants, default="before")
+    parser.add_argument(
+        "--rounds", type=_positive, default=program.rounds, help="work in the measured region"
+    )
+    parser.add_argument("--repeats", type=_positive, default=3, help="measured regions")
+    parser.add_argument("--warm-ups", type=_positive, default=2, help="regions before them")
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="import, say `ready`, and begin when a line comes on standard input",
+    )
+    parser.add_argument(
+        "--reference",
+        action="store_true",
+        help="check the host's reference against a known answer, without a GPU",
+    )
+    return parser.parse_args()
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text}: a whole number from 1 up is needed")
+    return int(text)
+
+
+def wait_for_go(options: argparse.Namespace) -> None:
+    """To be called when the imports are done: several programs can then import at once, and run one by one."""
+    if options.wait:
+        print("ready", flush=True)
+        sys.stdin.readline()
+
+
+def measure_torch(options: argparse.Namespace, region: Callable[[], object]) -> list[float]:
+    """Seconds of each measured region; the time ends when the GPU is idle."""
+    import torch
+
+    return _measure(
+        options,
+        region,
+        wait=torch.cuda.synchronize,
+        start=torch.cuda.profiler.start,
+        stop=torch.cuda.profiler.stop,
+        push=lambda: torch.cuda.nvtx.range_push("measured"),
+        pop=torch.cuda.nvtx.range_pop,
+    )
+
+
+def measure_cupy(options: argparse.Namespace, region: Callable[[], object]) -> list[float]:
+    """Seconds of each measured region; the time ends when the GPU is idle."""
+    import cupy
+
+    runtime, nvtx = cupy.cuda.runtime, cupy.cuda.nvtx
+    return _measure(
+        options,
+        region,
+        wait=runtime.deviceSynchronize,
+        start=runtime.profilerStart,
+        stop=runtime.profilerStop,
+        push=lambda: nvtx.RangePush("measured"),
+        pop=nvtx.RangePop,
+    )
+
+
+def _measure(
+    options: argparse.Namespace,
+    region: Callable[[], object],
+    *,
+    wait: Callable[[], object],
+    start: Callable[[], object],
+    stop: Callable[[], object],
+    push: Callable[[], object],
+    pop: Callable[[], object],
+) -> list[float]:
+    for _ in range(options.warm_ups):
+        region()
+    seconds = []
+    for _ in range(options.repeats):
+        wait()
+        start()
+        push()
+        begin = time.perf_counter()
+        region()
+        wait()
+        seconds.append(time.perf_counter() - begin)
+        pop()
+        stop()
+    return seconds
+
+
+def finish(
+    program: Program, options: argparse.Namespace, seconds: Sequence[float], error: float, tolerance: float
+) -> int:
+    """Prints the result; the exit status is 1 where the check failed."""
+    result = {
+        "program": program.name,
+        "variant": options.variant,
+        "rounds": options.rounds,
+        "median_seconds": statistics.median(seconds),
+        "seconds": list(seconds),
+    }
+    return _say(result, error, tolerance)
+
+
+def finish_reference(program: Program, error: float, tolerance: float) -> int:
+    """Prints what the host's reference is off a known answer by; the exit status is 1 beyond the tolerance."""
+    return _say({"program": program.name, "reference": True}, error, tolerance)
+
+
+def _say(result: dict[str, object], error: float, tolerance: float) -> int:
+    error = float(error)
+    right = error <= tolerance  # false for a NaN
+    shown = error if math.isfinite(error) else 1e300
+    print(json.dumps(result | {"error": shown, "tolerance": tolerance, "right": right}), flush=True)
+    return 0 if right else 1

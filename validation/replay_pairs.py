@@ -1,0 +1,274 @@
+"""What `busfare what-if` foretells of a change, beside the change made and measured.
+
+Run `python validation/replay_pairs.py [--results FOLDER] [--only NAME,…]`. For each pair of validation/pairs/pairs.toml
+and each GPU in results/pairs: the speed-up measured (medians of unrecorded runs), the one predicted from the recording
+of the program as it was, and whether they agree within 10 %; for each program, whether the advice that `busfare report`
+ranks first is the change that gained most. Exit status 1 where either holds for fewer than 10 of 12.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pairs.table import Pair, Plan, Program, read_plan
+
+FOLDER = Path(__file__).parents[1] / "results" / "pairs"
+#: Percent by which a predicted speed-up may be off.
+GOAL_PERCENT = 10.0
+GOAL_SHARE = 10 / 12
+#: Changes whose runs are so close (percent) have gained the same.
+SAME_PERCENT = 2.0
+
+
+class NoAnswerError(Exception):
+    """A prediction or a measurement that is not there; the message says why."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was measured on one GPU."""
+
+    name: str
+    folder: Path
+    times: dict[str, Any]
+
+    def seconds(self, program: str, variant: str) -> float:
+        """The median of the unrecorded runs. Raises NoAnswerError where there are none."""
+        said = self.times["programs"].get(program)
+        if said is None:
+            raise NoAnswerError(f"{program} was not run on {self.name}")
+        if variant not in said["variants"]:
+            raise NoAnswerError(f"{variant} failed: {'; '.join(said['failures']) or 'no reason given'}")
+        return float(said["variants"][variant]["median_seconds"])
+
+    def spread(self, program: str, variant: str) -> float:
+        return float(self.times["programs"][program]["variants"][variant]["spread"])
+
+    def recording(self, program: str, name: str) -> Path:
+        """Raises NoAnswerError where the recording is missing."""
+        path = self.folder / f"{program}-{name}.bf"
+        if not path.exists():
+            raise NoAnswerError(f"no recording {path.name}")
+        return path
+
+
+@dataclass(frozen=True)
+class Predicted:
+    baseline_recorded_seconds: float
+    baseline_replayed_seconds: float
+    seconds: float
+
+    @property
+    def speed_up(self) -> float:
+        return self.baseline_replayed_seconds / self.seconds
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One pair on one machine. `measured` is None where it was not measured, `predicted` where it was not predicted."""
+
+    pair: Pair
+    machine: str
+    measured: float | None
+    predicted: float | None
+    before_seconds: float = 0.0
+    replayed_seconds: float = 0.0
+    why: str = ""
+
+    @property
+    def error_percent(self) -> float | None:
+        """Of the predicted speed-up."""
+        if self.measured is None or self.predicted is None:
+            return None
+        return 100 * (self.predicted / self.measured - 1)
+
+    @property
+    def within(self) -> bool:
+        return self.error_percent is not None and abs(self.error_percent) <= GOAL_PERCENT
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The first advice for one program, and the changes measured, best first: (change, speed-up)."""
+
+    program: str
+    machine: str
+    first: str
+    gained: tuple[tuple[str, float], ...]
+    hit: bool
+
+
+Predict = Callable[[Machine, Pair], Predicted]
+FirstAdvice = Callable[[Machine, Program], str]
+
+
+def judge(pair: Pair, machines: dict[str, Machine], machine: Machine, predict: Predict) -> Judged:
+    """`machine` is where the pair was recorded; where it names a target, the program ran there afterwards."""
+    try:
+        target = machines[pair.target] if pair.target else machine
+        before = machine.seconds(pair.program, pair.before)
+        measured = before / target.seconds(pair.program, pair.after)
+    except KeyError:
+        return Judged(pair, machine.name, None, None, why=f"nothing was run on {pair.target}")
+    except NoAnswerError as error:
+        return Judged(pair, machine.name, None, None, why=str(error))
+    try:
+        predicted = predict(machine, pair)
+    except NoAnswerError as error:
+        return Judged(pair, machine.name, measured, None, before, why=str(error))
+    return Judged(
+        pair, machine.name, measured, predicted.speed_up, before, predicted.baseline_replayed_seconds
+    )
+
+
+def rank(program: Program, plan: Plan, machine: Machine, first_advice: FirstAdvice) -> Ranked | None:
+    """None where fewer than two of the program's single changes were measured."""
+    gained = []
+    for pair in plan.pairs:
+        if pair.program == program.name and pair.change and not pair.target:
+            try:
+                seconds = machine.seconds(pair.program, pair.after)
+                gained.append((pair.change, machine.seconds(pair.program, pair.before) / seconds))
+            except NoAnswerError:
+                continue
+    if len(gained) < 2:
+        return None
+    gained.sort(key=lambda change: -change[1])
+    try:
+        first = first_advice(machine, program)
+    except NoAnswerError as error:
+        return Ranked(program.name, machine.name, f"({error})", tuple(gained), False)
+    advised = {change for change, ids in plan.findings.items() if first in ids}
+    best = {change for change, gain in gained if gain >= gained[0][1] / (1 + SAME_PERCENT / 100)}
+    return Ranked(program.name, machine.name, first, tuple(gained), bool(advised & best))
+
+
+def busfare(*arguments: str) -> dict[str, Any]:
+    """What a command of busfare says with --json. Raises NoAnswerError where it fails."""
+    command = [sys.executable, "-m", "busfare", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode:
+        words = " ".join(done.stderr.split())
+        raise NoAnswerError(f"busfare {arguments[0]}: {words[-300:] or f'status {done.returncode}'}")
+    return dict(json.loads(done.stdout))
+
+
+def _recorded_on(plan: Plan, machine: Machine, command: str) -> list[str]:
+    node = plan.recorded_on.get(machine.name)
+    return [plan.recorded_on_option[command], node] if node else []
+
+
+def predictor(plan: Plan) -> Predict:
+    def predict(machine: Machine, pair: Pair) -> Predicted:
+        path = machine.recording(pair.program, pair.recording)
+        said = busfare("what-if", str(path), *pair.options, *_recorded_on(plan, machine, "what-if"))
+        baseline = said["baseline"]
+        return Predicted(
+            baseline["recorded_seconds"], baseline["replayed_seconds"], said["predicted_seconds"]
+        )
+
+    return predict
+
+
+def adviser(plan: Plan) -> FirstAdvice:
+    def first_advice(machine: Machine, program: Program) -> str:
+        path = machine.recording(program.name, "before-fingerprint" if program.fingerprint else "before")
+        said = busfare("report", str(path), *_recorded_on(plan, machine, "report"))
+        if not said["findings"]:
+            raise NoAnswerError("no advice")
+        return str(said["findings"][0]["id"])
+
+    return first_advice
+
+
+def machines_in(folder: Path) -> dict[str, Machine]:
+    found = (Machine(path.parent.name, path.parent, json.loads(path.read_text())) for path in
+             sorted(folder.glob("*/times.json")))  # fmt: skip
+    return {machine.name: machine for machine in found}
+
+
+def share_met(hits: int, count: int) -> bool:
+    return count > 0 and hits >= GOAL_SHARE * count
+
+
+def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
+    print("  speed-ups                                          measured | predicted | error")
+    for one in judged:
+        change = f"{one.pair.before} → {one.pair.after}"
+        if one.pair.target:
+            change += f" on {one.pair.target}"
+        library = plan.programs[one.pair.program].library
+        start = f"  {one.pair.program:20} {library:7} {change:28}"
+        measured = "   –   " if one.measured is None else f"{one.measured:6.3f}×"
+        if one.error_percent is None:
+            print(f"{start} {measured} |     –     | {one.why}")
+            continue
+        replay = 100 * (one.replayed_seconds / one.before_seconds - 1)
+        print(
+            f"{start} {measured} | {one.predicted:8.3f}× | {one.error_percent:+6.1f} % "
+            f"{'       ' if one.within else 'BEYOND '} (replayed unchanged: {replay:+.1f} % of the unrecorded run)"
+        )
+    counted = [one for one in judged if one.measured is not None]
+    if not counted:
+        return True
+    hits = sum(one.within for one in counted)
+    met = share_met(hits, len(counted))
+    python = sum(plan.programs[one.pair.program].library != "CUDA" for one in counted)
+    print(
+        f"  within {GOAL_PERCENT:g} %: {hits} of {len(counted)} pairs, {python} of them PyTorch or CuPy "
+        f"(goal 10 of 12) {'met' if met else 'MISSED'}; not measured: {len(judged) - len(counted)}"
+    )
+    return met
+
+
+def show_ranking(ranked: Sequence[Ranked], plan: Plan) -> bool:
+    if not ranked:
+        return True
+    print("  the advice ranked first, and what each change gained")
+    for one in ranked:
+        gains = ", ".join(f"{change} {gain:.3f}×" for change, gain in one.gained)
+        print(f"  {one.program:20} {one.first:24} {'      ' if one.hit else 'MISSED'} {gains}")
+    hits = sum(one.hit for one in ranked)
+    met = share_met(hits, len(ranked))
+    print(f"  first advice gained most: {hits} of {len(ranked)} (goal 10 of 12) {'met' if met else 'MISSED'}")
+    return met
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Predicted speed-ups beside measured ones.")
+    parser.add_argument("--results", type=Path, default=FOLDER)
+    parser.add_argument("--only", default="", metavar="NAME,…", help="these programs")
+    options = parser.parse_args()
+    plan = read_plan()
+    machines = machines_in(options.results)
+    if not machines:
+        print(f"no results in {options.results}: run validation/pairs/record.py on a GPU")
+        return 0
+    names = [name for name in options.only.split(",") if name] or list(plan.programs)
+    predict, advise = predictor(plan), adviser(plan)
+    met = True
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for machine in machines.values():
+            times = machine.times
+            print(f"{times['gpu']}, driver {times['driver']}, {times['date']}")
+            own = [p for p in plan.pairs if p.program in names and p.origin in ("", machine.name)]
+            judged = pool.map(lambda pair, m=machine: judge(pair, machines, m, predict), own)
+            met &= show_pairs(list(judged), plan)
+            programs = [plan.programs[name] for name in names if name in plan.programs]
+            ranked = pool.map(lambda program, m=machine: rank(program, plan, m, advise), programs)
+            met &= show_ranking([one for one in ranked if one is not None], plan)
+            print()
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
