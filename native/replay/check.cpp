@@ -71,7 +71,7 @@ Check::Check(const Timeline& timeline) : t_(timeline) {
     for (std::size_t row = 0; row < t_.engines.slots.size(); ++row)
         if (t_.engines.slots[row] < 1) refuse("engine_slots", row);
     for (std::size_t row = 0; row < l.bytes_per_s.size(); ++row) {
-        if (!is_rate(l.bytes_per_s[row])) refuse("link_bytes_per_s", row);
+        if (!(l.bytes_per_s[row] > 0)) refuse("link_bytes_per_s", row);
         if (!is_rate(l.both[row])) refuse("link_both", row);
         if (!none_or_within(l.opposite[row], l.bytes_per_s.size())) refuse("link_opposite", row);
     }

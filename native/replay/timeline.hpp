@@ -61,8 +61,8 @@ struct Engines {
     std::span<const Index> slots;  // how many operations run at once
 };
 
-// Links that several engines share, bytes per second. While `opposite` is in use, too, the rate is `both` of
-// it.
+// Links that several engines share, bytes per second; infinite: never full. While `opposite` is in use, too,
+// the rate is `both` of it.
 struct Links {
     std::span<const double> bytes_per_s, both;
     std::span<const Index> opposite;

@@ -108,7 +108,7 @@ OUT_OF_RANGE = [
     *[("operation_link_begin", value) for value in (-1, MOST)],
     *[("operation_links", value) for value in (-1, 99, 2**31 - 1)],
     *[("engine_slots", value) for value in (0, -1, -(2**31))],
-    *[("link_bytes_per_s", value) for value in (0.0, -1.0, np.nan, np.inf)],
+    *[("link_bytes_per_s", value) for value in (0.0, -1.0, np.nan, -np.inf)],
     *[("link_both", value) for value in (0.0, -1.0, np.nan, np.inf)],
     *[("link_opposite", value) for value in (-2, 99)],
     *[("stream_device", value) for value in (-2, 99, 2**31 - 1)],
@@ -150,6 +150,13 @@ def test_times_that_cannot_be_added_up() -> None:
 def test_a_copy_over_a_link_that_takes_for_ever() -> None:
     with pytest.raises(ValueError, match="link_bytes_per_s"):
         _core.play(GOOD | {"link_bytes_per_s": np.full_like(GOOD["link_bytes_per_s"], 5e-324)})
+
+
+def test_a_link_that_is_never_full() -> None:
+    free = np.full_like(GOOD["link_bytes_per_s"], np.inf)
+    played = _core.play(GOOD | {"link_bytes_per_s": free})
+    lasted = played["operation_end"] - played["operation_start"]
+    assert lasted.tolist() == GOOD["operation_duration"].tolist()
 
 
 def test_recorded_times_that_run_backwards() -> None:
