@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,13 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("nodes", "show", "sumit"), "summit"),
         (("nodes", "check", "no-such.toml"), "no such file"),
         (("export", TRACE, "--to", "xml", "-o", "x"), "parquet, perfetto"),
+        (("report", TRACE, "no/such/file"), "cannot be read"),
+        (("report", "no/such/*.sqlite"), "nothing matches"),
+        (("report", TRACE, "--jobs", "0"), "from 1 to"),
+        (("report", TRACE, "--jobs", "many"), "'--jobs'"),
+        (("report", TRACE, "--slurm", "nodes"), "--slurm"),
+        (("report", TRACE, "--scheduler", "nowhere"), "no Dask scheduler answers"),
+        (("report", TRACE, "--resume", "/proc/no"), "cannot be used to resume"),
         (("report", TRACE, "--html", "/proc/no/page.html"), "cannot be written"),
         (("report", TRACE, "--fail-if", "exposed"), "exposed > 20%"),
         (("report", TRACE, "--fail-if", "exposed > much"), "is not a time"),
@@ -215,3 +225,115 @@ def test_a_reader_that_has_had_enough_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 0
+
+
+def test_several_traces_a_folder_and_a_glob_are_a_job(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    for number, source in enumerate((TRACE, OTHER)):
+        (tmp_path / "job" / f"rank{number}.json.gz").write_bytes(Path(source).read_bytes())
+    files = sorted(str(file) for file in (tmp_path / "job").iterdir())
+    results = [
+        run("report", *named, "--json")
+        for named in (files, [str(tmp_path / "job")], [f"{tmp_path}/job/*.gz"], [*files, "--jobs", "2"])
+    ]
+    assert [done.returncode for done in results] == [0] * 4
+    assert {done.stdout for done in results} == {results[0].stdout}
+    result = json.loads(results[0].stdout)
+    assert next(iter(result.items())) == ("schema", "busfare.report-job/1")
+    assert (result["traces"]["read"], result["ranks"]["count"]) == (2, 2)
+    assert results[0].stderr == ""
+
+
+def test_one_trace_is_a_job_when_the_user_says_how() -> None:
+    assert (
+        json.loads(run("report", TRACE, "--jobs", "1", "--json").stdout)["schema"] == "busfare.report-job/1"
+    )
+
+
+def test_a_job_with_bad_files_succeeds_while_one_is_read(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "good.json.gz").write_bytes(Path(TRACE).read_bytes())
+    done = run("report", str(tmp_path), "--html", str(tmp_path / "page" / "job.html"))
+    assert done.returncode == 0
+    assert "1 file could not be read" in done.stdout
+    assert (tmp_path / "page" / "job.html").is_file()
+    (tmp_path / "good.json.gz").unlink()
+    done = run("report", str(tmp_path))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "bad.json: not a PyTorch profiler trace" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        ("makespan > 1s", 0),
+        ("makespan > 1ms", 1),
+        ("exposed > 0.1%", 1),
+        ("exposed < 99%", 1),
+        ("bytes > 1TB", 0),
+    ],
+)
+def test_a_job_is_held_against_limits(limit: str, status: int) -> None:
+    done = run("report", TRACE, OTHER, "--fail-if", limit, "--json")
+    assert done.returncode == status, done.stderr
+    assert json.loads(done.stdout)["traces"]["read"] == 2
+    assert ("the job: limit passed" in done.stderr) == bool(status)
+
+
+def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
+    """Ctrl-C in the middle, with the workers of --jobs: one line, and the same command goes on."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"rank{number:02}.json.gz").write_bytes(Path(TRACE).read_bytes())
+    arguments = ["report", str(folder), "--jobs", "2", "--resume", str(tmp_path / "kept"), "--json"]
+    command = [sys.executable, "-c", "from busfare.cli import main; main()", *arguments]
+    kept = tmp_path / "kept" / "partials.jsonl"
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while process.poll() is None and not (kept.exists() and kept.read_bytes().count(b"\n") >= 3):
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert "of 40 files; the same command goes on from there" in err
+    before = kept.read_bytes()
+    assert 3 <= before.count(b"\n") < 40
+    done = run(*arguments)
+    assert done.stdout == run("report", str(folder), "--json").stdout
+    assert kept.read_bytes().startswith(before)
+    assert kept.read_bytes().count(b"\n") == 40
+
+
+def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"rank{number}.json.gz").write_bytes(Path(TRACE).read_bytes())
+    command = [
+        sys.executable,
+        "-c",
+        "from busfare.cli import main; main()",
+        "report",
+        str(tmp_path),
+        "--json",
+    ]
+    ours, theirs = os.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                break
+            shown += piece
+            if not piece:
+                break
+        assert process.stdout is not None
+        assert json.loads(process.stdout.read())["traces"]["read"] == 6
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"/6" in shown

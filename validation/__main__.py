@@ -6,7 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("papers.py", "plan_papers.py", "datasheet.py", "probe.py", "replay.py", "replay_pairs.py")
+SCRIPTS = (
+    "papers.py",
+    "plan_papers.py",
+    "datasheet.py",
+    "probe.py",
+    "replay.py",
+    "replay_pairs.py",
+    "bench.py",
+)
 
 
 def main() -> int:

@@ -53,12 +53,13 @@ class Walk {
         step(Step::operation, operation, start);
         const Index by = p_.operation_bound_by[operation];
         if (by == kNone) {
-            step(Step::unexplained, operation, 0);
+            step(Step::unexplained, operation, 0);  // it was there from the start, or released
             return kNone;
         }
-        // Behind another on an engine nothing is left unexplained.
-        if (by < calls_ || t_.operations.stream[by - calls_] == t_.operations.stream[operation])
-            step(Step::unexplained, operation, start - t_.operations.extra[operation]);
+        // Nothing is left unexplained where another on the engine decided.
+        const Time possible = by < calls_ ? p_.call_start[by] + t_.operations.launch_lag[operation]
+                                          : p_.operation_end[by - calls_] + t_.operations.order_lag[operation];
+        step(Step::unexplained, operation, possible);
         if (by >= calls_) {
             step(Step::queue, operation, p_.operation_end[by - calls_]);
             return by;

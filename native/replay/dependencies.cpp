@@ -3,125 +3,36 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
-#include <string>
 #include <unordered_map>
+
+#include "check.hpp"
 
 namespace busfare::replay {
 namespace {
 
-[[noreturn]] void refuse(const char* column, std::size_t row) {
-    throw std::invalid_argument(std::string("replay: column ") + column + ", row " + std::to_string(row) +
-                                ": out of range or out of order");
-}
-
-void check_length(std::size_t length, std::size_t wanted, const char* column) {
-    if (length != wanted) refuse(column, std::min(length, wanted));
-}
-
-Index highest(std::span<const Index> values, const char* column) {
-    Index most = kNone;
-    for (std::size_t row = 0; row < values.size(); ++row) {
-        if (values[row] < kNone || values[row] == std::numeric_limits<Index>::max()) refuse(column, row);
-        most = std::max(most, values[row]);
-    }
-    return most;
-}
-
-void check_below(std::span<const Index> values, std::size_t limit, const char* column) {
-    for (std::size_t row = 0; row < values.size(); ++row) {
-        if (values[row] < kNone || (values[row] != kNone && static_cast<std::size_t>(values[row]) >= limit))
-            refuse(column, row);
-    }
-}
-
-void check(const Timeline& t) {
-    const std::size_t calls = t.calls.size(), operations = t.operations.size(), streams = t.streams.size();
-    constexpr auto most = static_cast<std::size_t>(std::numeric_limits<Index>::max()) / 2;
-    if (calls + operations > most)
-        throw std::invalid_argument("replay: more than a billion calls and operations");
-    const auto& c = t.calls;
-    for (auto [length, name] : {std::pair{c.gap.size(), "gap"},
-                                {c.own.size(), "own"},
-                                {c.after.size(), "after"},
-                                {c.wait.size(), "wait"},
-                                {c.wait_key.size(), "wait_key"},
-                                {c.wait_lag.size(), "wait_lag"},
-                                {c.act.size(), "act"},
-                                {c.act_stream.size(), "act_stream"},
-                                {c.act_event.size(), "act_event"}})
-        check_length(length, calls, name);
-    const auto& o = t.operations;
-    for (auto [length, name] : {std::pair{o.launched.size(), "launched"},
-                                {o.stream.size(), "stream"},
-                                {o.engine.size(), "engine"},
-                                {o.duration.size(), "duration"},
-                                {o.launch_lag.size(), "launch_lag"},
-                                {o.order_lag.size(), "order_lag"},
-                                {o.extra.size(), "extra"},
-                                {o.turn.size(), "turn"},
-                                {o.after.size(), "after"},
-                                {o.released.size(), "released"},
-                                {o.unordered.size(), "unordered"},
-                                {o.bytes_per_s.size(), "bytes_per_s"}})
-        check_length(length, operations, name);
-    check_length(t.streams.context.size(), streams, "context");
-    check_length(t.streams.kind.size(), streams, "kind");
-    check_length(t.links.both.size(), t.links.bytes_per_s.size(), "both");
-    check_length(t.links.opposite.size(), t.links.bytes_per_s.size(), "opposite");
-    check_below(c.act_stream, streams, "act_stream");
-    check_below(o.stream, streams, "stream");
-    check_below(o.engine, t.engines.slots.size(), "engine");
-    check_below(o.links, t.links.bytes_per_s.size(), "links");
-    check_below(t.links.opposite, t.links.bytes_per_s.size(), "opposite");
-    for (std::size_t row = 0; row < t.engines.slots.size(); ++row)
-        if (t.engines.slots[row] < 1) refuse("slots", row);
-    for (std::size_t row = 0; row < t.links.bytes_per_s.size(); ++row)
-        if (!(t.links.bytes_per_s[row] > 0) || !(t.links.both[row] > 0)) refuse("bytes_per_s", row);
-    for (std::size_t row = 0; row < calls; ++row) {
-        if (c.gap[row] < 0 || c.own[row] < 0) refuse("gap", row);
-        if (c.after[row] < kNone || c.after[row] >= static_cast<Index>(row)) refuse("after", row);
-        if (c.thread[row] < 0) refuse("thread", row);
-    }
-    for (std::size_t row = 0; row < operations; ++row) {
-        if (o.duration[row] < 0 || o.extra[row] < 0) refuse("duration", row);
-        if (o.stream[row] < 0) refuse("stream", row);
-        if (o.after[row] < kNone || o.after[row] >= static_cast<Index>(row)) refuse("after", row);
-        const Index before = row ? o.call[row - 1] : kNone;
-        if (o.call[row] < before || o.call[row] >= static_cast<Index>(calls)) refuse("call", row);
-        if (o.launched[row] && o.call[row] == kNone) refuse("launched", row);
-    }
-    if (!o.link_begin.empty()) {
-        check_length(o.link_begin.size(), operations + 1, "link_begin");
-        for (std::size_t row = 0; row <= operations; ++row) {
-            const std::int64_t before = row ? o.link_begin[row - 1] : 0;
-            if (o.link_begin[row] < before || o.link_begin[row] > static_cast<std::int64_t>(o.links.size()))
-                refuse("link_begin", row);
-        }
-    }
-}
-
-// The streams of one device, the last used first: what a device synchronisation has to look at.
+// The streams of each device, the last used first: what a device synchronisation has to look at.
 class RecentStreams {
   public:
-    explicit RecentStreams(std::size_t streams) : newer_(streams, kNone), older_(streams, kNone) {}
+    RecentStreams(Index devices, std::size_t streams)
+        : newest_(static_cast<std::size_t>(devices), kNone), newer_(streams, kNone), older_(streams, kNone) {}
 
-    void used(Index stream) {
-        if (newest_ == stream) return;
+    void used(Index device, Index stream) {
+        Index& newest = newest_[device];
+        if (newest == stream) return;
         if (newer_[stream] != kNone) {
             older_[newer_[stream]] = older_[stream];
             if (older_[stream] != kNone) newer_[older_[stream]] = newer_[stream];
         }
         newer_[stream] = kNone;
-        older_[stream] = newest_;
-        if (newest_ != kNone) newer_[newest_] = stream;
-        newest_ = stream;
+        older_[stream] = newest;
+        if (newest != kNone) newer_[newest] = stream;
+        newest = stream;
     }
-    Index newest() const { return newest_; }
+    Index newest(Index device) const { return newest_[device]; }
     Index older(Index stream) const { return older_[stream]; }
 
   private:
-    Index newest_ = kNone;
-    std::vector<Index> newer_, older_;
+    std::vector<Index> newest_, newer_, older_;
 };
 
 // Legacy default-stream order within one context: its null stream waits for all, and all wait for it.
@@ -133,102 +44,111 @@ struct Barrier {
 class Builder {
   public:
     explicit Builder(const Timeline& timeline)
-        : t_(timeline), calls_(static_cast<Index>(timeline.calls.size())) {}
+        : t_(timeline),
+          check_(timeline),
+          calls_(static_cast<Index>(timeline.calls.size())),
+          operations_(static_cast<Index>(timeline.operations.size())),
+          recent_(check_.devices(), timeline.streams.size()) {
+        const std::size_t streams = t_.streams.size(), calls = t_.calls.size();
+        last_call_.assign(calls, kNone);
+        last_in_stream_.assign(streams, kNone);
+        pending_.resize(streams);
+        barriers_.resize(static_cast<std::size_t>(check_.contexts()));
+        used_since_barrier_.assign(streams, 0);
+        behind_barrier_.assign(streams, kNone);
+        d_.call_behind.assign(calls, kNone);
+        d_.operation_behind.assign(t_.operations.size(), kNone);
+        d_.first_operation.resize(calls + 1);
+        d_.start_waits.assign(calls, 0);
+        d_.return_waits.assign(calls, 1);
+        d_.operation_waits.resize(t_.operations.size());
+    }
 
     Dependencies build() {
-        prepare();
-        const auto operations = static_cast<Index>(t_.operations.size());
         Index operation = 0;
-        while (operation < operations && t_.operations.call[operation] == kNone) issue(operation++);
+        while (operation < operations_ && t_.operations.call[operation] == kNone) issue(operation++);
         for (Index call = 0; call < calls_; ++call) {
+            check_.call(static_cast<std::size_t>(call));
             d_.first_operation[call] = operation;
             thread(call);
-            act(call);
-            while (operation < operations && t_.operations.call[operation] == call) issue(operation++);
-            wait(call);
+            if (t_.calls.act[call] != 0) act(call);
+            while (operation < operations_ && t_.operations.call[operation] == call) issue(operation++);
+            if (t_.calls.wait[call] != 0) wait(call, operation);
         }
         d_.first_operation[calls_] = operation;
+        // What is left is out of order; so the check says.
+        while (operation < operations_) check_.operation(static_cast<std::size_t>(operation++));
         link_edges();
         return std::move(d_);
     }
 
   private:
-    void prepare() {
-        const std::size_t streams = t_.streams.size(), operations = t_.operations.size();
-        const Index devices = highest(t_.streams.device, "device") + 1;
-        const Index contexts = highest(t_.streams.context, "context") + 1;
-        threads_ = static_cast<std::size_t>(highest(t_.calls.thread, "thread") + 1);
-        Index events = highest(t_.calls.act_event, "act_event");
-        for (std::size_t row = 0; row < t_.calls.size(); ++row)
-            if (static_cast<Wait>(t_.calls.wait[row]) == Wait::event)
-                events = std::max(events, t_.calls.wait_key[row]);
-        last_call_.assign(threads_, kNone);
-        last_in_stream_.assign(streams, kNone);
-        pending_events_.resize(streams);
-        recent_.assign(static_cast<std::size_t>(devices), RecentStreams(streams));
-        barriers_.resize(static_cast<std::size_t>(contexts));
-        used_since_barrier_.assign(streams, 0);
-        behind_barrier_.assign(streams, kNone);
-        recorded_.assign(static_cast<std::size_t>(events + 1), kNone);
-        waited_for_.assign(threads_ * static_cast<std::size_t>(devices), kNone);
-        d_.call_before.assign(t_.calls.size(), kNone);
-        d_.call_behind.assign(t_.calls.size(), kNone);
-        d_.operation_before.assign(operations, kNone);
-        d_.operation_behind.assign(operations, kNone);
-        d_.first_operation.assign(t_.calls.size() + 1, 0);
+    void edge(Index from_operation, Index to) {
+        if (d_.edges.size() >= static_cast<std::size_t>(std::numeric_limits<Index>::max()))
+            throw std::invalid_argument("replay: column call_wait: more than two billion waits");
+        d_.edges.push_back({calls_ + from_operation, to});
+        to < calls_ ? ++d_.return_waits[to] : ++d_.operation_waits[to - calls_];
     }
-
-    void edge(Index from_operation, Index to) { d_.edges.push_back({calls_ + from_operation, to}); }
 
     void thread(Index call) {
         Index& last = last_call_[t_.calls.thread[call]];
-        d_.call_before[call] = last;
-        if (last != kNone) d_.call_behind[last] = call;
+        if (last != kNone) {
+            d_.call_behind[last] = call;
+            ++d_.start_waits[call];
+        }
         last = call;
-        if (t_.calls.after[call] != kNone) d_.edges.push_back({t_.calls.after[call], call});
+        if (t_.calls.after[call] != kNone) {
+            d_.edges.push_back({t_.calls.after[call], call});
+            ++d_.start_waits[call];
+        }
+        if (d_.start_waits[call] == 0) d_.roots.push_back(call);
     }
 
     void act(Index call) {
-        const auto what = static_cast<Act>(t_.calls.act[call]);
         const Index stream = t_.calls.act_stream[call], event = t_.calls.act_event[call];
-        if (what == Act::none || stream == kNone || event == kNone) return;
-        auto& pending = pending_events_[stream];
-        if (what == Act::record_event) {
-            recorded_[event] = last_in_stream_[stream];
+        if (stream == kNone || event == kNone) return;
+        if (static_cast<Act>(t_.calls.act[call]) == Act::record_event) {
             // The stream may itself wait for others that nothing in it waits for yet.
-            if (!pending.empty())
-                recorded_more_[event] = pending;
-            else
-                recorded_more_.erase(event);
-        } else {
-            each_recorded(event, [&](Index operation) { pending.push_back(operation); });
+            auto& recorded = recorded_[event];
+            recorded = pending_[stream];
+            if (last_in_stream_[stream] != kNone) add(recorded, last_in_stream_[stream]);
+        } else if (const auto found = recorded_.find(event); found != recorded_.end()) {
+            for (Index operation : found->second) add(pending_[stream], operation);
         }
     }
 
-    template <typename Use>
-    void each_recorded(Index event, Use use) const {
-        if (recorded_[event] != kNone) use(recorded_[event]);
-        if (const auto more = recorded_more_.find(event); more != recorded_more_.end())
-            for (Index operation : more->second) use(operation);
+    // Of each stream the last operation is enough: lists never grow beyond the number of streams.
+    void add(std::vector<Index>& operations, Index operation) const {
+        for (Index& other : operations) {
+            if (t_.operations.stream[other] == t_.operations.stream[operation]) {
+                other = std::max(other, operation);
+                return;
+            }
+        }
+        operations.push_back(operation);
     }
 
     void issue(Index operation) {
+        check_.operation(static_cast<std::size_t>(operation));
         const auto& o = t_.operations;
         const Index stream = o.stream[operation], node = calls_ + operation;
         const std::uint8_t unordered = o.unordered[operation];
         const Index before = last_in_stream_[stream];
+        d_.operation_waits[operation] = o.launched[operation] != 0;
         if (before != kNone && !(unordered & kNotInStream)) {
-            d_.operation_before[operation] = before;
             d_.operation_behind[before] = operation;
+            ++d_.operation_waits[operation];
         }
-        if (!(unordered & kNotBehindOthers)) {
-            for (Index other : pending_events_[stream]) edge(other, node);
+        if (auto& pending = pending_[stream]; !pending.empty()) {
+            if (!(unordered & kNotBehindOthers))
+                for (Index other : pending) edge(other, node);
+            pending.clear();
         }
-        pending_events_[stream].clear();
         if (o.after[operation] != kNone) edge(o.after[operation], node);
         barrier(operation, stream, !(unordered & kNotBehindBarrier));
         last_in_stream_[stream] = operation;
-        if (t_.streams.device[stream] != kNone) recent_[t_.streams.device[stream]].used(stream);
+        if (t_.streams.device[stream] != kNone) recent_.used(t_.streams.device[stream], stream);
+        if (d_.operation_waits[operation] == 0) d_.roots.push_back(node);
     }
 
     void barrier(Index operation, Index stream, bool ordered) {
@@ -255,46 +175,41 @@ class Builder {
         }
     }
 
-    void wait(Index call) {
+    // `issued` operations were so far.
+    void wait(Index call, Index issued) {
         const Index key = t_.calls.wait_key[call];
         switch (static_cast<Wait>(t_.calls.wait[call])) {
             case Wait::none:
                 break;
             case Wait::own:
-                for (Index o = d_.first_operation[call];
-                     o < static_cast<Index>(t_.operations.size()) && t_.operations.call[o] == call; ++o)
+                for (Index o = d_.first_operation[call]; o < issued; ++o)
                     if (t_.operations.launched[o]) edge(o, call);
                 break;
             case Wait::stream:
-                if (key < 0 || key >= static_cast<Index>(t_.streams.size())) refuse("wait_key", call);
                 if (last_in_stream_[key] != kNone) edge(last_in_stream_[key], call);
-                for (Index operation : pending_events_[key]) edge(operation, call);
+                for (Index operation : pending_[key]) edge(operation, call);
                 break;
             case Wait::device:
-                if (key < 0 || key >= static_cast<Index>(recent_.size())) refuse("wait_key", call);
                 wait_for_device(call, key);
                 break;
             case Wait::event:
-                if (key < 0) refuse("wait_key", call);
-                each_recorded(key, [&](Index operation) { edge(operation, call); });
+                if (const auto found = recorded_.find(key); found != recorded_.end())
+                    for (Index operation : found->second) edge(operation, call);
                 break;
             case Wait::operation:
-                if (key < 0 || key >= static_cast<Index>(t_.operations.size()) ||
-                    t_.operations.call[key] > call)
-                    refuse("wait_key", call);
+                if (key >= issued) refuse("call_wait_key", static_cast<std::size_t>(call));
                 edge(key, call);
                 break;
-            default:
-                refuse("wait", call);
         }
     }
 
     // Streams that this thread has already waited for need no second look: the list is in order of last use.
     void wait_for_device(Index call, Index device) {
-        Index& done = waited_for_[static_cast<std::size_t>(device) * threads_ + t_.calls.thread[call]];
+        const auto thread = static_cast<std::uint64_t>(t_.calls.thread[call]);
+        Index& done =
+            waited_for_.try_emplace(thread << 32 | static_cast<std::uint64_t>(device), kNone).first->second;
         Index newest = done;
-        for (Index stream = recent_[device].newest(); stream != kNone;
-             stream = recent_[device].older(stream)) {
+        for (Index stream = recent_.newest(device); stream != kNone; stream = recent_.older(stream)) {
             const Index last = last_in_stream_[stream];
             if (last <= done) break;
             edge(last, call);
@@ -305,7 +220,7 @@ class Builder {
 
     void link_edges() {
         d_.edge_first.assign(t_.calls.size() + t_.operations.size(), kNone);
-        d_.edge_next.assign(d_.edges.size(), kNone);
+        d_.edge_next.resize(d_.edges.size());
         for (std::size_t at = d_.edges.size(); at-- > 0;) {
             d_.edge_next[at] = d_.edge_first[d_.edges[at].from];
             d_.edge_first[d_.edges[at].from] = static_cast<Index>(at);
@@ -313,22 +228,20 @@ class Builder {
     }
 
     const Timeline& t_;
-    const Index calls_;
+    Check check_;
+    const Index calls_, operations_;
     Dependencies d_;
-    std::size_t threads_ = 0;
-    std::vector<Index> last_call_, last_in_stream_, behind_barrier_, recorded_, waited_for_;
-    std::unordered_map<Index, std::vector<Index>> recorded_more_;
-    std::vector<std::vector<Index>> pending_events_;
-    std::vector<RecentStreams> recent_;
+    RecentStreams recent_;
+    std::vector<Index> last_call_, last_in_stream_, behind_barrier_;
+    std::vector<std::vector<Index>> pending_;  // by stream: what its next operation waits for
+    std::unordered_map<Index, std::vector<Index>> recorded_;
+    std::unordered_map<std::uint64_t, Index> waited_for_;  // by thread and device: the newest operation
     std::vector<Barrier> barriers_;
     std::vector<std::uint8_t> used_since_barrier_;
 };
 
 }  // namespace
 
-Dependencies dependencies(const Timeline& timeline) {
-    check(timeline);
-    return Builder(timeline).build();
-}
+Dependencies dependencies(const Timeline& timeline) { return Builder(timeline).build(); }
 
 }  // namespace busfare::replay

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <stdexcept>
+#include <utility>
+
+#include "check.hpp"
 
 namespace busfare::replay {
 namespace {
@@ -34,18 +36,16 @@ class Explainer {
           d_(dependencies(timeline)),
           calls_(static_cast<Index>(timeline.calls.size())) {
         const std::size_t calls = t_.calls.size(), operations = t_.operations.size();
-        for (const std::size_t length : {r_.call_start.size(), r_.call_end.size(), r_.call_class.size()})
-            if (length != calls)
-                throw std::invalid_argument("replay: recorded calls and calls differ in number");
-        for (const std::size_t length :
-             {r_.operation_start.size(), r_.operation_end.size(), r_.operation_class.size()})
-            if (length != operations)
-                throw std::invalid_argument("replay: recorded operations and operations differ in number");
+        check_times(r_.call_start, r_.call_end, calls, "call_start", "call_end");
+        check_times(r_.operation_start, r_.operation_end, operations, "operation_start", "operation_end");
+        if (r_.call_class.size() != calls) refuse("call_class", std::min(r_.call_class.size(), calls));
+        if (r_.operation_class.size() != operations)
+            refuse("operation_class", std::min(r_.operation_class.size(), operations));
     }
 
     Explained run() {
         drop_broken_orders();
-        engine_free();
+        line_up_at_engines();
         typical_lags();
         split_operations();
         split_calls();
@@ -55,15 +55,20 @@ class Explainer {
   private:
     bool is_call(Index node) const { return node < calls_; }
 
-    // An operation that began before what it should wait for had ended does not wait for it.
+    // An operation that began before what it should wait for had ended, or begun, does not wait for it.
+    bool contradicts(Index before, Index operation) const {
+        return r_.operation_start[operation] <
+               std::max(r_.operation_end[before] - kTolerance, r_.operation_start[before]);
+    }
+
     void drop_broken_orders() {
         const std::size_t operations = t_.operations.size();
         x_.unordered.assign(operations, 0);
         before_.assign(operations, kNever);
-        for (std::size_t o = 0; o < operations; ++o) {
-            const Index before = d_.operation_before[o];
-            if (before == kNone) continue;
-            if (r_.operation_start[o] < r_.operation_end[before] - kTolerance) {
+        for (std::size_t before = 0; before < operations; ++before) {
+            const Index o = d_.operation_behind[before];
+            if (o == kNone) continue;
+            if (contradicts(static_cast<Index>(before), o)) {
                 x_.unordered[o] |= kNotInStream;
                 ++x_.orders_dropped;
             } else {
@@ -73,7 +78,7 @@ class Explainer {
         for (const Edge& edge : d_.edges) {
             if (is_call(edge.from) || is_call(edge.to)) continue;
             const Index from = edge.from - calls_, to = edge.to - calls_;
-            if (r_.operation_start[to] < r_.operation_end[from] - kTolerance) {
+            if (contradicts(from, to)) {
                 x_.unordered[to] |= kNotBehindBarrier | kNotBehindOthers;
                 ++x_.orders_dropped;
             }
@@ -86,31 +91,30 @@ class Explainer {
         }
     }
 
-    // When the engine of each operation last became free before it; only where one operation runs at a time.
-    void engine_free() {
+    // Who went before whom, and when the engine of each operation last became free before it; only where one
+    // operation runs at a time.
+    void line_up_at_engines() {
         const std::size_t operations = t_.operations.size();
         engine_free_.assign(operations, kNever);
-        std::vector<Index> order;
         for (std::size_t o = 0; o < operations; ++o) {
             const Index engine = t_.operations.engine[o];
-            if (engine != kNone && t_.engines.slots[engine] == 1) order.push_back(static_cast<Index>(o));
+            if (engine != kNone && t_.engines.slots[engine] == 1) lined_up_.push_back(static_cast<Index>(o));
         }
-        std::stable_sort(order.begin(), order.end(),
-                         [&](Index a, Index b) { return r_.operation_start[a] < r_.operation_start[b]; });
-        std::vector<Time> free(t_.engines.slots.size(), kNever), busy_since(t_.engines.slots.size(), kNever);
-        busy_since_.assign(operations, kNever);
-        for (Index o : order) {
+        std::stable_sort(lined_up_.begin(), lined_up_.end(), [&](Index a, Index b) {
+            return std::pair(r_.operation_start[a], r_.operation_end[a]) <
+                   std::pair(r_.operation_start[b], r_.operation_end[b]);
+        });
+        std::vector<Time> free(t_.engines.slots.size(), kNever);
+        for (Index o : lined_up_) {
             Time& end = free[t_.operations.engine[o]];
-            Time& since = busy_since[t_.operations.engine[o]];
-            const bool stood_still = end == kNever || end + kTurnRound < r_.operation_start[o];
-            if (!stood_still) {
-                engine_free_[o] = std::min(end, r_.operation_start[o]);
-                busy_since_[o] = since;
-            } else {
-                since = r_.operation_start[o];
-            }
+            engine_free_[o] = end;
             end = std::max(end, r_.operation_end[o]);
         }
+    }
+
+    // Right up to this operation.
+    bool engine_worked(std::size_t o) const {
+        return engine_free_[o] != kNever && engine_free_[o] + kTurnRound >= r_.operation_start[o];
     }
 
     bool launched(std::size_t o) const { return t_.operations.launched[o] != 0; }
@@ -118,7 +122,8 @@ class Explainer {
     void typical_lags() {
         std::array<std::vector<Time>, 256> launch, order, call;
         for (std::size_t o = 0; o < t_.operations.size(); ++o) {
-            const Time start = r_.operation_start[o], before = std::max(before_[o], engine_free_[o]);
+            const Time start = r_.operation_start[o],
+                       before = std::max(before_[o], engine_worked(o) ? engine_free_[o] : kNever);
             const std::uint8_t kind = r_.operation_class[o];
             if (!launched(o)) continue;
             const Time called = r_.call_start[t_.operations.call[o]],
@@ -154,24 +159,44 @@ class Explainer {
         for (std::size_t o = 0; o < operations; ++o) {
             const Time start = r_.operation_start[o];
             const std::uint8_t kind = r_.operation_class[o];
-            Time explained = std::max<Time>(0, t_.operations.released[o]);
-            if (launched(o)) {
-                const Time called = r_.call_start[t_.operations.call[o]];
-                x_.launch_lag[o] = std::min(x_.typical_launch[kind], start - called);
-                explained = std::max(explained, called + x_.launch_lag[o]);
-            }
+            if (launched(o))
+                x_.launch_lag[o] =
+                    std::min(x_.typical_launch[kind], start - r_.call_start[t_.operations.call[o]]);
             x_.order_lag[o] = x_.typical_order[kind];
-            if (before_[o] != kNever) {
-                x_.order_lag[o] = std::min(x_.order_lag[o], start - before_[o]);
-                explained = std::max(explained, before_[o] + x_.order_lag[o]);
+            for (const Time before : {before_[o], engine_free_[o]})
+                if (before != kNever) x_.order_lag[o] = std::min(x_.order_lag[o], start - before);
+            x_.extra[o] = std::max<Time>(0, start - explained(o));
+        }
+        blame_engines();
+    }
+
+    // When the operation could have started if nothing were in its way on its engine.
+    Time explained(std::size_t o) const {
+        Time time = std::max<Time>(0, t_.operations.released[o]);
+        if (launched(o))
+            time = std::max(time, r_.call_start[t_.operations.call[o]] + x_.launch_lag[o]);
+        if (before_[o] != kNever) time = std::max(time, before_[o] + x_.order_lag[o]);
+        return time;
+    }
+
+    // An operation that could have started while others had its engine waited for them, if it followed soon.
+    // Of those, one that found the engine free was there before all that came later: nobody who is played
+    // again may be ready before it and go first.
+    void blame_engines() {
+        std::vector<Time> nobody_before(t_.engines.slots.size(), kNever);
+        for (const Index o : lined_up_) {
+            const Time start = r_.operation_start[o], free = engine_free_[o];
+            const Time usual = x_.typical_order[r_.operation_class[o]];
+            Time& floor = nobody_before[t_.operations.engine[o]];
+            const Time possible = explained(o);
+            const bool waited = engine_worked(o) && free > possible && free >= before_[o] &&
+                                floor <= possible + kTolerance && start - free <= usual + kTolerance;
+            if (waited) {
+                x_.order_lag[o] = start - free;
+                x_.extra[o] = std::max<Time>(0, floor - explained(o));
             }
-            // In the way of an operation is an engine that was at work from before it could have started.
-            if (engine_free_[o] > explained && busy_since_[o] <= explained + kTolerance &&
-                start - engine_free_[o] <= x_.typical_order[kind] + kTolerance) {
-                x_.order_lag[o] = start - engine_free_[o];
-                explained = start;
-            }
-            x_.extra[o] = std::max<Time>(0, start - explained);
+            const Time ready = explained(o) + x_.extra[o];
+            if (!waited || ready > free) floor = ready;
         }
     }
 
@@ -213,13 +238,18 @@ class Explainer {
     const Dependencies d_;
     const Index calls_;
     Explained x_;
-    std::vector<Time> before_, engine_free_, busy_since_;
+    std::vector<Time> before_, engine_free_;
+    std::vector<Index> lined_up_;
 };
 
 }  // namespace
 
 Explained explain(const Timeline& timeline, const Recorded& recorded) {
-    return Explainer(timeline, recorded).run();
+    // Whatever orders it kept or broke before: the recording says.
+    const std::vector<std::uint8_t> none(timeline.operations.unordered.size(), 0);
+    Timeline ordered = timeline;
+    ordered.operations.unordered = none;
+    return Explainer(ordered, recorded).run();
 }
 
 }  // namespace busfare::replay

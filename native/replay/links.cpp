@@ -3,82 +3,72 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
+
+#include "check.hpp"
 
 namespace busfare::replay {
-namespace {
 
-std::span<const Index> links_of(const Operations& operations, Index operation) {
-    if (operations.link_begin.empty() || !(operations.bytes_per_s[operation] > 0)) return {};
-    const auto begin = static_cast<std::size_t>(operations.link_begin[operation]);
-    return operations.links.subspan(begin,
-                                    static_cast<std::size_t>(operations.link_begin[operation + 1]) - begin);
+Sharing::Sharing(const Operations& operations, const Links& links)
+    : o_(operations), l_(links), left_(links.bytes_per_s.size(), 0), users_(links.bytes_per_s.size(), 0) {}
+
+std::span<const Index> Sharing::links_of(Index operation) const {
+    if (o_.link_begin.empty() || o_.bytes_per_s[operation] == 0) return {};
+    const auto begin = static_cast<std::size_t>(o_.link_begin[operation]);
+    return o_.links.subspan(begin, static_cast<std::size_t>(o_.link_begin[operation + 1]) - begin);
 }
 
-}  // namespace
-
-void share(std::vector<Flow>& flows, const Operations& operations, const Links& links) {
-    if (flows.size() == 1) {  // by far the most frequent case
-        const auto mine = links_of(operations, flows[0].operation);
-        flows[0].pace = 1;
-        for (Index link : mine)
-            flows[0].pace =
-                std::min(flows[0].pace, links.bytes_per_s[link] / operations.bytes_per_s[flows[0].operation]);
-        return;
-    }
-    const std::size_t count = links.bytes_per_s.size();
-    std::vector<double> left(count, 0);
-    std::vector<Index> users(count, 0);
-    for (const Flow& flow : flows)
-        for (Index link : links_of(operations, flow.operation)) ++users[link];
-    for (std::size_t link = 0; link < count; ++link) {
-        const Index opposite = links.opposite[link];
-        const bool both = opposite != kNone && users[opposite] > 0;
-        left[link] = links.bytes_per_s[link] * (both ? links.both[link] : 1.0);
-    }
-    std::vector<std::size_t> growing;
+void Sharing::operator()(std::vector<Flow>& flows) {
+    growing_.clear();
     for (std::size_t f = 0; f < flows.size(); ++f) {
+        const auto mine = links_of(flows[f].operation);
+        for (Index link : mine) ++users_[link];
         flows[f].pace = 1;
-        if (!links_of(operations, flows[f].operation).empty()) growing.push_back(f);
+        if (!mine.empty()) growing_.push_back(f);
+    }
+    for (std::size_t f : growing_) {
+        for (Index link : links_of(flows[f].operation)) {
+            const Index opposite = l_.opposite[link];
+            const bool both = opposite != kNone && users_[opposite] > 0;
+            left_[link] = l_.bytes_per_s[link] * (both ? l_.both[link] : 1.0);
+        }
     }
     // Each round fixes at least one flow, at the tightest of all limits.
-    while (!growing.empty()) {
+    while (!growing_.empty()) {
+        const auto limit = [&](std::size_t f) {
+            const Index operation = flows[f].operation;
+            double least = o_.bytes_per_s[operation];
+            for (Index link : links_of(operation)) least = std::min(least, left_[link] / users_[link]);
+            return least;
+        };
         double least = std::numeric_limits<double>::infinity();
-        for (std::size_t f : growing) {
+        for (std::size_t f : growing_) least = std::min(least, limit(f));
+        const auto still = std::stable_partition(growing_.begin(), growing_.end(), [&](std::size_t f) {
+            return !(limit(f) <= least * (1 + 1e-12));
+        });
+        fixed_.assign(still, growing_.end());
+        growing_.erase(still, growing_.end());
+        for (std::size_t f : fixed_) {
             const Index operation = flows[f].operation;
-            least = std::min(least, operations.bytes_per_s[operation]);
-            for (Index link : links_of(operations, operation))
-                least = std::min(least, left[link] / users[link]);
-        }
-        std::vector<std::size_t> still, fixed;
-        for (std::size_t f : growing) {
-            const Index operation = flows[f].operation;
-            bool full = operations.bytes_per_s[operation] <= least * (1 + 1e-12);
-            for (Index link : links_of(operations, operation))
-                full = full || left[link] / users[link] <= least * (1 + 1e-12);
-            (full ? fixed : still).push_back(f);
-        }
-        for (std::size_t f : fixed) {
-            const Index operation = flows[f].operation;
-            flows[f].pace = least / operations.bytes_per_s[operation];
-            for (Index link : links_of(operations, operation)) {
-                left[link] = std::max(0.0, left[link] - least);
-                --users[link];
+            flows[f].pace = least / o_.bytes_per_s[operation];
+            for (Index link : links_of(operation)) {
+                left_[link] = std::max(0.0, left_[link] - least);
+                --users_[link];
             }
         }
-        growing = std::move(still);
     }
 }
 
-std::vector<Time> alone(const Timeline& timeline, std::span<const Time> start, std::span<const Time> end) {
+std::vector<Time> alone(const Timeline& timeline, std::span<const Time> start, std::span<const Time> end,
+                        const std::function<void()>& poll) {
+    check(timeline);
     const Operations& operations = timeline.operations;
-    if (start.size() != operations.size() || end.size() != operations.size())
-        throw std::invalid_argument("replay: recorded operations and operations differ in number");
+    check_times(start, end, operations.size(), "start", "end");
+    Sharing share(operations, timeline.links);
     std::vector<Time> found(operations.size());
     std::vector<std::pair<Time, Index>> edges;  // ~row: an end
     for (std::size_t o = 0; o < operations.size(); ++o) {
         found[o] = end[o] - start[o];
-        if (links_of(operations, static_cast<Index>(o)).empty() || found[o] <= 0) continue;
+        if (!share.shares(static_cast<Index>(o)) || found[o] == 0) continue;
         edges.emplace_back(start[o], static_cast<Index>(o));
         edges.emplace_back(end[o], ~static_cast<Index>(o));
     }
@@ -86,11 +76,16 @@ std::vector<Time> alone(const Timeline& timeline, std::span<const Time> start, s
     std::vector<Flow> flows;
     std::vector<double> done(operations.size(), 0);
     Time now = 0;
+    std::size_t steps = 0;
     for (const auto& [time, row] : edges) {
-        if (time > now) {
-            share(flows, operations, timeline.links);
+        if (time > now && !flows.empty()) {
+            share(flows);
             for (const Flow& flow : flows)
                 done[flow.operation] += flow.pace * static_cast<double>(time - now);
+        }
+        if ((steps += flows.size() + 1) > 0x10000) {
+            poll();
+            steps = 0;
         }
         now = time;
         if (row >= 0) {

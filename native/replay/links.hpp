@@ -1,6 +1,7 @@
 // Copies that share links: each gets its max-min fair part of every link on its way.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "timeline.hpp"
@@ -11,16 +12,32 @@ namespace busfare::replay {
 struct Flow {
     Index operation = kNone;
     double left = 0, pace = 1;
-    Time since = 0;
-    std::uint32_t version = 0;
 };
 
-// Sets the pace of every flow: rates grow together until a link is full or a flow has all that it can use. A
-// link whose opposite is in use carries `both` of its rate. Flows without links keep pace 1.
-void share(std::vector<Flow>& flows, const Operations& operations, const Links& links);
+class Sharing {
+  public:
+    Sharing(const Operations& operations, const Links& links);
+
+    bool shares(Index operation) const { return !links_of(operation).empty(); }
+    // Sets the pace of every flow: rates grow together until a link is full or a flow has all that it can
+    // use. A link whose opposite is in use carries `both` of its rate. Flows without links keep pace 1.
+    void operator()(std::vector<Flow>& flows);
+
+  private:
+    std::span<const Index> links_of(Index operation) const;
+
+    const Operations& o_;
+    const Links& l_;
+    // By link: the rate that is not given away yet, and how many flows still grow; those are 0 between calls.
+    std::vector<double> left_;
+    std::vector<Index> users_;
+    std::vector<std::size_t> growing_, fixed_;
+};
 
 // How long each operation would have taken alone, from when it was recorded and who ran beside it, in
-// nanoseconds.
-std::vector<Time> alone(const Timeline& timeline, std::span<const Time> start, std::span<const Time> end);
+// nanoseconds. `poll` is called now and then, and may throw to cancel. Throws std::invalid_argument naming
+// the column and row that is out of range.
+std::vector<Time> alone(const Timeline& timeline, std::span<const Time> start, std::span<const Time> end,
+                        const std::function<void()>& poll);
 
 }  // namespace busfare::replay

@@ -19,7 +19,7 @@ namespace {
 template <typename T>
 using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Spans over the arrays of a dict, which must outlive them.
+// Spans over arrays, and the arrays kept alive: other threads may take them out of a dict meanwhile.
 class Columns {
   public:
     explicit Columns(nb::dict columns) : columns_(std::move(columns)) {}
@@ -28,15 +28,28 @@ class Columns {
     std::span<const T> get(const char* name) const {
         if (!columns_.contains(name))
             throw nb::value_error((std::string("replay: no column ") + name).c_str());
+        return get<T>(columns_[name], name);
+    }
+
+    template <typename T>
+    std::span<const T> get(nb::handle values, const char* name) const {
         Array<T> array;
-        if (!nb::try_cast(columns_[name], array, false))
-            throw nb::value_error((std::string("replay: column ") + name + " has another type").c_str());
+        if (!nb::try_cast(values, array, false))
+            throw nb::value_error(
+                (std::string("replay: column ") + name + " is not a contiguous array of its type").c_str());
+        kept_.push_back(nb::borrow(values));
         return {array.data(), array.shape(0)};
     }
 
   private:
     nb::dict columns_;
+    mutable std::vector<nb::object> kept_;
 };
+
+void poll() {
+    nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
 
 Timeline timeline(const Columns& c) {
     return {
@@ -120,15 +133,11 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
 nb::dict play(nb::dict columns, bool with_path) {
     const Columns c(columns);
     const Timeline t = timeline(c);
-    const auto poll = [] {
-        nb::gil_scoped_acquire locked;
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    };
     Played p;
     std::vector<PathStep> path;
     {
         nb::gil_scoped_release unlocked;
-        p = simulate(t, dependencies(t), poll);
+        p = simulate(t, dependencies(t), poll, with_path);
         if (with_path) path = critical_path(t, p);
     }
     nb::dict out;
@@ -155,10 +164,16 @@ nb::dict play(nb::dict columns, bool with_path) {
     return out;
 }
 
-nb::object alone_column(nb::dict columns, Array<Time> start, Array<Time> end) {
+nb::object alone_column(nb::dict columns, nb::handle start_column, nb::handle end_column) {
     const Columns c(columns);
     const Timeline t = timeline(c);
-    return column(alone(t, {start.data(), start.shape(0)}, {end.data(), end.shape(0)}));
+    const auto start = c.get<Time>(start_column, "start"), end = c.get<Time>(end_column, "end");
+    std::vector<Time> found;
+    {
+        nb::gil_scoped_release unlocked;
+        found = alone(t, start, end, poll);
+    }
+    return column(std::move(found));
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <queue>
 #include <stdexcept>
+#include <utility>
 
+#include "check.hpp"
 #include "links.hpp"
 
 namespace busfare::replay {
@@ -15,12 +17,13 @@ enum class Happens : std::uint8_t { flow_done, operation_done, flow_begins, oper
 
 struct Event {
     Time time;
-    Happens what;
+    Time turn;  // of flow_done: which sharing of the links it was foreseen in
     Index operation;
-    std::uint32_t version;
+    Happens what;
     bool operator>(const Event& other) const {
         if (time != other.time) return time > other.time;
         if (what != other.what) return what > other.what;
+        if (turn != other.turn) return turn > other.turn;
         return operation > other.operation;
     }
 };
@@ -31,31 +34,37 @@ struct Engine {
     Index free = 1, slots = 1;
     Time left_at = 0;
     Index left_by = kNone;
-    std::priority_queue<Turn, std::vector<Turn>, std::greater<>> queue;
+    std::priority_queue<Turn, std::vector<Turn>, std::greater<>> queue = {};
 };
 
 class Simulator {
   public:
-    Simulator(const Timeline& timeline, const Dependencies& dependencies, const std::function<void()>& poll)
+    Simulator(const Timeline& timeline, Dependencies dependencies, const std::function<void()>& poll,
+              bool with_bindings)
         : t_(timeline),
-          d_(dependencies),
+          d_(std::move(dependencies)),
           poll_(poll),
           calls_(static_cast<Index>(timeline.calls.size())),
-          operations_(static_cast<Index>(timeline.operations.size())) {
+          operations_(static_cast<Index>(timeline.operations.size())),
+          binds_(with_bindings),
+          share_(timeline.operations, timeline.links) {
         p_.call_start.assign(timeline.calls.size(), 0);
         p_.call_end.assign(timeline.calls.size(), 0);
         p_.operation_start.assign(timeline.operations.size(), 0);
         p_.operation_end.assign(timeline.operations.size(), 0);
-        p_.start_bound_by.assign(timeline.calls.size(), kNone);
-        p_.return_bound_by.assign(timeline.calls.size(), kNone);
-        p_.operation_bound_by.assign(timeline.operations.size(), kNone);
+        if (binds_) {
+            p_.start_bound_by.assign(timeline.calls.size(), kNone);
+            p_.return_bound_by.assign(timeline.calls.size(), kNone);
+            p_.operation_bound_by.assign(timeline.operations.size(), kNone);
+        }
         for (const Index slots : timeline.engines.slots) engines_.push_back({.free = slots, .slots = slots});
-        share_links_ = !timeline.operations.link_begin.empty();
-        count();
     }
 
     Played run() {
-        begin();
+        for (auto root = d_.roots.rbegin(); root != d_.roots.rend(); ++root) {
+            if (*root < calls_) p_.call_start[*root] = t_.calls.gap[*root];
+            to_do_.push_back(*root);
+        }
         for (;;) {
             settle();
             if (events_.empty()) break;
@@ -69,185 +78,190 @@ class Simulator {
     }
 
   private:
-    // What each still waits for: of a call its start, then its return; of an operation its start.
-    void count() {
-        start_waits_.assign(t_.calls.size(), 0);
-        return_waits_.assign(t_.calls.size(), 1);
-        operation_waits_.assign(t_.operations.size(), 0);
-        for (Index c = 0; c < calls_; ++c) start_waits_[c] = d_.call_before[c] != kNone;
-        for (Index o = 0; o < operations_; ++o)
-            operation_waits_[o] = (d_.operation_before[o] != kNone) + (t_.operations.launched[o] != 0);
-        for (const Edge& edge : d_.edges) {
-            if (edge.to >= calls_) {
-                ++operation_waits_[edge.to - calls_];
-            } else if (edge.from < calls_) {
-                ++start_waits_[edge.to];
-            } else {
-                ++return_waits_[edge.to];
-            }
-        }
+    void tick(std::size_t work = 1) {
+        if ((steps_ += work) < 0x80000) return;
+        steps_ = 0;
+        poll_();
     }
 
-    void begin() {
-        for (Index c = calls_; c-- > 0;) {
-            if (start_waits_[c] == 0) {
-                p_.call_start[c] = t_.calls.gap[c];
-                to_start_.push_back(c);
-            }
-        }
-        for (Index o = 0; o < operations_; ++o) {
-            p_.operation_start[o] = std::max<Time>(0, t_.operations.released[o]);
-            if (operation_waits_[o] == 0) ready(o);
-        }
-    }
-
-    // Follows everything whose time is already certain.
+    // Follows everything whose time is already certain: calls that can start, calls that have returned (~row)
+    // and operations that are ready.
     void settle() {
-        while (!to_start_.empty() || !to_finish_.empty()) {
-            if ((++steps_ & 0xFFFFF) == 0) poll_();
-            if (!to_finish_.empty()) {
-                const Index node = to_finish_.back();
-                to_finish_.pop_back();
-                node < calls_ ? call_finished(node) : operation_finished(node - calls_);
-            } else {
-                const Index call = to_start_.back();
-                to_start_.pop_back();
-                call_started(call);
-            }
+        while (!to_do_.empty()) {
+            const Index node = to_do_.back();
+            to_do_.pop_back();
+            if (node >= calls_)
+                ready(node - calls_);
+            else
+                run_thread(node < 0 ? call_returned(~node) : node);
         }
     }
 
-    void call_started(Index call) {
-        const Time start = p_.call_start[call];
-        for (Index o = d_.first_operation[call]; o < d_.first_operation[call + 1]; ++o)
-            if (t_.operations.launched[o]) release(o, start + t_.operations.launch_lag[o], call);
-        may_return(call, start + t_.calls.own[call], kNone);
-    }
-
-    void may_return(Index call, Time time, Index by) {
-        if (by == kNone ? time >= p_.call_end[call] : time > p_.call_end[call]) {
-            p_.call_end[call] = time;
-            p_.return_bound_by[call] = by;
+    // From this call on until one waits for what is not certain yet.
+    void run_thread(Index call) {
+        while (call != kNone) {
+            tick();
+            const Time start = p_.call_start[call];
+            for (Index o = d_.first_operation[call]; o < d_.first_operation[call + 1]; ++o)
+                if (t_.operations.launched[o] && release(o, start + t_.operations.launch_lag[o], call))
+                    ready(o);
+            if (!may_return(call, start + t_.calls.own[call], kNone)) return;
+            call = call_returned(call);
         }
-        if (--return_waits_[call] == 0) to_finish_.push_back(call);
     }
 
-    void may_start(Index call, Time time, Index by) {
+    // These three take note that one of the things waited for has happened, and say whether it was the last.
+    bool may_start(Index call, Time time, Index by) {
         if (time >= p_.call_start[call]) {
             p_.call_start[call] = time;
-            p_.start_bound_by[call] = by;
+            if (binds_) p_.start_bound_by[call] = by;
         }
-        if (--start_waits_[call] == 0) to_start_.push_back(call);
+        return --d_.start_waits[call] == 0;
     }
 
-    void call_finished(Index call) {
+    bool may_return(Index call, Time time, Index by) {
+        if (by == kNone ? time >= p_.call_end[call] : time > p_.call_end[call]) {
+            p_.call_end[call] = time;
+            if (binds_) p_.return_bound_by[call] = by;
+        }
+        return --d_.return_waits[call] == 0;
+    }
+
+    bool release(Index operation, Time time, Index by) {
+        Time& start = p_.operation_start[operation];
+        if (binds_ && (time > start || (time == start && p_.operation_bound_by[operation] == kNone)))
+            p_.operation_bound_by[operation] = by;
+        start = std::max(start, time);
+        return --d_.operation_waits[operation] == 0;
+    }
+
+    // Gives the next call of the thread, if it can start.
+    Index call_returned(Index call) {
         ++finished_;
         const Time end = p_.call_end[call];
         p_.makespan = std::max(p_.makespan, end);
+        for (Index e = d_.edge_first[call]; e != kNone; e = d_.edge_next[e]) {
+            const Index to = d_.edges[e].to;
+            if (may_start(to, end + t_.calls.gap[to], call)) to_do_.push_back(to);
+        }
+        const Index next = d_.call_behind[call];
+        if (next == kNone) return kNone;
         // A call that another thread hands over to counts its gap from there.
-        if (const Index next = d_.call_behind[call]; next != kNone)
-            may_start(next, end + (t_.calls.after[next] == kNone ? t_.calls.gap[next] : 0), call);
-        for (Index e = d_.edge_first[call]; e != kNone; e = d_.edge_next[e])
-            may_start(d_.edges[e].to, end + t_.calls.gap[d_.edges[e].to], call);
+        const Time gap = t_.calls.after[next] == kNone ? t_.calls.gap[next] : 0;
+        return may_start(next, end + gap, call) ? next : kNone;
     }
 
-    void release(Index operation, Time time, Index by) {
-        Time& start = p_.operation_start[operation];
-        if (time > start || p_.operation_bound_by[operation] == kNone) {
-            start = std::max(start, time);
-            p_.operation_bound_by[operation] = by;
-        }
-        if (--operation_waits_[operation] == 0) ready(operation);
-    }
-
+    // All that the operation waits for has happened: it runs, or tries to get its engine and its links.
     void ready(Index operation) {
-        if (t_.operations.engine[operation] == kNone) {
-            start(operation, p_.operation_start[operation] + t_.operations.extra[operation]);
-            finish(operation, p_.operation_start[operation] + t_.operations.duration[operation]);
-        } else {
-            p_.operation_start[operation] += t_.operations.extra[operation];
-            events_.push({p_.operation_start[operation], Happens::operation_ready, operation, 0});
+        const Operations& o = t_.operations;
+        while (operation != kNone) {
+            tick();
+            Time& start = p_.operation_start[operation];
+            if (o.released[operation] > start) {
+                start = o.released[operation];
+                if (binds_) p_.operation_bound_by[operation] = kNone;
+            }
+            start += o.extra[operation];
+            if (o.engine[operation] != kNone) {
+                events_.push({start, o.turn[operation], operation, Happens::operation_ready});
+                return;
+            }
+            if (share_.shares(operation)) {
+                events_.push({start, 0, operation, Happens::flow_begins});
+                return;
+            }
+            operation = ended(operation, start + o.duration[operation]);
         }
     }
 
-    void start(Index operation, Time time) { p_.operation_start[operation] = time; }
-
-    void finish(Index operation, Time time) {
-        p_.operation_end[operation] = time;
-        p_.makespan = std::max(p_.makespan, time);
-        to_finish_.push_back(calls_ + operation);
-    }
-
-    void operation_finished(Index operation) {
+    // The end of an operation is certain. Gives the next one of its stream, if that is ready.
+    Index ended(Index operation, Time end) {
         ++finished_;
-        const Time end = p_.operation_end[operation];
+        p_.operation_end[operation] = end;
+        p_.makespan = std::max(p_.makespan, end);
         const Index node = calls_ + operation;
-        if (const Index next = d_.operation_behind[operation]; next != kNone)
-            release(next, end + t_.operations.order_lag[next], node);
         for (Index e = d_.edge_first[node]; e != kNone; e = d_.edge_next[e]) {
             const Index to = d_.edges[e].to;
             if (to < calls_) {
-                may_return(to, end + t_.calls.wait_lag[to], node);
-            } else {
-                release(to - calls_, end + t_.operations.order_lag[to - calls_], node);
+                if (may_return(to, end + t_.calls.wait_lag[to], node)) to_do_.push_back(~to);
+            } else if (release(to - calls_, end + t_.operations.order_lag[to - calls_], node)) {
+                to_do_.push_back(to);
             }
         }
+        const Index next = d_.operation_behind[operation];
+        if (next == kNone || !release(next, end + t_.operations.order_lag[next], node)) return kNone;
+        return next;
+    }
+
+    void ends(Index operation, Time end) {
+        if (const Index next = ended(operation, end); next != kNone) to_do_.push_back(calls_ + next);
     }
 
     void happen(const Event& event) {
+        tick();
         switch (event.what) {
             case Happens::operation_ready: {
                 Engine& engine = engines_[t_.operations.engine[event.operation]];
                 if (engine.free > 0) {
-                    enter(engine, event.operation);
+                    const bool turns_round = engine.slots == 1 && engine.left_by != kNone;
+                    enter(engine, event.operation, turns_round);
                 } else {
-                    engine.queue.emplace(t_.operations.turn[event.operation], event.operation);
+                    engine.queue.emplace(event.turn, event.operation);
                 }
                 break;
             }
             case Happens::operation_done:
                 leave(event.operation, event.time);
                 break;
-            case Happens::flow_begins:
-                advance(event.time);
-                flows_.push_back({.operation = event.operation,
-                                  .left = static_cast<double>(t_.operations.duration[event.operation]),
-                                  .since = event.time});
-                reschedule(event.time);
-                break;
-            case Happens::flow_done: {
-                const auto flow = std::find_if(flows_.begin(), flows_.end(), [&](const Flow& f) {
-                    return f.operation == event.operation && f.version == event.version;
-                });
-                if (flow == flows_.end()) break;  // its pace has changed since
-                flows_.erase(flow);
-                advance(event.time);
-                reschedule(event.time);
-                leave(event.operation, event.time);
+            case Happens::flow_begins: {
+                // A lag below zero may let it begin before what has already been looked at: then it was alone.
+                const Time alone_until = event.time + t_.operations.duration[event.operation];
+                if (alone_until < shared_at_) {
+                    flow_ended(event.operation, alone_until);
+                    break;
+                }
+                const Time now = std::max(event.time, shared_at_);
+                advance(now);
+                flows_.push_back(
+                    {.operation = event.operation, .left = static_cast<double>(alone_until - now)});
+                share();
                 break;
             }
+            case Happens::flow_done:
+                if (event.turn != sharings_) break;  // the paces have changed since
+                advance(event.time);
+                std::erase_if(flows_, [&](const Flow& f) { return f.operation == event.operation; });
+                share();
+                flow_ended(event.operation, event.time);
+                break;
         }
     }
 
-    void enter(Engine& engine, Index operation) {
+    void flow_ended(Index operation, Time time) {
+        ends(operation, time);
+        if (t_.operations.engine[operation] != kNone) leave(operation, time);
+    }
+
+    // Another has left the engine, or it has been free.
+    void enter(Engine& engine, Index operation, bool behind_another) {
         --engine.free;
-        Time time = p_.operation_start[operation];
-        // With one slot the engine itself needs its turn-round; with several, one of them has long been free.
-        if (engine.slots == 1 && engine.left_by != kNone) {
-            const Time turn = engine.left_at + t_.operations.order_lag[operation];
-            if (turn > time) {
-                time = turn;
-                p_.operation_bound_by[operation] = calls_ + engine.left_by;
+        Time& start = p_.operation_start[operation];
+        if (behind_another) {
+            // With one slot the engine itself needs its turn-round; with several, one has long been free.
+            const Time free_at =
+                engine.left_at + (engine.slots == 1 ? t_.operations.order_lag[operation] : 0);
+            if (free_at > start) {
+                start = free_at;
+                if (binds_) p_.operation_bound_by[operation] = calls_ + engine.left_by;
             }
-        } else if (engine.left_by != kNone && engine.left_at > time) {
-            time = engine.left_at;
-            p_.operation_bound_by[operation] = calls_ + engine.left_by;
         }
-        start(operation, time);
-        if (share_links_ && t_.operations.bytes_per_s[operation] > 0) {
-            events_.push({time, Happens::flow_begins, operation, 0});
+        if (share_.shares(operation)) {
+            events_.push({start, 0, operation, Happens::flow_begins});
         } else {
-            events_.push({time + t_.operations.duration[operation], Happens::operation_done, operation, 0});
+            // What follows from its end is certain from here on.
+            const Time end = start + t_.operations.duration[operation];
+            events_.push({end, 0, operation, Happens::operation_done});
+            ends(operation, end);
         }
     }
 
@@ -259,48 +273,57 @@ class Simulator {
         if (!engine.queue.empty()) {
             const Index next = engine.queue.top().second;
             engine.queue.pop();
-            enter(engine, next);
+            enter(engine, next, true);
         }
-        finish(operation, time);
     }
 
     void advance(Time now) {
-        for (Flow& flow : flows_) {
-            flow.left = std::max(0.0, flow.left - flow.pace * static_cast<double>(now - flow.since));
-            flow.since = now;
-        }
+        const auto passed = static_cast<double>(now - shared_at_);
+        for (Flow& flow : flows_) flow.left = std::max(0.0, flow.left - flow.pace * passed);
+        shared_at_ = now;
     }
 
-    void reschedule(Time now) {
-        share(flows_, t_.operations, t_.links);
-        for (Flow& flow : flows_) {
-            flow.version = ++versions_;
-            const auto needs = static_cast<Time>(std::llround(flow.left / flow.pace));
-            events_.push({now + needs, Happens::flow_done, flow.operation, flow.version});
-        }
+    // New paces, and with them the flow that is done first.
+    void share() {
+        tick(flows_.size());
+        share_(flows_);
+        ++sharings_;
+        const auto needs = [](const Flow& flow) { return flow.left / flow.pace; };
+        const Flow* first = nullptr;
+        for (const Flow& flow : flows_)
+            if (first == nullptr || needs(flow) < needs(*first) ||
+                (needs(flow) == needs(*first) && flow.operation < first->operation))
+                first = &flow;
+        if (first == nullptr) return;
+        // Also where it is not a number.
+        if (!(needs(*first) < static_cast<double>(kLongest)) ||
+            shared_at_ + std::llround(needs(*first)) > kLongest)
+            throw std::invalid_argument("replay: column link_bytes_per_s: a copy would take decades");
+        events_.push(
+            {shared_at_ + std::llround(needs(*first)), sharings_, first->operation, Happens::flow_done});
     }
 
     const Timeline& t_;
-    const Dependencies& d_;
+    Dependencies d_;  // the counts of waits go down to 0
     const std::function<void()>& poll_;
     const Index calls_, operations_;
+    const bool binds_;
+    Sharing share_;
     Played p_;
-    std::vector<Index> start_waits_, return_waits_, operation_waits_;
-    std::vector<Index> to_start_, to_finish_;
+    std::vector<Index> to_do_;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::vector<Engine> engines_;
     std::vector<Flow> flows_;
-    std::uint32_t versions_ = 0;
-    bool share_links_ = false;
+    Time shared_at_ = 0, sharings_ = 0;
     std::int64_t finished_ = 0;
-    std::uint64_t steps_ = 0;
+    std::size_t steps_ = 0;
 };
 
 }  // namespace
 
-Played simulate(const Timeline& timeline, const Dependencies& dependencies,
-                const std::function<void()>& poll) {
-    return Simulator(timeline, dependencies, poll).run();
+Played simulate(const Timeline& timeline, Dependencies dependencies, const std::function<void()>& poll,
+                bool with_bindings) {
+    return Simulator(timeline, std::move(dependencies), poll, with_bindings).run();
 }
 
 }  // namespace busfare::replay

@@ -11,6 +11,7 @@ namespace busfare::replay {
 // When everything happens, from 0, and what decided it. A binding is a node (see Dependencies) or kNone.
 struct Played {
     std::vector<Time> call_start, call_end, operation_start, operation_end;
+    // Empty where nobody asked for them.
     std::vector<Index>
         start_bound_by;  // of calls: the call before on the thread, or the one that handed over
     std::vector<Index> return_bound_by;     // of calls: the operation waited for; kNone: the call's own time
@@ -18,9 +19,15 @@ struct Played {
     Time makespan = 0;
 };
 
-// Linear in calls, operations and edges, but for operations that share an engine: those pass through a queue
-// of as many entries as are under way. `poll` is called now and then, and may throw to cancel.
-Played simulate(const Timeline& timeline, const Dependencies& dependencies,
-                const std::function<void()>& poll);
+// Linear in calls, operations and edges, but for operations that share an engine or a link: those pass
+// through a queue of as many entries as are under way.
+//
+// An engine takes whoever is ready, and of several the one of the least turn. With one slot it needs the
+// order lag of the next operation between two; with several a freed slot is used at once.
+//
+// `poll` is called now and then, and may throw to cancel. Throws std::invalid_argument naming the column
+// whose values make the run longer than times can be.
+Played simulate(const Timeline& timeline, Dependencies dependencies, const std::function<void()>& poll,
+                bool with_bindings);
 
 }  // namespace busfare::replay

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,7 @@ import typer
 from busfare.errors import BusfareError, InputError
 
 if TYPE_CHECKING:
+    from busfare.job import How
     from busfare.node import Node
     from busfare.trace import Trace
 
@@ -27,6 +30,12 @@ nodes_app = typer.Typer(
     help="The catalogue of nodes; show one, or check a node file of your own.", rich_markup_mode=None
 )
 app.add_typer(nodes_app, name="nodes")
+bench_app = typer.Typer(
+    help="Run migration methods and overlap strategies for real, beside what is predicted of them.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+app.add_typer(bench_app, name="bench")
 
 TracePath = Annotated[
     Path, typer.Argument(metavar="TRACE", help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace.")
@@ -55,7 +64,14 @@ KernelRules = Annotated[
 
 @app.command()
 def report(
-    trace: TracePath,
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE...",
+            help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace; or the traces of a job: several, "
+            "a folder, a quoted glob.",
+        ),
+    ],
     node: RecordedOn = None,
     fail_if: Annotated[
         list[str] | None,
@@ -67,15 +83,38 @@ def report(
     ] = None,
     json: AsJson = False,
     html: Html = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Read so many traces at once, or in so many Slurm jobs.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Read them on the workers of this Dask scheduler.")
+    ] = None,
+    slurm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPTIONS", help="Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00."
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep what is read here, and read nothing twice."),
+    ] = None,
 ) -> None:
-    """Where transfer time goes in a trace, and what to do about it."""
+    """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
+    from busfare.job import How, one_trace
     from busfare.node import load_node
     from busfare.report.limits import check, parse_limit
     from busfare.report.summary import REPLAYED_ROWS, UNUSED, summarise
 
     limits = [parse_limit(text) for text in fail_if or ()]
+    how = How(jobs, scheduler, slurm, resume)
+    how.check()
+    one = None if how.asked else one_trace(traces)
+    if one is None:
+        check(_report_job(traces, node, how, json, html), limits)
+        return
     recorded_on = load_node(node) if node else None
-    read = _read(trace, frozenset() if html else UNUSED, REPLAYED_ROWS)
+    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS)
     result = summarise(read, recorded_on)
     if html:
         from busfare.report.page import report_page
@@ -197,6 +236,31 @@ def what_if(
     else:
         show_what_if(result)
     _say_page(html)
+
+
+def _report_job(
+    traces: list[Path], node: str | None, how: How, json: bool, html: Path | None
+) -> dict[str, Any]:
+    from busfare.job import run_job
+    from busfare.node import load_node
+    from busfare.report.job_progress import job_progress
+    from busfare.report.job_result import job_result
+
+    recorded_on = load_node(node) if node else None
+    with job_progress() as shown:
+        result = job_result(run_job(traces, recorded_on, how, shown))
+    if html:
+        from busfare.report.job_page import job_page
+
+        _write(html, job_page(result, recorded_on))
+    if json:
+        _print_json(result)
+    else:
+        from busfare.report.jobs import show_job
+
+        show_job(result)
+    _say_page(html)
+    return result
 
 
 @app.command()
@@ -578,6 +642,115 @@ def probe(
 
         show_probe(result)
     _say_page(html)
+
+
+BenchNode = Annotated[
+    str | None,
+    typer.Option(
+        "--node", metavar="NODE", help="Predict by its parameters; else this machine is probed first."
+    ),
+]
+BenchFrom = Annotated[
+    Path | None, typer.Option("--from", metavar="FILE", help="Show what an earlier --json wrote.")
+]
+BenchQuick = Annotated[bool, typer.Option("--quick", help="Fewer cases and repeats: 15 seconds.")]
+BenchVirtual = Annotated[
+    str | None, typer.Option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
+]
+
+
+@bench_app.command("methods")
+def bench_methods(
+    node: BenchNode = None,
+    quick: BenchQuick = False,
+    largest: Annotated[
+        str, typer.Option("--largest", metavar="N", help="Ints of the longest vector, 1048576 to 268435456.")
+    ] = "268435456",
+    virtual: BenchVirtual = None,
+    from_: BenchFrom = None,
+    json: AsJson = False,
+    html: Html = None,
+) -> None:
+    """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
+    from busfare.measure.bench.commands import again, methods
+    from busfare.report.probe_progress import progress
+
+    with progress() as shown:
+        result = again(from_, "methods") if from_ else methods(node, quick, largest, virtual, shown, _say)
+    with _readable(from_):
+        if html:
+            from busfare.report.methods_page import methods_page
+
+            _write(html, methods_page(result))
+        if json:
+            _print_json(result)
+        else:
+            from busfare.report.benches import show_methods
+
+            show_methods(result)
+    _say_page(html)
+
+
+@bench_app.command("strategies")
+def bench_strategies(
+    node: BenchNode = None,
+    quick: BenchQuick = False,
+    kernel: Annotated[
+        Path | None,
+        typer.Option("--kernel", metavar="FILE.cu", help="A kernel of your own; see docs/bench.md."),
+    ] = None,
+    inputs: Annotated[int, typer.Option("--in", metavar="N", help="With --kernel: its input arrays.")] = 1,
+    outputs: Annotated[int, typer.Option("--out", metavar="N", help="With --kernel: its output arrays.")] = 1,
+    function: Annotated[
+        str | None, typer.Option("--function", metavar="NAME", help="With --kernel: which of several.")
+    ] = None,
+    levels: Annotated[
+        int, typer.Option("--levels", metavar="N", help="With --kernel: levels of its grid.")
+    ] = 42,
+    level: Annotated[
+        int, typer.Option("--level-elements", metavar="N", help="With --kernel: doubles of one level.")
+    ] = 1 << 20,
+    virtual: BenchVirtual = None,
+    from_: BenchFrom = None,
+    json: AsJson = False,
+    html: Html = None,
+) -> None:
+    """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
+    from busfare.measure.bench.commands import again, strategies
+    from busfare.report.probe_progress import progress
+
+    own = (kernel, inputs, outputs, function, levels, level) if kernel else None
+    with progress() as shown:
+        result = again(from_, "strategies") if from_ else strategies(node, quick, own, virtual, shown, _say)
+    with _readable(from_):
+        if html:
+            from busfare.report.strategies_page import strategies_page
+
+            _write(html, strategies_page(result))
+        if json:
+            _print_json(result)
+        else:
+            from busfare.report.benches import show_strategies
+
+            show_strategies(result)
+    _say_page(html)
+
+
+@contextmanager
+def _readable(path: Path | None) -> Iterator[None]:
+    """A result from a file may hold anything: what is missing in it is no fault of the program."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if path is None:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(f"{path}: a figure is missing or wrong ({what}); run the benchmark again") from None
+
+
+def _say(line: str) -> None:
+    """What is about to be done."""
+    print(line, file=sys.stderr)
 
 
 def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:

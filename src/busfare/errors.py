@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BusfareError", "InputError", "LimitPassed", "NoGpuError"]
+__all__ = ["BusfareError", "InputError", "LimitPassed", "NoGpuError", "StoppedError"]
 
 
 class BusfareError(Exception):
@@ -25,3 +25,9 @@ class LimitPassed(BusfareError):  # noqa: N818 (nothing went wrong: a limit of t
     """A limit that the user set with --fail-if was passed."""
 
     exit_status = 1
+
+
+class StoppedError(BusfareError):
+    """The user stopped the work (Ctrl-C); the message says what is left of it."""
+
+    exit_status = 130

@@ -1,4 +1,6 @@
-"""The event scanner under the address and undefined-behaviour sanitizers, over the fuzzer's own inputs.
+"""Native code under the address and undefined-behaviour sanitizers.
+
+The event scanner over the fuzzer's own inputs, and the replay over random timelines, good and bad:
 
 python -m tests.native.sanitized --count 10000
 """
@@ -16,31 +18,38 @@ from pathlib import Path
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.run import input_number
 
-__all__ = ["build", "complaints"]
+__all__ = ["build", "build_timelines", "complaints", "timeline_complaints"]
 
 HERE = Path(__file__).parent
 SCANNER = HERE.parents[1] / "native/kineto"
+REPLAY = HERE.parents[1] / "native/replay"
 FILES_A_RUN = 250
 
 
 def build(folder: Path) -> Path:
-    """Compiles the driver. Raises CalledProcessError if it does not compile."""
-    program = folder / "scan_files"
-    sources = [
-        HERE / "scan_files.cpp",
-        *(SCANNER / f"{name}.cpp" for name in ("event_scanner", "decimal", "unescape")),
-    ]
+    """Compiles the scanner's driver. Raises CalledProcessError if it does not compile."""
+    return _build(folder / "scan_files", SCANNER, ("event_scanner", "decimal", "unescape"))
+
+
+def build_timelines(folder: Path) -> Path:
+    """Compiles the replay's driver. Raises CalledProcessError if it does not compile."""
+    parts = ("check", "dependencies", "explain", "links", "simulate", "critical_path")
+    return _build(folder / "random_timelines", REPLAY, parts)
+
+
+def _build(program: Path, library: Path, parts: tuple[str, ...]) -> Path:
+    sources = [HERE / f"{program.name}.cpp", *(library / f"{part}.cpp" for part in parts)]
     flags = [
         "-std=c++20",
         "-O1",
         "-g",
         "-Wall",
         "-Wextra",
-        "-fsanitize=address,undefined",
+        "-fsanitize=address,undefined,float-cast-overflow",
         "-fno-sanitize-recover=all",
     ]
     compiler = os.environ.get("CXX", "c++")
-    subprocess.run([compiler, *flags, f"-I{SCANNER}", *map(str, sources), "-o", str(program)], check=True)
+    subprocess.run([compiler, *flags, f"-I{library}", *map(str, sources), "-o", str(program)], check=True)
     return program
 
 
@@ -62,14 +71,22 @@ def complaints(program: Path, first: int, count: int, seed: int) -> Iterator[str
                 file.unlink()
 
 
+def timeline_complaints(program: Path, first: int, count: int) -> list[str]:
+    """What the driver or a sanitizer says of random timelines `first` to `first + count`."""
+    ran = subprocess.run([program, str(first), str(count)], capture_output=True, text=True, check=False)
+    return [ran.stdout + ran.stderr] if ran.returncode else []
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--count", type=int, default=10_000)
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        found = list(complaints(build(Path(name)), 0, given.count, given.seed))
-    print("\n".join(found) or f"{given.count} inputs of seed {given.seed}: no complaint")
+        folder = Path(name)
+        found = list(complaints(build(folder), 0, given.count, given.seed))
+        found += timeline_complaints(build_timelines(folder), given.seed, given.count)
+    print("\n".join(found) or f"{given.count} traces and timelines of seed {given.seed}: no complaint")
     return 1 if found else 0
 
 

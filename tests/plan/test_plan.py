@@ -70,7 +70,9 @@ def test_one_stream_is_explicit(problem: Problem, machine: Machine) -> None:
 
 
 def undisturbed(way: Way) -> Way:
-    return replace(way, beside_copy=1.0, beside_mapped=1.0, mapped_both=1.0, mapped=way.copy)
+    return replace(
+        way, beside_copy=1.0, beside_mapped=1.0, mapped_both=1.0, mapped_beside_copy=1.0, mapped=way.copy
+    )
 
 
 @settings(deadline=None)
@@ -303,12 +305,13 @@ def test_a_probed_nodes_slow_downs_are_taken() -> None:
     both = {"both_directions_gap_per_byte_s": 2.4e-11}
     file = PROBED + probed("h2d", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=3e-11, **both)
     file += probed("d2h", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=2e-11, **both)
-    file += probed("h2d", "mapped", 2.1e-11, both_directions_gap_per_byte_s=2.52e-11)
-    file += probed("d2h", "mapped", 2e-11, both_directions_gap_per_byte_s=2.2e-11)
+    file += probed("h2d", "mapped", 2.1e-11, mapped_gap_per_byte_s=2.52e-11, **both)
+    file += probed("d2h", "mapped", 2e-11, mapped_gap_per_byte_s=2.2e-11, **both)
     machine = machine_of(decode(file, "probed.toml"))
     into, out = machine.h2d, machine.d2h
     assert (into.beside_copy, into.beside_mapped, into.mapped_both) == pytest.approx((1.2, 1.5, 1.2))
     assert (out.beside_copy, out.beside_mapped, out.mapped_both) == pytest.approx((1.2, 1.0, 1.1))
+    assert (into.mapped_beside_copy, out.mapped_beside_copy) == pytest.approx((2.4 / 2.1, 1.2))
     assert all(basis.kind == "measured" for basis in machine.basis if basis.parameter != "device")
     answer = plan(Problem("scale", 2e8, 2e8, 1e-4, streams=42, levels=42), machine)
     # Into: 4.2 ms alone; out takes 4.4 ms, beside which it is 1.2 times as long: 4.2 + (1 − 1/1.2) · 4.4.
@@ -343,3 +346,59 @@ def test_a_plan_of_staged_copies_is_the_cost_models() -> None:
         priced = model("datasheet").seconds(one_copy("h2d", "pageable", [size]), node)[0]
         assert MACHINES["h100-sxm"].h2d.pageable.seconds(size) == pytest.approx(priced, rel=1e-3)
     assert np.isfinite(priced)
+
+
+ROWS = """
+[[measured.rows]]
+copies = 2
+
+[[measured.rows.pieces]]
+latency_overhead_s = 16e-6
+gap_per_byte_s = 4e-11
+
+[[measured.rows]]
+copies = 10
+
+[[measured.rows.pieces]]
+latency_overhead_s = 4e-5
+gap_per_byte_s = 2.2e-10
+"""
+
+
+def test_copies_in_several_streams_take_what_rows_say() -> None:
+    file = PROBED + probed("h2d", "pinned", 2e-11, gap_s=1e-6, after_kernel_s=5e-6) + ROWS
+    file += probed("d2h", "pinned", 2e-11, gap_s=1e-6, after_kernel_s=4e-6)
+    machine = machine_of(decode(file, "rows.toml"))
+    size = np.array(1e6)
+    gaps = machine.h2d.copy.gap_of(np.array([2.0, 6.0, 10.0, 18.0]), size, 1e-6)
+    # Alone 8 µs + 20 µs a copy; two take 56 µs, ten 260, in between a line, and beyond it the same one.
+    rows = np.array([56e-6, 158e-6, 260e-6, 464e-6])
+    assert gaps == pytest.approx(
+        (rows - 8e-6 - np.array([2, 6, 10, 18]) * 20e-6) / np.array([1, 5, 9, 17]), abs=1e-12
+    )
+    assert machine.d2h.copy.gap_of(np.array([2.0]), size, 1e-6) == pytest.approx(1e-6)
+    answer = plan(Problem("in", 1e7, 8.0, 1e-6, streams=10), machine)
+    # The last copy out starts from a kernel.
+    assert seconds(answer, "streams") == pytest.approx(260e-6 + 1e-7 + 8e-6 + 4e-6, rel=1e-3)
+
+
+def test_a_faster_link_has_faster_rows() -> None:
+    machine = machine_of(load_node("h100-probed"))
+    fast = faster_link(machine, 2.0)
+    assert fast.h2d.copy.rows[0][1].gaps_per_byte[-1] == machine.h2d.copy.rows[0][1].gaps_per_byte[-1] / 2
+
+
+def test_pages_that_are_touched_and_pages_that_are_prefetched_are_told_apart() -> None:
+    faults = "\n[[measured.faults]]\nlatency_overhead_s = 5e-5\ngap_per_byte_s = 1e-10\n"
+    file = PROBED + probed("h2d", "pinned", 2e-11) + probed("d2h", "pinned", 2e-11)
+    file += probed("h2d", "managed", 3e-11) + faults + probed("d2h", "managed", 4e-11) + faults
+    answer = plan(Problem("both", 1e8, 1e8, 1e-3), machine_of(decode(file, "managed.toml")))
+    assert seconds(answer, "managed") == pytest.approx(2 * (5e-5 + 1e-2) + 1e-3)
+    assert seconds(answer, "managed-prefetch") == pytest.approx(16e-6 + 3e-3 + 4e-3 + 1e-3)
+
+
+def test_an_h100s_managed_memory_is_predicted_as_it_was_measured() -> None:
+    """64 MiB: touched 8.6 ms each way, prefetched 1.4 in and 3.8 out (results/probe/h100-run1.json.gz)."""
+    answer = plan(Problem("both", 64 << 20, 64 << 20, 1e-5), machine_of(load_node("h100-probed")))
+    assert seconds(answer, "managed") == pytest.approx(17.2e-3, rel=0.1)
+    assert seconds(answer, "managed-prefetch") == pytest.approx(5.3e-3, rel=0.1)

@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 
 from busfare.errors import InputError, NoGpuError
+from busfare.job import one_trace
+from busfare.job.parts import find_parts
 from busfare.measure.record import KINDS, environment, record
+from busfare.trace import read
 from busfare.trace.recording import read_recording
 
 from .conftest import Built, Run
@@ -137,6 +140,11 @@ def test_ranks_share_a_directory(built: Built, variables: dict[str, str], tmp_pa
         assert done.returncode == 0, done.stderr
     names = sorted(file.name for file in (tmp_path / "job.bf").iterdir())
     assert len(names) == 2 and "-r0-" in names[0] and "-r1-" in names[1]
+    # Each file is of a rank, the directory of none; and to a job each file is a part.
+    assert [read(tmp_path / "job.bf" / name).host["rank"] for name in names] == ["0", "1"]
+    assert "rank" not in read(tmp_path / "job.bf").host
+    assert one_trace([tmp_path / "job.bf"]) == tmp_path / "job.bf"
+    assert [Path(part.path).name for part in find_parts([tmp_path / "job.bf"]).parts] == names
 
 
 def test_the_status_of_the_program_is_that_of_the_command(

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.trace import kineto, read
+from busfare.trace import kineto, may_be_trace, read
 from busfare.trace.printable import printable
 from tests.trace.build_kineto import document, gzipped, small_events
 from tests.trace.build_nsys import small_export
@@ -158,3 +158,25 @@ def test_a_panic_of_polars_is_an_input_error(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(kineto, "read", panics)
     assert "damaged beyond reading (index out of bounds)" in refused(path)
+
+
+def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (
+        document(small_events()).encode(),
+        gzipped(b"{}"),
+        b"QDSTRM",
+        b"\xef\xbb\xbf [",
+        b"NSYS",
+        zipped(),
+    ):
+        path.write_bytes(content)
+        assert may_be_trace(path), content
+    assert may_be_trace(small_export().write(path))
+    for content in (b"just text", b"\x89PNG\r\n", b""):
+        path.write_bytes(content)
+        assert not may_be_trace(path), content
+    (tmp_path / "nothing.sqlite").touch()
+    assert may_be_trace(tmp_path / "nothing.sqlite")
+    os.mkfifo(tmp_path / "pipe.json")
+    assert not may_be_trace(tmp_path / "pipe.json")

@@ -374,6 +374,20 @@ def test_devices_and_versions_of_the_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("info", "rank"),
+    [
+        ({"backend": "nccl", "rank": 12, "world_size": 128}, "12"),
+        ({"rank": None}, None),
+        ({}, None),
+        (5, None),
+    ],
+)
+def test_the_rank_of_the_header(info: object, rank: str | None, tmp_path: Path) -> None:
+    trace = written(small_events(), tmp_path, {"distributedInfo": info, "hostname": "b12"})
+    assert trace.host == {"hostname": "b12"} | ({} if rank is None else {"rank": rank})
+
+
+@pytest.mark.parametrize(
     "properties",
     ["text", 5, None, {}, [5], [{"id": "x"}], [{"id": 10**30}], [{"id": 0, "totalGlobalMem": 10**30}]],
 )

@@ -157,3 +157,24 @@ def test_the_host_is_named(tmp_path: Path) -> None:
     ):
         export.add("TARGET_INFO_SYSTEM_ENV", globalVid=0, name=name, value=value)
     assert written(export, tmp_path).host == {"cpu": "EPYC", "hostname": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        (
+            "HOME=/root;OMPI_COMM_WORLD_RANK=7;SLURM_PROCID=0;",
+            "7",
+        ),  # mpirun in a batch script, whose rank is 0
+        ("SLURM_NODEID=0 SLURM_PROCID=12 PATH=/bin", "12"),
+        ("SLURM_PROCID=3", "3"),
+        ("MY_SLURM_PROCID=3 PMI_RANK= SLURM_PROCID=x1", None),
+        ("", None),
+    ],
+)
+def test_the_rank_is_what_the_nearest_launcher_said(
+    tmp_path: Path, environment: str, rank: str | None
+) -> None:
+    export = small_export()
+    export.add("TARGET_INFO_SYSTEM_ENV", globalVid=0, name="DeviceEnvironment", value=environment)
+    assert written(export, tmp_path).host.get("rank") == rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -57,3 +58,58 @@ def test_without_the_measurements_it_says_what_is_missing(
     assert done.returncode != 0
     assert "BUSFARE_SHARED" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_results_of_benchmarks_nothing_is_claimed(tmp_path: Path) -> None:
+    (tmp_path / "validation").mkdir()
+    script = tmp_path / "validation" / "bench.py"
+    script.write_text((ROOT / "validation" / "bench.py").read_text(encoding="utf-8"), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("no results")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def bench_version(strategy: str, streams: int, measured: float, predicted: float) -> dict[str, object]:
+    return {
+        "strategy": strategy,
+        "streams": streams,
+        "measured_seconds": measured,
+        "predicted_seconds": predicted,
+    }
+
+
+def test_benchmarks_are_judged_from_their_seconds_alone(tmp_path: Path) -> None:
+    """Figures made up so that each verdict can be reckoned by hand."""
+    cell = {
+        "name": "state 42×8", "kernel": "state", "measured_link_seconds": 0.019, "measured_kernel_seconds": 0.001,
+        "best": {"predicted": {"strategy": "mapped", "streams": 1, "seconds": 0.0195}},
+        "streams": {"predicted_best": 8},
+        "versions": [
+            bench_version("explicit", 1, 0.040, 0.041), bench_version("mapped", 1, 0.021, 0.0195),
+            bench_version("streams", 8, 0.0202, 0.02), bench_version("streams", 32, 0.02, 0.0201),
+            bench_version("hybrid", 1, 0.03, 0.03),
+        ],
+    }  # fmt: skip
+    result = {
+        "schema": "busfare.bench-strategies/1", "virtual": True, "gpu": "made up", "driver": None, "date": "-",
+        "command": "-", "node": {"name": "made up", "source": "-"}, "left_out": [], "disturbances": [], "cells": [cell],
+    }  # fmt: skip
+    path = tmp_path / "made-up.json"
+    path.write_text(json.dumps(result))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "validation" / "bench.py"), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, "mapped was picked, and costs 5 % more than streams"
+    assert "VIRTUAL, nothing measured" in done.stdout
+    assert "costs 5.00 % (measured)" in done.stdout
+    assert (
+        "a factor of 4.00 (goal 2) MISSED; at the predicted number 1.00 % above the best (goal 2) met"
+        in done.stdout
+    )
+    assert "streams reach 95.0 % of the limit" in done.stdout and "(goal 95) met" in done.stdout
+    assert "largest 7.14 % (goal 5) MISSED" in done.stdout
+    assert "best picked in 0 of 1 cells (goal: all) MISSED" in done.stdout

@@ -16,7 +16,8 @@ Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped",
 #: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `both`: copies while others run the other
 #: way; `beside-mapped`: a copy while a kernel moves mapped memory the other way; `unblocked`: a copy issued
 #: without the blocking kernel.
-#: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory.
+#: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory, `kernel-both` reads
+#: and writes it at once, `kernel-beside-copies` reads or writes it while copies run the other way.
 #: The others are costs of the API: what one call takes.
 Mode = Literal[
     "copies",
@@ -33,6 +34,8 @@ Mode = Literal[
     "touch",
     "prefetch",
     "kernel",
+    "kernel-both",
+    "kernel-beside-copies",
     "empty",
     "call",
     "launch",

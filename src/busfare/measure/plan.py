@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from busfare.measure.case import Case, Direction, Memory
+from busfare.measure.case import Case, Direction, Memory, Mode
 
 __all__ = ["HOST_WAYS", "Plan", "full", "is_held_out", "quick"]
 
@@ -26,6 +26,8 @@ ROW_CHUNKS = (1, KIB, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB
 ROW_COUNTS = (2, 8, 32, 64, 128, 192, 256)
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_COUNTS = (16, 100, 200)
+#: How mapped memory fares while data move the other way too.
+MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
 #: Two streams pay more for the third than eight for the ninth: three have a row of their own.
 FEW = 3
 
@@ -88,8 +90,19 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     held_out += _rows(HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB)
     fitted += _device(gpu, peers, 64 * MIB)
     shown = [Case(way, "pinned", "copies", 64, count, gpu) for way in HOST_WAYS for count in (16, 128)]
+    shown += [
+        Case(way, "pinned", "after-kernel", size, 1, gpu) for way in HOST_WAYS for size in (16 * KIB, MIB)
+    ]
     shown += [Case(way, "pinned", "both", 64 * MIB, 4, gpu) for way in HOST_WAYS]
     shown += [Case(way, "pinned", "beside-mapped", 64 * MIB, 1, gpu) for way in HOST_WAYS]
+    for way in HOST_WAYS:
+        for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
+            shown += [
+                Case(way, "managed", "touch", size, 1, gpu),
+                Case(way, "managed", "prefetch", size, 1, gpu),
+            ]
+        shown += [Case(way, "mapped", "kernel", size, 1, gpu) for size in powers(64 * KIB, 64 * MIB, 16)]
+        shown += [Case(way, "mapped", mode, 64 * MIB, 1, gpu) for mode in MAPPED_BOTH]
     return Plan(tuple(fitted), tuple(held_out), (*shown, *_costs(gpu, 16 * MIB)))
 
 
@@ -127,6 +140,8 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
         for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
             yield Case(way, "pinned", "both", size, 4, gpu)
             yield Case(way, "pinned", "beside-mapped", size, 1, gpu)
+        for size, both in product((16 * MIB, 64 * MIB), MAPPED_BOTH):
+            yield Case(way, "mapped", both, size, 1, gpu)
         for size in (1, KIB, 16 * KIB, 64 * KIB, MIB):
             yield Case(way, "pinned", "unblocked", size, 1, gpu)
         for size in powers(64 * KIB, wide, 4):

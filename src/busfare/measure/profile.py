@@ -24,6 +24,12 @@ SOURCE = "probe"
 NEAR_BY_HOST = 0.05
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096
+#: What runs the other way in each mode: copies, or a kernel on mapped memory.
+_COPIES_SLOWED = {"both": "both_directions_gap_per_byte_s", "beside-mapped": "mapped_gap_per_byte_s"}
+_MAPPED_SLOWED = {
+    "kernel-beside-copies": "both_directions_gap_per_byte_s",
+    "kernel-both": "mapped_gap_per_byte_s",
+}
 #: The calls whose cost a node file holds.
 _CALLS = ("launch", "synchronise", "create-stream", "create-event")
 
@@ -74,8 +80,10 @@ def _of_gpu(own: dict[Case, Measurement], gpu: int, told: dict[str, Any]) -> Ite
         pinned = Case(way, "pinned", "copies", 1, 1, gpu)
         yield _path(own, pinned, told | _pinned_extras(own, pinned), NEAR)
         yield _path(own, replace(pinned, memory="pageable"), told | {"timing": "call"}, NEAR_BY_HOST)
-        yield _path(own, replace(pinned, memory="mapped", mode="kernel"), told, NEAR)
-        yield _path(own, replace(pinned, memory="managed", mode="prefetch"), told, NEAR_BY_HOST)
+        mapped = replace(pinned, memory="mapped", mode="kernel")
+        yield _path(own, mapped, told | _slowed(own, mapped, _MAPPED_SLOWED), NEAR)
+        managed = replace(pinned, memory="managed", mode="prefetch")
+        yield _path(own, managed, told | _faults(own, managed), NEAR_BY_HOST)
     yield _path(own, Case("d2d", "device", "copies", 1, 1, gpu), told, NEAR)
     for peer in sorted({c.peer for c in own if c.peer is not None}):
         yield _path(own, Case("p2p", "device", "copies", 1, 1, gpu, peer), told | {"peer": peer}, NEAR)
@@ -115,15 +123,28 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     if short:
         extras["call_s"] = median([middle(samples) for samples in short])
     extras |= _gap(own, one) | _after_kernel(own, one)
-    for mode, key in (("both", "both_directions_gap_per_byte_s"), ("beside-mapped", "mapped_gap_per_byte_s")):
-        loaded = [c for c in own if c.mode == mode and c.direction == one.direction]
-        if loaded:
-            largest = max(loaded, key=lambda c: c.total_bytes)
-            extras[key] = middle(own[largest].seconds) / largest.total_bytes
+    extras |= _slowed(own, one, _COPIES_SLOWED)
     if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
         extras |= _line(own, Case("none", "pinned", "allocate", 1, 1, one.gpu), "allocation_s")
         extras |= _line(own, Case("none", "pageable", "register", 1, 1, one.gpu), "pinning_s")
     return extras
+
+
+def _faults(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
+    """Pages of managed memory that move when they are touched."""
+    sizes, seconds, doubt = _curve(own, replace(one, mode="touch"))
+    return {"faults": fit(sizes, seconds, NEAR_BY_HOST, doubt).pieces} if len(sizes) else {}
+
+
+def _slowed(own: dict[Case, Measurement], one: Case, keys: dict[str, str]) -> dict[str, float]:
+    """G of the largest case of each mode in which data move the other way too, by its key of the node file."""
+    found = {}
+    for mode, key in keys.items():
+        loaded = [c for c in own if (c.mode, c.memory, c.direction) == (mode, one.memory, one.direction)]
+        if loaded:
+            largest = max(loaded, key=lambda c: c.total_bytes)
+            found[key] = middle(own[largest].seconds) / largest.total_bytes
+    return found
 
 
 def _gap(own: dict[Case, Measurement], one: Case) -> dict[str, float]:

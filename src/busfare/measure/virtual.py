@@ -16,6 +16,7 @@ from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node import Flow, Measured, Node, PcieLink, Piece
+from busfare.node.measured import piecewise
 
 __all__ = ["FAULTS", "VirtualDevice"]
 
@@ -43,11 +44,15 @@ _COST_S = {
     "create-stream": 2.6e-6,
     "create-event": 4e-7,
 }
+#: Page faults: what the first takes, and each byte besides the link; a prefetch.
+_FAULT_S, _FAULT_PER_BYTE_S = {"h2d": 5e-5, "d2h": 2e-5}, {"h2d": 4e-11, "d2h": 1.1e-10}
+_PREFETCH_S = 4.5e-5
 _ALLOCATION = (2e-4, 3e-10)
 #: Host memory that a processor's core copies in a second, where the node does not say.
 _COPY_BYTES_PER_S = 8.3e9
 _SLOWED_BY_BOTH_WAYS = 1.1
 _SLOWED_BY_MAPPED = 1.5
+_MAPPED_SLOWED_BY_MAPPED, _MAPPED_SLOWED_BY_COPIES = 1.15, 1.05
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
 _LATE_EVERY = 200
@@ -104,11 +109,11 @@ class VirtualDevice:
     def run(self, case: Case, repeats: int) -> Samples:
         self._refuse(case)
         device_s, api_s = self._true_seconds(case)
-        device = tuple(self._noisy(device_s) for _ in range(repeats)) if device_s is not None else ()
+        device = tuple(self.noisy(device_s) for _ in range(repeats)) if device_s is not None else ()
         api = (
             device
             if case.memory == "pageable" and device
-            else tuple(self._noisy(api_s) for _ in range(repeats))
+            else tuple(self.noisy(api_s) for _ in range(repeats))
         )
         self._now += sum(device) + sum(api) + repeats * 5e-5
         return Samples(device, api)
@@ -127,7 +132,8 @@ class VirtualDevice:
                 "the blocking kernel waited 3 s and gave up: a launch queue was full or the host stalled"
             )
 
-    def _noisy(self, seconds: float) -> float:
+    def noisy(self, seconds: float) -> float:
+        """A sample of what takes `seconds`: with noise, and now and then late."""
         busy = self._random.random() if "busy" in self._faults else 0.0
         late = 1 + 3 * self._random.random() if self._random.randrange(_LATE_EVERY) == 0 else 1.0
         return seconds * max(0.2, self._random.gauss(1.0, self._noise)) * late * (1 + busy)
@@ -149,11 +155,12 @@ class VirtualDevice:
             seconds = first + (case.count - 1) * further
         if "drift" in self._faults and case.direction == "h2d" and self._now > _DRIFT_AFTER_S:
             seconds *= _DRIFT
-        if case.mode == "both":
-            slowed = one.both_directions_gap_per_byte_s or _SLOWED_BY_BOTH_WAYS * slope
-            seconds += case.total_bytes * (slowed - slope)
-        if case.mode == "beside-mapped":
-            seconds += case.total_bytes * ((one.mapped_gap_per_byte_s or _SLOWED_BY_MAPPED * slope) - slope)
+        if case.mode in ("both", "beside-mapped"):
+            seconds += case.total_bytes * (self.slowed(one, case.mode == "beside-mapped") - slope)
+        if case.mode in ("kernel-both", "kernel-beside-copies"):
+            seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
+        if case.memory == "managed":
+            seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
         if case.mode == "after-kernel":
             seconds += one.after_kernel_s or 0.0
         return seconds, _CALL_S * (1 if case.mode in ("batch", "graph", "plane", "block") else case.count)
@@ -190,6 +197,29 @@ class VirtualDevice:
             found = Measured(direction=direction, memory=kind, pieces=(piece,), gap_s=_GAP_S)  # type: ignore[arg-type]
         rows = tuple(msgspec.structs.replace(row, pieces=_slowed(row.pieces, slower)) for row in found.rows)
         return msgspec.structs.replace(found, pieces=_slowed(found.pieces, slower), rows=rows)
+
+    def migrated(self, direction: str, size: float, touched: bool, gpu: int = 0) -> float:
+        """Seconds until so many bytes of managed memory have moved, because they were touched or prefetched."""
+        own = next((m for m in self.node.measured if (m.direction, m.memory) == (direction, "managed")), None)
+        pieces = () if own is None else own.faults if touched else own.pieces
+        if pieces:
+            return float(piecewise(pieces, np.array([size]))[0])
+        start, more = (_FAULT_S[direction], _FAULT_PER_BYTE_S[direction]) if touched else (_PREFETCH_S, 0.0)
+        return start + size * (self.truth(direction, "pinned", gpu).pieces[-1].gap_per_byte_s + more)
+
+    def slowed(self, copies: Measured, mapped: bool) -> float:
+        """G (s/B) of pinned copies while copies, or a kernel on mapped memory, move data the other way."""
+        slope = copies.pieces[-1].gap_per_byte_s
+        if mapped:
+            return copies.mapped_gap_per_byte_s or _SLOWED_BY_MAPPED * slope
+        return copies.both_directions_gap_per_byte_s or _SLOWED_BY_BOTH_WAYS * slope
+
+    def slowed_mapped(self, own: Measured, mapped: bool) -> float:
+        """G (s/B) of a kernel on mapped memory while such a kernel, or copies, move data the other way."""
+        slope = own.pieces[-1].gap_per_byte_s
+        if mapped:
+            return own.mapped_gap_per_byte_s or _MAPPED_SLOWED_BY_MAPPED * slope
+        return own.both_directions_gap_per_byte_s or _MAPPED_SLOWED_BY_COPIES * slope
 
     def _bandwidth(self, direction: str, gpu: int, peer: int | None) -> float:
         if direction == "d2d":

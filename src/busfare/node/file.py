@@ -71,7 +71,8 @@ def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | Non
 def _fields(path: str, raw: dict[str, Any]) -> list[str]:
     """The keys that the table at `path` may have."""
     if path.startswith("$.measured"):
-        owner: type[msgspec.Struct] = Piece if ".pieces" in path else Row if ".rows" in path else Measured
+        pieces = ".pieces" in path or ".faults" in path
+        owner: type[msgspec.Struct] = Piece if pieces else Row if ".rows" in path else Measured
         return list(owner.__struct_fields__)
     if path.startswith("$.cost"):
         return list(Cost.__struct_fields__)
@@ -186,6 +187,7 @@ def _check_measured(file: _File, gpus: int) -> None:
                 f"{path}.peer", f"there is no GPU {measured.peer}; ordinals run from 0 to {gpus - 1}"
             )
         _check_pieces(measured.pieces, f"{path}.pieces")
+        _check_pieces(measured.faults, f"{path}.faults")
         for k, row in enumerate(measured.rows):
             if not row.pieces or row.copies < 2:
                 raise WrongError(f"{path}.rows[{k}]", "a row has two copies at least, and pieces; add them")

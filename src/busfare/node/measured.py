@@ -76,13 +76,15 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     table II]. `allocation_*` and `pinning_*` are the cost of making the host buffer: a constant and a rate.
     `timing` says what the clock held: the whole `call`, or the `device` alone; then `call_s` is what the host
     pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before. `rows` are
-    copies in several streams at once.
+    copies in several streams at once. Of managed memory `pieces` are prefetches, `faults` pages that move when they
+    are touched.
     """
 
     direction: Direction
     memory: MemoryKind
     pieces: tuple[Piece, ...] = ()
     rows: tuple[Row, ...] = ()
+    faults: tuple[Piece, ...] = ()
     gpu: Ordinal | None = None
     peer: Ordinal | None = None
     gap_s: Seconds | None = None

@@ -5,7 +5,7 @@ Measured figures of the node come first, then its data sheet, then estimates; `b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +13,9 @@ import numpy as np
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
-from busfare.node.arrays import FloatArray
+from busfare.plan.line import Line, line_of, one_piece
 
-__all__ = ["Basis", "Category", "Line", "Machine", "Way", "category_of", "machine_of"]
+__all__ = ["Basis", "Category", "Machine", "Way", "category_of", "machine_of"]
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
@@ -34,52 +34,13 @@ SECTOR_BYTES = 32.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Seconds of one copy by size: (L+o) + k·G of the piece that holds k [W14 §V]; ends in bytes, the last infinite."""
-
-    ends: tuple[float, ...]
-    latencies: tuple[float, ...]
-    gaps_per_byte: tuple[float, ...]
-
-    def at(self, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """L+o (s) and G (s/B) for copies of `sizes` bytes; both zero-dimensional where there is one piece."""
-        if len(self.ends) == 1:
-            return np.asarray(self.latencies[0]), np.asarray(self.gaps_per_byte[0])
-        piece = np.searchsorted(self.ends, sizes, side="left")
-        return np.asarray(self.latencies)[piece], np.asarray(self.gaps_per_byte)[piece]
-
-    def seconds(self, size: float) -> float:
-        """Seconds of one copy of `size` bytes; nothing takes no time."""
-        if size <= 0:
-            return 0.0
-        piece = next(n for n, end in enumerate(self.ends) if size <= end)
-        return self.latencies[piece] + size * self.gaps_per_byte[piece]
-
-    @property
-    def long_gap(self) -> float:
-        """G of long copies, s/B."""
-        return self.gaps_per_byte[-1]
-
-    def no_faster_than(self, size: float) -> Line:
-        """The same line with no byte cheaper than in one copy of `size` bytes: a part of a buffer that outgrows the
-        cache is not in it either.
-        """
-        least = self.gaps_per_byte[next(n for n, end in enumerate(self.ends) if size <= end)]
-        return Line(self.ends, self.latencies, tuple(max(g, least) for g in self.gaps_per_byte))
-
-    def scaled(self, factor: float) -> Line:
-        """The same line on a link `factor` times as fast; L+o stays."""
-        return Line(self.ends, self.latencies, tuple(g / factor for g in self.gaps_per_byte))
-
-
-@dataclass(frozen=True, slots=True)
 class Way:
     """One direction of the host link.
 
-    `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of a hybrid's
-    copies and mapped writes beside each other, and of a kernel that reads and writes mapped memory at once.
-    `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are
-    managed memory.
+    `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
+    beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
+    memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and
+    `prefetched` are managed memory.
     """
 
     copy: Line
@@ -91,6 +52,7 @@ class Way:
     beside_copy: float
     beside_mapped: float
     mapped_both: float
+    mapped_beside_copy: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,41 +142,31 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     slow, slow_basis = _slowdowns(node, direction, pinned, copy)
     mapped, mapped_basis = _mapped_line(node, direction, copy)
     mapped_both, both_basis = _mapped_both(node, direction, mapped, slow[0])
+    beside_copy, beside_basis = _mapped_beside_copy(node, direction, mapped, slow[1])
     long = copy.long_gap
-    measured = {
-        kind: _measured_line(node.measurement(direction, kind), copy.latencies[0])
-        for kind in ("pageable", "managed")
-    }
-    faulted = measured["managed"] or _one_piece(
-        FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction]
-    )
+    pageable = _measured_line(node.measurement(direction, "pageable"), copy.latencies[0])
+    managed = node.measurement(direction, "managed")
+    faulted = one_piece(FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction])
+    if managed is not None and managed.faults:
+        faulted = line_of(managed.faults, copy.latencies[0])
     way = Way(
         copy=copy,
-        pageable=measured["pageable"] or _staged_line(node, copy.latencies[0], long),
+        pageable=pageable or _staged_line(node, copy.latencies[0], long),
         mapped=mapped,
         faulted=mapped if node.gpu(0).coherent or node.gpu(0).unified_memory else faulted,
-        prefetched=_one_piece(PREFETCH_LATENCY_S, long),
+        prefetched=_measured_line(managed, copy.latencies[0]) or one_piece(PREFETCH_LATENCY_S, long),
         gap=gap,
         beside_copy=slow[0],
         beside_mapped=slow[1],
         mapped_both=mapped_both,
+        mapped_beside_copy=beside_copy,
     )
-    return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis]
-
-
-def _one_piece(latency: float, gap_per_byte: float) -> Line:
-    return Line((float("inf"),), (latency,), (gap_per_byte,))
+    return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
 
 
 def _measured_line(measured: Measured | None, start: float) -> Line | None:
     """The pieces as measured; `start` (s) for the L+o of those that have none, where only long copies were measured."""
-    if measured is None or not measured.pieces:
-        return None
-    return Line(
-        tuple(float(p.up_to_bytes) if p.up_to_bytes else float("inf") for p in measured.pieces),
-        tuple(start if p.latency_overhead_s is None else p.latency_overhead_s for p in measured.pieces),
-        tuple(p.gap_per_byte_s for p in measured.pieces),
-    )
+    return line_of(measured.pieces, start) if measured is not None and measured.pieces else None
 
 
 def _cited(node: Node, measured: Measured, key: str) -> str:
@@ -241,13 +193,15 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
     start = DEFAULT_LATENCY_S[direction] if latency is None else latency
     line = _measured_line(measured, start)
     if measured is not None and line is not None:
+        rows = tuple((row.copies, line_of(row.pieces, start)) for row in measured.rows)
+        line = replace(line, rows=rows, after_kernel=measured.after_kernel_s or 0.0)
         cite = _cited(node, measured, "pieces")
         return line, [first, Basis(names[1], line.long_gap, "s/B", "measured", cite)]
     gap, source = _data_sheet_gap(node, flow)
     if measured is not None and measured.both_directions_gap_per_byte_s is not None:
         # A copy alone is at least as fast as it was beside another.
         gap = min(gap, measured.both_directions_gap_per_byte_s)
-    return _one_piece(start, gap), [first, Basis(names[1], gap, "s/B", "data-sheet", source)]
+    return one_piece(start, gap), [first, Basis(names[1], gap, "s/B", "data-sheet", source)]
 
 
 def _latency_source(node: Node, measured: Measured | None) -> str:
@@ -267,7 +221,8 @@ def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:
 def _gap(direction: str, measured: Measured | None, copy: Line) -> tuple[float, Basis]:
     name = f"g {direction}"
     if measured is not None and measured.gap_s is not None:
-        return measured.gap_s, Basis(name, measured.gap_s, "s", "measured", "[[measured]] gap_s")
+        told = "[[measured]] rows; gap_s in one stream" if measured.rows else "[[measured]] gap_s"
+        return measured.gap_s, Basis(name, measured.gap_s, "s", "measured", told)
     gap = min(DEFAULT_LATENCY_S[direction], copy.latencies[0] or DEFAULT_LATENCY_S[direction])
     return gap, Basis(name, gap, "s", "estimated", "W14 table I (GTX Titan), no more than L+o")
 
@@ -304,25 +259,50 @@ def _mapped_line(node: Node, direction: str, copy: Line) -> tuple[Line, Basis]:
     measured = node.measurement(direction, "mapped")
     line = _measured_line(measured, copy.latencies[0])
     if node.gpu(0).unified_memory:
-        return _one_piece(copy.latencies[0], 0.0), Basis(
+        return one_piece(copy.latencies[0], 0.0), Basis(
             name, 0.0, "s/B", "data-sheet", "CPU and GPU share one memory"
         )
     if measured is not None and line is not None:
         return line, Basis(name, line.long_gap, "s/B", "measured", _cited(node, measured, "pieces"))
     # [W14 eq 6] takes the copies' own L+o and G.
-    line = _one_piece(copy.latencies[0], copy.long_gap)
+    line = one_piece(copy.latencies[0], copy.long_gap)
     return line, Basis(name, line.long_gap, "s/B", "estimated", "that of copies [W14 eq 6]")
 
 
 def _mapped_both(node: Node, direction: str, mapped: Line, beside_copy: float) -> tuple[float, Basis]:
     """How many times as long a byte takes in a kernel that reads and writes mapped memory at once."""
     name = f"{direction} mapped, both ways"
+    found = _slowed(node, direction, mapped, "mapped_gap_per_byte_s", name)
+    # Beside copies mapped memory is slowed as well: better than what copies do to each other.
+    found = found or _slowed(node, direction, mapped, "both_directions_gap_per_byte_s", name)
+    return found or (
+        beside_copy,
+        Basis(name, beside_copy, "times", "estimated", "that of copies beside copies"),
+    )
+
+
+def _mapped_beside_copy(
+    node: Node, direction: str, mapped: Line, beside_mapped: float
+) -> tuple[float, Basis]:
+    """How many times as long a byte of mapped memory takes while copies move data the other way, as in a hybrid."""
+    name = f"{direction} mapped beside copies"
+    found = _slowed(node, direction, mapped, "both_directions_gap_per_byte_s", name)
+    return found or (
+        beside_mapped,
+        Basis(
+            name, beside_mapped, "times", "estimated", "that of copies beside mapped memory [W14 table II]"
+        ),
+    )
+
+
+def _slowed(node: Node, direction: str, mapped: Line, key: str, name: str) -> tuple[float, Basis] | None:
+    """A slow-down of mapped memory as the node file has it; None where it does not."""
     measured = node.measurement(direction, "mapped")
-    both = measured.both_directions_gap_per_byte_s if measured else None
-    if both and mapped.long_gap > 0:
-        slow = max(1.0, both / mapped.long_gap)
-        return slow, Basis(name, slow, "times", "measured", "[[measured]] both_directions_gap_per_byte_s")
-    return beside_copy, Basis(name, beside_copy, "times", "estimated", "that of copies beside copies")
+    gap = getattr(measured, key) if measured else None
+    if not gap or mapped.long_gap <= 0:
+        return None
+    slow = max(1.0, gap / mapped.long_gap)
+    return slow, Basis(name, slow, "times", "measured", f"[[measured]] {key}")
 
 
 def _staged_line(node: Node, latency: float, link_pace: float) -> Line:

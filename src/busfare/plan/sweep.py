@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from busfare.errors import InputError
-from busfare.plan.machine import Line, Machine, Way
+from busfare.plan.line import Line
+from busfare.plan.machine import Machine, Way
 from busfare.plan.problem import Problem
 from busfare.plan.rank import Plan, plan
 from busfare.plan.work import kernel_seconds

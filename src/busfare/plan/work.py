@@ -10,7 +10,8 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
 from busfare.plan.equations import Cut, MappedWork
-from busfare.plan.machine import Line, Machine
+from busfare.plan.line import Line
+from busfare.plan.machine import Machine
 from busfare.plan.problem import Problem, Step
 from busfare.plan.schedule import Engines, Task
 
@@ -83,7 +84,7 @@ def lines_of(machine: Machine, strategy: str) -> Lines:
     """The lines that `strategy` uses."""
     into, out = machine.h2d, machine.d2h
     if strategy == "hybrid":
-        return Lines(into.copy, out.mapped, into.beside_mapped, out.beside_mapped)
+        return Lines(into.copy, out.mapped, into.beside_mapped, out.mapped_beside_copy)
     if strategy == "mapped":
         return Lines(into.mapped, out.mapped, into.mapped_both, out.mapped_both)
     lines = {
@@ -127,19 +128,20 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     A way without data has neither L+o nor g. Where there are several arrays each way, each chunk has as many
     copies, and every copy but the first adds g.
     """
-    h2d_latency, h2d_gap_byte = lines.h2d.at(load.h2d_bytes / streams / load.copies_in)
-    d2h_latency, d2h_gap_byte = lines.d2h.at(load.d2h_bytes / streams / load.copies_out)
+    h2d_size, d2h_size = load.h2d_bytes / streams / load.copies_in, load.d2h_bytes / streams / load.copies_out
+    h2d_latency, h2d_gap_byte = lines.h2d.at(h2d_size)
+    d2h_latency, d2h_gap_byte = lines.d2h.at(d2h_size)
     into, out = ((bytes_ > 0).astype(np.float64) for bytes_ in (load.h2d_bytes, load.d2h_bytes))
-    h2d_gap, d2h_gap = machine.h2d.gap * into, machine.d2h.gap * out
     return Cut(
         streams,
-        load.h2d_bytes * h2d_gap_byte + (load.copies_in - 1) * h2d_gap * streams,
+        load.h2d_bytes * h2d_gap_byte + (load.copies_in - 1) * machine.h2d.gap * into * streams,
         load.kernel,
-        load.d2h_bytes * d2h_gap_byte + (load.copies_out - 1) * d2h_gap * streams,
+        load.d2h_bytes * d2h_gap_byte + (load.copies_out - 1) * machine.d2h.gap * out * streams,
         h2d_latency * into,
-        d2h_latency * out,
-        h2d_gap,
-        d2h_gap,
+        # What copies out start from is a kernel.
+        (d2h_latency + lines.d2h.after_kernel) * out,
+        lines.h2d.gap_of(streams, h2d_size, machine.h2d.gap) * into,
+        lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out,
     )
 
 
@@ -199,10 +201,14 @@ def tasks_of(
         tasks.append(task)
 
     def add_copies(way: Literal["h2d", "d2h"], bytes_: float, copies: int, line: Line, gap: float) -> None:
+        number = np.asarray(float(len(shares)))
         for n, share in enumerate(shares if bytes_ > 0 else ()):
-            latency, slope = (float(x) for x in line.at(np.asarray(bytes_ * share / copies)))
+            size = np.asarray(bytes_ * share / copies)
+            latency, slope = (float(x) for x in line.at(size))
             busy = bytes_ * share * slope + (copies - 1) * gap
-            add(n, Task(way, busy, gap, latency, last[n], queues[n], blocking))
+            latency += line.after_kernel if way == "d2h" else 0.0
+            further = float(line.gap_of(number, size, gap))
+            add(n, Task(way, busy, further, latency, last[n], queues[n], blocking))
 
     for step in steps:
         add_copies("h2d", step.h2d_bytes * counted_in, problem.copies_in, lines.h2d, machine.h2d.gap)

@@ -12,12 +12,13 @@ from busfare.errors import InputError
 from busfare.trace import kineto, nsys, nvprof, recorded, rocpd, rpd
 from busfare.trace.directory_tables import DirectoryTables
 from busfare.trace.printable import printable
+from busfare.trace.recording import MAGIC
 from busfare.trace.sound import make_sound
 from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.table_source import TableSource
 from busfare.trace.trace import Trace
 
-__all__ = ["read"]
+__all__ = ["is_trace_directory", "may_be_trace", "read"]
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -25,6 +26,7 @@ KNOWN = (
     "Nsight Systems (.sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
     "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
+TRACE_SUFFIXES = (".json", ".gz", ".sqlite", ".bf", ".nvvp", ".nvprof", ".db", ".rpd", ".nsys-rep")
 #: Files that people try, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (
@@ -66,6 +68,37 @@ def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0)
         reason = next(iter(str(panic).splitlines()), "no reason given")
         raise InputError(printable(f"{path}: damaged beyond reading ({reason}); export it again")) from None
     return trace
+
+
+def is_trace_directory(path: Path) -> bool:
+    """Whether the directory at `path` is one trace itself: it holds recordings, or the tables of an export."""
+    try:
+        if recorded.matches(path):
+            return True
+        tables = DirectoryTables(path)
+        return bool(tables.names) and any(matches(tables) for matches, _ in TABLE_READERS)
+    except (InputError, OSError):
+        return False
+
+
+def may_be_trace(path: Path) -> bool:
+    """Whether a file begins as a trace does, or as a file that becomes one (an .nsys-rep, a compressed trace).
+
+    A cheap look at its first bytes, for files that nobody named. Raises OSError if it cannot be opened.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        return False
+    with path.open("rb") as file:
+        head = file.read(64)
+    if not head:  # a trace of which nothing was written, if its name says so
+        return path.suffix in TRACE_SUFFIXES
+    begins = (SQLITE_MAGIC, GZIP_MAGIC, MAGIC, *(magic for magic, _ in FAMILIAR))
+    return (
+        head.startswith(begins)
+        or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        or head.startswith(b"NSYS")
+        or path.suffix == ".nsys-rep"
+    )
 
 
 def _read(path: Path, unused: frozenset[str], above: int) -> Trace:

@@ -75,6 +75,12 @@ class _Device(msgspec.Struct):
     numSms: int | None = None  # noqa: N815
 
 
+class _Job(msgspec.Struct):
+    """`distributedInfo`."""
+
+    rank: int | None = None
+
+
 def read(path: Path) -> Trace:
     """Reads a Kineto trace. Raises InputError if it holds no list of events.
 
@@ -381,4 +387,7 @@ def _producer(header: dict[str, bytes]) -> str:
 def _host(header: dict[str, bytes]) -> dict[str, str]:
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
     values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
+    job = _decoded(header.get("distributedInfo"), _Job)
+    if isinstance(job, _Job) and job.rank is not None:
+        values["rank"] = str(job.rank)
     return {key: str(value) for key, value in values.items() if value}

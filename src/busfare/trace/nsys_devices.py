@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 from busfare.trace.table_source import TableSource
@@ -14,6 +16,11 @@ TEXT = pl.String()
 
 #: ENUM_CUPTI_STREAM_TYPE.
 STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
+#: Where launchers tell a process its rank, the nearest to it first: a batch script's own stands in every environment.
+RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID",
+)  # fmt: skip
+RANK = re.compile(rf"(?:^|[;\s])({'|'.join(RANK_VARIABLES)})=(\d{{1,9}})(?=[;\s]|$)")
 
 
 def devices(tables: TableSource) -> pl.DataFrame:
@@ -101,7 +108,7 @@ def streams(tables: TableSource) -> pl.DataFrame:
 
 
 def host(tables: TableSource) -> dict[str, str]:
-    """What the export says of the host: cpu, driver, cuda and hostname, where known."""
+    """What the export says of the host: cpu, driver, cuda, hostname, and the rank, where known."""
     frame = tables.read("TARGET_INFO_SYSTEM_ENV", {"name": TEXT, "value": TEXT})
     wanted = {
         "CpuDescription": "cpu",
@@ -113,4 +120,6 @@ def host(tables: TableSource) -> dict[str, str]:
     for name, value in frame.iter_rows():
         if name in wanted and value:
             found.setdefault(wanted[name], value)
+        elif name == "DeviceEnvironment" and value and (ranks := dict(RANK.findall(value))):
+            found.setdefault("rank", ranks[min(ranks, key=RANK_VARIABLES.index)])
     return found

@@ -92,7 +92,8 @@ def read(path: Path) -> Trace:
         markers=_together([part.markers(omissions) for part in parts]),
         devices=_together([part.devices() for part in parts]),
         streams=_together([part.streams() for part in parts]),
-        host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")},
+        host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
+        | _rank(recordings),
     )
     hosts = {recording.facts.get("hostname", "") for recording in recordings}
     if len(hosts) > 1:
@@ -102,6 +103,12 @@ def read(path: Path) -> Trace:
         )
     trace.omissions = omissions.list()
     return trace
+
+
+def _rank(recordings: list[Recording]) -> dict[str, str]:
+    """The rank that all recordings are of, if they say one and the same."""
+    ranks = {recording.facts.get("rank", "") for recording in recordings}
+    return {"rank": ranks.pop()} if len(ranks) == 1 and "" not in ranks else {}
 
 
 def _processes(recordings: list[Recording]) -> list[int]:

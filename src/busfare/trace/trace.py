@@ -38,5 +38,5 @@ class Trace:
     markers: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.MARKERS))
     devices: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DEVICES))
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
-    host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname
+    host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)

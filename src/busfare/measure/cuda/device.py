@@ -18,7 +18,7 @@ from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.memory import allocate, register
 from busfare.measure.device import UnavailableError
 
-__all__ = ["CudaDevice", "open_cuda"]
+__all__ = ["CudaDevice", "gpu_count", "open_cuda"]
 
 #: Copies whose data the host itself moves: a blocking kernel would wait for them for ever.
 _HOST_MOVED = ("pageable",)
@@ -29,25 +29,34 @@ _CACHE_FILLS = 2
 #: Threads a processor of the kernel beside a copy: as few as fill a link by Little's law (16 bytes each, 1 µs of
 #: latency, 132 processors: 68 GB/s). More would only queue up, and starve the copy by their number.
 _TRAFFIC_THREADS = 32
+#: Copies beside a kernel on mapped memory: they outlast it even where it takes three times as long as they do.
+_COPIES_BESIDE = 4
 #: Time for the traffic kernel to fill the GPU before a copy starts beside it.
 _TRAFFIC_START_S = 5e-4
 
 
-def open_cuda() -> CudaDevice:
-    """The machine's GPUs. Raises NoGpuError, with what was looked for, where there is none."""
+def gpu_count(command: str = "probe") -> int:
+    """How many GPUs the driver shows. Raises NoGpuError, with what was looked for, where there is none; `command` is
+    what would run on a virtual node.
+    """
     try:
         checked(driver.cuInit(0), "cuInit")
         count = int(checked(driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except (CudaError, RuntimeError) as error:
         raise NoGpuError(
             f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {error}; "
-            "try `busfare probe --virtual h100-sxm`"
+            f"try `busfare {command} --virtual h100-sxm`"
         ) from None
     if count == 0:
         raise NoGpuError(
             "no GPU: NVIDIA's driver is there, but shows no device (is CUDA_VISIBLE_DEVICES empty?)"
         )
-    return CudaDevice(count)
+    return count
+
+
+def open_cuda() -> CudaDevice:
+    """The machine's GPUs. Raises NoGpuError, with what was looked for, where there is none."""
+    return CudaDevice(gpu_count())
 
 
 class CudaDevice:
@@ -86,7 +95,8 @@ class CudaDevice:
         ends = submit.ends_of(case, board, peer)
         size = case.bytes if case.mode == "again" else case.total_bytes
         pitch = ends.pitch or case.bytes
-        written = case.mode != "kernel" or case.direction == "d2h"
+        # A kernel that only reads leaves nothing to check.
+        written = case.mode not in ("kernel", "kernel-beside-copies") or case.direction == "d2h"
         if written:
             ends.board.enter()
             ends.board.poison(ends.target_kind, size, case.bytes, pitch)
@@ -325,17 +335,51 @@ def _beside_mapped(case: Case, board: Board, ends: submit.Ends, repeats: int) ->
 
 
 def _kernel(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
-    """A kernel that reads mapped memory (h2d), or writes it (d2h)."""
+    """A kernel that reads mapped memory (h2d), writes it (d2h), or does both at once (kernel-both)."""
     if case.bytes % 16:
         raise UnavailableError("mapped memory is read sixteen bytes at a time")
     pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
-    name = "read16" if case.direction == "h2d" else "copy16"
+    name = "read16" if case.direction == "h2d" and case.mode == "kernel" else "copy16"
     arguments = (ends.source, ends.target, case.bytes // 16)
 
     def issue(stream: Any) -> None:
         board.kernels.launch_wide(name, stream, arguments, (pointer, pointer, long))
 
     return _in_one_stream(issue, board, repeats)
+
+
+def _kernel_beside_copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A kernel that reads or writes mapped memory while copies run the other way until past its end."""
+    away: Direction = "d2h" if case.direction == "h2d" else "h2d"
+    opposite = Case(away, "pinned", "copies", case.bytes, 1, case.gpu)
+    back = submit.one(opposite, submit.ends_of(opposite, board, None), board)
+    name = "read16" if case.direction == "h2d" else "copy16"
+    arguments = (ends.source, ends.target, case.bytes // 16)
+    pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+    first, there, here = board.streams(3)
+    start, end, last = board.events(3)
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.flags.hold(first)
+        _record(start, first)
+        _wait(there, start)
+        _wait(here, start)
+        for _ in range(_COPIES_BESIDE):
+            back(0, here)
+        _record(last, here)
+        before = clock()
+        board.kernels.launch_wide(name, there, arguments, (pointer, pointer, long))
+        after = clock()
+        _record(end, there)
+        board.flags.release()
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+        board.flags.verify()
+        device_s.append(_seconds(start, end))
+        api_s.append(after - before)
+        if _seconds(start, last) < device_s[-1]:
+            raise UnavailableError("the opposite copies ended before the kernel did")
+    return Samples(tuple(device_s), tuple(api_s))
 
 
 def _managed(case: Case, board: Board, repeats: int) -> Samples:
@@ -459,6 +503,8 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "both": _both,
     "beside-mapped": _beside_mapped,
     "kernel": _kernel,
+    "kernel-both": _kernel,
+    "kernel-beside-copies": _kernel_beside_copies,
 }
 _COSTS: dict[str, Callable[[Case, Board, int], Samples]] = {
     "empty": _empty,

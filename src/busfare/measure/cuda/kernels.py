@@ -6,9 +6,7 @@ import ctypes
 from importlib import resources
 from typing import Any
 
-from cuda.bindings import nvrtc
-
-from busfare.errors import BusfareError
+from busfare.measure.cuda.compiled import compiled
 from busfare.measure.cuda.driver import checked, driver
 
 __all__ = ["Kernels"]
@@ -55,18 +53,5 @@ class Kernels:
 
 
 def _compiled(capability: tuple[int, int]) -> bytes:
-    source = resources.files("busfare.measure.cuda").joinpath("kernels.cu").read_bytes()
-    code, program = nvrtc.nvrtcCreateProgram(source, b"kernels.cu", 0, [], [])
-    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise BusfareError(f"NVRTC could not start ({code.name}); install the nvidia-cuda-nvrtc package")
-    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}".encode()]
-    (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        _, size = nvrtc.nvrtcGetProgramLogSize(program)
-        log = b" " * size
-        nvrtc.nvrtcGetProgramLog(program, log)
-        raise BusfareError(f"NVRTC refused kernels.cu: {log.decode(errors='replace')}")
-    _, size = nvrtc.nvrtcGetCUBINSize(program)
-    cubin: bytes = b" " * size
-    nvrtc.nvrtcGetCUBIN(program, cubin)
-    return cubin
+    source = resources.files("busfare.measure.cuda").joinpath("kernels.cu").read_text("utf-8")
+    return compiled(source, "kernels.cu", capability)

@@ -28,6 +28,8 @@ class Ends:
             "h2d": (host, "device"),
             "d2h": ("device", host),
         }.get(case.direction, ("device", "device"))
+        if case.mode == "kernel-both":
+            source = self.target_kind = "pinned"
         self.source = board.buffer(source, "source", span)
         self.board = peer or board
         if peer is not None:

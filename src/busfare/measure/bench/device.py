@@ -1,0 +1,101 @@
+"""What a machine must be able to do to be benchmarked: real, or virtual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from busfare.measure.bench.program import Program
+from busfare.measure.bench.work import Work
+from busfare.node.arrays import FloatArray
+
+__all__ = ["RANGES", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
+
+#: The five ranges of a run, in their order [S16 §4.1].
+RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one program. `device_s`: from its first operation's start to its last one's end, by events on the
+    GPU; `held`: everything was submitted before it began. `host_s`: from the first call until everything is done, by
+    the host's clock, nothing held.
+    """
+
+    device_s: tuple[float, ...]
+    host_s: tuple[float, ...]
+    held: bool = True
+
+
+class StrategyDevice(Protocol):
+    """Runs programs on one kernel's arrays at a time."""
+
+    #: A virtual one is labelled wherever its figures appear.
+    virtual: bool
+    gpus: int
+
+    def facts(self) -> dict[str, Any]:
+        """What the machine is, as `probe` says it."""
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
+
+    def load(self, work: Work) -> None:
+        """Makes the arrays and the kernel of `work` in place of the former ones.
+
+        Raises UnavailableError where memory does not suffice, and InputError where the kernel does not compile.
+        """
+
+    def inputs(self) -> list[FloatArray]:
+        """The host's input arrays, to be filled; none where nothing is computed (a virtual node)."""
+
+    def outputs(self) -> list[FloatArray]:
+        """The host's output arrays; none where nothing is computed."""
+
+    def clear(self) -> None:
+        """Overwrites all device arrays with NaN: what no version could have left."""
+
+    def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
+        """Runs a program a GPU, all at once, so many times; `host`: and without holding it, for the host's clock.
+
+        Raises UnavailableError where it cannot be run here.
+        """
+
+    def close(self) -> None:
+        """Gives everything back."""
+
+
+@dataclass(frozen=True)
+class MethodRun:
+    """One run of a method: seconds of each range by the host's clock, and by events on the GPU where it has some."""
+
+    ranges: Mapping[str, float]
+    device: Mapping[str, float] = field(default_factory=dict)
+
+
+class MethodDevice(Protocol):
+    """Runs S16's program with a migration method."""
+
+    virtual: bool
+
+    def facts(self) -> dict[str, Any]:
+        """What the machine is, as `probe` says it."""
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
+
+    def start(self, method: str, most_elements: int) -> float:
+        """Makes the buffers of a method for up to so many ints, in place of the former ones; the seconds that took.
+
+        Raises UnavailableError where memory does not suffice or the method does not exist here.
+        """
+
+    def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
+        """So many runs after one that is not counted. Raises WrongDataError where a result was wrong."""
+
+    def kernel_seconds(self, elements: int, accesses: int) -> float:
+        """The kernel alone, its data in device memory, by events on the GPU."""
+
+    def close(self) -> None:
+        """Gives everything back."""

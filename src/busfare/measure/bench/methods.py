@@ -1,0 +1,231 @@
+"""`bench methods`: S16's whole program with every migration method, five ranges each, beside what `plan` says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from busfare.measure.bench.device import RANGES, MethodDevice, MethodRun
+from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.middle import median
+from busfare.plan import Machine, Problem, plan
+
+__all__ = [
+    "ACCESSES",
+    "BATCH",
+    "CONSTANT",
+    "ELEMENTS",
+    "METHODS",
+    "RUNS",
+    "Case",
+    "Measurement",
+    "MethodsRun",
+    "Predicted",
+    "cases",
+    "crossover",
+    "run_methods",
+]
+
+#: S16's four, then managed memory as it is meant to be used, and two that S16 leaves out.
+METHODS = ("pageable", "pinned", "managed", "managed-prefetch", "zero-copy", "registered", "batched")
+#: What the vector holds, and by what it is multiplied: odd, so that a missing product always shows in 32 bits.
+VALUE, CONSTANT = 7, 3
+#: Ints of the vector, S16's five and two more; of the quick run.
+ELEMENTS, LARGER, QUICK_ELEMENTS = (
+    tuple(1 << n for n in range(20, 25)),
+    (1 << 26, 1 << 28),
+    (1 << 20, 1 << 24),
+)
+#: Accesses an element: S16's two situations.
+ACCESSES = (1, 50)
+#: The sweep on which the crossover is found, at SWEPT elements, with the methods that cross.
+SWEEP, SWEPT, SWEEP_METHODS = (1, 2, 3, 4, 5, 6, 8, 10, 16, 25, 50), 1 << 24, ("pinned", "zero-copy")
+#: Runs of each case [S16: 'an average of five executions'].
+RUNS = 5
+#: Pieces of a batched copy.
+BATCH = 16
+#: Cases that start after so many seconds are left out, and named.
+BUDGET_S, QUICK_S = 55.0, 15.0
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """A vector of `elements` ints, each of which the kernel reads and writes `accesses` times."""
+
+    elements: int
+    accesses: int
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Seconds of the GPU's part (both ways and the kernel) of each method, by `plan`."""
+
+    seconds: dict[str, float]
+    by: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The runs of one method in one case."""
+
+    case: Case
+    method: str
+    runs: tuple[MethodRun, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole program: the sum of its ranges."""
+        return sum(self.ranges.values())
+
+    @property
+    def ranges(self) -> dict[str, float]:
+        """Median seconds of each range: S16 takes the mean of its five runs, which one late run moves."""
+        return {name: median([run.ranges[name] for run in self.runs]) for name in RANGES}
+
+    @property
+    def gpu_s(self) -> float:
+        """Seconds of both copies and the kernel."""
+        ranges = self.ranges
+        return ranges["h2d"] + ranges["kernel"] + ranges["d2h"]
+
+    @property
+    def mean_s(self) -> float:
+        """Mean of the whole program's seconds, as S16 takes it."""
+        return sum(sum(run.ranges.values()) for run in self.runs) / len(self.runs)
+
+    @property
+    def spread(self) -> float:
+        """From the fastest run to the slowest one, over the median."""
+        totals = [sum(run.ranges.values()) for run in self.runs]
+        return (max(totals) - min(totals)) / median(totals)
+
+
+@dataclass
+class MethodsRun:
+    """What one call measured; `kernel_s` is the kernel alone, `predicted` by case."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    kernel_s: dict[Case, float] = field(default_factory=dict)
+    predicted: dict[Case, Predicted] = field(default_factory=dict)
+    allocation_s: dict[str, float] = field(default_factory=dict)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def of(self, case: Case) -> list[Measurement]:
+        """The measurements of one case, by method."""
+        return [m for m in self.measurements if m.case == case]
+
+    def host_s(self, case: Case) -> float:
+        """Seconds that the processor takes to initialise and to sum, where nothing migrates: in pinned memory."""
+        ranges = [m.ranges for m in self.of(case) if m.method in ("pinned", "pageable", "registered")]
+        return min((r["initialise"] + r["sum"] for r in ranges), default=0.0)
+
+    def predicted_s(self, case: Case, method: str) -> float | None:
+        """The whole program's seconds: the GPU's part predicted, the processor's measured."""
+        told = self.predicted.get(case)
+        return (
+            None if told is None or method not in told.seconds else told.seconds[method] + self.host_s(case)
+        )
+
+
+def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
+    """What is run, with the methods of each case: the grid with all of them, then the sweep with those that cross."""
+    sizes = [n for n in (QUICK_ELEMENTS if quick else (*ELEMENTS, *LARGER)) if n <= largest]
+    found = {Case(n, a): METHODS for n in sizes for a in ACCESSES if n <= ELEMENTS[-1] or a == 1}
+    swept = min(SWEPT, largest)
+    sweep = (1, 2, 4, 8, 50) if quick else SWEEP
+    return found | {Case(swept, a): SWEEP_METHODS for a in sweep if Case(swept, a) not in found}
+
+
+def run_methods(
+    device: MethodDevice,
+    machine: Machine,
+    quick: bool,
+    largest: int,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> MethodsRun:
+    """Measures every case, method by method, so that each method's buffers are made once."""
+    # A virtual machine has a time of its own, in which nobody waits.
+    clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
+    found, began = MethodsRun(), clock()
+    chosen = cases(quick, largest)
+    budget = QUICK_S if quick else BUDGET_S
+    say(f"{len(chosen)} cases, up to {max(c.elements for c in chosen) * 4 / 1e6:,.0f} MB, {RUNS} runs each")
+    # All methods at one size before the next size: what a budget leaves out are then the largest cases.
+    sizes = sorted({case.elements for case in chosen})
+    blocks = [(size, method) for size in sizes for method in METHODS]
+    for n, (size, method) in enumerate(blocks):
+        own = sorted(c for c, methods in chosen.items() if c.elements == size and method in methods)
+        if progress:
+            progress(n / len(blocks), f"{method}, {size} ints")
+        if clock() - began > budget:
+            found.left_out.append({"case": f"{method}, {size} ints", "why": f"{budget:g} s had passed"})
+            continue
+        try:
+            found.allocation_s[method] = device.start(method, size)
+            for case in own:
+                _measure(device, case, method, found)
+        except (UnavailableError, WrongDataError) as error:
+            found.left_out.append({"case": f"{method}, {size} ints", "why": str(error)})
+    for case in {m.case for m in found.measurements}:
+        found.predicted[case] = _predicted(case, found.kernel_s[case], machine)
+    found.seconds = clock() - began
+    return found
+
+
+def _measure(device: MethodDevice, case: Case, method: str, found: MethodsRun) -> None:
+    if case not in found.kernel_s:
+        found.kernel_s[case] = device.kernel_seconds(case.elements, case.accesses)
+    runs = tuple(device.run(case.elements, case.accesses, RUNS))
+    found.measurements.append(Measurement(case, method, runs))
+
+
+def _predicted(case: Case, kernel_s: float, machine: Machine) -> Predicted:
+    bytes_ = 4.0 * case.elements
+    problem = Problem(
+        "multiply",
+        bytes_,
+        bytes_,
+        kernel_s,
+        accesses_in=float(case.accesses),
+        accesses_out=float(case.accesses),
+        memory="pageable",
+        streams=1,
+    )
+    told = {p.strategy: p for p in plan(problem, machine).ranking}
+    whole = {
+        p.strategy: p for p in plan(replace(problem, accesses_in=1.0, accesses_out=1.0), machine).ranking
+    }
+    names = {
+        "pageable": whole["explicit-pageable"],
+        "pinned": whole["explicit"],
+        "registered": whole["explicit"],
+        "batched": whole["explicit"],
+        "managed": whole["managed"],
+        "zero-copy": told["mapped"],
+    }
+    if "managed-prefetch" in whole:
+        names["managed-prefetch"] = whole["managed-prefetch"]
+    return Predicted(
+        {method: p.seconds for method, p in names.items()}, {method: p.by for method, p in names.items()}
+    )
+
+
+def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Sequence[float]) -> float | None:
+    """From how many accesses an element on pinned copies are faster: along a line between the accesses that were run.
+
+    `accesses` rise; the others are seconds. None where zero-copy is faster to the end; 1 where it never is.
+    """
+    before: tuple[float, float] | None = None
+    for number, one, other in zip(accesses, zero_copy, pinned, strict=True):
+        lead = one - other
+        if lead > 0:
+            if before is None:
+                return float(number)
+            return before[0] + (number - before[0]) * -before[1] / (lead - before[1])
+        before = (number, lead)
+    return None

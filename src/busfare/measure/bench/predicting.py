@@ -1,0 +1,106 @@
+"""What `plan` says of a cell, strategy by strategy and number of streams by number, before it is held against what was
+measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from busfare.measure.bench.program import Program
+from busfare.measure.bench.work import ELEMENT_BYTES, Work
+from busfare.plan import Machine, Prediction, Problem, plan
+from busfare.plan.curve import Curve, curves
+
+__all__ = ["STRATEGIES", "Predicted", "problem_of"]
+
+#: Those that W14 compares; `plan` ranks more.
+STRATEGIES = ("explicit", "mapped", "streams", "hybrid")
+
+
+def problem_of(work: Work, kernel_s: Mapping[int, float]) -> Problem:
+    """The question to `plan`; `kernel_s` is t_E in seconds by the number of chunks, measured alone, with one for 1."""
+    kernel = work.kernel
+    return Problem(
+        work.name,
+        float(work.h2d_bytes),
+        float(work.d2h_bytes),
+        kernel_s[1],
+        accesses_in=kernel.accesses_in,
+        copies_in=kernel.inputs,
+        copies_out=kernel.outputs,
+        kernel_at=tuple(sorted((n, seconds) for n, seconds in kernel_s.items() if n > 1)),
+    )
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """`plan`'s answers for one cell on one machine."""
+
+    problem: Problem
+    machine: Machine
+    single: Mapping[str, Prediction]
+    streams: Curve
+    hybrid: Curve
+
+    @classmethod
+    def of(cls, problem: Problem, machine: Machine, most_streams: int) -> Predicted:
+        """Raises InputError where the node has no host link."""
+        problem = replace(problem, levels=min(256, most_streams))
+        answer = plan(problem, machine)
+        into, both = (curves([problem], machine, name)[0] for name in ("streams", "hybrid"))
+        return cls(problem, machine, {p.strategy: p for p in answer.ranking}, into, both)
+
+    @property
+    def best(self) -> Prediction:
+        """The fastest of W14's strategies."""
+        found = [
+            self.single["explicit"],
+            self.single["mapped"],
+            self.streams.prediction(),
+            self.hybrid.prediction(),
+        ]
+        return min(found, key=lambda p: p.seconds)
+
+    def at(self, strategy: str, streams: int) -> Prediction | None:
+        """The prediction for a version that is measured; None where `plan` has none."""
+        if strategy in ("streams", "graph"):
+            return self._on(self.streams, strategy, streams)
+        if strategy == "hybrid":
+            return self._on(self.hybrid, strategy, streams)
+        if strategy == "batched" and "batched" not in self.single:
+            return replace(
+                self.single["explicit"], strategy="batched"
+            )  # one array each way: nothing to batch
+        return self.single.get(strategy)
+
+    def _on(self, curve: Curve, strategy: str, streams: int) -> Prediction | None:
+        place = np.flatnonzero(curve.numbers == streams)
+        if not len(place):
+            return None
+        by = f"{curve.by}, without the host's calls" if strategy == "graph" else curve.by
+        return Prediction(strategy, streams, float(curve.seconds[place[0]]), by)
+
+    def shared(self, programs: tuple[Program, ...], work: Work) -> Prediction:
+        """The slower of the shares of several GPUs, each with a link of its own."""
+        found = []
+        for program in programs:
+            into, out, computed = (
+                sum(op.part.count * max(1, len(op.arrays)) for op in program.operations if op.kind == kind)
+                for kind in ("h2d", "d2h", "kernel")
+            )
+            share = computed / work.elements
+            problem = replace(
+                self.problem,
+                h2d_bytes=float(into * ELEMENT_BYTES),
+                d2h_bytes=float(out * ELEMENT_BYTES),
+                kernel_seconds=(self.problem.kernel_seconds or 0.0) * share,
+                kernel_at=tuple((n, seconds * share) for n, seconds in self.problem.kernel_at),
+                streams=None,
+            )
+            curve = curves([problem], self.machine, "streams")[0]
+            number = min(program.streams, len(curve.numbers))
+            found.append(float(curve.seconds[number - 1]))
+        return Prediction("streams-2gpu", programs[0].streams, max(found), "the slower share; a link each")

@@ -1,0 +1,252 @@
+"""`bench strategies`: every overlap strategy of W14 run for real on several kernels, beside what `plan` says of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from busfare.measure.bench import program as programs
+from busfare.measure.bench.checking import Expected, blank, expected, fill
+from busfare.measure.bench.device import StrategyDevice, Timing
+from busfare.measure.bench.kernel import KERNELS, Kernel
+from busfare.measure.bench.predicting import STRATEGIES, Predicted, problem_of
+from busfare.measure.bench.program import Program
+from busfare.measure.bench.work import Work
+from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.middle import median
+from busfare.plan import Machine, Prediction
+
+__all__ = ["BUDGET_S", "CELLS", "Cell", "Run", "Version", "cells_of", "run_cells"]
+
+KIB, MIB = 1 << 10, 1 << 20
+#: Work that starts after so many seconds is left out, and named.
+BUDGET_S, QUICK_S = 55.0, 15.0
+#: Numbers of streams: each is run, and the one that `plan` calls best.
+SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8, 42), (1, 8, 42, 128)
+#: A version is repeated for so long, between so many times.
+VERSION_S, LEAST, MOST = 0.04, 3, 15
+#: Pinned host memory that one cell may take.
+MOST_HOST_BYTES = 4 << 30
+
+#: The two kernels of W14 on its grid, then others: small and large, with more arithmetic, re-reads, and one way only.
+CELLS = (
+    Work(KERNELS["state"], 42, 1024 * 1024),
+    Work(KERNELS["buoydiff"], 42, 1024 * 1024),
+    Work(KERNELS["scale"], 42, 512 * KIB),
+    Work(KERNELS["scale"], 16, 8 * KIB),
+    Work(KERNELS["scale"], 42, 2 * MIB),
+    Work(KERNELS["compute-balanced"], 42, 512 * KIB),
+    Work(KERNELS["compute-heavy"], 42, 512 * KIB),
+    Work(KERNELS["reread"], 42, 512 * KIB),
+    Work(KERNELS["gather"], 42, 512 * KIB),
+    Work(KERNELS["spread"], 42, 512 * KIB),
+    Work(KERNELS["state"], 42, 256 * 256),
+    Work(KERNELS["buoydiff"], 42, 512 * 512),
+)
+QUICK_CELLS = tuple(CELLS[n] for n in (2, 7, 10, 11))
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One strategy with one number of streams: measured seconds, and what was predicted.
+
+    `error_share` is the largest deviation from the reference over what is allowed; None where nothing was computed.
+    """
+
+    strategy: str
+    streams: int
+    gpus: int
+    timing: Timing
+    predicted: Prediction | None
+    error_share: float | None
+
+    @property
+    def seconds(self) -> float:
+        """The median of the device's seconds: of few samples, which one late one would move."""
+        return median(self.timing.device_s)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All versions of one kernel on one grid. `kernel_s`: t_E by the number of chunks; `link_s`: all copies both
+    ways at once, and nothing else; `against`: what results were compared with.
+    """
+
+    work: Work
+    kernel_s: dict[int, float]
+    link_s: float
+    predicted: Predicted
+    versions: tuple[Version, ...]
+    against: str
+
+    def fastest(self, strategies: Sequence[str] = STRATEGIES) -> Version:
+        """The fastest measured version of some strategies."""
+        return min((v for v in self.versions if v.strategy in strategies), key=lambda v: v.seconds)
+
+    def of(self, strategy: str, streams: int | None = None) -> Version | None:
+        """A version; None where it was not measured."""
+        return next(
+            (v for v in self.versions if v.strategy == strategy and streams in (None, v.streams)), None
+        )
+
+    @property
+    def limit_s(self) -> float:
+        """Nothing is faster than the link both ways, nor than the kernel."""
+        return max(self.link_s, self.kernel_s[1])
+
+
+@dataclass
+class Run:
+    """What one call measured."""
+
+    cells: list[Cell] = field(default_factory=list)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def cells_of(own: Kernel | None, quick: bool, levels: int, level: int) -> tuple[Work, ...]:
+    """What is run: the user's own kernel on a grid, or ours."""
+    if own is not None:
+        return (Work(own, levels, level),)
+    return QUICK_CELLS if quick else CELLS
+
+
+def run_cells(
+    device: StrategyDevice,
+    works: Sequence[Work],
+    machine: Machine,
+    quick: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """Measures `works` on `device`, with predictions for `machine`; `say` is told what is about to be run."""
+    # A virtual machine has a time of its own, in which nobody waits.
+    clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
+    found, began = Run(), clock()
+    order = random.Random(seed)
+    budget = QUICK_S if quick else BUDGET_S
+    for n, work in enumerate(works):
+        spent = clock() - began
+        if spent > budget:
+            found.left_out.append({"case": work.name, "why": f"{budget:g} s had passed; run it by itself"})
+            continue
+        say(f"{work.name}: {work.h2d_bytes / 1e6:,.1f} MB in, {work.d2h_bytes / 1e6:,.1f} MB out")
+
+        def shown(share: float, what: str, n: int = n, work: Work = work) -> None:
+            if progress:
+                progress((n + share) / len(works), f"{work.name} {what}")
+
+        try:
+            found.cells.append(_Measuring(device, work, machine, quick, order, found.left_out).cell(shown))
+        except (UnavailableError, WrongDataError) as error:
+            found.left_out.append({"case": work.name, "why": str(error)})
+    found.seconds = clock() - began
+    return found
+
+
+class _Measuring:
+    """One cell being measured."""
+
+    def __init__(
+        self,
+        device: StrategyDevice,
+        work: Work,
+        machine: Machine,
+        quick: bool,
+        order: random.Random,
+        left_out: list[dict[str, str]],
+    ) -> None:
+        need = work.h2d_bytes + work.d2h_bytes
+        if need > MOST_HOST_BYTES:
+            raise UnavailableError(
+                f"{need / 1e9:.1f} GB of pinned memory; {MOST_HOST_BYTES / 1e9:.1f} GB at most"
+            )
+        self.device, self.work, self.machine, self.order = device, work, machine, order
+        self.sweep = QUICK_SWEEP if quick else SWEEP
+        self.hybrid_sweep = QUICK_SWEEP if quick else HYBRID_SWEEP
+        self.quick, self.left_out = quick, left_out
+        device.load(work)
+        self.expected: Expected | None = None
+        if device.inputs():
+            fill(work, device.inputs())
+            if work.kernel.reference is not None:
+                self.expected = expected(work, device.inputs())
+
+    def cell(self, progress: Progress) -> Cell:
+        first = programs.explicit(self.work)
+        progress(0.0, "checked")
+        self._checked((first,))
+        if self.expected is None and self.device.outputs():
+            copies = [array.copy() for array in self.device.outputs()]
+            self.expected = Expected(self.work, copies, "the explicit version, for want of a reference")
+        kernel_s = {
+            n: median(self.device.run((programs.kernels_alone(self.work, n),), 5, host=False).device_s)
+            for n in self._counts(self.sweep)
+        }
+        link_s = median(self.device.run((programs.link_alone(self.work),), 5, host=False).device_s)
+        predicted = Predicted.of(problem_of(self.work, kernel_s), self.machine, self.work.most_chunks)
+        plans = list(self._programs(predicted))
+        self.order.shuffle(plans)
+        versions = []
+        for n, (strategy, streams, chosen) in enumerate(plans):
+            progress(n / len(plans), f"{strategy} {streams}")
+            made = self._version(strategy, streams, chosen, predicted)
+            if made is not None:
+                versions.append(made)
+        versions.sort(key=lambda v: (v.gpus, _ORDER.index(v.strategy), v.streams))
+        if not {"explicit", "mapped", "streams", "hybrid"} <= {v.strategy for v in versions}:
+            raise WrongDataError("a strategy could not be measured; see the lines of its versions")
+        against = self.expected.against if self.expected else ""
+        return Cell(self.work, kernel_s, link_s, predicted, tuple(versions), against)
+
+    def _counts(self, sweep: Sequence[int], *more: int) -> list[int]:
+        return sorted({n for n in (1, *sweep, *more) if n <= min(256, self.work.most_chunks)})
+
+    def _programs(self, predicted: Predicted) -> Iterator[tuple[str, int, tuple[Program, ...]]]:
+        work = self.work
+        best = predicted.streams.prediction().streams
+        yield "explicit", 1, (programs.explicit(work),)
+        yield "batched", 1, (programs.batched(work),)
+        yield "mapped", 1, (programs.mapped(work),)
+        for n in self._counts(self.sweep, best):
+            yield "streams", n, (programs.streams(work, n),)
+        for n in self._counts(self.hybrid_sweep, predicted.hybrid.prediction().streams):
+            yield "hybrid", n, (programs.hybrid(work, n),)
+        yield "graph", best, (programs.streams(work, best, "graph", as_graph=True),)
+        if self.device.gpus > 1 and best > 1:
+            shares = (range(best // 2), range(best // 2, best))
+            yield "streams-2gpu", best, tuple(programs.streams(work, best, own=own) for own in shares)
+
+    def _checked(self, chosen: tuple[Program, ...], again: bool = False) -> float | None:
+        """Runs a program on cleared arrays, unless `again`, and compares its results."""
+        if not again:
+            blank(self.work, self.device.outputs())
+            self.device.clear()
+            self.device.run(chosen, 1, host=False)
+        outputs = self.device.outputs()
+        return self.expected.check(outputs) if self.expected and outputs else None
+
+    def _version(
+        self, strategy: str, streams: int, chosen: tuple[Program, ...], predicted: Predicted
+    ) -> Version | None:
+        case = f"{self.work.name} {strategy} {streams}"
+        try:
+            self._checked(chosen)
+            once = self.device.run(chosen, 1, host=False).device_s[0]
+            repeats = max(LEAST, min(MOST, int(VERSION_S / max(once, 1e-6)))) if not self.quick else LEAST
+            timing = self.device.run(chosen, repeats)
+            share = self._checked(chosen, again=True)
+        except (UnavailableError, WrongDataError) as error:
+            self.left_out.append({"case": case, "why": str(error)})
+            return None
+        if len(chosen) > 1:
+            return Version(strategy, streams, len(chosen), timing, predicted.shared(chosen, self.work), share)
+        return Version(strategy, streams, 1, timing, predicted.at(strategy, streams), share)
+
+
+_ORDER = ("explicit", "batched", "mapped", "streams", "hybrid", "graph", "streams-2gpu")

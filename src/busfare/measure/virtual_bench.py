@@ -1,0 +1,212 @@
+"""The benchmarks on a machine that is not there: programs and methods are played by `virtual_streams` after the
+parameters of a virtual node. Nothing is computed, so nothing is checked, and every output says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from busfare.measure.bench.device import MethodRun, Timing
+from busfare.measure.bench.program import Operation, Program
+from busfare.measure.bench.work import ELEMENT_BYTES, Work
+from busfare.measure.device import UnavailableError
+from busfare.measure.virtual import VirtualDevice
+from busfare.measure.virtual_streams import Activity, Flow, Laws, Medium, Way, simulate
+from busfare.node import Measured, Node
+from busfare.node.arrays import FloatArray
+
+__all__ = ["VirtualMethods", "VirtualStrategies"]
+
+#: What a kernel takes before it computes, behind another one and on an idle GPU, and one call on the host: seconds.
+_BEHIND_S, _LAUNCH_S, _CALL_S = 1.1e-6, 2.6e-6, 2.3e-6
+#: Of GPUs whose node file does not say: bytes and double-precision operations a second.
+_MEMORY_BYTES_PER_S, _FLOPS = 8e11, 5e12
+#: Kernels reach this share of the memory's peak.
+_MEMORY_SHARE = 0.88
+#: What the host writes and adds up in a second, ints of one vector in memory.
+_FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
+
+
+class _Link:
+    """The truth of one GPU's link, as `VirtualDevice` has it."""
+
+    def __init__(self, device: VirtualDevice, gpu: int = 0) -> None:
+        self.device = device
+        self.copies = {way: device.truth(way, "pinned", gpu) for way in ("h2d", "d2h")}
+        self.mapped = {way: device.truth(way, "mapped", gpu) for way in ("h2d", "d2h")}
+
+    def pace(self, way: Way, medium: Medium, opposite: frozenset[Medium]) -> float:
+        own = self.copies[way] if medium == "copy" else self.mapped[way]
+        alone = own.pieces[-1].gap_per_byte_s
+        slowed = self.device.slowed if medium == "copy" else self.device.slowed_mapped
+        return max([alone, *(slowed(own, other == "mapped") for other in opposite)])
+
+    def setup(self, activity: Activity, turn: int, idle: bool) -> float:
+        if activity.engine == "gpu":
+            reached = [self.mapped[f.way] for f in activity.flows]
+            start = max((m.pieces[0].latency_overhead_s or 0.0 for m in reached), default=0.0)
+            return start + (_LAUNCH_S if idle else _BEHIND_S)
+        own = self.copies[activity.flows[0].way]
+        size = sum(f.bytes_left for f in activity.flows)
+        if idle:
+            behind = (own.after_kernel_s or 0.0) if activity.after_kernel else 0.0
+            return _beyond(own, 1, size) + behind
+        return _beyond(own, turn, size) - (_beyond(own, turn - 1, size) if turn > 1 else 0.0)
+
+
+def _beyond(own: Measured, copies: int, size: float) -> float:
+    """Seconds of so many copies at once besides their bytes at the pace of long ones; never less than none."""
+    seconds = float(own.row_seconds(copies, np.array([size]))[0])
+    return max(0.0, seconds - copies * size * own.pieces[-1].gap_per_byte_s)
+
+
+class VirtualStrategies:
+    """Plays programs on `node`."""
+
+    virtual = True
+
+    def __init__(self, node: Node, seed: int = 0, noise: float = 0.003) -> None:
+        self._device = VirtualDevice(node, seed, noise)
+        self._link = _Link(self._device)
+        self.gpus = self._device.gpus
+        self._work: Work | None = None
+        self._now = 0.0
+
+    def clock(self) -> float:
+        """Seconds of virtual time: what the runs so far would have taken."""
+        return self._now
+
+    def facts(self) -> dict[str, Any]:
+        return self._device.facts()
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        return self._device.state(gpu)
+
+    def load(self, work: Work) -> None:
+        self._work = work
+
+    def inputs(self) -> list[FloatArray]:
+        return []
+
+    def outputs(self) -> list[FloatArray]:
+        return []
+
+    def clear(self) -> None:
+        """Nothing is held."""
+
+    def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
+        held = max(self._seconds(program, 0.0) for program in programs)
+        noisy = self._device.noisy
+        device_s = tuple(noisy(held) for _ in range(repeats))
+        self._now += sum(device_s)
+        if not host:
+            return Timing(device_s, ())
+        called = max(self._seconds(program, 0.0 if program.as_graph else _CALL_S) for program in programs)
+        return Timing(device_s, tuple(noisy(called + 2 * _CALL_S) for _ in range(repeats)))
+
+    def close(self) -> None:
+        self._device.close()
+
+    def _seconds(self, program: Program, call: float) -> float:
+        activities = [
+            self._activity(op, program, call * (n + 1), n) for n, op in enumerate(program.operations)
+        ]
+        return simulate(activities, Laws(self._link.setup, self._link.pace))
+
+    def _activity(self, op: Operation, program: Program, issued_at: float, index: int) -> Activity:
+        assert self._work is not None
+        kernel, bytes_ = self._work.kernel, op.part.count * float(ELEMENT_BYTES)
+        gpu = self._device.node.gpu(0)
+        if op.kind != "kernel":
+            flow = Flow(op.kind, "copy", bytes_ * len(op.arrays))
+            behind = any(p.kind == "kernel" and p.stream == op.stream for p in program.operations[:index])
+            engine = "h2d" if gpu.copy_engines == 1 else op.kind
+            return Activity(engine, op.stream, 0.0, [flow], op.after, issued_at, behind)
+        into, out = bytes_ * kernel.inputs * kernel.accesses_in, bytes_ * kernel.outputs
+        flows = []
+        if program.mapped_in:
+            flows.append(Flow("h2d", "mapped", into))
+        if program.mapped_out:
+            flows.append(Flow("d2h", "mapped", out))
+        kept = (0.0 if program.mapped_in else bytes_ * kernel.inputs) + (0.0 if program.mapped_out else out)
+        memory = kept / (_MEMORY_SHARE * (gpu.memory_bandwidth_bytes_per_s or _MEMORY_BYTES_PER_S))
+        work = max(memory, op.part.count * kernel.flops / (gpu.flops_per_s or _FLOPS))
+        return Activity("gpu", op.stream, work, flows, op.after, issued_at)
+
+
+class VirtualMethods:
+    """Plays S16's program on `node`."""
+
+    virtual = True
+
+    def __init__(self, node: Node, seed: int = 0, noise: float = 0.003) -> None:
+        self._device = VirtualDevice(node, seed, noise)
+        self._link = _Link(self._device)
+        self._method = ""
+        self._now = 0.0
+
+    def clock(self) -> float:
+        """Seconds of virtual time: what the runs so far would have taken."""
+        return self._now
+
+    def facts(self) -> dict[str, Any]:
+        return self._device.facts()
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        return self._device.state(gpu)
+
+    def start(self, method: str, most_elements: int) -> float:
+        if method.startswith("managed") and self._device.node.gpu(0).unified_memory:
+            raise UnavailableError("CPU and GPU share one memory: nothing migrates")
+        self._method = method
+        return 2e-4 + 4.0 * most_elements * 3e-10
+
+    def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
+        true = self._seconds(elements, accesses)
+        noisy = self._device.noisy
+        made = []
+        for _ in range(runs):
+            ranges = {name: noisy(seconds) if seconds else 0.0 for name, seconds in true.items()}
+            self._now += sum(ranges.values())
+            made.append(MethodRun(ranges, {name: ranges[name] for name in ("h2d", "kernel", "d2h")}))
+        return made
+
+    def kernel_seconds(self, elements: int, accesses: int) -> float:
+        gpu = self._device.node.gpu(0)
+        rate = _MEMORY_SHARE * (gpu.memory_bandwidth_bytes_per_s or _MEMORY_BYTES_PER_S)
+        # What follows the first access is served by the cache.
+        return _LAUNCH_S + 8.0 * elements * (1 + (accesses - 1) / 4) / rate
+
+    def close(self) -> None:
+        self._device.close()
+
+    def _seconds(self, elements: int, accesses: int) -> dict[str, float]:
+        """Seconds of each range, without noise."""
+        bytes_ = 4.0 * elements
+        alone = self.kernel_seconds(elements, accesses)
+        ranges = {
+            "initialise": bytes_ / _FILL_BYTES_PER_S,
+            "h2d": 0.0,
+            "kernel": alone,
+            "d2h": 0.0,
+            "sum": bytes_ / _SUM_BYTES_PER_S,
+        }
+        if self._method == "zero-copy":
+            flows = [Flow(way, "mapped", bytes_ * accesses) for way in ("h2d", "d2h")]
+            ranges["kernel"] = simulate(
+                [Activity("gpu", 0, alone - _LAUNCH_S, flows)], Laws(self._link.setup, self._link.pace)
+            )
+        elif self._method == "managed":
+            ranges["kernel"] += self._device.migrated("h2d", bytes_, touched=True)
+            ranges["sum"] += self._device.migrated("d2h", bytes_, touched=True)
+        else:
+            memory = "pageable" if self._method == "pageable" else "pinned"
+            for way in ("h2d", "d2h"):
+                if self._method == "managed-prefetch":
+                    ranges[way] = self._device.migrated(way, bytes_, touched=False)
+                else:
+                    ranges[way] = float(self._device.truth(way, memory, 0).seconds(np.array([bytes_]))[0])
+        return ranges

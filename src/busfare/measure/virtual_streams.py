@@ -1,0 +1,165 @@
+"""Streams, copy engines, kernels and mapped memory of a machine that is not there: a small simulation of flows.
+
+It shares nothing with `busfare.plan`: a prediction held against it is held against another's idea of the machine.
+Everything that moves is a flow with a pace, and the pace of each follows at every moment from what else moves.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Activity", "Flow", "Laws", "simulate"]
+
+Way = Literal["h2d", "d2h"]
+Medium = Literal["copy", "mapped"]
+_DUST = 1e-15
+
+
+@dataclass
+class Flow:
+    """Bytes that a copy engine, or a kernel itself, moves."""
+
+    way: Way
+    medium: Medium
+    bytes_left: float
+
+
+@dataclass
+class Activity:
+    """One operation as the machine sees it. Seconds and bytes.
+
+    `engine` does one activity at a time, in the order of issue of those that are ready. `stream` and `after` say what
+    it waits for; it cannot start before `issued_at`. `work` is what it computes, beside its `flows`.
+    """
+
+    engine: Literal["h2d", "d2h", "gpu"]
+    stream: int
+    work: float = 0.0
+    flows: list[Flow] = field(default_factory=list)
+    after: tuple[int, ...] = ()
+    issued_at: float = 0.0
+    after_kernel: bool = False
+
+
+@dataclass(frozen=True)
+class Laws:
+    """How the machine behaves. `setup(activity, turn, idle)`: seconds before the activity's bytes or work, where it is
+    the engine's `turn`-th (from 1) and the engine was `idle` before; `pace(way, medium, opposite)`: seconds a byte
+    while `opposite` media move data the other way.
+    """
+
+    setup: Callable[[Activity, int, bool], float]
+    pace: Callable[[Way, Medium, frozenset[Medium]], float]
+
+
+@dataclass
+class _Running:
+    index: int
+    setup: float
+    work: float
+    flows: list[Flow]
+
+    @property
+    def done(self) -> bool:
+        return self.setup <= _DUST and self.work <= _DUST and all(f.bytes_left <= 1e-6 for f in self.flows)
+
+
+def simulate(activities: list[Activity], laws: Laws) -> float:
+    """Seconds until the last of `activities` is done; their flows are used up.
+
+    Raises ValueError where some can never start.
+    """
+    return _Machine(activities, laws).to_the_end()
+
+
+class _Machine:
+    """One run."""
+
+    def __init__(self, activities: list[Activity], laws: Laws) -> None:
+        self.activities, self.laws = activities, laws
+        self.now = 0.0
+        self.left = len(activities)
+        self.waits = [0] * len(activities)
+        self.wakes: list[list[int]] = [[] for _ in activities]
+        self.ready: dict[str, list[int]] = {"h2d": [], "d2h": [], "gpu": []}
+        self.ready_at = [0.0] * len(activities)
+        self.not_issued: list[tuple[float, int]] = []
+        self.running: dict[str, _Running] = {}
+        self.turns = dict.fromkeys(self.ready, 0)
+        self.free_since = dict.fromkeys(self.ready, -1.0)
+        last: dict[int, int] = {}
+        for index, activity in enumerate(activities):
+            before = {*activity.after, *([last[activity.stream]] if activity.stream in last else [])}
+            last[activity.stream] = index
+            self.waits[index] = len(before)
+            for other in before:
+                self.wakes[other].append(index)
+            if not before:
+                self._may_start(index)
+
+    def to_the_end(self) -> float:
+        while self.left:
+            while self.not_issued and self.not_issued[0][0] <= self.now:
+                index = heapq.heappop(self.not_issued)[1]
+                heapq.heappush(self.ready[self.activities[index].engine], index)
+            for engine, queue in self.ready.items():
+                if queue and engine not in self.running:
+                    self._start(engine, heapq.heappop(queue))
+            # What was just started may end at once, and then wake others.
+            ended = [engine for engine, one in self.running.items() if one.done]
+            for engine in ended:
+                self._end(engine)
+            if not ended:
+                issues = [self.not_issued[0][0]] if self.not_issued else []
+                self.now = _advance(self.now, self.running, issues, self.laws)
+        return self.now
+
+    def _may_start(self, index: int) -> None:
+        self.ready_at[index] = max(self.now, self.activities[index].issued_at)
+        heapq.heappush(self.not_issued, (self.ready_at[index], index))
+
+    def _start(self, engine: str, index: int) -> None:
+        activity = self.activities[index]
+        self.turns[engine] += 1
+        idle = self.turns[engine] == 1 or self.ready_at[index] > self.free_since[engine]
+        setup = self.laws.setup(activity, self.turns[engine], idle)
+        self.running[engine] = _Running(index, setup, activity.work, activity.flows)
+
+    def _end(self, engine: str) -> None:
+        index = self.running.pop(engine).index
+        self.free_since[engine] = self.now
+        self.left -= 1
+        for other in self.wakes[index]:
+            self.waits[other] -= 1
+            if not self.waits[other]:
+                self._may_start(other)
+
+
+def _advance(now: float, running: dict[str, _Running], wakes: list[float], laws: Laws) -> float:
+    """The next moment at which anything changes; everything that runs gets on until then."""
+    moving = [f for one in running.values() if one.setup <= _DUST for f in one.flows if f.bytes_left > 1e-6]
+    paces = [
+        laws.pace(f.way, f.medium, frozenset(other.medium for other in moving if other.way != f.way))
+        for f in moving
+    ]
+    steps = [at - now for at in wakes]
+    for one in running.values():
+        if one.setup > _DUST:
+            steps.append(one.setup)
+        elif one.work > _DUST:
+            steps.append(one.work)
+    steps += [f.bytes_left * pace for f, pace in zip(moving, paces, strict=True)]
+    if not steps:
+        raise ValueError("some activities wait for each other")
+    step = min(steps)
+    for flow, pace in zip(moving, paces, strict=True):
+        flow.bytes_left = max(0.0, flow.bytes_left - step / pace) if flow.bytes_left * pace > step else 0.0
+    for one in running.values():
+        if one.setup > _DUST:
+            one.setup -= step
+        elif one.work > _DUST:
+            one.work -= step
+    return now + step

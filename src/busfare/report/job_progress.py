@@ -1,0 +1,51 @@
+"""How far a job is, on a terminal; nothing elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from busfare.job import Progress as JobProgress
+
+__all__ = ["job_progress"]
+
+
+class _Silent:
+    def say(self, text: str) -> None:
+        pass
+
+    def warn(self, text: str) -> None:
+        print(f"busfare: {text}", file=sys.stderr)
+
+    def parts(self, done: int, whole: int, failed: int) -> None:
+        pass
+
+
+class _Bar:
+    def __init__(self, shown: Progress, task: TaskID) -> None:
+        self._shown, self._task = shown, task
+
+    def say(self, text: str) -> None:
+        self._shown.update(self._task, description=text)
+
+    def warn(self, text: str) -> None:
+        self._shown.console.print(f"busfare: {text}", markup=False, highlight=False)
+
+    def parts(self, done: int, whole: int, failed: int) -> None:
+        said = f"{failed} not readable" if failed else ""
+        self._shown.update(self._task, completed=done, total=whole, description=said)
+
+
+@contextmanager
+def job_progress() -> Iterator[JobProgress]:
+    """A bar on standard error while it is a terminal."""
+    if not sys.stderr.isatty():
+        yield _Silent()
+        return
+    columns = (BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        yield _Bar(shown, shown.add_task("looking for traces", total=None))

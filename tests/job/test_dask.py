@@ -1,0 +1,180 @@
+"""A job on a Dask cluster of this machine: the same result, whatever becomes of its workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import msgspec
+import pytest
+from distributed import Client, LocalCluster
+
+from busfare.errors import InputError
+from busfare.job import How, Job, run_job
+from busfare.job.on_dask import by_dask, connected
+from busfare.job.parts import Part
+from busfare.job.work import decoded, do_part
+from busfare.node import Node
+from busfare.report.job_result import job_result
+from tests.job.build_job import Told, write_job, write_rank
+from tests.traces import EXAMPLES
+
+SLOW_TO_READ = "generate-text-h100.json.gz"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    settings = {
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.worker.preload": [],
+        "distributed.comm.timeouts.connect": "10s",
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as started,
+    ):
+        yield started
+
+
+def told(job: Job) -> bytes:
+    return msgspec.json.encode(job_result(job))
+
+
+def pids(cluster: Any) -> list[int]:
+    with Client(cluster, set_as_default=False) as client:
+        return sorted(client.run(os.getpid).values())
+
+
+def test_dask_gives_the_same_as_this_process(tmp_path: Path, cluster: Any) -> None:
+    write_job(tmp_path, 20)
+    (tmp_path / "bad.json").write_text("{")
+    progress = Told()
+    job = run_job([tmp_path], None, How(scheduler=cluster.scheduler_address), progress)
+    assert told(job) == told(run_job([tmp_path], None, How(), Told()))
+    assert progress.seen[-1] == (21, 21, 1)
+
+
+def test_killed_workers_change_no_result(tmp_path: Path, cluster: Any) -> None:
+    """Five times out of five, a worker killed in the middle of its work; Dask starts it again."""
+    write_job(tmp_path, 60)
+    expected = told(run_job([tmp_path], None, How(), Told()))
+    for round_ in range(5):
+        victims = pids(cluster)
+        killed = []
+
+        def kill(
+            done: int, victims: list[int] = victims, killed: list[int] = killed, n: int = round_
+        ) -> None:
+            if done == 10 + 5 * n:
+                os.kill(victims[n % len(victims)], signal.SIGKILL)
+                killed.append(done)
+
+        how = How(scheduler=cluster.scheduler_address)
+        assert told(run_job([tmp_path], None, how, Told(kill))) == expected
+        assert killed
+
+
+def dies_of_killers(part: Part, node: Node | None) -> bytes:
+    if "killer" in part.path:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return do_part(part, node)
+
+
+def test_a_part_that_kills_its_workers_is_reported(tmp_path: Path, cluster: Any) -> None:
+    write_job(tmp_path, 4)
+    write_rank(tmp_path / "killer.json")
+    parts = [Part(str(path), True) for path in sorted(tmp_path.iterdir())]
+    with connected(cluster.scheduler_address) as client:
+        client.run(sys.path.insert, 0, str(Path(__file__).parents[2]))
+        outcomes = {
+            Path(part.path).name: decoded(said).failure
+            for part, said in by_dask(iter(parts), None, client, Told().warn, dies_of_killers)
+        }
+    assert len(outcomes) == 5
+    assert "the workers that read it, and nothing else, died" in (outcomes.pop("killer.json") or "")
+    assert set(outcomes.values()) == {None}
+
+
+def cannot_be_run(part: Part, node: Node | None) -> bytes:
+    raise ModuleNotFoundError("No module named 'busfare'")
+
+
+def test_workers_that_lack_busfare_are_told(tmp_path: Path, cluster: Any) -> None:
+    with connected(cluster.scheduler_address) as client:
+        outcomes = by_dask(iter([Part("x", True)]), None, client, Told().warn, cannot_be_run)
+        with pytest.raises(InputError, match=r"cannot do the work .ModuleNotFoundError"):
+            list(outcomes)
+
+
+def test_a_scheduler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("busfare.job.on_dask.CONNECT_SECONDS", 0.5)
+    write_rank(tmp_path / "a.json")
+    for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address"):
+        with pytest.raises(InputError, match="no Dask scheduler answers there"):
+            run_job([tmp_path], None, How(scheduler=address), Told())
+
+
+def test_the_absence_of_dask_is_told_with_its_extra(tmp_path: Path) -> None:
+    trace = write_rank(tmp_path / "a.json")
+    code = "import sys; sys.modules['distributed'] = None; from busfare.cli import main; main()"
+    for options in (("--scheduler", "tcp://127.0.0.1:9"), ("--slurm", "queue=gpu")):
+        command = [sys.executable, "-c", code, "report", str(trace), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 2
+        assert "pip install 'busfare[jobs]'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_one_process_and_several_need_no_dask(tmp_path: Path) -> None:
+    write_job(tmp_path, 2)
+    code = "import sys; sys.modules['distributed'] = sys.modules['dask'] = None; from busfare.cli import main; main()"
+    for jobs in ("1", "2"):
+        command = [sys.executable, "-c", code, "report", str(tmp_path), "--jobs", jobs, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def busfare(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from busfare.cli import main; main()", "report", *arguments, "--json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_lines(file: Path, lines: int, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and not (file.exists() and file.read_bytes().count(b"\n") >= lines):
+        time.sleep(0.01)
+
+
+def test_what_stops_a_job_is_told_in_one_line_and_the_job_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C, and a scheduler that is lost."""
+    for rank in range(60):
+        (tmp_path / "job").mkdir(exist_ok=True)
+        (tmp_path / "job" / f"rank{rank:02}.json.gz").write_bytes((EXAMPLES / SLOW_TO_READ).read_bytes())
+    kept = tmp_path / "kept"
+    settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with LocalCluster(**settings) as cluster:
+        asked = (str(tmp_path / "job"), "--scheduler", cluster.scheduler_address, "--resume", str(kept))
+        with busfare(*asked) as stopped:
+            wait_for_lines(kept / "partials.jsonl", 3, stopped)
+            stopped.send_signal(signal.SIGINT)
+            out, err = stopped.communicate(timeout=60)
+        assert (stopped.returncode, out) == (130, "")
+        assert len(err.splitlines()) == 1, err
+        assert "of 60 files; the same command goes on" in err
+        with busfare(*asked) as lost:
+            wait_for_lines(kept / "partials.jsonl", 10, lost)
+            cluster.close()
+            out, err = lost.communicate(timeout=120)
+        assert (lost.returncode, out) == (2, "")
+        assert len(err.splitlines()) == 1, err
+        assert "the Dask scheduler was lost" in err
+    with busfare(str(tmp_path / "job"), "--resume", str(kept)) as resumed:
+        out, _ = resumed.communicate(timeout=120)
+    with busfare(str(tmp_path / "job")) as fresh:
+        assert fresh.communicate(timeout=120)[0] == out

@@ -1,0 +1,43 @@
+"""Damaged traces of every format: each gives a partial or one line, and no partial spoils the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from busfare.job import Job
+from busfare.job.parts import Part
+from busfare.job.work import decoded, do_part
+from busfare.report.job_result import job_result
+from busfare.report.jobs import show_job
+from tests.fuzz.corpus import CORPUS
+from tests.fuzz.run import input_number
+
+SEED = 11
+
+
+@pytest.mark.parametrize("reader", [reader for reader in CORPUS if reader != "node"])
+def test_mutated_traces_are_reduced_or_reported(
+    reader: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    corpus = CORPUS[reader](tmp_path / "corpus")
+    job = Job()
+    surprises = []
+    for number in range(40):
+        path = input_number(number, SEED, corpus, tmp_path)
+        outcome = decoded(do_part(Part(str(path), True), None))
+        assert (outcome.partial is None) != (outcome.failure is None)
+        if outcome.partial is not None:
+            job.add(f"{number}", outcome.partial)
+        elif "could not be reported" in (outcome.failure or ""):
+            surprises.append(outcome.failure)
+        else:
+            job.fail(f"{number}", outcome.failure or "")
+    assert surprises == []
+    assert job.traces and job.failed
+    msgspec.json.encode(job_result(job))
+    show_job(job_result(job))
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 100

@@ -1,0 +1,129 @@
+"""What one trace gives its job: place, rates, traffic, and sums that agree with its own report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+from busfare.job.partial import Partial, partial
+from busfare.job.place import Place, place_of
+from busfare.job.rates import best_rates
+from busfare.job.traffic import link_traffic
+from busfare.node import load_node
+from busfare.report.summary import summarise
+from busfare.trace import Trace, read, tables
+from tests.traces import EXAMPLES, copy, kernel, trace
+
+MIB = 1 << 20
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def named(**host: str) -> Trace:
+    made = trace(kernel(0, 10))
+    made.host = host
+    return made
+
+
+@pytest.mark.parametrize("example", sorted(file.name for file in EXAMPLES.glob("*h100.json.gz")))
+def test_a_partial_agrees_with_the_traces_own_report(example: str) -> None:
+    """Real recorded traces."""
+    recorded = read(EXAMPLES / example)
+    part, report = partial(recorded, EXAMPLES / example), summarise(recorded)
+    assert part.makespan_ns == pytest.approx(report["makespan_seconds"] * 1e9, abs=1)
+    assert part.transfer_bytes == report["transfers"]["bytes"]
+    assert part.exposed_ns == pytest.approx(report["transfers"]["exposed_seconds"] * 1e9, abs=1)
+    assert [f.id for f in part.findings] == [f["id"] for f in report["findings"]]
+    assert [m.bytes for m in part.by_path] == [row["bytes"] for row in report["by_path"]]
+    assert part.gpus == [H100]
+    assert len(msgspec.json.encode(part)) < 10_000
+
+
+def test_a_partial_survives_being_sent() -> None:
+    made = trace(copy(0, 100, 64 * MIB), copy(200, 300, 3), kernel(50, 400), gpu=H100)
+    part = partial(made, Path("rank3.json"))
+    assert msgspec.json.decode(msgspec.json.encode(part), type=Partial) == part
+    assert part == partial(made, Path("rank3.json"))
+
+
+def test_a_trace_of_nothing_has_a_partial() -> None:
+    part = partial(trace(), Path("empty.json"))
+    assert (part.makespan_ns, part.transfers, part.rates, part.traffic) == (0, 0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "place"),
+    [
+        ({"rank": "7", "hostname": "b12"}, "rank3.json", Place(7, "trace", "b12", "trace")),
+        ({}, "rank3.json.gz", Place(3, "file name", None, None)),
+        ({}, "sampled_rank-12.json", Place(12, "file name", None, None)),
+        ({}, "rank_4/trace.sqlite", Place(4, "file name", None, None)),
+        ({}, "frank3.json", Place()),
+        ({}, "trace-17.json", Place()),
+        ({}, "rank99999999999.json", Place()),
+        ({"rank": "-1"}, "x.json", Place()),
+        ({"rank": "9999999999999999999999"}, "x.json", Place()),
+        ({"rank": "³"}, "x.json", Place()),
+        ({}, "b12.cluster_4711.1700000000.pt.trace.json.gz", Place(None, None, "b12.cluster", "file name")),
+    ],
+)
+def test_rank_and_host_come_from_the_trace_then_from_names(
+    host: dict[str, str], path: str, place: Place
+) -> None:
+    assert place_of(named(**host), Path(path)) == place
+
+
+def test_a_trace_of_several_processes_is_of_no_rank() -> None:
+    made = trace(kernel(0, 10), kernel(20, 30, process=2))
+    made.host = {"rank": "0"}
+    assert place_of(made, Path("x.json")).rank is None
+
+
+def test_rates_are_the_best_of_large_pinned_copies() -> None:
+    made = trace(
+        copy(0, 2000, 64 * MIB),
+        copy(3000, 4000, 64 * MIB),  # the best
+        copy(5000, 5001, 4096),  # small
+        copy(6000, 6010, 64 * MIB, memory="pageable"),
+        copy(7000, 7000, 64 * MIB),  # no time
+        copy(8000, 10000, 64 * MIB, "d2h"),
+        gpu=H100,
+    )
+    found = {rate.direction: rate for rate in best_rates(made, load_node("h100-sxm"))}
+    assert found.keys() == {"h2d", "d2h"}
+    assert found["h2d"].bytes_per_s == pytest.approx(64 * MIB / 1e-3)
+    assert (found["h2d"].gpu, found["h2d"].copies) == (H100, 2)
+    assert found["h2d"].data_sheet_bytes_per_s == pytest.approx(56.7e9, rel=0.01)
+    assert found["d2h"].bytes_per_s == pytest.approx(64 * MIB / 2e-3)
+
+
+def test_gpus_are_told_apart_by_what_identifies_them() -> None:
+    made = trace(copy(0, 1000, 64 * MIB), copy(2000, 3000, 64 * MIB, process=2))
+    made.devices = tables.conform(
+        pl.DataFrame({"device": [0, 0], "process": [1, 2], "name": ["a", "b"], "uuid": ["GPU-1", "GPU-2"]}),
+        tables.DEVICES,
+    )
+    assert [(rate.gpu, rate.identity) for rate in best_rates(made, None)] == [("a", "GPU-1"), ("b", "GPU-2")]
+
+
+def test_traffic_follows_the_links_of_the_node() -> None:
+    node = load_node("h100-sxm")
+    operations = trace(
+        copy(0, 10, 1000, device=5),
+        copy(10, 20, 300, "d2h", device=5),
+        copy(20, 30, 50, "p2p", device=5, peer_device=1),
+        copy(30, 40, 9, "d2d", device=5),
+        copy(40, 50, 4, "p2p", device=5),  # to a GPU that is not told
+    ).operations
+    links, unrouted = link_traffic(operations, node)
+    sent = {(link.first, link.second): link for link in links}
+    pcie = sent["cpu1", "gpu5"]
+    assert (pcie.copies, pcie.forward_bytes, pcie.back_bytes) == (2, 1000, 300)
+    assert pcie.forward_wire_bytes > 1000
+    assert (sent["memory1", "cpu1"].forward_bytes, sent["memory1", "cpu1"].back_bytes) == (1000, 300)
+    assert (sent["nvswitch", "gpu5"].forward_bytes, sent["nvswitch", "gpu5"].back_bytes) == (0, 50)
+    assert (sent["nvswitch", "gpu1"].forward_bytes, sent["nvswitch", "gpu1"].back_bytes) == (50, 0)
+    assert unrouted == 4
+    assert link_traffic(operations, None) == ([], 1354)

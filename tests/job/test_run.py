@@ -1,0 +1,190 @@
+"""A whole job: read here or by processes, with bad files, dying workers and hostile names."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from busfare.errors import InputError
+from busfare.job import How, Job, run_job
+from busfare.job.parts import Part
+from busfare.job.processes import by_processes
+from busfare.job.work import Outcome, decoded, do_part
+from busfare.node import Node
+from busfare.report.job_result import job_result
+from tests.job.build_job import Told, write_job, write_rank
+
+
+def told(job: Job) -> bytes:
+    return msgspec.json.encode(job_result(job))
+
+
+def run(*paths: Path, jobs: int | None = None, told: Told | None = None) -> Job:
+    return run_job(list(paths), None, How(jobs=jobs), told or Told())
+
+
+def test_the_planted_faults_are_found(tmp_path: Path) -> None:
+    result = job_result(run(write_job(tmp_path, 8)))
+    assert (result["slowest"]["rank"], result["slowest"]["host"]) == (5, "node1")
+    makespan = next(row for row in result["spread"] if row["figure"] == "makespan_seconds")
+    assert [outlier["rank"] for outlier in makespan["outliers"]["listed"]] == [5]
+    (slow,) = result["link_health"]["slow"]
+    assert (slow["rank"], slow["host"], slow["direction"]) == (2, "node0", "h2d")
+    assert slow["share_of_peers"] == pytest.approx(0.5)
+    assert [cell["first_rank"] for cell in result["strip"]["cells"]] == list(range(8))
+    assert (result["hosts"], result["ranks"]["count"]) == ({"count": 2, "exact": True}, 8)
+
+
+def test_processes_give_the_same_as_one(tmp_path: Path) -> None:
+    write_job(tmp_path, 12)
+    progress = Told()
+    assert told(run(tmp_path, jobs=3, told=progress)) == told(run(tmp_path))
+    assert [done for done, _, _ in progress.seen] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_bad_files_are_reported_and_skipped(tmp_path: Path, jobs: int) -> None:
+    write_job(tmp_path, 3)
+    (tmp_path / "torn.json.gz").write_bytes(b"\x1f\x8b\x08\0torn")
+    (tmp_path / "torn.sqlite").write_bytes(b"SQLite format 3\0")
+    (tmp_path / "nothing.json").touch()
+    (tmp_path / "run.nsys-rep").write_bytes(b"NSYS")
+    (tmp_path / "notes.txt").write_text("no trace")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "gone.json").symlink_to(tmp_path / "not-there")
+    result = job_result(run(tmp_path, jobs=jobs))
+    assert result["traces"] | {"formats": None} == {
+        "read": 3, "failed": 5, "others": 2, "duplicates": 0, "formats": None,
+    }  # fmt: skip
+    failures = {Path(f["path"]).name: f["why"] for f in result["failures"]}
+    assert "nsys export" in failures["run.nsys-rep"]
+    assert "cannot be read" in failures["gone.json"]
+    assert "empty" in failures["nothing.json"]
+    assert {omission["id"] for omission in result["omissions"]} >= {"unreadable", "not-traces"}
+
+
+def test_a_file_that_was_named_must_be_a_trace(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("no trace")
+    assert run(write_rank(tmp_path / "a.json"), notes).failed == 1
+    with pytest.raises(
+        InputError, match=r"none of 1 files could be read; the first, .*notes.txt: not a trace"
+    ):
+        run_job([notes], None, How(jobs=1), Told())
+
+
+def test_a_folder_with_no_trace_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no trace found; there is no file"):
+        run(tmp_path)
+    (tmp_path / "notes.txt").write_text("no trace")
+    with pytest.raises(InputError, match="none of the 1 files there is one"):
+        run(tmp_path)
+
+
+def test_a_file_that_vanishes_is_reported(tmp_path: Path) -> None:
+    write_job(tmp_path, 4)
+    progress = Told(lambda done: (tmp_path / "trace-3.json").unlink(missing_ok=True))
+    job = run(tmp_path, told=progress)
+    assert (job.traces, job.failed) == (3, 1)
+    assert "No such file" in next(iter(job.failures)).why
+
+
+def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_job(tmp_path, 1)
+    (tmp_path / "closed").mkdir()
+    listed = os.scandir
+
+    def scandir(path: str) -> object:  # for root, no folder is closed
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    job = run(tmp_path)
+    assert (job.traces, job.failed) == (1, 1)
+    assert "cannot list the directory (Permission denied)" in next(iter(job.failures)).why
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_hostile_names_do_no_harm(tmp_path: Path, jobs: int) -> None:
+    for name in (
+        b"\x1b]0;owned\x07.json",
+        b"<img src=x>.json",
+        b"\xff\xfe.json",
+        b"new\nline.json",
+        b"--help.json",
+    ):
+        write_rank(tmp_path / "a.json", None, None).rename(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    (tmp_path / "\x1b[2J.json").write_text("{")
+    result = job_result(run(tmp_path, jobs=jobs))
+    assert (result["traces"]["read"], result["traces"]["failed"]) == (5, 1)
+    assert msgspec.json.decode(msgspec.json.encode(result))["traces"]["read"] == 5
+
+
+def test_killed_workers_change_no_result(tmp_path: Path) -> None:
+    """Five times a worker is killed while it works; each part that it had is read again."""
+    write_job(tmp_path, 24)
+    expected = told(run(tmp_path))
+    for round_ in range(5):
+        killed: list[int] = []
+
+        def kill(done: int, killed: list[int] = killed, round_: int = round_) -> None:
+            children = multiprocessing.active_children()
+            if children and done == 4 + 3 * round_:
+                os.kill(children[round_ % len(children)].pid or 0, signal.SIGKILL)
+                killed.append(done)
+
+        assert told(run(tmp_path, jobs=2, told=Told(kill))) == expected
+        assert killed
+
+
+def dies_of_killers(part: Part, node: Node | None) -> bytes:
+    if "killer" in part.path:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return do_part(part, node)
+
+
+def test_a_part_that_kills_its_workers_is_tried_twice_then_reported(tmp_path: Path) -> None:
+    write_job(tmp_path, 6)
+    write_rank(tmp_path / "killer.json")
+    parts = [Part(str(path), True) for path in sorted(tmp_path.iterdir())]
+    outcomes = dict(by_processes(iter(parts), None, 2, dies_of_killers))
+    assert len(outcomes) == 7
+    failures = [decoded(said).failure for said in outcomes.values() if decoded(said).failure]
+    assert len(failures) == 1
+    assert "killer.json: the worker that read it died (signal SIGKILL), twice" in (failures[0] or "")
+
+
+def test_no_process_is_left_behind(tmp_path: Path) -> None:
+    write_job(tmp_path, 8)
+    parts = (Part(str(path), True) for path in sorted(tmp_path.iterdir()))
+    outcomes = by_processes(parts, None, 2)
+    next(outcomes)
+    outcomes.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_of_another_version_is_told() -> None:
+    with pytest.raises(InputError, match="a worker runs busfare 99"):
+        decoded(msgspec.json.encode(Outcome("99")))
+    with pytest.raises(InputError, match="another busfare"):
+        decoded(b"{}")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (How(jobs=0), "from 1 to"),
+        (How(jobs=100_000), "from 1 to"),
+        (How(scheduler="tcp://x:1", slurm="queue=gpu"), "one of them"),
+        (How(scheduler="tcp://x:1", jobs=2), "leave --jobs out"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(how: How, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        how.check()

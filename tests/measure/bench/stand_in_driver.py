@@ -1,0 +1,312 @@
+"""A stand-in for the CUDA driver: memory is the host's, streams are queues that run at a synchronisation, in any order
+that streams and events allow, and kernels are their references on the CPU. It computes; it measures nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda.bindings import driver
+
+from busfare.measure.bench.work import Work
+
+OK = driver.CUresult.CUDA_SUCCESS
+CAPABILITY = {"MAJOR": 9, "MINOR": 0}
+
+
+@dataclass
+class Stream:
+    """A queue of steps; each may say that it cannot run yet."""
+
+    steps: list[Callable[[], bool]] = field(default_factory=list)
+    capturing: list[tuple[Stream, Callable[[], bool]]] | None = None
+
+
+@dataclass
+class Event:
+    """`recorded` counts calls, `reached` those that have run; `at` is the time of the last one."""
+
+    recorded: int = 0
+    reached: int = 0
+    at: float = 0.0
+
+
+class StandIn:
+    """The calls that the benchmarks make. `work` is the one whose kernel is launched."""
+
+    def __init__(self, seed: int = 0, gpus: int = 1) -> None:
+        self.order = random.Random(seed)
+        self.gpus = gpus
+        self.streams: list[Stream] = []
+        self.blocks: dict[int, Any] = {}
+        self.clock = 0.0
+        self.held = 0
+        self.work: Work | None = None
+        self.calls: dict[str, int] = {}
+        self.capture: list[tuple[Stream, Callable[[], bool]]] | None = None
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in dir(self):
+            if name.startswith("cu"):
+                monkeypatch.setattr(driver, name, self._counted(name))
+
+    def _counted(self, name: str) -> Callable[..., tuple[Any, ...]]:
+        real = getattr(self, name)
+
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            answer = real(*arguments)
+            return (OK,) if answer is None else (OK, *answer) if isinstance(answer, tuple) else (OK, answer)
+
+        return call
+
+    # Devices and contexts.
+    def cuInit(self, flags: int) -> None: ...  # noqa: N802
+
+    def cuDeviceGetCount(self) -> int:  # noqa: N802
+        return self.gpus
+
+    def cuDeviceGet(self, ordinal: int) -> int:  # noqa: N802
+        return ordinal
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> str:  # noqa: N802
+        return f"context {device}"
+
+    def cuDevicePrimaryCtxRelease(self, device: int) -> None: ...  # noqa: N802
+
+    def cuCtxSetCurrent(self, context: str) -> None: ...  # noqa: N802
+
+    def cuDeviceGetAttribute(self, which: Any, device: int) -> int:  # noqa: N802
+        return next((n for end, n in CAPABILITY.items() if which.name.endswith(end)), 4)
+
+    def cuMemGetInfo(self) -> tuple[int, int]:  # noqa: N802
+        return 1 << 30, 1 << 31
+
+    # Memory.
+    def _new(self, size: int) -> int:
+        block = np.zeros(size + 64, np.uint8)
+        address = int(block.ctypes.data) + -int(block.ctypes.data) % 64
+        self.blocks[address] = block
+        return address
+
+    def cuMemAlloc(self, size: int) -> int:  # noqa: N802
+        return self._new(size)
+
+    def cuMemHostAlloc(self, size: int, flags: int) -> int:  # noqa: N802
+        return self._new(size)
+
+    def cuMemAllocManaged(self, size: int, flags: int) -> int:  # noqa: N802
+        return self._new(size)
+
+    def cuMemFree(self, address: int) -> None:  # noqa: N802
+        del self.blocks[int(address)]
+
+    def cuMemFreeHost(self, address: int) -> None:  # noqa: N802
+        del self.blocks[int(address)]
+
+    def cuMemHostRegister(self, address: int, size: int, flags: int) -> None: ...  # noqa: N802
+
+    def cuMemHostUnregister(self, address: int) -> None: ...  # noqa: N802
+
+    def cuMemAdvise(self, address: int, size: int, advice: Any, place: Any) -> None:  # noqa: N802
+        assert address in self.blocks
+
+    def cuMemsetD8(self, address: int, value: int, size: int) -> None:  # noqa: N802
+        ctypes.memset(address, value, size)
+
+    def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:  # noqa: N802
+        ctypes.memmove((ctypes.c_uint8 * size).from_buffer(target), source, size)
+
+    # Streams and events.
+    def cuStreamCreate(self, flags: int) -> Stream:  # noqa: N802
+        self.streams.append(Stream())
+        return self.streams[-1]
+
+    def cuStreamDestroy(self, stream: Stream) -> None:  # noqa: N802
+        self.streams.remove(stream)
+
+    def cuEventCreate(self, flags: int) -> Event:  # noqa: N802
+        return Event()
+
+    def cuEventDestroy(self, event: Event) -> None: ...  # noqa: N802
+
+    def cuEventRecord(self, event: Event, stream: Stream) -> None:  # noqa: N802
+        event.recorded += 1
+        turn = event.recorded
+
+        def reach() -> bool:
+            event.reached, event.at = max(event.reached, turn), self.clock
+            return True
+
+        self._put(stream, reach)
+
+    def cuStreamWaitEvent(self, stream: Stream, event: Event, flags: int) -> None:  # noqa: N802
+        turn = event.recorded
+        self._put(stream, lambda: event.reached >= turn)
+
+    def cuEventElapsedTime(self, start: Event, end: Event) -> float:  # noqa: N802
+        assert start.reached == start.recorded and end.reached == end.recorded, (
+            "an event has not been reached"
+        )
+        return end.at - start.at
+
+    def _put(self, stream: Stream, step: Callable[[], bool]) -> None:
+        if self.capture is not None:
+            self.capture.append((stream, step))
+        else:
+            stream.steps.append(step)
+
+    def _run_all(self) -> None:
+        while waiting := [s for s in self.streams if s.steps]:
+            self.order.shuffle(waiting)
+            for stream in waiting:
+                if stream.steps[0]():
+                    self.clock += 0.001
+                    stream.steps.pop(0)
+                    break
+            else:
+                raise AssertionError("streams wait for each other")
+
+    def cuStreamSynchronize(self, stream: Stream) -> None:  # noqa: N802
+        self._run_all()
+
+    def cuCtxSynchronize(self) -> None:  # noqa: N802
+        self._run_all()
+
+    # Work.
+    def _move(self, target: int, source: int, size: int, stream: Stream) -> None:
+        def move() -> bool:
+            ctypes.memmove(int(target), int(source), size)
+            return True
+
+        self._put(stream, move)
+
+    def cuMemcpyHtoDAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
+        self._move(target, source, size, stream)
+
+    def cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
+        self._move(target, source, size, stream)
+
+    def cuMemcpyBatchAsync(self, targets, sources, sizes, count, attributes, starts, kinds, stream):  # type: ignore[no-untyped-def]  # noqa: N802
+        assert len(targets) == len(sources) == len(sizes) == count
+        for target, source, size in zip(targets, sources, sizes, strict=True):
+            self._move(int(target), int(source), size, stream)
+
+    def cuMemPrefetchAsync(self, address: int, size: int, place: Any, flags: int, stream: Stream) -> None:  # noqa: N802
+        assert address in self.blocks
+        self._put(stream, lambda: True)
+
+    def cuModuleLoadData(self, code: bytes) -> bytes:  # noqa: N802
+        assert code[:4] == b"\x7fELF", "no machine code"
+        return code
+
+    def cuModuleUnload(self, module: bytes) -> None: ...  # noqa: N802
+
+    def cuModuleGetFunction(self, module: bytes, name: bytes) -> str:  # noqa: N802
+        assert name in module, f"{name!r} is not in the machine code"
+        return name.decode()
+
+    def cuLaunchKernel(self, name, bx, by, bz, tx, ty, tz, shared, stream, arguments, extra):  # type: ignore[no-untyped-def]  # noqa: N802
+        values, kinds = arguments
+        assert len(values) == len(kinds)
+
+        def launch() -> bool:
+            if name == "multiply":
+                _multiply(bx * tx, *values)
+            elif name in PROBING:
+                PROBING[name](*values)
+            elif name != "block":
+                assert self.work is not None
+                _compute(self.work, bx * tx, values)
+            return True
+
+        self._put(stream, launch)
+
+    # Graphs.
+    def cuStreamBeginCapture(self, stream: Stream, mode: Any) -> None:  # noqa: N802
+        assert self.capture is None
+        self.capture = []
+
+    def cuStreamEndCapture(self, stream: Stream) -> Any:  # noqa: N802
+        made, self.capture = self.capture, None
+        return made
+
+    def cuGraphInstantiate(self, graph: Any, flags: int) -> Any:  # noqa: N802
+        return graph
+
+    def cuGraphLaunch(self, graph: Any, stream: Stream) -> None:  # noqa: N802
+        # In the order of capture, which is one of those allowed.
+        stream.steps += [step for _, step in graph]
+
+    def cuGraphExecDestroy(self, graph: Any) -> None: ...  # noqa: N802
+
+    def cuGraphDestroy(self, graph: Any) -> None: ...  # noqa: N802
+
+
+def _multiply(threads: int, address: int, constant: int, count: int, accesses: int) -> None:
+    assert threads >= count
+    if not count:
+        return
+    vector = np.ctypeslib.as_array((ctypes.c_int32 * count).from_address(address))
+    with np.errstate(over="ignore"):
+        for _ in range(accesses):
+            vector *= np.int32(constant)
+
+
+def _compute(work: Work, threads: int, values: tuple[int, ...]) -> None:
+    *pointers, first, count, level = values
+    if not count:
+        return
+    assert threads >= count and level == work.level and work.kernel.reference is not None
+    kind = ctypes.c_double * work.elements
+    arrays = [np.ctypeslib.as_array(kind.from_address(at)) for at in pointers]
+    inputs = [array.reshape(work.levels, level) for array in arrays[: work.kernel.inputs]]
+    for k in range(first // level, -(-(first + count) // level)):
+        start, end = max(first, k * level), min(first + count, (k + 1) * level)
+        found = work.kernel.reference(inputs, k)
+        for out, result in zip(arrays[work.kernel.inputs :], found, strict=True):
+            out[start:end] = result[start - k * level : end - k * level]
+
+
+def _pattern(size: int) -> np.ndarray:
+    """What `kernels.cu` of the probe calls expected."""
+    words = (np.arange(-(-size // 4), dtype=np.uint64) * 2654435761).astype(np.uint32)
+    return words.view(np.uint8)[:size]
+
+
+def _bytes(address: int, size: int) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+def _fill(address: int, size: int, row: int, pitch: int) -> None:
+    assert row == pitch == size, "one row"
+    _bytes(address, size)[:] = _pattern(size)
+
+
+def _poison(address: int, size: int, row: int, pitch: int) -> None:
+    assert row == pitch == size, "one row"
+    _bytes(address, size)[:] = ~_pattern(size)
+
+
+def _check(address: int, size: int, row: int, pitch: int, wrong: int) -> None:
+    found = int(np.count_nonzero(_bytes(address, size) != _pattern(size)))
+    ctypes.c_uint64.from_address(wrong).value += found
+
+
+def _copy16(source: int, target: int, count: int) -> None:
+    ctypes.memmove(target, source, 16 * count)
+
+
+PROBING: dict[str, Callable[..., None]] = {
+    "fill": _fill,
+    "poison": _poison,
+    "check": _check,
+    "copy16": _copy16,
+    "read16": lambda source, sink, count: None,
+}

@@ -1,0 +1,116 @@
+"""Both commands from end to end on a stand-in driver: every result is computed and checked, no time means anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from busfare.errors import InputError, NoGpuError
+from busfare.measure.bench import commands, methods, strategies
+from busfare.measure.bench.kernel import KERNELS
+from busfare.measure.bench.work import Work
+from busfare.measure.cuda import facts
+from busfare.measure.cuda.strategies import CudaStrategies
+from busfare.report.benches import show_methods, show_strategies
+from busfare.report.methods_page import methods_page
+from busfare.report.strategies_page import strategies_page
+from tests.measure.bench.stand_in_driver import StandIn
+
+STATE = {
+    "sm_clock_hz": None, "sm_clock_most_hz": None, "throttle_reasons": 0x40, "link_replays": None, "other_processes": 0,
+}  # fmt: skip
+
+
+def silent(line: str) -> None: ...
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    made = StandIn(seed=5, gpus=2)
+    made.install(monkeypatch)
+    gpus = [{"name": "stand-in"}] * 2
+    monkeypatch.setattr(facts, "of_machine", lambda count: {"gpus": gpus[:count], "driver": "none"})
+    monkeypatch.setattr(facts, "state", lambda gpu: dict(STATE))
+    real = CudaStrategies.load
+
+    def load(self: CudaStrategies, work: Work) -> None:
+        made.work = work
+        real(self, work)
+
+    monkeypatch.setattr(CudaStrategies, "load", load)
+    yield made
+    assert not made.blocks, "memory was not given back"
+    assert not made.streams, "streams were not destroyed"
+
+
+def encoded(result: dict[str, Any]) -> dict[str, Any]:
+    """As it comes out of `--json`."""
+    return dict(msgspec.json.decode(msgspec.json.encode(result)))
+
+
+def test_strategies(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = (
+        Work(KERNELS["state"], 6, 96),
+        Work(KERNELS["buoydiff"], 8, 64),
+        Work(KERNELS["scale"], 8, 1 << 16),
+    )
+    monkeypatch.setattr(strategies, "QUICK_CELLS", small)
+    result = encoded(commands.strategies("h100-probed", True, None, None, None, silent))
+    assert result["virtual"] is False and result["gpu"] == "stand-in"
+    assert result["left_out"] == []
+    assert any("throttled" in sentence for sentence in result["disturbances"])
+    for cell in result["cells"]:
+        assert "float64" in cell["checked_against"]
+        assert all(v["checked"] and v["error_share"] <= 1 for v in cell["versions"])
+        assert all(v["held"] and v["measured_host_seconds"] > 0 for v in cell["versions"])
+    shared = [v for cell in result["cells"] for v in cell["versions"] if v["strategy"] == "streams-2gpu"]
+    assert shared and all(v["gpus"] == 2 and v["predicted_seconds"] for v in shared)
+    show_strategies(result)
+    assert "DISTURBED" in capsys.readouterr().out
+    assert "VIRTUAL" not in strategies_page(result)
+
+
+def test_methods(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(methods, "QUICK_ELEMENTS", (3000, 5000))
+    monkeypatch.setattr(methods, "SWEPT", 5000)
+    result = encoded(commands.methods("h100-probed", True, "1048576", None, None, silent))
+    assert result["left_out"] == []
+    assert {(c["elements"], c["accesses"]) for c in result["cells"]} == {
+        (3000, 1), (3000, 50), (5000, 1), (5000, 50), (5000, 2), (5000, 4), (5000, 8),
+    }  # fmt: skip
+    for cell in result["cells"]:
+        assert all(m["checked"] and m["predicted_seconds"] > 0 for m in cell["methods"])
+        # At and up to 50 accesses both methods of the sweep are there once.
+        assert len({m["method"] for m in cell["methods"]}) == len(cell["methods"])
+    assert result["crossover"]["accesses"] == [1, 2, 4, 8, 50]
+    show_methods(result)
+    assert "zero-copy" in capsys.readouterr().out
+    assert "VIRTUAL" not in methods_page(result)
+
+
+def test_a_kernel_that_does_not_compile_gives_one_line_and_gives_all_back(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text('extern "C" __global__ void mine(const double* a, double* b) { b[0] = missing; }')
+    own = (path, 1, 1, None, 4, 64)
+    with pytest.raises(InputError, match=r"mine.*NVRTC refused it.*missing.*undefined"):
+        commands.strategies("h100-probed", True, own, None, None, silent)
+
+
+def test_a_driver_without_a_device_is_no_gpu(stand_in: StandIn) -> None:
+    stand_in.gpus = 0
+    for command in (
+        lambda: commands.strategies("h100-probed", True, None, None, None, silent),
+        lambda: commands.methods("h100-probed", True, "1048576", None, None, silent),
+    ):
+        with pytest.raises(NoGpuError, match="shows no device"):
+            command()

@@ -1,0 +1,295 @@
+"""The GPU part without a GPU: its kernels compile for every architecture, and its calls do what they should on a
+stand-in driver that runs streams in any order that their events allow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda.bindings import driver
+
+from busfare.errors import InputError
+from busfare.measure.bench import program as programs
+from busfare.measure.bench.checking import blank, expected, fill
+from busfare.measure.bench.kernel import KERNELS, Kernel, source_text, user_kernel
+from busfare.measure.bench.methods import METHODS
+from busfare.measure.bench.program import Program
+from busfare.measure.bench.strategies import Run, run_cells
+from busfare.measure.bench.work import Work
+from busfare.measure.case import Case
+from busfare.measure.cuda import facts
+from busfare.measure.cuda.compiled import compiled
+from busfare.measure.cuda.device import CudaDevice
+from busfare.measure.cuda.methods import CudaMethods, expected_value
+from busfare.measure.cuda.strategies import CudaStrategies
+from busfare.measure.device import WrongDataError
+from busfare.node import load_node
+from busfare.plan import machine_of
+from tests.measure.bench.stand_in_driver import StandIn
+
+ARCHITECTURES = [(7, 5), (9, 0), (12, 0)]
+
+MINE = """
+extern "C" __global__ void mine(const double* a, const double* b, double* c, unsigned long long first,
+                                unsigned long long count, unsigned long long level) {
+    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) c[first + i] = a[first + i] - b[first + i];
+}
+"""
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    made = StandIn()
+    made.install(monkeypatch)
+    monkeypatch.setattr(
+        facts, "of_machine", lambda gpus: {"gpus": [{"name": "stand-in"}] * gpus, "driver": None}
+    )
+    return made
+
+
+@pytest.mark.parametrize("capability", ARCHITECTURES)
+def test_every_kernel_compiles(capability: tuple[int, int]) -> None:
+    for kernel in KERNELS.values():
+        code = compiled(source_text(kernel), "kernels.cu", capability, (f"-DWORK={kernel.work}",))
+        assert code[:4] == b"\x7fELF"
+        assert kernel.function.encode() in code
+
+
+def test_the_probes_kernels_compile() -> None:
+    source = resources.files("busfare.measure.cuda").joinpath("kernels.cu").read_text("utf-8")
+    assert b"stream16" in compiled(source, "kernels.cu", (9, 0))
+
+
+def test_a_kernel_that_does_not_compile_shows_the_compilers_log() -> None:
+    with pytest.raises(
+        InputError, match=r"mine\.cu: NVRTC refused it .*undeclared.* is undefined|mine\.cu.*undeclared"
+    ):
+        compiled(MINE.replace("a[first", "undeclared[first"), "mine.cu", (9, 0))
+
+
+def test_a_kernel_of_ones_own_compiles(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(MINE)
+    kernel = user_kernel(path, 2, 1)
+    assert (kernel.function, kernel.inputs, kernel.outputs, kernel.reference) == ("mine", 2, 1, None)
+    assert b"mine" in compiled(source_text(kernel), path.name, (9, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("", (1, 1), "no kernel declared"),
+        (MINE + MINE.replace("mine", "other"), (1, 1), "2 kernels"),
+        (MINE, (0, 1), "--in 0"),
+        (MINE, (1, 17), "--out 17"),
+    ],
+)
+def test_a_file_without_one_kernel_is_refused(
+    tmp_path: Path, text: str, arguments: tuple[int, int], message: str
+) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        user_kernel(path, *arguments)
+
+
+def test_one_of_several_kernels_is_chosen_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(MINE + MINE.replace("mine", "other"))
+    assert user_kernel(path, 2, 1, "other").function == "other"
+    with pytest.raises(InputError, match=r"no kernel 'third'.*it has mine, other"):
+        user_kernel(path, 2, 1, "third")
+
+
+def every_program(work: Work) -> list[tuple[Program, ...]]:
+    single = [programs.explicit(work), programs.batched(work), programs.mapped(work)]
+    for count in (1, 2, 4, 6, 9):
+        single += [
+            programs.streams(work, count),
+            programs.hybrid(work, count),
+            programs.streams(work, count, "graph", as_graph=True),
+        ]
+    return [(made,) for made in single]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_program_gives_the_result_in_every_order(name: str, stand_in: StandIn) -> None:
+    work = stand_in.work = Work(KERNELS[name], 6, 96)
+    device = CudaStrategies(1)
+    device.load(work)
+    fill(work, device.inputs())
+    right = expected(work, device.inputs())
+    for made in every_program(work):
+        for _ in range(2):
+            blank(work, device.outputs())
+            device.clear()
+            timing = device.run(
+                made, 1, host=False
+            )  # once: a second run would find what the first one copied
+            right.check(device.outputs())
+            assert timing.held and timing.device_s[0] > 0
+        timing = device.run(made, 2)
+        right.check(device.outputs())
+        assert len(timing.host_s) == 2 and min(timing.host_s) > 0
+    device.close()
+    assert not stand_in.blocks, "memory was not given back"
+    assert not stand_in.streams
+
+
+def test_cleared_arrays_never_pass_the_check(stand_in: StandIn) -> None:
+    work = stand_in.work = Work(KERNELS["state"], 3, 64)
+    device = CudaStrategies(1)
+    device.load(work)
+    fill(work, device.inputs())
+    right = expected(work, device.inputs())
+    blank(work, device.outputs())
+    with pytest.raises(WrongDataError, match="elements differ"):
+        right.check(device.outputs())
+    # A version that copies nothing out leaves them so; one that copies nothing in computes on NaN.
+    device.clear()
+    whole = programs.explicit(work)
+    for kind in ("h2d", "d2h"):
+        kept = tuple(op for op in whole.operations if op.kind != kind)
+        device.clear()
+        device.run((Program("explicit", 1, kept),), 1, host=False)
+        with pytest.raises(WrongDataError):
+            right.check(device.outputs())
+
+
+def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
+    work = stand_in.work = Work(KERNELS["buoydiff"], 6, 96)
+    device = CudaStrategies(2)
+    device.load(work)
+    fill(work, device.inputs())
+    right = expected(work, device.inputs())
+    shares = tuple(programs.streams(work, 6, own=own) for own in (range(3), range(3, 6)))
+    blank(work, device.outputs())
+    device.run(shares, 1, host=False)
+    right.check(device.outputs())
+    device.close()
+
+
+def test_what_does_not_fit_a_queue_is_run_without_being_held(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from busfare.measure.cuda.blocker import Flags
+    from busfare.measure.device import StalledError
+
+    def verify(self: Flags) -> None:
+        raise StalledError("gave up")
+
+    work = stand_in.work = Work(KERNELS["scale"], 6, 96)
+    device = CudaStrategies(1)
+    device.load(work)
+    monkeypatch.setattr(Flags, "verify", verify)
+    timing = device.run((programs.streams(work, 6),), 3, host=False)
+    assert not timing.held and len(timing.device_s) == 3
+    monkeypatch.undo()
+
+
+def small(kernel: Kernel) -> Work:
+    return Work(kernel, 6, 96)
+
+
+def test_a_whole_run_checks_every_version(stand_in: StandIn) -> None:
+    device = CudaStrategies(2)
+    device_load = device.load
+
+    def load(work: Work) -> None:
+        stand_in.work = work
+        device_load(work)
+
+    device.load = load  # type: ignore[method-assign]
+    machine = machine_of(load_node("h100-probed"))
+    found: Run = run_cells(device, [small(KERNELS["state"]), small(KERNELS["buoydiff"])], machine, quick=True)
+    assert not found.left_out
+    for cell in found.cells:
+        assert {v.strategy for v in cell.versions} >= {
+            "explicit",
+            "batched",
+            "mapped",
+            "streams",
+            "hybrid",
+            "graph",
+        }
+        assert all(v.error_share is not None and v.error_share <= 1 for v in cell.versions)
+        assert "float64" in cell.against
+
+
+def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = small(KERNELS["scale"])
+    stand_in.work = known
+    device = CudaStrategies(1)
+    own = replace(known, kernel=replace(known.kernel, name="mine", reference=None))
+    machine = machine_of(load_node("h100-probed"))
+    (cell,) = run_cells(device, [own], machine, quick=True).cells
+    assert cell.against == "the explicit version, for want of a reference"
+    assert all(v.error_share == 0 for v in cell.versions)
+    # A version that gives something else is left out, and named.
+    real = programs.mapped
+    monkeypatch.setattr(
+        programs,
+        "mapped",
+        lambda work: replace(real(work), operations=programs.kernels_alone(work, 2).operations[:1]),
+    )
+    run = run_cells(device, [own], machine, quick=True)
+    assert not run.cells
+    assert "mine 6×96 mapped 1" in {row["case"] for row in run.left_out}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("accesses", [1, 50])
+def test_every_method_gives_the_product(method: str, accesses: int, stand_in: StandIn) -> None:
+    device = CudaMethods(1)
+    device.start(method, 5000)
+    runs = device.run(5000, accesses, 5)
+    assert len(runs) == 5
+    without = {"zero-copy", "managed"}
+    for run in runs:
+        assert list(run.ranges) == ["initialise", "h2d", "kernel", "d2h", "sum"]
+        assert (run.ranges["h2d"] == 0) == (method in without)
+        assert set(run.device) == ({"kernel"} if method in without else {"h2d", "kernel", "d2h"})
+    assert device.kernel_seconds(5000, accesses) > 0
+    device.close()
+    assert not stand_in.blocks
+
+
+def test_a_wrong_product_is_seen(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CudaMethods(1)
+    device.start("pinned", 1000)
+    monkeypatch.setattr(driver, "cuMemcpyDtoHAsync", lambda *arguments: (driver.CUresult.CUDA_SUCCESS,))
+    with pytest.raises(WrongDataError, match="1000 of 1000 elements"):
+        device.run(1000, 1, 1)
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+@pytest.mark.parametrize("mode", ["kernel", "kernel-both", "kernel-beside-copies"])
+def test_the_probe_moves_mapped_memory_both_ways(direction: str, mode: str, stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 16
+    case = Case(direction, "mapped", mode, 1 << 14)  # type: ignore[arg-type]
+    samples = device.run(case, 1)
+    assert len(samples.device_s) == 1 and samples.device_s[0] > 0
+    moved = {"h2d": 0, "d2h": 1}[direction] if mode != "kernel-both" else 1
+    if moved:
+        target = device._boards[0].buffer("pinned", "target", 1 << 14)
+        assert bytes((ctypes.c_uint8 * 8).from_address(target)) == bytes.fromhex("00000000b179379e")
+    device.close()
+    assert not stand_in.blocks
+
+
+def test_the_expected_value_is_that_of_32_bits() -> None:
+    assert (expected_value(0), expected_value(1)) == (7, 21)
+    value = np.int32(7)
+    with np.errstate(over="ignore"):
+        for _ in range(50):
+            value = np.int32(value * np.int32(3))
+    assert expected_value(50) == int(value)

@@ -1,0 +1,104 @@
+"""Programs of strategies on plain arrays, in every order that their streams and events allow."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from busfare.measure.bench import program
+from busfare.measure.bench.kernel import KERNELS
+from busfare.measure.bench.ocean import water_column
+from busfare.measure.bench.work import Span, Work
+from tests.measure.bench.arrays_device import run
+
+COUNTS = (1, 2, 3, 5, 6, 7, 11, 13, 24)
+
+
+def inputs_of(work: Work) -> list[np.ndarray]:
+    columns = [water_column(k, work.level, 7) for k in range(work.levels)]
+    both = [np.concatenate([c[n] for c in columns]) for n in (0, 1)]
+    return [both[n % 2] for n in range(work.kernel.inputs)]
+
+
+def reference(work: Work, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    levels = [array.reshape(work.levels, work.level) for array in inputs]
+    assert work.kernel.reference is not None
+    of_levels = [work.kernel.reference(levels, k) for k in range(work.levels)]
+    return [np.concatenate(parts) for parts in zip(*of_levels, strict=True)]
+
+
+def programs(work: Work) -> list[program.Program]:
+    found = [program.explicit(work), program.batched(work), program.mapped(work)]
+    for count in COUNTS:
+        found += [program.streams(work, count), program.hybrid(work, count)]
+    return found
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_order_that_is_allowed_gives_the_result(name: str) -> None:
+    work = Work(KERNELS[name], 6, 160)
+    inputs = inputs_of(work)
+    expected = reference(work, inputs)
+    for made in programs(work):
+        for seed in range(3):
+            found = run(made, work, inputs, random.Random(seed))
+            for got, want in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(got, want, err_msg=f"{made.strategy} {made.streams}")
+
+
+def test_without_its_events_buoydiff_is_wrong_in_some_order() -> None:
+    work = Work(KERNELS["buoydiff"], 6, 160)
+    inputs = inputs_of(work)
+    expected = reference(work, inputs)
+    made = program.streams(work, 6)
+    bare = replace(made, operations=tuple(replace(op, after=()) for op in made.operations))
+    wrong = [
+        any(
+            not np.array_equal(g, w)
+            for g, w in zip(run(bare, work, inputs, random.Random(seed)), expected, strict=True)
+        )
+        for seed in range(10)
+    ]
+    assert any(wrong)
+
+
+def test_two_gpus_share_the_work_and_copy_what_each_reads() -> None:
+    work = Work(KERNELS["buoydiff"], 6, 160)
+    inputs = inputs_of(work)
+    expected = reference(work, inputs)
+    shares = [program.streams(work, 6, own=own) for own in (range(3), range(3, 6))]
+    whole = [np.full(work.elements, np.nan) for _ in expected]
+    for share in shares:
+        for target, found in zip(whole, run(share, work, inputs, random.Random(1)), strict=True):
+            written = ~np.isnan(found)
+            assert np.isnan(target[written]).all(), "an element was computed twice"
+            target[written] = found[written]
+    for got, want in zip(whole, expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+    # Levels 0, 1 and 2 on the one; 0, 2, 3, 4 and 5 on the other.
+    copied = [{op.part.first // 160 for op in share.operations if op.kind == "h2d"} for share in shares]
+    assert copied == [{0, 1, 2}, {0, 2, 3, 4, 5}]
+
+
+@pytest.mark.parametrize("count", [*COUNTS, 48, 64, 256])
+def test_chunks_cover_the_work_once(count: int) -> None:
+    work = Work(KERNELS["scale"], 42, 4096)
+    cut = work.cut(count)
+    assert len(cut) == count
+    assert [span.first for span in cut] == [0, *(span.end for span in cut[:-1])]
+    assert cut[-1].end == work.elements
+    sizes = [span.count for span in cut]
+    assert max(sizes) - min(sizes) <= (work.level if count <= 42 else 32)
+    if count <= 42:
+        assert all(span.first % work.level == 0 for span in cut)
+
+
+def test_a_part_within_a_level_reads_three_places() -> None:
+    work = Work(KERNELS["buoydiff"], 4, 128)
+    assert work.inputs_of(Span(256, 288)) == [Span(256, 288), Span(128, 160), Span(0, 32)]
+    # Across the end of a level the surface is read at its end and at its start.
+    assert work.inputs_of(Span(224, 288)) == [Span(224, 288), Span(96, 160), Span(96, 128), Span(0, 32)]
+    assert work.inputs_of(Span(0, 64)) == [Span(0, 64), Span(0, 64)]

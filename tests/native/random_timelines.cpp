@@ -1,0 +1,212 @@
+// Plays random timelines, good and bad, and takes them apart again; ends with status 1 if a rule is broken.
+// Arguments: the first seed and how many. Built with the address and undefined-behaviour sanitizers.
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "critical_path.hpp"
+#include "dependencies.hpp"
+#include "explain.hpp"
+#include "links.hpp"
+#include "simulate.hpp"
+
+namespace {
+
+using namespace busfare::replay;
+
+// Vectors of their exact size, so that reading past an end is seen.
+struct Columns {
+    std::vector<Index> thread, call_after, wait_key, act_stream, act_event;
+    std::vector<Time> gap, own, wait_lag;
+    std::vector<std::uint8_t> wait, act;
+    std::vector<Index> call, stream, engine, after, links;
+    std::vector<Time> duration, launch_lag, order_lag, extra, turn, released;
+    std::vector<std::uint8_t> launched, unordered;
+    std::vector<double> bytes_per_s;
+    std::vector<std::int64_t> link_begin;
+    std::vector<Index> device, context, slots, opposite;
+    std::vector<std::uint8_t> kind;
+    std::vector<double> link_rate, both;
+
+    Timeline timeline() const {
+        return {.calls = {thread, gap, own, call_after, wait, wait_key, wait_lag, act, act_stream, act_event},
+                .operations = {call, launched, stream, engine, duration, launch_lag, order_lag, extra, turn,
+                               after, released, unordered, bytes_per_s, link_begin, links},
+                .streams = {device, context, kind},
+                .engines = {slots},
+                .links = {link_rate, both, opposite}};
+    }
+};
+
+class Chance {
+  public:
+    explicit Chance(std::uint64_t seed) : generator_(seed) {}
+    // Of any type, both ends included.
+    template <typename T = Index>
+    T pick(std::int64_t least, std::int64_t most) {
+        return static_cast<T>(std::uniform_int_distribution<std::int64_t>(least, most)(generator_));
+    }
+    bool one_in(std::int64_t n) { return pick(1, n) == 1; }
+
+  private:
+    std::mt19937_64 generator_;
+};
+
+Columns random_columns(Chance& chance) {
+    Columns c;
+    const Index streams = chance.pick(1, 6), engines = chance.pick(0, 3), wires = chance.pick(0, 4);
+    const Index calls = chance.pick(0, 120);
+    const Time scale = chance.one_in(2) ? 1 : 2000;
+    for (Index s = 0; s < streams; ++s) {
+        c.device.push_back(chance.pick(-1, std::min(s, 1)));
+        c.context.push_back(chance.pick(-1, std::min(s, 1)));
+        c.kind.push_back(chance.pick<std::uint8_t>(0, 2));
+    }
+    for (Index e = 0; e < engines; ++e) c.slots.push_back(chance.pick(1, 3));
+    for (Index l = 0; l < wires; ++l) {
+        c.link_rate.push_back(chance.pick<double>(1, 50));
+        c.both.push_back(chance.pick<double>(1, 10) / 10);
+        c.opposite.push_back(chance.pick(-1, wires - 1));
+    }
+    Index devices = 0;
+    for (Index device : c.device) devices = std::max(devices, device + 1);
+    if (wires > 0) c.link_begin.push_back(0);
+    for (Index call = -1; call < calls; ++call) {
+        for (Index n = chance.pick(0, 3); n-- > 0;) {
+            const auto row = static_cast<Index>(c.call.size());
+            c.call.push_back(call);
+            c.launched.push_back(call >= 0 && !chance.one_in(6));
+            c.stream.push_back(chance.pick(0, streams - 1));
+            c.engine.push_back(chance.pick(-1, engines - 1));
+            c.duration.push_back(scale * chance.pick(0, 60));
+            c.launch_lag.push_back(scale * chance.pick(-20, 30));
+            c.order_lag.push_back(scale * chance.pick(-20, 30));
+            c.extra.push_back(scale * std::max(0, chance.pick(-20, 20)));
+            c.turn.push_back(chance.pick(0, 50));
+            c.after.push_back(chance.one_in(5) ? chance.pick(-1, row - 1) : kNone);
+            c.released.push_back(scale * chance.pick(-50, 500));
+            c.unordered.push_back(chance.one_in(5) ? chance.pick<std::uint8_t>(0, 7) : 0);
+            c.bytes_per_s.push_back(chance.pick<double>(0, 50));
+            if (wires == 0) continue;
+            for (Index link = 0; link < wires; ++link)
+                if (chance.one_in(2)) c.links.push_back(chance.pick(0, wires - 1));
+            c.link_begin.push_back(static_cast<std::int64_t>(c.links.size()));
+        }
+        if (call < 0) continue;
+        const auto issued = static_cast<Index>(c.call.size());
+        auto wait = static_cast<Wait>(chance.pick(0, 5));
+        if ((wait == Wait::device && devices == 0) || (wait == Wait::operation && issued == 0))
+            wait = Wait::none;
+        const Index keys = wait == Wait::device      ? devices
+                           : wait == Wait::operation ? issued
+                           : wait == Wait::stream    ? streams
+                                                     : 4;
+        c.thread.push_back(std::min(call, chance.pick(0, 3)));
+        c.gap.push_back(scale * chance.pick(0, 30));
+        c.own.push_back(scale * chance.pick(0, 30));
+        c.call_after.push_back(chance.one_in(6) ? chance.pick(-1, call - 1) : kNone);
+        c.wait.push_back(static_cast<std::uint8_t>(wait));
+        c.wait_key.push_back(chance.pick(0, keys - 1));
+        c.wait_lag.push_back(scale * chance.pick(-40, 30));
+        c.act.push_back(chance.pick<std::uint8_t>(0, 2));
+        c.act_stream.push_back(chance.pick(-1, streams - 1));
+        c.act_event.push_back(chance.pick(-1, 3));
+    }
+    return c;
+}
+
+// One value that is often too high, too low, or no number at all; or a column of another length.
+template <typename T>
+void spoil(std::vector<T>& column, Chance& chance) {
+    using Limits = std::numeric_limits<T>;
+    if (chance.one_in(8)) {
+        column.resize(static_cast<std::size_t>(chance.pick(0, static_cast<Index>(column.size()) + 2)));
+    } else if (!column.empty()) {
+        T values[] = {Limits::min(), Limits::max(), Limits::lowest(), Limits::infinity(), Limits::quiet_NaN(),
+                      static_cast<T>(-1), static_cast<T>(7), static_cast<T>(Limits::max() / 4),
+                      chance.pick<T>(-2, 100)};
+        column[static_cast<std::size_t>(chance.pick(0, static_cast<Index>(column.size()) - 1))] =
+            values[static_cast<std::size_t>(chance.pick(0, std::ssize(values) - 1))];
+    }
+}
+
+void spoil_one(Columns& c, Chance& chance) {
+    int column = chance.pick(0, 32);
+    const auto take = [&](auto&... columns) { ((column-- == 0 ? spoil(columns, chance) : void()), ...); };
+    take(c.thread, c.call_after, c.wait_key, c.act_stream, c.act_event, c.gap, c.own, c.wait_lag, c.wait,
+         c.act, c.call, c.stream, c.engine, c.after, c.links, c.duration, c.launch_lag, c.order_lag, c.extra,
+         c.turn, c.released, c.launched, c.unordered, c.bytes_per_s, c.link_begin, c.device, c.context,
+         c.slots, c.opposite, c.kind, c.link_rate, c.both);
+}
+
+bool holds(const Timeline& t, const Played& p, const std::vector<PathStep>& path) {
+    for (std::size_t c = 0; c < t.calls.size(); ++c)
+        if (p.call_start[c] < 0 || p.call_end[c] < p.call_start[c] + t.calls.own[c]) return false;
+    for (std::size_t o = 0; o < t.operations.size(); ++o)
+        if (p.operation_start[o] < 0 || p.operation_end[o] < p.operation_start[o]) return false;
+    Time at = 0;
+    for (const PathStep& step : path) {
+        if (step.start != at || step.end < step.start) return false;
+        at = step.end;
+    }
+    return at == p.makespan;
+}
+
+// Plays, explains what was played, and plays again. Throws std::invalid_argument where columns are bad.
+bool plays(const Columns& c) {
+    const Timeline t = c.timeline();
+    const auto poll = [] {};
+    const Played p = simulate(t, dependencies(t), poll, true);
+    if (!holds(t, p, critical_path(t, p))) return false;
+    const std::vector<std::uint8_t> call_class(t.calls.size(), 1), operation_class(t.operations.size(), 255);
+    Columns again = c;
+    again.duration = alone(t, p.operation_start, p.operation_end, poll);
+    again.turn = p.operation_start;
+    Explained x = explain(again.timeline(), {p.call_start, p.call_end, p.operation_start, p.operation_end,
+                                             call_class, operation_class});
+    again.own = x.own;
+    again.wait_lag = x.wait_lag;
+    again.wait = x.wait;
+    again.launch_lag = x.launch_lag;
+    again.order_lag = x.order_lag;
+    again.extra = x.extra;
+    again.unordered = x.unordered;
+    const Timeline u = again.timeline();
+    const Played q = simulate(u, dependencies(u), poll, true);
+    return holds(u, q, critical_path(u, q));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 3) return 2;
+    const std::uint64_t first = std::strtoull(argv[1], nullptr, 10),
+                        count = std::strtoull(argv[2], nullptr, 10);
+    std::uint64_t broken = 0, refused = 0, played = 0;
+    for (std::uint64_t seed = first; seed < first + count; ++seed) {
+        Chance chance(seed);
+        Columns columns = random_columns(chance);
+        const bool spoilt = seed % 2 == 1;
+        if (spoilt) spoil_one(columns, chance);
+        try {
+            ++played;
+            if (!plays(columns)) {
+                std::printf("seed %llu: a rule is broken\n", static_cast<unsigned long long>(seed));
+                ++broken;
+            }
+        } catch (const std::invalid_argument& complaint) {
+            --played;
+            ++refused;
+            if (!spoilt) {
+                std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), complaint.what());
+                ++broken;
+            }
+        }
+    }
+    std::printf("%llu played, %llu refused, %llu broken\n", static_cast<unsigned long long>(played),
+                static_cast<unsigned long long>(refused), static_cast<unsigned long long>(broken));
+    return broken == 0 ? 0 : 1;
+}
