@@ -42,6 +42,7 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
 )
 
 TABLE_READERS: tuple[tuple[Callable[[TableSource], bool], Callable[[TableSource], Trace]], ...] = (
+    (nsys.matches, nsys.read),
     (nvprof.matches, nvprof.read),
     (rocpd.matches, rocpd.read),
     (rpd.matches, rpd.read),
