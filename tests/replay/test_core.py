@@ -158,6 +158,11 @@ COLUMNS_OF_CALLS = [
 
 @given(timelines(calls=60), st.integers(1, 3))
 def test_what_was_played_is_explained_and_plays_the_same(columns: Columns, classes: int) -> None:
+    # Only a staged copy returns well before its end: of any other wait that is taken as a contradiction.
+    staged = columns["call_wait"] == 1
+    columns["call_wait_lag"] = np.where(
+        staged, columns["call_wait_lag"], np.maximum(columns["call_wait_lag"], -5000)
+    )
     played = _core.play(columns)
     again = _core.play(taken_apart(columns, recorded(columns, played, classes)))
     assert times(again) == times(played)
