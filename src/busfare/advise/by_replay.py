@@ -11,6 +11,7 @@ from busfare.node import Node
 from busfare.replay import Timeline, play, timeline
 from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
+    Applied,
     Async,
     Change,
     Dedupe,
@@ -75,9 +76,9 @@ def priced_by_replay(taken_apart: Timeline, node: Node | None, findings: Sequenc
     if not any(finding.id in CANDIDATES for finding in findings):
         return list(findings)
     before = play(taken_apart).makespan_ns
+    changed = Changed(taken_apart, Setting(node))
     priced = [
-        _priced(finding, taken_apart, before, node) if finding.id in CANDIDATES else finding
-        for finding in findings
+        _priced(finding, changed, before) if finding.id in CANDIDATES else finding for finding in findings
     ]
     return _without_repetition(priced, before * 1e-9)
 
@@ -97,17 +98,37 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
     ]
 
 
-def _priced(finding: Finding, taken_apart: Timeline, before: int, node: Node | None) -> Finding:
+class Changed:
+    """The run after changes, each chain of them applied once: candidates begin alike."""
+
+    def __init__(self, run: Timeline, setting: Setting) -> None:
+        self.run = run
+        self._setting = setting
+        self._done: dict[tuple[Change, ...], Applied] = {}
+
+    def by(self, changes: tuple[Change, ...]) -> Applied:
+        """The run after all of `changes`, with the conditions of all. Raises InputError as they do."""
+        if changes not in self._done:
+            before = self.by(changes[:-1]) if changes[:-1] else Applied(self.run, 0)
+            applied = changes[-1].apply(before.timeline, self._setting)
+            conditions = list(dict.fromkeys([*before.rests_on, *applied.rests_on]))
+            self._done[changes] = Applied(applied.timeline, applied.count, applied.bytes, conditions)
+        return self._done[changes]
+
+
+def _priced(finding: Finding, changed: Changed, before: int) -> Finding:
     best: tuple[float, Candidate, tuple[str, ...]] | None = None
-    if finding.id == "exposed-copies" and not are_pipelines(taken_apart):
+    if finding.id == "exposed-copies" and not are_pipelines(changed.run):
         return replace(finding, gain_seconds=0.0, by_replay=True, bound_seconds=finding.gain_seconds)
     for candidate in CANDIDATES[finding.id]:
         try:
-            gain, conditions = _gain(candidate, taken_apart, before, Setting(node))
+            applied = changed.by(candidate.changes)
         except InputError:  # it needs the node, or what the trace lacks: the bound stands
             continue
+        # What the last change finds nothing to do with is another candidate's gain.
+        gain = (before - play(applied.timeline).makespan_ns) * 1e-9 if applied.count else 0.0
         if best is None or gain > best[0] + WORTH_MORE * before * 1e-9:
-            best = (gain, candidate, conditions)
+            best = (gain, candidate, tuple(applied.rests_on))
     if best is None:
         return replace(finding, bound_seconds=finding.gain_seconds)
     gain, candidate, conditions = best
@@ -119,15 +140,3 @@ def _priced(finding: Finding, taken_apart: Timeline, before: int, node: Node | N
         rests_on=conditions,
         what_if=candidate.options,
     )
-
-
-def _gain(
-    candidate: Candidate, taken_apart: Timeline, before: int, setting: Setting
-) -> tuple[float, tuple[str, ...]]:
-    changed = taken_apart
-    conditions: list[str] = []
-    for change in candidate.changes:
-        applied = change.apply(changed, setting)
-        changed = applied.timeline
-        conditions += [text for text in applied.rests_on if text not in conditions]
-    return (before - play(changed).makespan_ns) * 1e-9, tuple(conditions)

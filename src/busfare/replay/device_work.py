@@ -17,6 +17,8 @@ Rows = NDArray[np.int32]
 Times = NDArray[np.int64]
 #: Operations whose lags are alike.
 CLASSES = ("kernel", "set", "migration", "graph", "pinned copy", "pageable copy", "other copy")
+ENGINE_WORK = ("h2d", "d2h", "p2p", "kernels")
+_NUMBER_OF_WORK = {direction: number for number, direction in enumerate(ENGINE_WORK[:-1])}
 STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
 #: Clocks of host and GPU agree to about this, in nanoseconds.
 TOLERANCE_NS = 5_000
@@ -117,53 +119,54 @@ class Engines(NamedTuple):
     names: list[str]
 
 
-def engines(operations: pl.DataFrame, trace: Trace) -> Engines:
+def engines(work: DeviceWork, trace: Trace) -> Engines:
     """A copy engine a direction and GPU, and the kernels of a GPU where several streams compete for it.
 
     An engine runs as many at once as the recording shows it doing at most: what a kernel leaves free of a GPU is
     not in a trace.
     """
-    physical = _physical_gpu(operations, trace)
-    copies = pl.col("kind").is_in(["copy", "migration"]) & pl.col("direction").is_in(["h2d", "d2h", "p2p"])
+    operations = work.operations
+    gpu_of_stream, gpus = _physical_gpus(work.streams, trace)
+    stream = operations["stream_number"].to_numpy()
+    gpu = gpu_of_stream[stream]
+    copies = pl.col("kind").is_in(["copy", "migration"]) & pl.col("direction").is_in(ENGINE_WORK[:-1])
     kernels = pl.col("kind").is_in(["kernel", "graph"])
-    label = (
-        pl.when(copies)
-        .then(pl.col("direction").cast(pl.String))
+    what = operations.select(
+        number=pl.when(copies)
+        .then(pl.col("direction").cast(pl.String).replace_strict(_NUMBER_OF_WORK, default=None))
         .when(kernels)
-        .then(pl.lit("kernels"))
-        .otherwise(None)
-    )
-    table = operations.select(
-        "start_ns", "end_ns", "stream_number", label=label, physical=pl.Series(physical)
-    ).with_columns(
-        streams=pl.col("stream_number").n_unique().over("physical", "label"),
-    )
-    # Kernels of one stream never compete.
-    table = table.with_columns(
-        label=pl.when((pl.col("label") == "kernels") & (pl.col("streams") < 2)).then(None).otherwise("label")
-    )
+        .then(pl.lit(len(ENGINE_WORK) - 1))
+        .cast(pl.Int64)
+        .fill_null(-1)
+    )["number"].to_numpy()
+    starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
+    lane = np.where(what >= 0, gpu * len(ENGINE_WORK) + what, -1)
     of = np.full(operations.height, -1, np.int32)
     slots: list[int] = []
     names: list[str] = []
-    for (gpu, what), part in (
-        table.with_row_index("row").drop_nulls("label").group_by("physical", "label", maintain_order=True)
-    ):
-        of[part["row"].to_numpy()] = len(slots)
-        slots.append(_at_once(part["start_ns"].to_numpy(), part["end_ns"].to_numpy()))
-        names.append(f"{what} of {gpu}")
+    for number in np.unique(lane[lane >= 0]):
+        mine = lane == number
+        work_name = ENGINE_WORK[int(number) % len(ENGINE_WORK)]
+        # Kernels of one stream never compete.
+        if work_name == "kernels" and (stream[mine] == stream[mine][0]).all():
+            continue
+        of[mine] = len(slots)
+        slots.append(_at_once(starts[mine], ends[mine]))
+        names.append(f"{work_name} of {gpus[int(number) // len(ENGINE_WORK)]}")
     return Engines(of, np.array(slots, np.int32), names)
 
 
-def _physical_gpu(operations: pl.DataFrame, trace: Trace) -> pl.Series:
-    """A name for the GPU behind each operation: processes may call different GPUs by the same number."""
+def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
+    """The number of the GPU behind each stream, and the GPUs' names: processes may call different GPUs alike."""
     known = trace.devices.select("device", "process", gpu=pl.coalesce("uuid", "bus_id")).drop_nulls("gpu")
-    everywhere = known.filter(pl.col("process").is_null()).unique("device").select("device", other="gpu")
-    own = known.drop_nulls("process").unique(["device", "process"])
-    table = operations.select("device", "process")
-    table = table.join(own, on=["device", "process"], how="left", maintain_order="left")
-    table = table.join(everywhere, on="device", how="left", maintain_order="left")
-    fallback = pl.format("gpu {} of process {}", pl.col("device"), pl.col("process").fill_null(0))
-    return table.select(gpu=pl.coalesce("gpu", "other", fallback))["gpu"]
+    own = {(device, process): gpu for device, process, gpu in known.iter_rows() if process is not None}
+    everywhere = {device: gpu for device, process, gpu in known.iter_rows() if process is None}
+    names: dict[str, int] = {}
+    numbers = []
+    for process, device in streams.select("process", "device").iter_rows():
+        alike = everywhere.get(device, f"gpu {device} of process {process or 0}")
+        numbers.append(names.setdefault(own.get((device, process), alike), len(names)))
+    return np.array(numbers, np.int64), list(names)
 
 
 def _at_once(starts: Times, ends: Times) -> int:

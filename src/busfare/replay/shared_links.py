@@ -41,6 +41,8 @@ def shared_links(columns: Columns, operations: pl.DataFrame, node: Node) -> Colu
     A way carries what its data sheet says, or what the quickest recorded copy shows if that is more. Where the node
     file says what both directions at once leave of a GPU's own link, that holds, too.
     """
+    if not _may_meet(operations, node):
+        return columns
     table = operations.select(
         pl.col("kind").cast(pl.String),
         pl.col("direction").cast(pl.String),
@@ -86,6 +88,13 @@ def shared_links(columns: Columns, operations: pl.DataFrame, node: Node) -> Colu
         "link_both": np.array([both[way].left if way in both else 1.0 for way in kept]),
         "link_opposite": np.array([number.get(Way(way.link, not way.forward), -1) for way in kept], np.int32),
     }
+
+
+def _may_meet(operations: pl.DataFrame, node: Node) -> bool:
+    """Whether this run's copies could meet on any link at all; cheap to say no."""
+    if operations["device"].n_unique() > 1:
+        return True
+    return any(measured.both_directions_gap_per_byte_s is not None for measured in node.measured)
 
 
 def _ways(node: Node, direction: str, device: int, peer: int) -> list[Way]:

@@ -84,7 +84,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     done = acts(trace, host, work)
     waiting_for = waits(host, work, done)
     after, released = _stand_ins(operations, origin)
-    engine = engines(operations, trace)
+    engine = engines(work, trace)
     call_after = handed_over(calls)
     gaps = between_calls(calls, origin)
     handing = call_after >= 0

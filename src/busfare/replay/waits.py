@@ -42,6 +42,11 @@ def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
         np.full(count, -1, np.int32),
         np.full(count, -1, np.int32),
     )
+    if trace.events.is_empty():
+        none = pl.DataFrame(
+            schema={"process": pl.Int64, "event": pl.Int64, "call": pl.Int64, "number": pl.Int32}
+        )
+        return Acts(kind, stream, event, none, 0)
     events = trace.events.with_row_index("event_row").join(
         host.inside.drop_nulls("correlation")
         .unique(["process", "correlation"], keep="first", maintain_order=True)
@@ -166,6 +171,8 @@ def _name_streams(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8]
         pl.col("stream_number").first(), pl.len().alias("of_this_name")
     )
     rows = np.flatnonzero(said == WAIT["stream"])
+    if calls["stream"].null_count() == calls.height:
+        return
     named = calls[rows].join(known, on=["process", "stream"], how="left", maintain_order="left")
     number = pl.when(pl.col("of_this_name") == 1).then("stream_number")
     key[rows] = named.select(number.fill_null(-1).alias("number"))["number"].to_numpy()
@@ -177,6 +184,9 @@ def _name_devices(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8]
     if len(rows) == 0 or work.operations.height == 0:
         return
     devices = work.streams["device_number"].to_numpy()
+    if (devices == devices[0]).all() and calls["process"].n_unique() == 1:
+        key[rows] = devices[0]
+        return
     operations = work.operations.with_columns(
         device_number=pl.Series(devices[work.operations["stream_number"].to_numpy()])
     )
