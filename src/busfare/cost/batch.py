@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from busfare.cost.model import Seconds
 from busfare.node.arrays import FloatArray
@@ -19,9 +20,9 @@ __all__ = ["Batch", "batches", "priced"]
 _MOVES = ("copy", "migration")
 _HOST_KINDS = ("pageable", "pinned", "managed", "mapped")
 #: The words of the columns, as the small numbers that group fast.
-_WORDS = pl.Enum(
-    [*_MOVES, "set", "h2d", "d2h", "d2d", "p2p", *_HOST_KINDS, "device"],
-)
+_WORDS = (*_MOVES, "set", "h2d", "d2h", "d2d", "p2p", *_HOST_KINDS, "device")
+_WORDS_TYPE = pl.Enum(_WORDS)
+_CODE = {word: code for code, word in enumerate(_WORDS)}
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,47 @@ class Batch:
 
 def batches(operations: pl.DataFrame) -> Iterator[Batch]:
     """The batches of all copies, migrations and sets of known size; other rows are in none."""
-    table = _columns(operations)
-    keys = ["kind", "direction", "memory", "device", "peer"]
-    for key, part in table.group_by(keys, maintain_order=True):
-        kind, direction, memory, device, peer = key
+    kind, direction = _words(operations, "kind"), _words(operations, "direction")
+    direction = np.where(kind == _CODE["set"], _CODE["d2d"], direction)
+    to_gpu, to_host = direction == _CODE["h2d"], direction == _CODE["d2h"]
+    source, destination = _words(operations, "source_memory"), _words(operations, "destination_memory")
+    host_side = np.where(to_gpu, source, np.where(to_host, destination, _CODE["device"]))
+    known = np.isin(host_side, [_CODE[word] for word in _HOST_KINDS])
+    memory = np.where(to_gpu | to_host, np.where(known, host_side, _CODE["pinned"]), _CODE["device"])
+    size = _numbers(operations, "bytes", -1)
+    copies = np.maximum(_numbers(operations, "copy_count", 1), 1)
+    device = np.maximum(_numbers(operations, "device", 0), 0)
+    peer = _numbers(operations, "peer_device", -1)
+    moves = np.isin(kind, [_CODE[word] for word in (*_MOVES, "set")]) & (direction >= 0) & (size >= 0)
+    rows = np.flatnonzero(moves)
+    if len(rows) == 0:
+        return
+    on, device_code = _dense(device[rows])
+    other, peer_code = _dense(peer[rows])
+    words = (kind[rows] * len(_WORDS) + direction[rows]) * len(_WORDS) + memory[rows]
+    group = (words * len(on) + device_code) * len(other) + peer_code
+    present = np.flatnonzero(np.bincount(group)) if len(on) * len(other) <= 64 else np.unique(group)
+    # Ordered by the first row of each, as the operations are.
+    for code in sorted(present.tolist(), key=lambda one: int(np.argmax(group == one))):
+        mine = rows[group == code]
+        first = mine[0]
         yield Batch(
-            str(kind),
-            str(direction),
-            str(memory),
-            int(str(device)),
-            int(str(peer)),
-            part["row"].to_numpy(),
-            part["bytes"].cast(pl.Float64).to_numpy(),
-            part["copies"].cast(pl.Float64).to_numpy(),
+            _WORDS[kind[first]],
+            _WORDS[direction[first]],
+            _WORDS[memory[first]],
+            int(device[first]),
+            int(peer[first]),
+            mine,
+            size[mine].astype(np.float64),
+            copies[mine].astype(np.float64),
         )
+
+
+def _dense(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different values, and the place of each of `values` among them; shape (rows,)."""
+    if (values == values[0]).all():
+        return values[:1], np.zeros(len(values), np.int64)
+    return np.unique(values, return_inverse=True)
 
 
 def priced(operations: pl.DataFrame, price: Callable[[Batch], Seconds | None]) -> Seconds:
@@ -73,47 +101,14 @@ def priced(operations: pl.DataFrame, price: Callable[[Batch], Seconds | None]) -
     return seconds
 
 
-def _column(frame: pl.DataFrame, name: str, kind: pl.DataType) -> pl.Expr:
-    return (
-        pl.col(name).cast(kind, strict=False)
-        if name in frame.columns
-        else pl.lit(None, dtype=kind).alias(name)
-    )
+def _words(frame: pl.DataFrame, name: str) -> NDArray[np.int64]:
+    """The places of a column's words in `_WORDS`, -1 for none; shape (rows,)."""
+    if name not in frame.columns:
+        return np.full(frame.height, -1, np.int64)
+    return frame[name].cast(_WORDS_TYPE, strict=False).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
 
 
-def _word(text: str) -> pl.Expr:
-    return pl.lit(text, dtype=_WORDS)
-
-
-def _columns(operations: pl.DataFrame) -> pl.DataFrame:
-    text = ("kind", "direction", "source_memory", "destination_memory")
-    numbers = ("bytes", "device", "peer_device", "copy_count")
-    table = operations.select(
-        *(_column(operations, name, _WORDS) for name in text),
-        *(_column(operations, name, pl.Int64()) for name in numbers),
-    ).with_row_index("row")
-    direction = pl.when(pl.col("kind") == "set").then(_word("d2d")).otherwise(pl.col("direction"))
-    host_side = (
-        pl.when(direction == "h2d").then("source_memory").when(direction == "d2h").then("destination_memory")
-    )
-    memory = (
-        pl.when(~direction.is_in(["h2d", "d2h"]))
-        .then(_word("device"))
-        .when(host_side.is_in(_HOST_KINDS))
-        .then(host_side)
-        .otherwise(_word("pinned"))
-    )
-    return table.select(
-        "row",
-        "kind",
-        "bytes",
-        direction=direction,
-        memory=memory,
-        device=pl.col("device").fill_null(0).clip(0),
-        peer=pl.col("peer_device").fill_null(-1),
-        copies=pl.col("copy_count").fill_null(1).clip(1),
-    ).filter(
-        pl.col("kind").is_in([*_MOVES, "set"]),
-        pl.col("direction").is_not_null(),
-        pl.col("bytes").is_not_null() & (pl.col("bytes") >= 0),
-    )
+def _numbers(frame: pl.DataFrame, name: str, otherwise: int) -> NDArray[np.int64]:
+    if name not in frame.columns:
+        return np.full(frame.height, otherwise, np.int64)
+    return frame[name].cast(pl.Int64, strict=False).fill_null(otherwise).to_numpy()
