@@ -62,7 +62,7 @@ def main() -> int:
                 f"{before:28}{gpu:6}{predicted:10.3f}×{recorded:10.3f}×{100 * (predicted / recorded - 1):+8.1f}%"
             )
     print(
-        "\nA program moved: whole run predicted for the other node , kernels as recorded, beside its recording there"
+        "\nA program moved: whole run predicted for the other node, kernels as recorded, beside its recording there"
     )
     print(f"{'program':28}{'to':6}{'predicted':>11}{'recorded':>11}{'error':>9}")
     for here, there in (("h100", "h200"), ("h200", "h100")):

@@ -64,6 +64,21 @@ def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
     assert predicted(recorded, Pin()) == pytest.approx(20_010, abs=20)
 
 
+def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
+    """PyTorch's `.cpu()`: the staged copy has waited already, and the wait behind it finds nothing; pinned, it waits."""
+    recorded = trace(
+        kernel(5, 20_005, correlation=1),
+        copy(20_006, 20_106, MIB, "d2h", memory="pageable", correlation=2),
+        calls=[
+            call(0, 4, "cudaLaunchKernel", correlation=1),
+            call(6, 20_110, "cudaMemcpyAsync", "operation", correlation=2),
+            call(20_111, 20_113, "cudaStreamSynchronize", "stream"),
+            call(25_000, 25_001, "cudaGetLastError"),
+        ],
+    )
+    assert predicted(recorded, Pin()) == pytest.approx(25_001, abs=40)
+
+
 def test_pinning_without_a_node_says_what_is_missing() -> None:
     recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"))
     with pytest.raises(InputError, match="--from"):

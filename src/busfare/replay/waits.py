@@ -163,7 +163,33 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     # A blocking call whose operation the trace lacks may still have waited.
     vague = (said == WAIT["operation"]) & ~has_work
     vague |= np.isin(said, [WAIT["stream"], WAIT["device"], WAIT["event"]]) & (key < 0)
-    return _observed(calls, operations, said, key, vague)
+    synchronising = vague & (said != WAIT["operation"])
+    return _last_used(calls, operations, _observed(calls, operations, said, key, vague), synchronising)
+
+
+def _last_used(
+    calls: pl.DataFrame, operations: pl.DataFrame, found: Waits, synchronising: NDArray[np.bool_]
+) -> Waits:
+    """Synchronisations that had nothing to wait for, as behind a blocking copy, wait for their thread's last stream.
+
+    Were that copy asynchronous, they would have to.
+    """
+    rows = np.flatnonzero(synchronising & (found.kind == WAIT["none"]))
+    launched = operations["launched"].to_numpy()
+    if len(rows) == 0 or not launched.any():
+        return found
+    owner, stream = operations["call"].to_numpy()[launched], operations["stream_number"].to_numpy()[launched]
+    threads = calls["thread_number"].to_numpy()
+    guessed = 0
+    for thread in np.unique(threads[rows]):
+        mine = rows[threads[rows] == thread]
+        of_thread = np.flatnonzero(threads[owner] == thread)
+        at = np.searchsorted(owner[of_thread], mine, side="right") - 1
+        known = at >= 0
+        found.kind[mine[known]] = WAIT["stream"]
+        found.key[mine[known]] = stream[of_thread[at[known]]]
+        guessed += int(known.sum())
+    return found._replace(observed=found.observed + guessed, unknown=found.unknown - guessed)
 
 
 def _name_streams(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8], key: Rows) -> None:
