@@ -12,7 +12,8 @@ class Finding:
     """One thing to change.
 
     `gain_seconds` is the run time saved: where `by_replay`, that of the run replayed with the change, otherwise an
-    upper bound; None where nothing bounds it. `bound_seconds` is the upper bound in either case. `rests_on` are the
+    upper bound; None where nothing bounds it. `bound_seconds` is what counting alone bounds, the GPU's time in most
+    rules: a replay may find more, for the host's time in a call is saved, too. `rests_on` are the
     conditions of the replay, `what_if` the options with which `busfare what-if` shows it.
     """
 
