@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from busfare.measure.bench.device import MethodRun, Timing
+from busfare.measure.bench.device import Compared, MethodRun, Timing
 from busfare.measure.bench.program import Operation, Program
 from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.measure.device import UnavailableError
@@ -97,15 +97,21 @@ class VirtualStrategies:
     def clear(self) -> None:
         """Nothing is held."""
 
-    def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        """Nothing is computed."""
+
+    def compare(self) -> Compared:
+        return Compared(0, 0.0)
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
         held = max(self._seconds(program, 0.0) for program in programs)
         noisy = self._device.noisy
         device_s = tuple(noisy(held) for _ in range(repeats))
         self._now += sum(device_s)
-        if not host:
+        if not by_host:
             return Timing(device_s, ())
         called = max(self._seconds(program, 0.0 if program.as_graph else _CALL_S) for program in programs)
-        return Timing(device_s, tuple(noisy(called + 2 * _CALL_S) for _ in range(repeats)))
+        return Timing(device_s, tuple(noisy(called + 2 * _CALL_S) for _ in range(by_host)))
 
     def close(self) -> None:
         self._device.close()

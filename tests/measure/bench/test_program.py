@@ -18,8 +18,10 @@ COUNTS = (1, 2, 3, 5, 6, 7, 11, 13, 24)
 
 
 def inputs_of(work: Work) -> list[np.ndarray]:
-    columns = [water_column(k, work.level, 7) for k in range(work.levels)]
-    both = [np.concatenate([c[n] for c in columns]) for n in (0, 1)]
+    both = [np.empty((work.levels, work.level)) for _ in range(2)]
+    for k in range(work.levels):
+        water_column(k, [array[k] for array in both], 7)
+    both = [array.reshape(-1) for array in both]
     return [both[n % 2] for n in range(work.kernel.inputs)]
 
 
@@ -33,7 +35,11 @@ def reference(work: Work, inputs: list[np.ndarray]) -> list[np.ndarray]:
 def programs(work: Work) -> list[program.Program]:
     found = [program.explicit(work), program.batched(work), program.mapped(work)]
     for count in COUNTS:
-        found += [program.streams(work, count), program.hybrid(work, count)]
+        found += [
+            program.streams(work, count),
+            program.hybrid(work, count),
+            program.three_streams(work, count),
+        ]
     return found
 
 

@@ -10,7 +10,7 @@ from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import Work
 from busfare.node.arrays import FloatArray
 
-__all__ = ["RANGES", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
+__all__ = ["RANGES", "Compared", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
 
 #: The five ranges of a run, in their order [S16 §4.1].
 RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
@@ -26,6 +26,17 @@ class Timing:
     device_s: tuple[float, ...]
     host_s: tuple[float, ...]
     held: bool = True
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Results beside their reference: how many elements are wrong, the largest error over what is allowed among the
+    others, and the place of the first wrong one in its array.
+    """
+
+    wrong: int
+    worst: float
+    first: int | None = None
 
 
 class StrategyDevice(Protocol):
@@ -54,10 +65,20 @@ class StrategyDevice(Protocol):
         """The host's output arrays; none where nothing is computed."""
 
     def clear(self) -> None:
-        """Overwrites all device arrays with NaN: what no version could have left."""
+        """Overwrites all device arrays and the host's outputs with NaN: what no version could have left."""
 
-    def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
-        """Runs a program a GPU, all at once, so many times; `host`: and without holding it, for the host's clock.
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        """From here on `compare` holds the host's outputs against `arrays`: an element may differ by `relative` of the
+        reference and by its array's slack.
+
+        Raises UnavailableError where the device has no room for them.
+        """
+
+    def compare(self) -> Compared:
+        """The host's outputs beside what was expected."""
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
+        """Runs a program a GPU, all at once, so many times; then `by_host` times without holding it, for the host's clock.
 
         Raises UnavailableError where it cannot be run here.
         """

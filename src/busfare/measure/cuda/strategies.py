@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from busfare.measure.bench.device import Timing
+from busfare.measure.bench.device import Compared, Timing
 from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.issue import Gpu, Issue, spaced
 from busfare.measure.cuda.memory import Buffer, allocate
+from busfare.measure.cuda.reference import Reference
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node.arrays import FloatArray
 
@@ -36,6 +37,7 @@ class CudaStrategies:
         self._arena: Buffer | None = None
         self._device: dict[int, int] = {}
         self._work: Work | None = None
+        self._reference: Reference | None = None
         #: Programs of so many operations do not fit the launch queues while they are held.
         self._too_many = 1 << 30
 
@@ -47,6 +49,7 @@ class CudaStrategies:
 
     def load(self, work: Work) -> None:
         self._work = None
+        self._forget()
         arrays = work.kernel.inputs + work.kernel.outputs
         bytes_ = arrays * spaced(work.array_bytes)
         try:
@@ -90,14 +93,31 @@ class CudaStrategies:
         arrays = self._of().kernel.inputs + self._of().kernel.outputs
         for ordinal in self._device:
             self._opened[ordinal].clear(arrays * spaced(self._of().array_bytes))
+        self._gpu(0).board.enter()
+        for array in self.outputs():
+            checked(driver.cuMemsetD8(int(array.ctypes.data), 0xFF, array.nbytes), "cuMemsetD8")
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
-    def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        self._forget()
+        self._reference = Reference(self._gpu(0).board, arrays, relative, slacks)
+
+    def compare(self) -> Compared:
+        assert self._reference is not None, "nothing is expected"
+        return self._reference.compare(self.outputs())
+
+    def _forget(self) -> None:
+        if self._reference is not None:
+            self._reference.free()
+            self._reference = None
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
         try:
-            return self._run(programs, repeats, host)
+            return self._run(programs, repeats, by_host)
         except CudaError as error:
             raise UnavailableError(str(error)) from None
 
-    def _run(self, programs: Sequence[Program], repeats: int, host: bool) -> Timing:
+    def _run(self, programs: Sequence[Program], repeats: int, by_host: int) -> Timing:
         issues = [self._issue(ordinal, program) for ordinal, program in enumerate(programs)]
         longest = max(len(program.operations) for program in programs)
         held = longest < self._too_many
@@ -112,7 +132,7 @@ class CudaStrategies:
                         self._too_many, held = longest, False
                         device_s.clear()
                 device_s.append(_free(issues))
-            host_s = tuple(_called(issues) for _ in range(repeats)) if host else ()
+            host_s = tuple(_called(issues) for _ in range(by_host))
         finally:
             for issue in issues:
                 issue.close()
@@ -136,6 +156,7 @@ class CudaStrategies:
 
     def close(self) -> None:
         self._work = None
+        self._forget()
         self._free_arena()
         for gpu in self._opened.values():
             gpu.close()
