@@ -4,12 +4,13 @@ parameters of a virtual node. Nothing is computed, so nothing is checked, and ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from busfare.measure.bench.device import Compared, MethodRun, Timing
+from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.program import Operation, Program
 from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.measure.device import UnavailableError
@@ -179,6 +180,12 @@ class VirtualMethods:
             self._now += sum(ranges.values())
             made.append(MethodRun(ranges, {name: ranges[name] for name in ("h2d", "kernel", "d2h")}))
         return made
+
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        if self._method not in HELD:
+            return []
+        true, noisy = self._seconds(elements, accesses), self._device.noisy
+        return [{name: noisy(true[name]) for name in ("h2d", "kernel", "d2h")} for _ in range(runs)]
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         gpu = self._device.node.gpu(0)

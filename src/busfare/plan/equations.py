@@ -123,7 +123,8 @@ def eq5_shared(cut: Cut) -> FloatArray:
     both_out = np.minimum((1 - 1 / cut.streams) * in_busy, out_busy)
     into = cut.all_in + (1 - 1 / h2d_slowdown) * both_in + cut.one_kernel + cut.last_out
     out = cut.first_in + cut.one_kernel + cut.all_out + (1 - 1 / d2h_slowdown) * both_out
-    return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
+    longest: FloatArray = np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
+    return longest
 
 
 class MappedWork(NamedTuple):

@@ -37,7 +37,8 @@ SECTOR_BYTES = 32.0
 class Way:
     """One direction of the host link.
 
-    `gap` is g (s), and `gap_beside_copy` g while copies run the other way, 0 where that is not known. The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
+    `gap` is g (s), and `gap_beside_copy` g while copies run the other way, 0 where that is not known. The slow-downs
+    (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
     beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
     memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and
     `prefetched` are managed memory.

@@ -18,8 +18,8 @@ __all__ = ["RELATIVE", "Expected", "expected", "fill"]
 #: A result may differ from the reference by this share of itself, and of the largest value of its array: a GPU
 #: contracts products and sums, the reference does not.
 RELATIVE, OF_LARGEST = 1e-10, 1e-12
-#: Elements compared at once: what fits a processor's cache.
-BLOCK = 1 << 15
+#: Elements computed or compared at once: what fits a processor's cache, and is long against a call of Python's.
+BLOCK = 1 << 16
 
 
 def _by_level(work: Work, of_level: Callable[[int], None]) -> None:

@@ -20,12 +20,13 @@ RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
 class Timing:
     """Seconds of one program. `device_s`: from its first operation's start to its last one's end, by events on the
     GPU; `held`: everything was submitted before it began. `host_s`: from the first call until everything is done, by
-    the host's clock, nothing held.
+    the host's clock, nothing held. `ends_s`: of each sample, when each stream ended, for one GPU's programs of a few.
     """
 
     device_s: tuple[float, ...]
     host_s: tuple[float, ...]
     held: bool = True
+    ends_s: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,11 @@ class MethodDevice(Protocol):
 
     def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
         """So many runs after one that is not counted. Raises WrongDataError where a result was wrong."""
+
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        """Seconds of `h2d`, `kernel` and `d2h` by events on the GPU, in so many runs that are submitted before they
+        begin; none for a method that the host takes part in. Raises WrongDataError where a result was wrong.
+        """
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         """The kernel alone, its data in device memory, by events on the GPU."""

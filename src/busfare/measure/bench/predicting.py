@@ -17,10 +17,10 @@ from busfare.plan.machine import in_one_stream
 
 __all__ = ["STRATEGIES", "STREAMED", "Predicted", "problem_of"]
 
-#: Those that W14 compares; `plan` ranks more.
-STRATEGIES = ("explicit", "mapped", "streams", "hybrid")
-#: Both ways to submit `streams`: a stream a chunk, or a stream an engine.
+#: Both ways to submit W14's streams: a stream a chunk, or a stream an engine.
 STREAMED = ("streams", "three-streams")
+#: Those that W14 compares; `plan` ranks more.
+STRATEGIES = ("explicit", "mapped", *STREAMED, "hybrid")
 
 
 def problem_of(work: Work, kernel_s: Mapping[int, float]) -> Problem:
@@ -67,6 +67,7 @@ class Predicted:
             self.single["explicit"],
             self.single["mapped"],
             self.streams.prediction(),
+            self.three_streams.prediction(),
             self.hybrid.prediction(),
         ]
         return min(found, key=lambda p: p.seconds)

@@ -123,7 +123,7 @@ def three_streams(work: Work, count: int) -> Program:
     cut = work.cut(count)
     operations: list[Operation] = []
     last_copy: list[int] = []
-    for chunk, part in enumerate(cut):
+    for part in cut:
         operations += [Operation("h2d", 0, part, (array,)) for array in range(work.kernel.inputs)]
         last_copy.append(len(operations) - 1)
         awaited = last_copy[max(work.chunks_of(part, cut))]
@@ -144,9 +144,12 @@ def kernels_alone(work: Work, count: int) -> Program:
     return Program("kernel", 1, tuple(Operation("kernel", 0, part) for part in work.cut(count)))
 
 
-def link_alone(work: Work) -> Program:
-    """All copies in and all copies out at once, in two streams: what the link takes."""
+def link_alone(work: Work, way: Literal["h2d", "d2h"] | None = None) -> Program:
+    """All copies in and all copies out at once, in two streams, or those of one way: what the link takes."""
     whole, kernel = _whole(work), work.kernel
     copies_in = [Operation("h2d", 0, whole, (n,)) for n in range(kernel.inputs)]
-    copies_out = [Operation("d2h", 1, whole, (n,)) for n in range(kernel.outputs)]
-    return Program("link", 2, (*copies_in, *copies_out))
+    if way is None:
+        copies_out = [Operation("d2h", 1, whole, (n,)) for n in range(kernel.outputs)]
+        return Program("link", 2, (*copies_in, *copies_out))
+    copies_out = [Operation("d2h", 0, whole, (n,)) for n in range(kernel.outputs)]
+    return Program("link", 1, tuple(copies_in if way == "h2d" else copies_out))

@@ -26,9 +26,9 @@ BUDGET_S, QUICK_S = 150.0, 15.0
 #: Numbers of streams: each is run, and the one that `plan` calls best. More copies than 256 do not fit one stream's
 #: queue while it is held.
 SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8, 42), (1, 8, 42, 128)
-THREE_SWEEP, MOST_IN_ORDER = (8, 16, 32, 42, 64), 128
+THREE_SWEEP, MOST_IN_ORDER = (8, 32, 42, 64), 128
 #: A version is run so often; where its median is not within NEAR of the truth then, longer, up to so many times.
-LEAST, MOST, NEAR, LONGER_S = 7, 25, 0.01, 0.5
+LEAST, MOST, NEAR, LONGER_S = 7, 25, 0.01, 0.35
 #: Runs by the host's clock.
 BY_HOST = 3
 #: Pinned host memory that one cell may take.
@@ -77,13 +77,14 @@ class Version:
 
 @dataclass(frozen=True)
 class Cell:
-    """All versions of one kernel on one grid. `kernel_s`: t_E by the number of chunks; `link_s`: all copies both
-    ways at once, and nothing else; `against`: what results were compared with.
+    """All versions of one kernel on one grid. `kernel_s`: t_E by the number of chunks; `link`: all copies both ways at
+    once, and nothing else, `one_way_s` those in and those out alone; `against`: what results were compared with.
     """
 
     work: Work
     kernel_s: dict[int, float]
-    link_s: float
+    link: Timing
+    one_way_s: tuple[float, ...]
     predicted: Predicted
     versions: tuple[Version, ...]
     against: str
@@ -97,6 +98,11 @@ class Cell:
         return next(
             (v for v in self.versions if v.strategy == strategy and streams in (None, v.streams)), None
         )
+
+    @property
+    def link_s(self) -> float:
+        """Seconds of all copies both ways at once."""
+        return median(self.link.device_s)
 
     @property
     def limit_s(self) -> float:
@@ -209,7 +215,11 @@ class _Measuring:
             n: median(self.device.run((programs.kernels_alone(self.work, n),), 5).device_s)
             for n in self._counts(self.sweep)
         }
-        link_s = median(self.device.run((programs.link_alone(self.work),), LEAST).device_s)
+        link = self.device.run((programs.link_alone(self.work),), LEAST)
+        alone = tuple(
+            median(self.device.run((programs.link_alone(self.work, way),), LEAST).device_s)
+            for way in ("h2d", "d2h")
+        )
         predicted = Predicted.of(
             problem_of(self.work, kernel_s),
             self.machine,
@@ -228,7 +238,7 @@ class _Measuring:
         if not {"explicit", "mapped", "streams", "hybrid"} <= {v.strategy for v in versions}:
             raise WrongDataError("a strategy could not be measured; see the lines of its versions")
         against = self.expected.against if self.expected else ""
-        return Cell(self.work, kernel_s, link_s, predicted, tuple(versions), against)
+        return Cell(self.work, kernel_s, link, alone, predicted, tuple(versions), against)
 
     def _counts(self, sweep: Sequence[int], *more: int) -> list[int]:
         return sorted({n for n in (1, *sweep, *more) if n <= min(self.most, self.work.most_chunks)})
