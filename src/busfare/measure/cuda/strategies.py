@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,8 +41,8 @@ class CudaStrategies:
         self._device: dict[int, int] = {}
         self._work: Work | None = None
         self._reference: Reference | None = None
-        #: Programs of so many operations do not fit the launch queues while they are held.
-        self._too_many = 1 << 30
+        #: Operations in all and in one stream, of programs that did not fit the launch queues while they were held.
+        self._too_many: list[tuple[int, int]] = []
 
     def facts(self) -> dict[str, Any]:
         return facts.of_machine(self.gpus)
@@ -125,8 +126,8 @@ class CudaStrategies:
 
     def _run(self, programs: Sequence[Program], repeats: int, by_host: int) -> Timing:
         issues = [self._issue(ordinal, program) for ordinal, program in enumerate(programs)]
-        longest = max(len(program.operations) for program in programs)
-        held = longest < self._too_many
+        longest = max(len(program.operations) for program in programs), max(map(_in_one_stream, programs))
+        held = not any(longest[0] >= all_ and longest[1] >= own for all_, own in self._too_many)
         try:
             device_s, ends_s = [], []
             few = len(issues) == 1 and programs[0].streams <= _FEW_STREAMS
@@ -138,8 +139,10 @@ class CudaStrategies:
                             ends_s.append(issues[0].ends())
                         continue
                     except StalledError:
-                        self._too_many, held = longest, False
+                        self._too_many.append(longest)
+                        held = False
                         device_s.clear()
+                        ends_s.clear()
                 device_s.append(_free(issues))
             host_s = tuple(_called(issues) for _ in range(by_host))
         finally:
@@ -170,6 +173,11 @@ class CudaStrategies:
         for gpu in self._opened.values():
             gpu.close()
         self._opened.clear()
+
+
+def _in_one_stream(program: Program) -> int:
+    """The most operations that one of its streams holds."""
+    return max(Counter(op.stream for op in program.operations).values())
 
 
 def _held(issues: list[Issue]) -> float:
