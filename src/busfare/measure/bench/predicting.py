@@ -15,12 +15,15 @@ from busfare.plan import Machine, Prediction, Problem, plan
 from busfare.plan.curve import Curve, curves
 from busfare.plan.machine import in_one_stream
 
-__all__ = ["STRATEGIES", "STREAMED", "Predicted", "problem_of"]
+__all__ = ["MOST_IN_ORDER", "STRATEGIES", "STREAMED", "Predicted", "problem_of"]
 
 #: Both ways to submit W14's streams: a stream a chunk, or a stream an engine.
 STREAMED = ("streams", "three-streams")
 #: Those that W14 compares; `plan` ranks more.
 STRATEGIES = ("explicit", "mapped", *STREAMED, "hybrid")
+
+#: More chunks than these do not fit the queue of one stream while it is held.
+MOST_IN_ORDER = 128
 
 
 def problem_of(work: Work, kernel_s: Mapping[int, float]) -> Problem:
@@ -56,7 +59,8 @@ class Predicted:
         answer = plan(problem, machine)
         queued = in_one_stream(machine, "h2d") if in_order else machine
         chunked, both = (curves([problem], queued, name)[0] for name in ("streams", "hybrid"))
-        engines = curves([problem], in_one_stream(machine, "h2d", "d2h"), "streams")[0]
+        fewer = replace(problem, levels=min(MOST_IN_ORDER, most_streams))
+        engines = curves([fewer], in_one_stream(machine, "h2d", "d2h"), "streams")[0]
         engines = replace(engines, strategy="three-streams")
         return cls(problem, queued, {p.strategy: p for p in answer.ranking}, chunked, both, engines)
 

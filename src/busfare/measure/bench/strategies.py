@@ -11,7 +11,7 @@ from busfare.measure.bench import program as programs
 from busfare.measure.bench.checking import RELATIVE, Expected, expected, fill
 from busfare.measure.bench.device import StrategyDevice, Timing
 from busfare.measure.bench.kernel import KERNELS, Kernel
-from busfare.measure.bench.predicting import STRATEGIES, Predicted, problem_of
+from busfare.measure.bench.predicting import MOST_IN_ORDER, STRATEGIES, Predicted, problem_of
 from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import Work
 from busfare.measure.device import UnavailableError, WrongDataError
@@ -23,10 +23,9 @@ __all__ = ["BUDGET_S", "CELLS", "Cell", "Run", "Version", "cells_of", "run_cells
 KIB, MIB = 1 << 10, 1 << 20
 #: A cell that would start after so many seconds is left out, and named.
 BUDGET_S, QUICK_S = 150.0, 15.0
-#: Numbers of streams: each is run, and the one that `plan` calls best. More copies than 256 do not fit one stream's
-#: queue while it is held.
+#: Numbers of streams: each is run, and the one that `plan` calls best.
 SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8, 42), (1, 8, 42, 128)
-THREE_SWEEP, MOST_IN_ORDER = (8, 32, 42, 64), 128
+THREE_SWEEP = (8, 32, 42, 64)
 #: A version is run so often; where its median is not within NEAR of the truth then, longer, up to so many times.
 LEAST, MOST, NEAR, LONGER_S = 7, 25, 0.01, 0.35
 #: Runs by the host's clock.

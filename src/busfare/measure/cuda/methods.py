@@ -23,7 +23,7 @@ from busfare.measure.cuda.compiled import compiled
 from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.memory import Buffer, allocate
 from busfare.measure.cuda.ranges import named
-from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.device import StalledError, UnavailableError, WrongDataError
 
 __all__ = ["CudaMethods", "expected_value"]
 
@@ -123,6 +123,8 @@ class CudaMethods:
             return []
         try:
             return [self._held(elements, accesses) for _ in range(runs)]
+        except StalledError:
+            return []
         except CudaError as error:
             raise UnavailableError(str(error)) from None
 

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from busfare.measure.bench.device import Compared
 from busfare.measure.cuda.board import Board
@@ -45,24 +46,19 @@ class Reference:
             for array in arrays:
                 made = allocate("device", array.nbytes)
                 self._buffers.append(made)
-                checked(
-                    driver.cuMemcpyHtoD(made.address, int(array.ctypes.data), array.nbytes), "cuMemcpyHtoD"
-                )
+                _upload(made.address, array)
         except BaseException:
             self.free()
             raise
 
     def compare(self, outputs: Sequence[FloatArray]) -> Compared:
         """All elements of pinned `outputs`, array by array."""
-        board, stream = self._board, None
+        board = self._board
         board.enter()
         stream = board.streams(1)[0]
         wrong, worst, first = 0, 0.0, None
         for array, want, slack in zip(outputs, self._buffers[1:], self._slacks, strict=True):
-            start = np.array([0, 0, _NONE], np.uint64)
-            checked(
-                driver.cuMemcpyHtoD(self._found.address, int(start.ctypes.data), start.nbytes), "cuMemcpyHtoD"
-            )
+            _upload(self._found.address, np.array([0, 0, _NONE], np.uint64))
             values = (
                 int(array.ctypes.data),
                 want.address,
@@ -88,3 +84,11 @@ class Reference:
         for buffer in self._buffers:
             buffer.free()
         self._buffers.clear()
+
+
+def _upload(address: int, array: FloatArray | npt.NDArray[np.uint64]) -> None:
+    """Copies an array to the device, and waits: a copy of pageable memory may return before the data are there, and our
+    streams do not wait for it.
+    """
+    checked(driver.cuMemcpyHtoD(address, int(array.ctypes.data), array.nbytes), "cuMemcpyHtoD")
+    checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
