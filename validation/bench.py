@@ -1,12 +1,14 @@
-"""Benchmarks on real GPUs beside what `plan` predicted: `python validation/bench.py [FILE.json …]`.
+"""Benchmarks on real GPUs beside what `plan` predicted: `python validation/bench.py [--plots FOLDER] [FILE.json …]`.
 
 Reads `results/bench/*.json`, as `busfare bench methods --json` and `busfare bench strategies --json` wrote them, and
 recomputes every error, pick and limit from the measured and predicted seconds in them. Without results it says so and
-claims nothing. Exit status 1 where a strategy or method that was predicted to be the fastest costs more than the goal.
+claims nothing. `--plots` draws them into a folder, for the guide. Exit status 1 where a strategy or method that was
+predicted to be the fastest costs more than the goal, or a ranking is wrong.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -26,15 +28,24 @@ W14 = ("explicit", "mapped", *STREAMED, "hybrid")
 
 
 def main() -> int:
-    paths = [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.json"))
+    parser = argparse.ArgumentParser(description="predicted beside measured, from results of bench")
+    parser.add_argument("files", nargs="*", type=Path, help="results; else those of results/bench/")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them as SVG into this folder")
+    options = parser.parse_args()
+    paths = options.files or sorted(FOLDER.glob("*.json"))
     if not paths:
         print("no results: results/bench/ has no *.json yet; docs/bench.md says which commands write them")
         return 0
     met = True
     for path in paths:
         try:
-            met &= judge(read(path))
-        except InputError as error:
+            result = read(path)
+            met &= judge(result)
+            if options.plots:
+                from bench_plots import draw
+
+                print(f"  drawn: {draw(result, path, options.plots)}")
+        except (InputError, OSError) as error:
             print(error, file=sys.stderr)
             return 2
         except (KeyError, TypeError) as error:
