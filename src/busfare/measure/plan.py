@@ -139,7 +139,7 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
             yield Case(way, "pinned", "block", width, 1024, gpu)
             yield Case(way, "pinned", "copies", width * 1024, 1, gpu)
         # The link's pace from long trains, which fill no cache; what each copy adds from many short ones.
-        for size, count in ((64 * KIB, 4), (MIB, 32), (16 * MIB, 4), (64 * MIB, 8)):
+        for size, count in ((64 * KIB, 4), (MIB, 32), (16 * MIB, 4), (64 * MIB, 12)):
             yield Case(way, "pinned", "both", size, count, gpu)
             yield Case(way, "pinned", "beside-mapped", size, 1, gpu)
         for size, both in product((16 * MIB, 64 * MIB), MAPPED_BOTH):

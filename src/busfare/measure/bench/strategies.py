@@ -27,7 +27,7 @@ BUDGET_S, QUICK_S = 150.0, 15.0
 SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8, 42), (1, 8, 42, 128)
 THREE_SWEEP = (8, 32, 42, 64)
 #: A version is run so often; where its median is not within NEAR of the truth then, longer, up to so many times.
-LEAST, MOST, NEAR, LONGER_S = 7, 25, 0.01, 0.35
+LEAST, MOST, NEAR, LONGER_S = 7, 25, 0.01, 0.25
 #: Runs by the host's clock.
 BY_HOST = 3
 #: Pinned host memory that one cell may take.
@@ -214,7 +214,7 @@ class _Measuring:
             n: median(self.device.run((programs.kernels_alone(self.work, n),), 5).device_s)
             for n in self._counts(self.sweep)
         }
-        link = self.device.run((programs.link_alone(self.work),), LEAST)
+        link = self.device.run((programs.link_alone(self.work),), 2 * LEAST)
         alone = tuple(
             median(self.device.run((programs.link_alone(self.work, way),), LEAST).device_s)
             for way in ("h2d", "d2h")
