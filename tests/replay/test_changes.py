@@ -250,12 +250,12 @@ def test_pinned_copies_are_submitted_like_those_that_the_trace_has_else_like_lau
         calls.append(call(start + 12, start + 16, "cudaLaunchKernel", correlation=2 * at + 1))
     recorded = trace(*operations, calls=calls)
     like_launches = predicted(recorded) - predicted(recorded, Pin())
-    assert 10 * (12 - 4 * 0.45) <= like_launches < 120
+    assert like_launches >= 10 * (12 - 4)
     operations.append(copy(500, 502, 64, memory="pinned", correlation=99))
     calls.append(call(490, 492, "cudaMemcpyAsync", correlation=99))
     recorded = trace(*operations, calls=calls)
     like_pinned = predicted(recorded) - predicted(recorded, Pin())
-    assert 10 * (12 - 2) <= like_pinned < 120
+    assert 10 * (12 - 2) <= like_pinned < like_launches + 10
 
 
 def test_streams_without_end_do_no_better_than_the_busiest_engine() -> None:

@@ -186,10 +186,9 @@ class Pin:
         )
         calls = _calls_of(timeline, chosen)
         asynchronous = calls & call_names(timeline, ASYNC_COPY)
-        usual = _pinned_call_ns(timeline)
-        launch = np.where(
-            chosen, np.minimum(columns["operation_launch_lag"], usual), columns["operation_launch_lag"]
-        )
+        usual = np.where(asynchronous, _pinned_call_ns(timeline), usual_call_ns(timeline, ASYNC_COPY))
+        launch = columns["operation_launch_lag"].copy()
+        launch[chosen] = np.minimum(launch[chosen], usual[columns["operation_call"][chosen]])
         # A blocking call waits on, for the copy to end and no longer for its bytes to be staged.
         blocking = calls & ~asynchronous & (columns["call_wait"] == WAIT["operation"])
         own = np.where(blocking, np.minimum(columns["call_own"], usual), columns["call_own"])
