@@ -27,7 +27,18 @@ from busfare.measure.run import Progress, measure
 from busfare.measure.topology import node_of
 from busfare.node import Node
 
-__all__ = ["FULL_S", "QUICK_S", "Knee", "Probed", "again", "evaluated", "open_device", "probe", "result"]
+__all__ = [
+    "FULL_S",
+    "QUICK_S",
+    "Knee",
+    "Probed",
+    "again",
+    "evaluated",
+    "measured",
+    "open_device",
+    "probe",
+    "result",
+]
 
 #: Seconds a GPU, of the goals that the project set itself.
 FULL_S, QUICK_S = 30.0, 10.0
@@ -81,6 +92,17 @@ def probe(
     gpus: Sequence[int] | None = None,
 ) -> Probed:
     """Measures every GPU of `device` and fits its parameters; `fast` takes a third of the time."""
+    return evaluated(*measured(device, fast, progress, seed, gpus))
+
+
+def measured(
+    device: Device,
+    fast: bool,
+    progress: Progress | None = None,
+    seed: int | None = None,
+    gpus: Sequence[int] | None = None,
+) -> tuple[Record, list[Knee]]:
+    """The samples alone, of every GPU of `device`, and where its paths jump."""
     facts = device.facts()
     count = len(facts["gpus"])
     record = Record(
@@ -102,7 +124,8 @@ def probe(
         for way in HOST_WAYS:
             like = Case(way, "pinned", "copies", 1, 1, gpu)
             knees += [Knee(like, jump) for jump in locate(device, record, like, clock)]
-    return evaluated(record, knees)
+    record.disturbances = disturbances(record)
+    return record, knees
 
 
 def again(raw: Path) -> Probed:

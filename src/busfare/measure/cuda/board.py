@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ MOST_BYTES = (1 << 30) + (1 << 20)
 _MOST = {"registered": 1 << 28, "write-combined": 1 << 28, "managed": 1 << 28}
 #: What is inverted of a pageable target: its ends and one byte a page.
 _ENDS, _PAGE = 1 << 16, 1 << 12
+#: Host memory of this length is compared by so many threads: one would take longer than the copy that it checks.
+_LONG, _COMPARERS = 1 << 24, 4
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
@@ -113,7 +116,7 @@ class Board:
         """Raises WrongDataError where a target does not hold the pattern. Pageable memory comes in one row."""
         stream, at = self.streams(1)[0], self.buffer(kind, "target", size // row * pitch)
         if kind == "pageable":
-            wrong = int(_libc.memcmp(at, self._pattern(), size) != 0)
+            wrong = _differences(at, self._pattern(), size)
         else:
             checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
             pointer = (at, size, row, pitch, self._wrong.address)
@@ -143,6 +146,21 @@ class Board:
         for event in self._events:
             checked(driver.cuEventDestroy(event), "cuEventDestroy")
         checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
+
+
+def _differences(at: int, other: int, size: int) -> int:
+    """How many parts of two stretches of host memory differ; long ones are compared by several processors at once."""
+    parts = _COMPARERS if size >= _LONG else 1
+    step = -(-size // parts)
+    starts = range(0, size, step)
+
+    def compare(start: int) -> bool:
+        return int(_libc.memcmp(at + start, other + start, min(step, size - start))) != 0
+
+    if parts == 1:
+        return int(compare(0))
+    with ThreadPoolExecutor(parts) as pool:
+        return sum(pool.map(compare, starts))
 
 
 def _view(address: int, size: int) -> np.ndarray:

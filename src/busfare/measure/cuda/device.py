@@ -24,8 +24,8 @@ __all__ = ["CudaDevice", "gpu_count", "open_cuda"]
 _HOST_MOVED = ("pageable",)
 #: Up to here the lead-in is as long as the copy: beyond it every copy takes the same engine.
 _LEAD_IN_BYTES = 1 << 16
-#: Untimed pageable copies of each visit.
-_CACHE_FILLS = 2
+#: Untimed pageable copies of each visit, besides its first one; longer ones than this fit no cache.
+_CACHE_FILLS, _CACHE_BYTES = 2, 1 << 28
 #: Threads a processor of the kernel beside a copy: as few as fill a link by Little's law (16 bytes each, 1 µs of
 #: latency, 132 processors: 68 GB/s). More would only queue up, and starve the copy by their number.
 _TRAFFIC_THREADS = 32
@@ -188,7 +188,8 @@ def _lead_in(case: Case, board: Board, ends: submit.Ends) -> Callable[[Any], Non
 def _copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     copy = submit.one(case, ends, board)
     if case.memory in _HOST_MOVED:
-        return _by_the_host(copy, case.count, board, repeats)
+        fills = _CACHE_FILLS if case.total_bytes <= _CACHE_BYTES else 0
+        return _by_the_host(copy, case.count, board, repeats, fills)
 
     def issue(stream: Any) -> None:
         for i in range(case.count):
@@ -198,15 +199,17 @@ def _copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sample
     return _in_one_stream(issue, board, repeats, lead_in, blocked=case.mode != "unblocked")
 
 
-def _by_the_host(copy: Callable[[int, Any], None], count: int, board: Board, repeats: int) -> Samples:
+def _by_the_host(
+    copy: Callable[[int, Any], None], count: int, board: Board, repeats: int, fills: int
+) -> Samples:
     """Pageable copies: the API time runs until the data are there, for the call may return earlier.
 
-    Two copies that are not timed go before each visit: what fits the processor's cache is in it.
+    `fills` copies that are not timed go before: what fits the processor's cache is in it.
     """
     (stream,), (start, end) = board.streams(1), board.events(2)
     clock = time.perf_counter
     device_s, api_s = [], []
-    for n in range(-_CACHE_FILLS, repeats):
+    for n in range(-fills, repeats):
         _record(start, stream)
         before = clock()
         for i in range(count):
@@ -239,8 +242,7 @@ def _streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sampl
         for stream, end in zip(streams, ended, strict=True):
             _record(end, stream)
         board.flags.release()
-        for stream in (first, *streams):
-            _synchronised(stream)
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
         board.flags.verify()
         device_s.append(max(_seconds(start, end) for end in ended))
         api_s.append(after - before)
