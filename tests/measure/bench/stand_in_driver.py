@@ -274,9 +274,9 @@ def _compute(work: Work, threads: int, values: tuple[int, ...]) -> None:
             out[start:end] = result[start - k * level : end - k * level]
 
 
-def _pattern(size: int) -> np.ndarray:
-    """What `kernels.cu` of the probe calls expected."""
-    words = (np.arange(-(-size // 4), dtype=np.uint64) * 2654435761).astype(np.uint32)
+def _pattern(size: int, place: int = 0) -> np.ndarray:
+    """What `kernels.cu` of the probe calls expected, from `place` on."""
+    words = ((np.arange(-(-size // 4), dtype=np.uint64) + place // 4) * 2654435761).astype(np.uint32)
     return words.view(np.uint8)[:size]
 
 
@@ -289,14 +289,19 @@ def _fill(address: int, size: int, row: int, pitch: int) -> None:
     _bytes(address, size)[:] = _pattern(size)
 
 
-def _poison(address: int, size: int, row: int, pitch: int) -> None:
-    assert row == pitch == size, "one row"
-    _bytes(address, size)[:] = ~_pattern(size)
+def _rows(size: int, row: int, pitch: int) -> range:
+    return range(0, size // row * pitch, pitch)
 
 
-def _check(address: int, size: int, row: int, pitch: int, wrong: int) -> None:
-    found = int(np.count_nonzero(_bytes(address, size) != _pattern(size)))
-    ctypes.c_uint64.from_address(wrong).value += found
+def _poison(address: int, size: int, row: int, pitch: int, place: int) -> None:
+    for at in _rows(size, row, pitch):
+        _bytes(address + at, row)[:] = ~_pattern(row, place + at)
+
+
+def _check(address: int, size: int, row: int, pitch: int, place: int, wrong: int) -> None:
+    for at in _rows(size, row, pitch):
+        found = int(np.count_nonzero(_bytes(address + at, row) != _pattern(row, place + at)))
+        ctypes.c_uint64.from_address(wrong).value += found
 
 
 def _copy16(source: int, target: int, count: int) -> None:

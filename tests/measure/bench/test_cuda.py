@@ -22,6 +22,7 @@ from busfare.measure.bench.program import Program
 from busfare.measure.bench.strategies import Run, run_cells
 from busfare.measure.bench.work import Work
 from busfare.measure.case import Case
+from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.compiled import compiled
 from busfare.measure.cuda.device import CudaDevice
@@ -284,6 +285,48 @@ def test_the_probe_moves_mapped_memory_both_ways(direction: str, mode: str, stan
         assert bytes((ctypes.c_uint8 * 8).from_address(target)) == bytes.fromhex("00000000b179379e")
     device.close()
     assert not stand_in.blocks
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+@pytest.mark.parametrize(
+    ("mode", "bytes_", "count"), [("copies", 10_001, 1), ("streams", 1500, 5), ("streams", 4, 3)]
+)
+def test_the_probe_moves_pinned_memory_at_another_place_each_time(
+    direction: str, mode: str, bytes_: int, count: int, stand_in: StandIn
+) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    case = Case(direction, "pinned", mode, bytes_, count)  # type: ignore[arg-type]
+    moved: list[tuple[int, int]] = []
+    real = stand_in._move
+    stand_in._move = lambda target, source, size, stream: (  # type: ignore[method-assign]
+        moved.append((int(target), int(source))),
+        real(target, source, size, stream),
+    )[1]
+    for _ in range(4):
+        assert len(device.run(case, 2).device_s) == 2
+    kinds = ("pinned", "device") if direction == "h2d" else ("device", "pinned")
+    source, target = (
+        device._boards[0].buffer(k, r, 1) for k, r in zip(kinds, ("source", "target"), strict=True)
+    )
+    assert all(at - target == start - source for at, start in moved)
+    assert len({start for _, start in moved}) >= 3 * count
+    # A copy that moves nothing is found out, wherever it should have been.
+    stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
+    with pytest.raises(WrongDataError):
+        device.run(case, 1)
+    device.close()
+
+
+def test_pageable_data_of_several_parts_are_compared_whole(stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    board = device._board(0)
+    one = np.arange((1 << 24) + 5, dtype=np.uint8)
+    other = one.copy()
+    assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 0
+    other[[3, one.size // 2, -1]] ^= 1
+    assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 3
+    board.close()
 
 
 def test_the_expected_value_is_that_of_32_bits() -> None:

@@ -100,26 +100,28 @@ class Board:
         filled = self.buffer("device", "source", made.size)
         checked(driver.cuMemcpyDtoH(made.address, filled, made.size), "cuMemcpyDtoH")
 
-    def poison(self, kind: str, size: int, row: int, pitch: int) -> None:
-        """Overwrites a target with what no copy could have left."""
-        stream, at = self.streams(1)[0], self.buffer(kind, "target", size // row * pitch)
+    def poison(self, kind: str, size: int, row: int, pitch: int, place: int = 0) -> None:
+        """Overwrites a target, `place` bytes into its buffer, with what no copy could have left."""
+        stream, at = self.streams(1)[0], self.buffer(kind, "target", place + size // row * pitch) + place
         if kind == "pageable":
             target, pattern = _view(at, size), _view(self._pattern(), size)
             # A byte a page beyond the ends: inverting gigabytes before each visit would cost more than it shows.
             for part in (slice(0, _ENDS), slice(-_ENDS, None), slice(None, None, _PAGE)):
                 np.invert(pattern[part], out=target[part])
             return
-        self.kernels.on_bytes("poison", stream, at, size, row, pitch)
+        self.kernels.on_bytes("poison", stream, at, size, row, pitch, place)
         checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
 
-    def check(self, kind: str, size: int, row: int, pitch: int) -> None:
-        """Raises WrongDataError where a target does not hold the pattern. Pageable memory comes in one row."""
-        stream, at = self.streams(1)[0], self.buffer(kind, "target", size // row * pitch)
+    def check(self, kind: str, size: int, row: int, pitch: int, place: int = 0) -> None:
+        """Raises WrongDataError where a target does not hold the pattern. Pageable memory comes in one row, from the
+        start of its buffer.
+        """
+        stream, at = self.streams(1)[0], self.buffer(kind, "target", place + size // row * pitch) + place
         if kind == "pageable":
             wrong = _differences(at, self._pattern(), size)
         else:
             checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
-            pointer = (at, size, row, pitch, self._wrong.address)
+            pointer = (at, size, row, pitch, place, self._wrong.address)
             self.kernels.on_bytes("check", stream, *pointer)
             checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
             answer = bytearray(8)

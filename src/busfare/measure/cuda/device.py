@@ -68,6 +68,7 @@ class CudaDevice:
         self.gpus = gpus
         self._boards: dict[int, Board] = {}
         self._linked: set[tuple[int, int]] = set()
+        self._turns: dict[Case, int] = {}
         self._most_bytes = min(MOST_BYTES, facts.roomy_bytes())
 
     def facts(self) -> dict[str, Any]:
@@ -92,19 +93,20 @@ class CudaDevice:
             return _managed(case, board, repeats)
         peer = self._peer(case) if case.peer is not None else None
         board.enter()
-        ends = submit.ends_of(case, board, peer)
+        turn = self._turns[case] = self._turns.get(case, -1) + 1
+        ends = submit.ends_of(case, board, peer, turn)
         size = case.bytes if case.mode == "again" else case.total_bytes
         pitch = ends.pitch or case.bytes
         # A kernel that only reads leaves nothing to check.
         written = case.mode not in ("kernel", "kernel-beside-copies") or case.direction == "d2h"
         if written:
             ends.board.enter()
-            ends.board.poison(ends.target_kind, size, case.bytes, pitch)
+            ends.board.poison(ends.target_kind, size, case.bytes, pitch, ends.place)
             board.enter()
         samples = _MODES[case.mode](case, board, ends, repeats)
         if written:
             ends.board.enter()
-            ends.board.check(ends.target_kind, size, case.bytes, pitch)
+            ends.board.check(ends.target_kind, size, case.bytes, pitch, ends.place)
         return samples
 
     def close(self) -> None:

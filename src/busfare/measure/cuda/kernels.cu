@@ -40,25 +40,28 @@ extern "C" __global__ void fill(unsigned char* to, unsigned long long size, unsi
     }
 }
 
-// What no copy could have left: the complement of what belongs there.
+// What no copy could have left: the complement of what belongs there. `place` is where in its buffer it
+// begins.
 extern "C" __global__ void poison(unsigned char* to, unsigned long long size, unsigned long long row,
-                                  unsigned long long pitch) {
+                                  unsigned long long pitch, unsigned long long place) {
     FOR_EACH_WORD(at, left) {
         if (left >= 4)
-            *(unsigned*)(to + at) = ~expected(at);
+            *(unsigned*)(to + at) = ~expected(place + at);
         else
-            for (unsigned n = 0; n < left; ++n) to[at + n] = (unsigned char)~expected_byte(at + n);
+            for (unsigned n = 0; n < left; ++n) to[at + n] = (unsigned char)~expected_byte(place + at + n);
     }
 }
 
 extern "C" __global__ void check(const unsigned char* from, unsigned long long size, unsigned long long row,
-                                 unsigned long long pitch, unsigned long long* wrong) {
+                                 unsigned long long pitch, unsigned long long place,
+                                 unsigned long long* wrong) {
     unsigned long long mine = 0;
     FOR_EACH_WORD(at, left) {
         if (left >= 4)
-            mine += __ldcv((const unsigned*)(from + at)) != expected(at);
+            mine += __ldcv((const unsigned*)(from + at)) != expected(place + at);
         else
-            for (unsigned n = 0; n < left; ++n) mine += __ldcv(from + at + n) != expected_byte(at + n);
+            for (unsigned n = 0; n < left; ++n)
+                mine += __ldcv(from + at + n) != expected_byte(place + at + n);
     }
     if (mine) atomicAdd(wrong, mine);
 }

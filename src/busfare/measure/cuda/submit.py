@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 from busfare.measure.case import Case
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
 
-__all__ = ["Ends", "batch", "ends_of", "one", "pitch_of", "strided"]
+__all__ = ["Ends", "batch", "ends_of", "one", "pitch_of", "place_of", "strided"]
 
 _DEVICE = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
 _HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
+#: Pinned copies of these modes begin at another page in each visit, where they span no more than this: where in memory
+#: a buffer lies may cost a short copy some percent, and nobody knows where a program's own will lie.
+_PLACED, _PLACED_BYTES, _PAGE = ("copies", "streams", "after-kernel", "unblocked"), 1 << 26, 1 << 12
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256
 
@@ -20,7 +24,7 @@ _STEP = 256
 class Ends:
     """Where a case's data come from and go to, the kind of memory at each end, and the target's GPU."""
 
-    def __init__(self, case: Case, board: Board, peer: Board | None) -> None:
+    def __init__(self, case: Case, board: Board, peer: Board | None, turn: int) -> None:
         self.pitch = pitch_of(case)
         span = case.bytes if case.mode == "again" else case.count * self.pitch
         host = "pinned" if case.memory == "mapped" else case.memory
@@ -30,17 +34,26 @@ class Ends:
         }.get(case.direction, ("device", "device"))
         if case.mode == "kernel-both":
             source = self.target_kind = "pinned"
-        self.source = board.buffer(source, "source", span)
+        room = min(board.most(kind) for kind in (source, self.target_kind))
+        self.place = place_of(case, span, room, turn)
+        self.source = board.buffer(source, "source", span) + self.place
         self.board = peer or board
         if peer is not None:
             peer.enter()
-        self.target = self.board.buffer(self.target_kind, "target", span)
+        self.target = self.board.buffer(self.target_kind, "target", span) + self.place
         board.enter()
 
 
-def ends_of(case: Case, board: Board, peer: Board | None) -> Ends:
-    """The buffers of a case. Raises UnavailableError where memory does not suffice."""
-    return Ends(case, board, peer)
+def ends_of(case: Case, board: Board, peer: Board | None, turn: int = 0) -> Ends:
+    """The buffers of a case in its visit number `turn`. Raises UnavailableError where memory does not suffice."""
+    return Ends(case, board, peer, turn)
+
+
+def place_of(case: Case, span: int, room: int, turn: int) -> int:
+    """Where in buffers of `room` bytes the `span` bytes of a visit begin: the same for the same case and turn."""
+    if case.memory != "pinned" or case.mode not in _PLACED or span > _PLACED_BYTES:
+        return 0
+    return crc32(f"{case} {turn}".encode()) % ((room - span) // _PAGE + 1) * _PAGE
 
 
 def pitch_of(case: Case) -> int:
