@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from busfare.measure.case import Case, Samples
-from busfare.measure.host import pace, processor
+from busfare.measure.host import pace, processor, processors
 from busfare.measure.plan import full
 from busfare.measure.raw import Moment, Record
 from busfare.measure.run import measure
@@ -95,6 +95,11 @@ def test_visits_are_dated_from_the_start_of_the_run() -> None:
 def test_a_long_sample_needs_no_other_before_it() -> None:
     assert visited(pinned(1 << 30), 2 * LONG_S).next_repeats() == (1, 0)
     assert Visited(pinned(1 << 30)).next_repeats() == (1, 1)
+
+
+def test_lists_of_processors_are_read() -> None:
+    assert processors("0-2,8,10-11\n") == {0, 1, 2, 8, 10, 11}
+    assert processors(None) == processors("") == processors("none") == set()
 
 
 def test_the_processor_tells_its_number_and_pace() -> None:

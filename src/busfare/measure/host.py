@@ -1,4 +1,4 @@
-"""The processor that measures: which one, and how fast it is just now."""
+"""The processors of the host: which one measures, how fast it is just now, and lists of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import time
 import zlib
 
-__all__ = ["pace", "processor"]
+__all__ = ["pace", "processor", "processors"]
 
 #: Fits the first-level cache, so that the time is the processor's alone.
 _WORK = bytes(range(256)) * 64
@@ -19,6 +19,16 @@ def processor() -> int | None:
         return int(_libc.sched_getcpu())
     except AttributeError:
         return None
+
+
+def processors(told: str | None) -> set[int]:
+    """The numbers in a list as the system writes it, '0-15,32-47'; none where it is no such list."""
+    found: set[int] = set()
+    for part in (told or "").split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            found |= set(range(int(first), int(last or first) + 1))
+    return found
 
 
 def pace() -> float:

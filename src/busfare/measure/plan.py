@@ -86,8 +86,8 @@ def matters(case: Case) -> float:
     return {"pinned": 1.0, "device": 1.0, "pageable": 0.4}.get(case.memory, 0.3) if curve else 0.3
 
 
-def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
-    """All that 30 seconds hold."""
+def full(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) -> Plan:
+    """All that 30 seconds hold. `bound`: also with the processor next to the GPU, where others are not next to it."""
     fitted = list(_single("pinned", fitted_bytes(most), gpu))
     held_out = list(_single("pinned", HELD_OUT_BYTES, gpu))
     fitted += _single("pageable", sorted({*fitted_bytes(most), *_knee_bytes(most)}), gpu)
@@ -95,10 +95,11 @@ def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     fitted += _rows(ROW_CHUNKS, ROW_COUNTS, gpu, most)
     held_out += _rows(HELD_OUT_CHUNKS, HELD_OUT_COUNTS, gpu, most)
     fitted += _device(gpu, peers, most)
-    return Plan(tuple(fitted), tuple(held_out), tuple(_shown(gpu, most)))
+    shown = (*_shown(gpu, most), *_placed(gpu, peers, bound, (64 * KIB, 16 * MIB, 64 * MIB)))
+    return Plan(tuple(fitted), tuple(held_out), shown)
 
 
-def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
+def quick(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) -> Plan:
     """What 10 seconds hold: the same paths on a coarser grid."""
     fitted = list(_single("pinned", powers(1, most, 4), gpu))
     held_out = list(_single("pinned", HELD_OUT_BYTES[1::2], gpu))
@@ -121,6 +122,7 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
             ]
         shown += [Case(way, "mapped", "kernel", size, 1, gpu) for size in powers(64 * KIB, 64 * MIB, 16)]
         shown += [Case(way, "mapped", mode, 64 * MIB, 1, gpu) for mode in MAPPED_BOTH]
+    shown += _placed(gpu, peers, bound, (64 * MIB,))
     return Plan(tuple(fitted), tuple(held_out), (*shown, *_costs(gpu, 16 * MIB)))
 
 
@@ -172,6 +174,16 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
         if most >= GIB:
             yield Case(way, "pinned", "again", 512 * MIB, 16, gpu)
     yield from _costs(gpu, wide)
+
+
+def _placed(gpu: int, peers: Sequence[int], bound: bool, sizes: Sequence[int]) -> Iterator[Case]:
+    """What depends on what else hangs on the host: other GPUs that copy too, and which processor issues."""
+    for way, size in product(HOST_WAYS, sizes):
+        for peer in peers:
+            yield Case(way, "pinned", "beside-gpu", size, 4, gpu, peer)
+        if bound:
+            yield Case(way, "pinned", "bound", size, 1, gpu)
+            yield Case(way, "pageable", "bound", size, 1, gpu)
 
 
 def _costs(gpu: int, most: int) -> Iterator[Case]:

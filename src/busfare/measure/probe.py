@@ -20,6 +20,7 @@ from busfare.measure.disturbance import disturbances
 from busfare.measure.health import Health, health
 from busfare.measure.knees import Jump, locate
 from busfare.measure.middle import interval, middle
+from busfare.measure.neighbours import apart, neighbours
 from busfare.measure.plan import HOST_WAYS, Plan, full, quick
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Record, read
@@ -118,7 +119,8 @@ def measured(
     knees: list[Knee] = []
     for gpu in chosen:
         peers = [other for other in chosen if other != gpu]
-        plan: Plan = quick(gpu, peers) if fast else full(gpu, peers)
+        choose = quick if fast else full
+        plan: Plan = choose(gpu, peers, bound=apart(facts, gpu))
         budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
         measure(device, plan.cases, record, budget, progress, clock)
         for way in HOST_WAYS:
@@ -181,6 +183,13 @@ def result(probed: Probed) -> dict[str, Any]:
             {"direction": k.case.direction, "memory": k.case.memory, "gpu": k.case.gpu,
              "after_bytes": k.jump.below, "seconds": k.jump.seconds}
             for k in probed.knees
+        ],
+        "neighbours": [
+            {
+                "gpu": n.gpu, "peer": n.peer, "direction": n.direction, "memory": n.memory, "bytes": n.bytes,
+                "alone_bytes_per_second": n.alone_bytes_per_s, "bytes_per_second": n.bytes_per_s,
+            }
+            for n in neighbours(record)
         ],
         "cases": [
             {

@@ -17,7 +17,7 @@ __all__ = ["bare_node", "link_of", "node_of"]
 #: Transfers per second and lane that the system's files name, by PCIe generation.
 _SPEEDS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 #: NVML's number of a remote end that is a switch.
-_SWITCH = 1
+_SWITCH = 2
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 
 

@@ -157,6 +157,8 @@ class VirtualDevice:
             seconds *= _DRIFT
         if case.mode in ("both", "beside-mapped"):
             seconds += case.total_bytes * (self.slowed(one, case.mode == "beside-mapped") - slope)
+        if case.mode == "beside-gpu":
+            seconds *= self._sharing(case.direction, case.gpu, case.peer or 0)
         if case.mode in ("kernel-both", "kernel-beside-copies"):
             seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
         if case.memory == "managed":
@@ -220,6 +222,13 @@ class VirtualDevice:
         if mapped:
             return own.mapped_gap_per_byte_s or _MAPPED_SLOWED_BY_MAPPED * slope
         return own.both_directions_gap_per_byte_s or _MAPPED_SLOWED_BY_COPIES * slope
+
+    def _sharing(self, direction: str, gpu: int, other: int) -> float:
+        """How much longer copies take while another GPU's run the same way: links that both cross carry half of each."""
+        flow: Flow = "read" if direction == "h2d" else "write"
+        own, theirs = self.node.host_path(gpu), self.node.host_path(other)
+        shared = [link.bandwidth(flow) / 2 for link in own.links if link in theirs.links]
+        return max(1.0, own.bandwidth(flow) / min(shared)) if shared else 1.0
 
     def _bandwidth(self, direction: str, gpu: int, peer: int | None) -> float:
         if direction == "d2d":

@@ -43,6 +43,8 @@ class StandIn:
     def __init__(self, seed: int = 0, gpus: int = 1) -> None:
         self.order = random.Random(seed)
         self.gpus = gpus
+        self.peers = True
+        self.enabled: list[str] = []
         self.streams: list[Stream] = []
         self.blocks: dict[int, Any] = {}
         self.clock = 0.0
@@ -85,6 +87,13 @@ class StandIn:
     def cuDeviceGetAttribute(self, which: Any, device: int) -> int:  # noqa: N802
         return next((n for end, n in CAPABILITY.items() if which.name.endswith(end)), 4)
 
+    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> int:  # noqa: N802
+        return int(self.peers)
+
+    def cuCtxEnablePeerAccess(self, context: str, flags: int) -> None:  # noqa: N802
+        assert context not in self.enabled
+        self.enabled.append(context)
+
     def cuMemGetInfo(self) -> tuple[int, int]:  # noqa: N802
         return 1 << 30, 1 << 31
 
@@ -121,7 +130,8 @@ class StandIn:
         ctypes.memset(address, value, size)
 
     def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:  # noqa: N802
-        ctypes.memmove((ctypes.c_uint8 * size).from_buffer(target), source, size)
+        at = target if isinstance(target, int) else (ctypes.c_uint8 * size).from_buffer(target)
+        ctypes.memmove(at, source, size)
 
     # Streams and events.
     def cuStreamCreate(self, flags: int) -> Stream:  # noqa: N802
@@ -191,6 +201,10 @@ class StandIn:
         self._move(target, source, size, stream)
 
     def cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
+        self._move(target, source, size, stream)
+
+    def cuMemcpyPeerAsync(self, target, there, source, here, size, stream):  # type: ignore[no-untyped-def]  # noqa: N802
+        assert there != here
         self._move(target, source, size, stream)
 
     def cuMemcpyBatchAsync(self, targets, sources, sizes, count, attributes, starts, kinds, stream):  # type: ignore[no-untyped-def]  # noqa: N802
