@@ -94,7 +94,8 @@ def test_visits_are_dated_from_the_start_of_the_run() -> None:
 
 def test_a_long_sample_needs_no_other_before_it() -> None:
     assert visited(pinned(1 << 30), 2 * LONG_S).next_repeats() == (1, 0)
-    assert Visited(pinned(1 << 30)).next_repeats() == (1, 1)
+    assert Visited(pinned(1 << 30)).next_repeats() == (1, 0)
+    assert Visited(pinned(1 << 20)).next_repeats() == (1, 1)
 
 
 def test_lists_of_processors_are_read() -> None:

@@ -25,8 +25,8 @@ VISIT_S = 0.006
 #: … of so many samples at least and at most, besides the first.
 LEAST_REPEATS, MOST_REPEATS = 2, 5
 #: The first sample finds caches and address translation as the case before left them: it is not counted. Where one
-#: takes this long, what it finds does not matter, and it is counted.
-LONG_S = 0.04
+#: takes this long, what it finds does not matter, and it is counted. Before it is known, this many bytes are long.
+LONG_S, LONG_BYTES = 0.04, 1 << 28
 #: What nvbandwidth takes the median of.
 AGAIN_REPEATS = 3
 #: Scatter from visit to visit: what is assumed before it is known, and the bounds of what is believed.
@@ -55,7 +55,7 @@ class Visited:
         if self.case.mode == "again":
             return AGAIN_REPEATS, 0
         if not self.visits:
-            return 1, 1
+            return 1, int(self.case.total_bytes < LONG_BYTES)
         if self.sample_s > LONG_S:
             return 1, 0
         return min(max(int(VISIT_S / self.sample_s) - 1, LEAST_REPEATS), MOST_REPEATS), 1
