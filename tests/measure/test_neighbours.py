@@ -9,6 +9,7 @@ from busfare.measure.case import Case, Samples
 from busfare.measure.neighbours import Neighbour, apart, neighbours
 from busfare.measure.plan import full, quick
 from busfare.measure.raw import Measurement, Record
+from busfare.report.probe_page import probe_page
 from busfare.report.probes import neighbour
 
 
@@ -23,6 +24,8 @@ def test_gpus_behind_one_link_share_it() -> None:
     result = probing.result(probed)
     assert len(result["neighbours"]) == 4
     assert "while GPU 1 copies too" in neighbour(result["neighbours"][0])
+    page = probe_page(result)
+    assert "Who else is on the host" in page and "GPU 1 copies too" in page
 
 
 def test_gpus_with_links_of_their_own_do_not() -> None:
