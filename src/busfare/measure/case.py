@@ -13,8 +13,9 @@ Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped",
 #: `copies`: `count` copies of `bytes` each in one stream, right after another copy; `after-kernel`: the same
 #: right after a kernel; `again`: the same copy over and over; `streams`: each copy in its own stream, all
 #: waiting for one event; `batch`: one `cudaMemcpyBatchAsync`; `graph`: captured and launched as a graph;
-#: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `both`: copies while others run the other
-#: way; `beside-mapped`: a copy while a kernel moves mapped memory the other way; `beside-gpu`: copies while GPU
+#: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `packed`: one copy of those rows, which a
+#: kernel packs on the GPU before it or takes apart after it; `both`: copies while others run the other way;
+#: `beside-mapped`: a copy while a kernel moves mapped memory the other way; `beside-gpu`: copies while GPU
 #: `peer` and the same host exchange as many, the same way; `bound`: a copy by a thread, and of host memory, that are
 #: bound to the processors next to the GPU; `unblocked`: a copy issued without the blocking kernel.
 #: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory, `kernel-both` reads
@@ -29,6 +30,7 @@ Mode = Literal[
     "graph",
     "plane",
     "block",
+    "packed",
     "both",
     "beside-mapped",
     "beside-gpu",

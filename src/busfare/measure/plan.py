@@ -156,6 +156,7 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
         for width in (64, 512, 4 * KIB, 64 * KIB):
             yield Case(way, "pinned", "plane", width, 1024, gpu)
             yield Case(way, "pinned", "block", width, 1024, gpu)
+            yield Case(way, "pinned", "packed", width, 1024, gpu)
             yield Case(way, "pinned", "copies", width * 1024, 1, gpu)
         for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
             yield Case(way, "pinned", "both", size, 4, gpu)

@@ -149,7 +149,7 @@ class VirtualDevice:
         first = float(one.seconds(size)[0])
         if case.mode == "streams":
             seconds = float(one.row_seconds(case.count, size)[0])
-        elif case.mode in ("batch", "plane", "block"):
+        elif case.mode in ("batch", "plane", "block", "packed"):
             seconds = first + (case.count - 1) * case.bytes * slope
         else:
             seconds = first + (case.count - 1) * further
@@ -165,7 +165,9 @@ class VirtualDevice:
             seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
         if case.mode == "after-kernel":
             seconds += one.after_kernel_s or 0.0
-        return seconds, _CALL_S * (1 if case.mode in ("batch", "graph", "plane", "block") else case.count)
+        return seconds, _CALL_S * (
+            1 if case.mode in ("batch", "graph", "plane", "block", "packed") else case.count
+        )
 
     def _cost(self, case: Case) -> tuple[float | None, float]:
         slow = 3.0 if "throttled" in self._faults else 1.0

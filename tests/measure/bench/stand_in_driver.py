@@ -307,15 +307,20 @@ def _rows(size: int, row: int, pitch: int) -> range:
     return range(0, size // row * pitch, pitch)
 
 
-def _poison(address: int, size: int, row: int, pitch: int, place: int) -> None:
-    for at in _rows(size, row, pitch):
-        _bytes(address + at, row)[:] = ~_pattern(row, place + at)
+def _poison(address: int, size: int, row: int, pitch: int, place: int, belongs: int) -> None:
+    for n, at in enumerate(_rows(size, row, pitch)):
+        _bytes(address + at, row)[:] = ~_pattern(row, place + n * belongs)
 
 
-def _check(address: int, size: int, row: int, pitch: int, place: int, wrong: int) -> None:
-    for at in _rows(size, row, pitch):
-        found = int(np.count_nonzero(_bytes(address + at, row) != _pattern(row, place + at)))
+def _check(address: int, size: int, row: int, pitch: int, place: int, belongs: int, wrong: int) -> None:
+    for n, at in enumerate(_rows(size, row, pitch)):
+        found = int(np.count_nonzero(_bytes(address + at, row) != _pattern(row, place + n * belongs)))
         ctypes.c_uint64.from_address(wrong).value += found
+
+
+def _pack16(source: int, target: int, wide: int, rows: int, from_pitch: int, to_pitch: int) -> None:
+    for n in range(rows):
+        ctypes.memmove(target + 16 * n * to_pitch, source + 16 * n * from_pitch, 16 * wide)
 
 
 def _copy16(source: int, target: int, count: int) -> None:
@@ -327,5 +332,6 @@ PROBING: dict[str, Callable[..., None]] = {
     "poison": _poison,
     "check": _check,
     "copy16": _copy16,
+    "pack16": _pack16,
     "read16": lambda source, sink, count: None,
 }

@@ -319,6 +319,25 @@ def test_the_probe_moves_pinned_memory_at_another_place_each_time(
     device.close()
 
 
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_the_probe_packs_rows_and_takes_them_apart(direction: str, stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    case = Case(direction, "pinned", "packed", 64, 8)  # type: ignore[arg-type]
+    assert len(device.run(case, 2).device_s) == 2
+    board = device._boards[0]
+    kinds = ("pinned", "device") if direction == "h2d" else ("device", "pinned")
+    source, target = (board.buffer(k, r, 1) for k, r in zip(kinds, ("source", "target"), strict=True))
+    from_, to = (64, 128) if direction == "h2d" else (128, 64)
+    for row in range(8):
+        assert ctypes.string_at(target + row * to, 64) == ctypes.string_at(source + row * from_, 64)
+    # Rows that arrive in each other's place are found out.
+    stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
+    with pytest.raises(WrongDataError):
+        device.run(case, 1)
+    device.close()
+
+
 @pytest.mark.parametrize("peers", [True, False])
 def test_two_gpus_copy_to_each_other(peers: bool, stand_in: StandIn) -> None:
     stand_in.peers = peers

@@ -100,8 +100,12 @@ class Board:
         filled = self.buffer("device", "source", made.size)
         checked(driver.cuMemcpyDtoH(made.address, filled, made.size), "cuMemcpyDtoH")
 
-    def poison(self, kind: str, size: int, row: int, pitch: int, place: int = 0) -> None:
-        """Overwrites a target, `place` bytes into its buffer, with what no copy could have left."""
+    def poison(
+        self, kind: str, size: int, row: int, pitch: int, place: int = 0, belongs: int | None = None
+    ) -> None:
+        """Overwrites a target, `place` bytes into its buffer, with what no copy could have left. Rows lay `belongs` bytes
+        apart where they come from, if not `pitch`.
+        """
         stream, at = self.streams(1)[0], self.buffer(kind, "target", place + size // row * pitch) + place
         if kind == "pageable":
             target, pattern = _view(at, size), _view(self._pattern(), size)
@@ -109,10 +113,12 @@ class Board:
             for part in (slice(0, _ENDS), slice(-_ENDS, None), slice(None, None, _PAGE)):
                 np.invert(pattern[part], out=target[part])
             return
-        self.kernels.on_bytes("poison", stream, at, size, row, pitch, place)
+        self.kernels.on_bytes("poison", stream, at, size, row, pitch, place, belongs or pitch)
         checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
 
-    def check(self, kind: str, size: int, row: int, pitch: int, place: int = 0) -> None:
+    def check(
+        self, kind: str, size: int, row: int, pitch: int, place: int = 0, belongs: int | None = None
+    ) -> None:
         """Raises WrongDataError where a target does not hold the pattern. Pageable memory comes in one row, from the
         start of its buffer.
         """
@@ -121,7 +127,7 @@ class Board:
             wrong = _differences(at, self._pattern(), size)
         else:
             checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
-            pointer = (at, size, row, pitch, place, self._wrong.address)
+            pointer = (at, size, row, pitch, place, belongs or pitch, self._wrong.address)
             self.kernels.on_bytes("check", stream, *pointer)
             checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
             answer = bytearray(8)

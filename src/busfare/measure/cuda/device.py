@@ -112,7 +112,7 @@ class CudaDevice:
         written = case.mode not in ("kernel", "kernel-beside-copies") or case.direction == "d2h"
         if written:
             ends.board.enter()
-            ends.board.poison(ends.target_kind, size, case.bytes, pitch, ends.place)
+            ends.board.poison(ends.target_kind, size, case.bytes, pitch, ends.place, ends.belongs or None)
             board.enter()
         if peer is not None and not self._direct[case.gpu, peer.ordinal]:
             # The host stages them, and may wait for a stream that a blocking kernel holds.
@@ -123,7 +123,7 @@ class CudaDevice:
             samples = _MODES[case.mode](case, board, ends, repeats)
         if written:
             ends.board.enter()
-            ends.board.check(ends.target_kind, size, case.bytes, pitch, ends.place)
+            ends.board.check(ends.target_kind, size, case.bytes, pitch, ends.place, ends.belongs or None)
         return samples
 
     def close(self) -> None:
@@ -300,6 +300,10 @@ def _graph(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
 
 def _strided(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     return _in_one_stream(submit.strided(case, ends), board, repeats, _lead_in(case, board, ends))
+
+
+def _packed(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    return _in_one_stream(submit.packed(case, ends, board), board, repeats, _lead_in(case, board, ends))
 
 
 def _both(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -529,6 +533,7 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "graph": _graph,
     "plane": _strided,
     "block": _strided,
+    "packed": _packed,
     "both": _both,
     "beside-mapped": _beside_mapped,
     "kernel": _kernel,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 from zlib import crc32
@@ -10,7 +11,7 @@ from busfare.measure.case import Case
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
 
-__all__ = ["Ends", "batch", "ends_of", "one", "pitch_of", "place_of", "strided"]
+__all__ = ["Ends", "batch", "ends_of", "one", "packed", "pitch_of", "place_of", "strided"]
 
 _DEVICE = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
 _HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
@@ -27,6 +28,14 @@ class Ends:
     def __init__(self, case: Case, board: Board, peer: Board | None, turn: int) -> None:
         self.pitch = pitch_of(case)
         span = case.bytes if case.mode == "again" else case.count * self.pitch
+        #: Bytes from one row to the next at the source.
+        self.belongs = self.pitch
+        if case.mode == "packed":
+            span = 2 * case.total_bytes
+            if case.direction == "h2d":
+                self.belongs = case.bytes
+            else:
+                self.pitch = case.bytes
         host = "pinned" if case.memory == "mapped" else case.memory
         source, self.target_kind = {
             "h2d": (host, "device"),
@@ -58,7 +67,7 @@ def place_of(case: Case, span: int, room: int, turn: int) -> int:
 
 def pitch_of(case: Case) -> int:
     """Bytes from one chunk or row to the next."""
-    if case.mode in ("plane", "block"):
+    if case.mode in ("plane", "block", "packed"):
         return 2 * case.bytes
     if case.mode == "again":
         return 0
@@ -103,6 +112,31 @@ def batch(case: Case, ends: Ends) -> Callable[[Any], None]:
     def issue(stream: Any) -> None:
         answer = driver.cuMemcpyBatchAsync(targets, sources, sizes, case.count, [attributes], [0], 1, stream)
         checked(answer, "cuMemcpyBatchAsync")
+
+    return issue
+
+
+def packed(case: Case, ends: Ends, board: Board) -> Callable[[Any], None]:
+    """What issues one copy of all rows, packed by a kernel on the GPU before it, or taken apart by one after it."""
+    together = board.buffer("device", "packed", case.total_bytes)
+    # What an earlier visit left would pass for what this one should bring.
+    checked(driver.cuMemsetD8(together, 0, case.total_bytes), "cuMemsetD8")
+    checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+    pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+    kinds = (pointer, pointer, long, long, long, long)
+    wide, rows, apart = case.bytes // 16, case.count, max(ends.pitch, ends.belongs) // 16
+
+    def issue(stream: Any) -> None:
+        if case.direction == "h2d":
+            answer = driver.cuMemcpyHtoDAsync(together, ends.source, case.total_bytes, stream)
+            checked(answer, "cuMemcpyHtoDAsync")
+            arguments = (together, ends.target, wide, rows, wide, apart)
+            board.kernels.launch_wide("pack16", stream, arguments, kinds)
+        else:
+            arguments = (ends.source, together, wide, rows, apart, wide)
+            board.kernels.launch_wide("pack16", stream, arguments, kinds)
+            answer = driver.cuMemcpyDtoHAsync(ends.target, together, case.total_bytes, stream)
+            checked(answer, "cuMemcpyDtoHAsync")
 
     return issue
 
