@@ -68,9 +68,9 @@ extern "C" __global__ void check(const unsigned char* from, unsigned long long s
     if (mine) atomicAdd(wrong, mine);
 }
 
-// Results beside what they should be: an element may differ by `relative` of the reference and by `slack`. found[0]
-// counts those that differ by more, found[1] holds the largest difference over what is allowed (a double's bits,
-// which rise with its value), found[2] the first element that is wrong.
+// Results beside what they should be: an element may differ by `relative` of the reference and by `slack`.
+// found[0] counts those that differ by more, found[1] holds the largest difference over what is allowed (a
+// double's bits, which rise with its value), found[2] the first element that is wrong.
 extern "C" __global__ void differ(const double* got, const double* want, unsigned long long count,
                                   double relative, double slack, unsigned long long* found) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, wrong = 0, first = ~0ull;
