@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from busfare.node.arrays import FloatArray
-from busfare.plan.equations import Cut, Terms, best_streams, eq1, eq2, eq3, eq4, eq5, eq5_shared
+from busfare.plan.equations import Cut, Terms, best_streams, eq1, eq2, eq3, eq4, eq5, eq5_shared, starved
 from busfare.plan.machine import Machine
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.schedule import makespan
-from busfare.plan.work import cut_of, engines_of, lines_of, load_of, tasks_of
+from busfare.plan.work import cut_of, engines_of, lines_of, load_of, mapped_writes, tasks_of
 
 __all__ = ["WITHIN", "Curve", "StreamRange", "curves", "first_numbers", "stream_ranges", "streams_seconds"]
 
@@ -79,7 +79,10 @@ def curves(problems: Sequence[Problem], machine: Machine, strategy: str) -> list
         lines = lines_of(machine, strategy)
         cut = cut_of(load_of(block, machine, strategy, numbers), machine, lines, numbers)
         category = "two-copy-engines" if strategy == "hybrid" else machine.category
-        seconds, by = streams_seconds(cut, category)
+        if strategy == "hybrid" and machine.h2d.starving_measured:
+            seconds, by = starved(cut, *mapped_writes(block, machine)), "copies beside mapped writes"
+        else:
+            seconds, by = streams_seconds(cut, category)
         found += [
             _scheduled(problem, machine, strategy)
             if problem.needs_schedule

@@ -27,6 +27,7 @@ __all__ = [
     "eq6",
     "eq6_shared",
     "explicit",
+    "starved",
 ]
 
 
@@ -48,6 +49,13 @@ class Cut(NamedTuple):
     d2h_gap: FloatArray
     h2d_slowdown: FloatArray | float = 1.0
     d2h_slowdown: FloatArray | float = 1.0
+    #: Seconds of all kernels where those of several streams fill the GPU together; None: they take turns.
+    kernels_together: FloatArray | None = None
+
+    @property
+    def all_kernels(self) -> FloatArray:
+        """The kernels back to back, or side by side."""
+        return self.kernel if self.kernels_together is None else self.kernels_together
 
     @property
     def all_in(self) -> FloatArray:
@@ -107,7 +115,7 @@ def eq5(cut: Cut) -> FloatArray:
     """[W14 eq 5] Two copy engines, as published: one G each way throughout."""
     into = cut.all_in + cut.one_kernel + cut.last_out
     out = cut.first_in + cut.one_kernel + cut.all_out
-    return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
+    return np.maximum(np.maximum(into, cut.first_in + cut.all_kernels + cut.last_out), out)
 
 
 def eq5_shared(cut: Cut) -> FloatArray:
@@ -123,7 +131,34 @@ def eq5_shared(cut: Cut) -> FloatArray:
     both_out = np.minimum((1 - 1 / cut.streams) * in_busy, out_busy)
     into = cut.all_in + (1 - 1 / h2d_slowdown) * both_in + cut.one_kernel + cut.last_out
     out = cut.first_in + cut.one_kernel + cut.all_out + (1 - 1 / d2h_slowdown) * both_out
-    longest: FloatArray = np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
+    longest: FloatArray = np.maximum(np.maximum(into, cut.first_in + cut.all_kernels + cut.last_out), out)
+    return longest
+
+
+def starved(
+    cut: Cut, reads_per_write: FloatArray, in_flight_bytes: FloatArray, written_bytes: FloatArray
+) -> FloatArray:
+    """Copies in beside kernels that write mapped memory. Ours.
+
+    Writes are posted: a chunk's kernel takes the longer of computing and writing, not their sum. Copies in go on
+    meanwhile, but their read requests wait behind the writes that queue for the link: by `h2d_slowdown` beside nothing
+    but writes. Fewer queue where the kernel computes (of a closed queueing network's threads, a share t_E over its
+    writing is not at the link), where its reads of device memory stand among its writes in the same queues
+    (`reads_per_write`), and at its end: the last `in_flight_bytes` drain, and the queue with them.
+    """
+    longest_queue = np.asarray(cut.h2d_slowdown) - 1
+    writing = np.where(cut.d2h > 0, cut.d2h, 1.0)
+    queue = longest_queue * np.maximum(1 - cut.all_kernels / writing, 0) / (1 + reads_per_write)
+    tail = np.minimum(in_flight_bytes * cut.streams / np.maximum(written_bytes, 1.0), 1.0)
+    draining = np.log1p(queue) / np.where(queue > 1e-12, queue, 1.0)
+    pace = (1 - tail) / (1 + queue) + tail * np.where(queue > 1e-12, draining, 1.0)
+    # Copies at their full pace slow the writes by `d2h_slowdown`.
+    out = cut.d2h * (1 + (np.asarray(cut.d2h_slowdown) - 1) * pace)
+    busy = np.maximum(out, cut.all_kernels)
+    into = cut.h2d + cut.h2d_gap * (cut.streams - 1)
+    beside = (1 - 1 / cut.streams) * (pace * out + busy - out)
+    fixed = cut.h2d_latency + cut.d2h_latency
+    longest: FloatArray = fixed + np.maximum(into + busy - beside, into / cut.streams + busy)
     return longest
 
 
@@ -144,11 +179,16 @@ def eq6(work: MappedWork) -> FloatArray:
 
 
 def eq6_shared(work: MappedWork, h2d_slowdown: FloatArray, d2h_slowdown: FloatArray) -> FloatArray:
-    """eq 6 with each way slowed (factors ≥ 1) while the other moves data too. Ours; with factors of 1 it is eq 6."""
+    """eq 6 with each way slowed (factors ≥ 1) as both ways' full load slows it. Ours; with factors of 1 it is eq 6.
+
+    A kernel mixes its reads and writes all along: the way with less to move is loaded to a share of its pace. Waiting
+    then grows faster than the load, as in any queue: by its square.
+    """
     in_busy, out_busy = work.h2d * h2d_slowdown, work.d2h * d2h_slowdown
-    shared = np.minimum(in_busy, out_busy)
-    into = work.h2d + (1 - 1 / h2d_slowdown) * shared
-    out = work.d2h + (1 - 1 / d2h_slowdown) * shared
+    larger = np.maximum(np.maximum(in_busy, out_busy), 1e-30)
+    load = (np.minimum(in_busy, out_busy) / larger) ** 2
+    into = work.h2d * (1 + (h2d_slowdown - 1) * load)
+    out = work.d2h * (1 + (d2h_slowdown - 1) * load)
     return eq6(work._replace(h2d=into, d2h=out))
 
 

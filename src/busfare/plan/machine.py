@@ -41,7 +41,7 @@ class Way:
     (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
     beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
     memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and
-    `prefetched` are managed memory.
+    `prefetched` are managed memory. `starving_measured`: what mapped memory does to copies was measured on the node.
     """
 
     copy: Line
@@ -55,6 +55,7 @@ class Way:
     mapped_both: float
     mapped_beside_copy: float
     gap_beside_copy: float = 0.0
+    starving_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a plan needs to know of a node's first GPU."""
+    """What a plan needs to know of a node's first GPU. `kernels_in_order`: all kernels are in one stream."""
 
     node: Node
     gpu: Gpu
@@ -88,6 +89,7 @@ class Machine:
     h2d: Way
     d2h: Way
     basis: tuple[Basis, ...]
+    kernels_in_order: bool = False
 
     @property
     def migrates_on_fault(self) -> bool:
@@ -109,9 +111,12 @@ class Machine:
 
 
 def in_one_stream(machine: Machine, *ways: Literal["h2d", "d2h"]) -> Machine:
-    """The same machine where all copies of these ways go through one stream: g of such a train holds, and no rows."""
+    """The same machine where all copies of these ways go through one stream: g of such a train holds, and no rows. So
+    do all kernels where both ways do.
+    """
     found = {way: getattr(machine, way) for way in ways}
-    return replace(machine, **{w: replace(way, copy=replace(way.copy, rows=())) for w, way in found.items()})
+    queued = {w: replace(way, copy=replace(way.copy, rows=())) for w, way in found.items()}
+    return replace(machine, kernels_in_order=len(ways) == 2, **queued)
 
 
 def category_of(gpu: Gpu) -> tuple[Category, Basis]:
@@ -169,6 +174,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         mapped_both=mapped_both,
         mapped_beside_copy=beside_copy,
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
+        starving_measured=bool(pinned and pinned.mapped_gap_per_byte_s),
     )
     return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
 

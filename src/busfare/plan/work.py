@@ -24,8 +24,15 @@ __all__ = [
     "lines_of",
     "load_of",
     "mapped_work",
+    "mapped_writes",
     "tasks_of",
 ]
+
+
+#: Threads that a processor holds [CUDA programming guide, compute capability 8.0, 9.0 and 10.0; 7.5 to 8.9 hold fewer].
+_THREADS_A_PROCESSOR = 2048
+#: What a thread is taken to write to each array: one double.
+_WRITE_BYTES = 8
 
 
 class Lines(NamedTuple):
@@ -52,6 +59,7 @@ class Load(NamedTuple):
     kernel: FloatArray
     copies_in: FloatArray
     copies_out: FloatArray
+    kernels_together: FloatArray | None = None
 
 
 def kernel_seconds(problem: Problem, machine: Machine) -> float:
@@ -116,15 +124,35 @@ def load_of(problems: Sequence[Problem], machine: Machine, strategy: str, stream
     """
     bytes_ = np.array([carried(p, machine, strategy) for p in problems])
     whole = [kernel_seconds(p, machine) for p in problems]
+    together = None
     if any(p.kernel_at for p in problems):
         kernel = np.array([kernel_split(p, t, streams) for p, t in zip(problems, whole, strict=True)])
+        # t_E(n) is of kernels that take turns. In streams of their own, small ones fill the GPU together.
+        if strategy in ("streams", "hybrid", "graph") and not machine.kernels_in_order:
+            together = np.minimum(kernel, np.array(whole)[:, None])
     else:
         kernel = np.array(whole)[:, None]
     batched = strategy in ("batched", "managed", "managed-prefetch")
     copies = np.array(
         [(1.0, 1.0) if batched else (p.copies_in, p.copies_out) for p in problems], dtype=np.float64
     )
-    return Load(bytes_[:, :1], bytes_[:, 1:], kernel, copies[:, :1], copies[:, 1:])
+    if strategy == "hybrid":
+        copies[:, 1] = 1.0  # what the kernel writes is no copy
+    return Load(bytes_[:, :1], bytes_[:, 1:], kernel, copies[:, :1], copies[:, 1:], together)
+
+
+def mapped_writes(problems: Sequence[Problem], machine: Machine) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Of hybrids, a row a problem: bytes read from device memory for each that is written to mapped memory, bytes that
+    all threads the GPU holds at once write, and all that are written.
+    """
+    rows = []
+    for p in problems:
+        written = carried(p, machine, "hybrid")[1]
+        reads = p.h2d_bytes * p.accesses_in / written if written > 0 else 0.0
+        held = (machine.gpu.multiprocessors or 0) * _THREADS_A_PROCESSOR * _WRITE_BYTES * p.copies_out
+        rows.append((reads, float(held), written))
+    columns = np.array(rows)
+    return columns[:, :1], columns[:, 1:2], columns[:, 2:]
 
 
 def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> Cut:
@@ -143,6 +171,10 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     d2h_within = (load.copies_out - 1) * machine.d2h.gap * out * streams
     h2d_gap = lines.h2d.gap_of(streams, h2d_size, machine.h2d.gap) * into
     d2h_gap = lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out
+    # One unit of the GPU hands out the copies of all streams: those of each way wait for the other's turns too, but
+    # for short ones, whose turns come while others are under way.
+    h2d_turns = h2d_gap + np.minimum(_turn(lines.d2h, streams) * out, h2d_moving / streams)
+    d2h_turns = d2h_gap + np.minimum(_turn(lines.h2d, streams) * into, d2h_moving / streams)
     return Cut(
         streams,
         h2d_moving + h2d_within,
@@ -157,15 +189,29 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
             h2d_moving,
             load.h2d_bytes * lines.h2d.long_gap * lines.h2d_slowdown * (lines.h2d_slowdown > 1),
             h2d_within + h2d_gap * (streams - 1),
-            lines.h2d_gap_shared * load.copies_in * into * streams,
+            np.maximum(
+                lines.h2d_gap_shared * load.copies_in * into * streams, h2d_within + h2d_turns * (streams - 1)
+            ),
         ),
         _slowdown(
             d2h_moving,
             load.d2h_bytes * lines.d2h.long_gap * lines.d2h_slowdown * (lines.d2h_slowdown > 1),
             d2h_within + d2h_gap * (streams - 1),
-            lines.d2h_gap_shared * load.copies_out * out * streams,
+            np.maximum(
+                lines.d2h_gap_shared * load.copies_out * out * streams, d2h_within + d2h_turns * (streams - 1)
+            ),
         ),
+        load.kernels_together,
     )
+
+
+def _turn(line: Line, streams: FloatArray) -> FloatArray:
+    """What handing out a copy of another stream takes (s): what each adds that has hardly a byte. None where no rows
+    were measured, or where one stream carries all.
+    """
+    if not line.rows:
+        return np.zeros(1)
+    return line.gap_of(streams, np.ones(1), 0.0)
 
 
 def _slowdown(
