@@ -82,7 +82,9 @@ def test_the_shared_forms_slow_only_what_overlaps() -> None:
     slowed = eq5_shared(cut(latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(h2d_slowdown=1.25, d2h_slowdown=1.5))
     assert float(slowed) == pytest.approx(8 + 0.2 * 6 * 3 / 4 + 2 / 4 + 1)
     work = MappedWork(*(np.asarray(t) for t in (8.0, 2.0, 4.0, 0.0, 0.0)))
-    assert float(eq6_shared(work, np.asarray(1.25), np.asarray(1.5))) == pytest.approx(8 + 0.2 * 6)
+    assert float(eq6_shared(work, np.asarray(1.25), np.asarray(1.5))) == pytest.approx(
+        8 * (1 + 0.25 * (6 / 10) ** 2)
+    )
 
 
 @given(seconds, seconds, seconds, gaps)

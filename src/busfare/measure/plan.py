@@ -171,7 +171,7 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
             yield Case(way, "mapped", "kernel", size, 1, gpu)
             yield Case(way, "registered", "copies", size, 1, gpu)
             yield Case(way, "write-combined", "copies", size, 1, gpu)
-        for size in powers(64 * KIB, min(most, 64 * MIB), 4):
+        for size in powers(64 * KIB, wide, 4):
             yield Case(way, "managed", "touch", size, 1, gpu)
             yield Case(way, "managed", "prefetch", size, 1, gpu)
         if most >= GIB:

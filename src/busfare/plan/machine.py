@@ -174,7 +174,9 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         mapped_both=mapped_both,
         mapped_beside_copy=beside_copy,
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
-        starving_measured=bool(pinned and pinned.mapped_gap_per_byte_s),
+        starving_measured=bool(
+            pinned and pinned.mapped_gap_per_byte_s and node.measurement("d2h", "mapped") is not None
+        ),
     )
     return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
 

@@ -129,13 +129,14 @@ class MethodsRun:
 
         Where the GPU runs them alone, by its events. Pageable copies are moved by the host, and are timed by its clock;
         the kernel of pageable and of prefetched memory runs in device memory, as alone. Faults into the GPU are in the
-        kernel of managed memory; faults back are what its sum takes longer than that of pinned memory.
+        kernel of managed memory; faults back are what its sum takes longer than that of data in the processor's cache:
+        a page is summed right after it came, while pinned data that outgrow the cache come from memory.
         """
         if m.held:
             return [sum(one.values()) for one in m.held]
         alone = self.kernel_s[m.case]
         if m.method == "managed":
-            plain = self._sum_s(m.case)
+            plain = self._cached_sum_s(m.case)
             return [
                 r.device.get("kernel", r.ranges["kernel"]) + max(0.0, r.ranges["sum"] - plain) for r in m.runs
             ]
@@ -147,10 +148,10 @@ class MethodsRun:
         """The median of `gpu_samples`."""
         return median(self.gpu_samples(m))
 
-    def _sum_s(self, case: Case) -> float:
-        """What the sum takes where nothing migrates."""
-        found = [m.ranges["sum"] for m in self.of(case) if m.method in ("pinned", "pageable", "registered")]
-        return median(found) if found else 0.0
+    def _cached_sum_s(self, case: Case) -> float:
+        """What the sum takes of data in the processor's cache: at the pace of the vectors that are summed fastest."""
+        paces = [m.ranges["sum"] / m.case.elements for m in self.measurements if m.method == "pinned"]
+        return min(paces, default=0.0) * case.elements
 
     def predicted_s(self, case: Case, method: str) -> float | None:
         """The whole program's seconds: the GPU's part and the calls predicted, the processor's part measured."""
