@@ -135,7 +135,7 @@ def stream_ranges(problems: Sequence[Problem], machine: Machine, found: Sequence
     cut = cut_of(load, machine, lines_of(machine, "streams"), at_best)
     equations = _equations(cut, machine.category)
     # Terms of each problem as plain numbers; `best_streams` is scalar.
-    plain = cut[: len(Terms._fields)]
+    plain: list[FloatArray] = [getattr(cut, name) for name in Terms._fields]
     columns = [np.broadcast_to(term, at_best.shape)[:, 0].tolist() for term in plain]
     return [
         StreamRange(
