@@ -323,8 +323,8 @@ def test_a_probed_nodes_slow_downs_are_taken() -> None:
     slowed = 4e-3 + 41e-6 + 4.8e-3 * 41 / 42 / 6 + 1e-4 / 42 + 4e-3 / 42
     assert seconds(answer, "streams") == pytest.approx(16e-6 + slowed)
     assert [p.strategy for p in answer.ranking if not p.strategy.startswith("managed")] == [
-        "streams",
         "mapped",
+        "streams",
         "hybrid",
         "explicit",
     ]
