@@ -190,10 +190,10 @@ std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t str
         [&] { check(cufftExecZ2Z(plan, points, points, CUFFT_INVERSE), "transform"); });
     check(cufftDestroy(plan), "plan");
     add("ft_planes", own(nas::ft_planes, nas::PlanesArguments{address, planes, n, n, 1}));
-    add("ft_lines_strided", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1}));
+    add("ft_lines_strided", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1, 0}));
     add("ft_lines_transposed",
         own(nas::ft_lines,
-            nas::LinesArguments{address, reinterpret_cast<std::uint64_t>(scratch), n, n * planes, 1}));
+            nas::LinesArguments{address, reinterpret_cast<std::uint64_t>(scratch), n, n * planes, 1, 0}));
     const double decay = -4e-6 * std::numbers::pi * std::numbers::pi;
     add("ft_evolve", own(nas::ft_evolve, nas::EvolveArguments{address, planes, n, n, 0, n, decay}));
     return rows;

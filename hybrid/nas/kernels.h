@@ -13,6 +13,7 @@ enum Kernel : std::uint32_t {
     ft_evolve,
     ft_planes,
     ft_lines,
+    ft_scatter,
     mg_zero,
     mg_set_points,
     mg_stencil,
@@ -44,12 +45,25 @@ struct PlanesArguments {
     std::int32_t sign;
 };
 
-/// 1D transforms, in place, of `columns` lines; point i of line c lies at `i · columns + c`. `scratch` is as
-/// large as the data; 0 transforms with the stride instead of transposing to contiguous lines and back.
+/// 1D transforms, in place, of `columns` lines; point i of line c lies at `i · columns + c`, or, where they are
+/// `contiguous`, at `c · length + i`. `scratch` is as large as the data; 0 transforms with the stride instead of
+/// transposing to contiguous lines and back.
 struct LinesArguments {
     std::uint64_t data, scratch;
     std::int32_t length, columns;
     std::int32_t sign;
+    std::int32_t contiguous;
+};
+
+/// The transpose inside device memory: rows of the planes at `from`, `block_rows` to a target, become parts of
+/// lines: point (plane, row, x) goes to `((row in block) · nx + x) · lines + first_plane + plane` of its target.
+struct ScatterArguments {
+    static constexpr int most_targets = 32;
+    std::uint64_t from;
+    std::int32_t planes, rows, nx;
+    std::int32_t first_plane, lines;  ///< where these planes stand in the whole grid, and how many it has
+    std::int32_t block_rows;
+    std::array<std::uint64_t, most_targets> to;
 };
 
 struct ZeroArguments {
