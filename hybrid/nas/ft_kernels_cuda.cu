@@ -48,8 +48,8 @@ __global__ void transpose(const double2* from, double2* to, int rows, int column
 
 constexpr int scatter_planes = 8;
 
-/// A tile of planes × x goes through shared memory, so that reads run along x and writes along the planes: eight
-/// planes are one 128-byte line of the target.
+/// A tile of planes × x goes through shared memory, so that reads run along x and writes along the planes:
+/// eight planes are one 128-byte line of the target.
 __global__ void scatter(ScatterArguments a) {
     __shared__ double2 block[scatter_planes][tile + 1];
     const int x0 = static_cast<int>(blockIdx.x) * tile, row = static_cast<int>(blockIdx.y),
@@ -163,8 +163,7 @@ void add_ft_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(ft_scatter, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const ScatterArguments*>(arguments);
-        const dim3 blocks((a.nx + tile - 1) / tile, a.rows,
-                          (a.planes + scatter_planes - 1) / scatter_planes);
+        const dim3 blocks((a.nx + tile - 1) / tile, a.rows, (a.planes + scatter_planes - 1) / scatter_planes);
         scatter<<<blocks, dim3(tile, scatter_planes), 0, static_cast<cudaStream_t>(stream)>>>(a);
     });
 }

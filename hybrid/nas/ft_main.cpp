@@ -35,12 +35,12 @@ int run(const nas::Options& options) {
     if (algorithm != "slabs" && algorithm != "packed-slabs")
         throw std::invalid_argument("--algorithm is slabs or packed-slabs, not '" + algorithm + "'");
     slabs.algorithm = algorithm == "slabs" ? nas::Algorithm::slabs : nas::Algorithm::packed_slabs;
-    const std::map<std::string, nas::Exchange> exchanges = {{"auto", nas::Exchange::automatic},
-                                                            {"host", nas::Exchange::host},
-                                                            {"device", nas::Exchange::device}};
+    const std::map<std::string, nas::Exchange> exchanges = {
+        {"auto", nas::Exchange::automatic}, {"host", nas::Exchange::host}, {"device", nas::Exchange::device}};
     const auto exchange = exchanges.find(options.text("exchange"));
     if (exchange == exchanges.end())
-        throw std::invalid_argument("--exchange is auto, host or device, not '" + options.text("exchange") + "'");
+        throw std::invalid_argument("--exchange is auto, host or device, not '" + options.text("exchange") +
+                                    "'");
     slabs.exchange = exchange->second;
     slabs.streams = static_cast<int>(options.integer("streams"));
     slabs.chunk_bytes = static_cast<std::size_t>(options.integer("chunk-bytes"));

@@ -36,7 +36,7 @@ enum class Exchange { automatic, host, device };
 struct SlabOptions {
     Algorithm algorithm = Algorithm::slabs;
     Exchange exchange = Exchange::automatic;  ///< automatic: in the GPU where all ranks share one, for slabs
-    int streams = 3;                ///< of each rank, on a device
+    int streams = 3;                          ///< of each rank, on a device
     std::size_t chunk_bytes = 0;    ///< what one task moves, about; 0: an eighth of the slab, 1 to 32 MiB
     bool transposed_lines = false;  ///< 1D transforms on contiguous lines, between two tiled transposes
     bool timed = false;             ///< measure the device's share; costs a few microseconds a task
@@ -46,8 +46,8 @@ class SlabTransform {
   public:
     virtual ~SlabTransform() = default;
     /// Collective. The slab to transform lies at `from` in staging memory; the transpose arrives at
-    /// `receive`. `next`: the stage that the next call will run, which may be begun already; it reads the same
-    /// `from`. All ranks have run a stage before any of them comes back for the one after the next.
+    /// `receive`. `next`: the stage that the next call will run, which may be begun already; it reads the
+    /// same `from`. All ranks have run a stage before any of them comes back for the one after the next.
     virtual void run(const Stage& stage, const Stage* next) = 0;
     void run(const Stage& stage) { run(stage, nullptr); }
 

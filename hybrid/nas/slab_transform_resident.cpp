@@ -13,12 +13,12 @@ constexpr std::uint64_t point_bytes = 16;
 constexpr int ready_channel = 3;
 enum Label : std::uint32_t { label_planes, label_lines };
 
-/// Transposes inside the memory of the GPU that all ranks share: a grid crosses the link once each way, and the
-/// copies in of one transform overlap the copies out of the one before it.
+/// Transposes inside the memory of the GPU that all ranks share: a grid crosses the link once each way, and
+/// the copies in of one transform overlap the copies out of the one before it.
 ///
-/// Planes are copied in and transformed as by the other device transform; then a kernel writes their rows into
-/// the slabs of the ranks they belong to, transposed to contiguous lines. Two slabs a rank take turns, so that
-/// the next transform's planes arrive while this one's lines leave.
+/// Planes are copied in and transformed as by the other device transform; then a kernel writes their rows
+/// into the slabs of the ranks they belong to, transposed to contiguous lines. Two slabs a rank take turns,
+/// so that the next transform's planes arrive while this one's lines leave.
 class ResidentSlabTransform final : public SlabTransform {
   public:
     ResidentSlabTransform(funnel::Team& team, const SlabLayout& layout, const SlabOptions& options,
@@ -136,9 +136,8 @@ class ResidentSlabTransform final : public SlabTransform {
         const int world = staging_.node().world_size(), me = staging_.node().world_rank();
         const int planes = stage.planes / world;
         const std::uint64_t plane_bytes = static_cast<std::uint64_t>(stage.rows) * stage.nx * point_bytes;
-        const int chunk =
-            static_cast<int>(std::clamp<std::uint64_t>(chunk_bytes_ / plane_bytes, 1,
-                                                       static_cast<std::uint64_t>(planes)));
+        const int chunk = static_cast<int>(
+            std::clamp<std::uint64_t>(chunk_bytes_ / plane_bytes, 1, static_cast<std::uint64_t>(planes)));
         reserve(chunk * plane_bytes);
         for (int first = 0, turn = 0; first < planes; first += chunk, ++turn) {
             const int stream = turn % streams_, count = std::min(chunk, planes - first);
@@ -146,13 +145,18 @@ class ResidentSlabTransform final : public SlabTransform {
             const std::uint64_t bytes = count * plane_bytes;
             funnel::Task task = task_on(stream, label_planes);
             task.add_copy_in({{staging_.node().local_rank(), layout_.from + first * plane_bytes},
-                              bytes, buffer, bytes, bytes, 1});
+                              bytes,
+                              buffer,
+                              bytes,
+                              bytes,
+                              1});
             if (stage.evolve)
                 task.add_kernel(ft_evolve, EvolveArguments{buffer, count, stage.rows, stage.nx,
                                                            me * planes + first, stage.planes, stage.decay});
             task.add_kernel(ft_planes, PlanesArguments{buffer, count, stage.rows, stage.nx, stage.sign});
-            ScatterArguments scatter{buffer, count, stage.rows, stage.nx, me * planes + first, stage.planes,
-                                     stage.rows / world, {}};
+            ScatterArguments scatter{
+                buffer, count, stage.rows, stage.nx, me * planes + first, stage.planes, stage.rows / world,
+                {}};
             std::copy(slabs_of_all_[parity_].begin(), slabs_of_all_[parity_].end(), scatter.to.begin());
             task.add_kernel(ft_scatter, scatter);
             planes_under_way_.push_back(lane_.submit(task));
@@ -170,19 +174,21 @@ class ResidentSlabTransform final : public SlabTransform {
 
     void start_lines(const Stage& stage) {
         const std::uint64_t line_bytes = static_cast<std::uint64_t>(stage.planes) * point_bytes;
-        const auto columns =
-            static_cast<std::uint64_t>(stage.rows / staging_.node().world_size()) * stage.nx;
+        const auto columns = static_cast<std::uint64_t>(stage.rows / staging_.node().world_size()) * stage.nx;
         const std::uint64_t chunk = std::clamp<std::uint64_t>(chunk_bytes_ / line_bytes, 1, columns);
         for (std::uint64_t first = 0, turn = 0; first < columns; first += chunk, ++turn) {
             const std::uint64_t count = std::min(chunk, columns - first), bytes = count * line_bytes;
             const funnel::DeviceAddress lines = slab_[parity_] + first * line_bytes;
             // Streams of their own: behind the next transform's planes they would wait for them.
-            funnel::Task task =
-                task_on(streams_ + static_cast<int>(turn) % streams_, label_lines);
+            funnel::Task task = task_on(streams_ + static_cast<int>(turn) % streams_, label_lines);
             task.add_kernel(ft_lines, LinesArguments{lines, 0, stage.planes, static_cast<std::int32_t>(count),
                                                      stage.sign, 1});
             task.add_copy_out({{staging_.node().local_rank(), layout_.receive + first * line_bytes},
-                               bytes, lines, bytes, bytes, 1});
+                               bytes,
+                               lines,
+                               bytes,
+                               bytes,
+                               1});
             lines_under_way_.push_back(lane_.submit(task));
         }
     }
