@@ -50,10 +50,11 @@ __device__ PlaneSums weighted(const double (&middle)[rows_per_thread + 2],
 __device__ PlaneSums sum_plane(const double* __restrict__ in, const int (&rows)[rows_per_thread + 2],
                                Neighbours beside, double w0, double w1, double w2, double w3) {
     double middle[rows_per_thread + 2], sides[rows_per_thread + 2];
+    const double *left = in + beside.left, *right = in + beside.right;
 #pragma unroll
     for (int j = 0; j < rows_per_thread + 2; ++j) {
         middle[j] = in[rows[j]];
-        sides[j] = in[rows[j] + beside.left] + in[rows[j] + beside.right];
+        sides[j] = left[rows[j]] + right[rows[j]];
     }
     return weighted(middle, sides, w0, w1, w2, w3);
 }
