@@ -356,7 +356,8 @@ MgResult run_mg(funnel::Team& team, const MgClass& size, const MgOptions& option
     const Stopwatch total;
     mg.residual_of_top();
     mg.norm_of_residual();
-    // One iteration ahead of what is waited for, so that the device never runs dry.
+    // A device gets an iteration ahead of the one that is waited for, so that it never runs dry.
+    const bool ahead = team.sharing() != funnel::Sharing::cpu;
     double ended = total.seconds();
     funnel::Ticket before = 0;
     const auto book_end_of = [&](funnel::Ticket iteration) {
@@ -368,10 +369,11 @@ MgResult run_mg(funnel::Team& team, const MgClass& size, const MgOptions& option
     for (int iteration = 0; iteration < iterations; ++iteration) {
         mg.v_cycle();
         mg.residual_of_top();
-        if (before != 0) book_end_of(before);
+        if (!ahead) book_end_of(mg.end_of_iteration());
+        if (ahead && iteration > 0) book_end_of(before);
         before = mg.end_of_iteration();
     }
-    book_end_of(before);
+    if (ahead) book_end_of(before);
     result.coarse_on_device = mg.coarse_on_device();
     result.axes = mg.axes();
     result.norm = mg.norm_of_residual();
