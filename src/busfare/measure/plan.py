@@ -93,7 +93,8 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     shown += [
         Case(way, "pinned", "after-kernel", size, 1, gpu) for way in HOST_WAYS for size in (16 * KIB, MIB)
     ]
-    shown += [Case(way, "pinned", "both", 64 * MIB, 4, gpu) for way in HOST_WAYS]
+    for size, count in ((MIB, 16), (64 * MIB, 4)):
+        shown += [Case(way, "pinned", "both", size, count, gpu) for way in HOST_WAYS]
     shown += [Case(way, "pinned", "beside-mapped", 64 * MIB, 1, gpu) for way in HOST_WAYS]
     for way in HOST_WAYS:
         for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
@@ -137,8 +138,9 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
             yield Case(way, "pinned", "plane", width, 1024, gpu)
             yield Case(way, "pinned", "block", width, 1024, gpu)
             yield Case(way, "pinned", "copies", width * 1024, 1, gpu)
-        for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
-            yield Case(way, "pinned", "both", size, 4, gpu)
+        # The link's pace from long trains, which fill no cache; what each copy adds from many short ones.
+        for size, count in ((64 * KIB, 4), (MIB, 32), (16 * MIB, 4), (64 * MIB, 12)):
+            yield Case(way, "pinned", "both", size, count, gpu)
             yield Case(way, "pinned", "beside-mapped", size, 1, gpu)
         for size, both in product((16 * MIB, 64 * MIB), MAPPED_BOTH):
             yield Case(way, "mapped", both, size, 1, gpu)

@@ -157,6 +157,8 @@ class VirtualDevice:
             seconds *= _DRIFT
         if case.mode in ("both", "beside-mapped"):
             seconds += case.total_bytes * (self.slowed(one, case.mode == "beside-mapped") - slope)
+            if case.mode == "both" and one.both_directions_gap_s is not None:
+                seconds += (case.count - 1) * (one.both_directions_gap_s - (one.gap_s or 0.0))
         if case.mode in ("kernel-both", "kernel-beside-copies"):
             seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
         if case.memory == "managed":

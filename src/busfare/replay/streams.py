@@ -18,6 +18,8 @@ __all__ = ["Streams", "are_pipelines", "chunks"]
 
 LEGACY, BLOCKING = 0, 1
 MOST_KERNELS_A_CHUNK = 64
+#: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
+MUCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Streams:
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         if self.count < 1:
             raise InputError(f"--streams {self.count}: give 1 or more")
+        if timeline.calls.height == 0:  # what the host would wait for is not known: the observed order stays
+            return Applied(timeline, 0)
         found = chunks(timeline, self.kernel)
         rested: list[str] = []
         touched, size = 0, 0
@@ -82,23 +86,26 @@ def chunks(timeline: Timeline, kernel: str = "") -> NDArray[np.int64]:
 
 
 def are_pipelines(timeline: Timeline) -> bool:
-    """Whether most chunks look like parts of one data set: some in, a few kernels, some out.
+    """Whether most chunks look like parts of one data set: some in, a few kernels, some out; or much in.
 
     A step of training or of an inference loop begins with a copy, too, but its many kernels need what the step before
     left on the GPU.
     """
     chunk = chunks(timeline)
     inside = (
-        timeline.operations.select("kind", "direction")
+        timeline.operations.select("kind", "direction", "bytes")
         .with_columns(chunk=pl.Series(chunk))
         .filter(pl.col("chunk") >= 0)
     )
     each = inside.group_by("chunk").agg(
-        kernels=pl.col("kind").is_in(["kernel", "graph"]).sum(), out=(pl.col("direction") == "d2h").any()
+        kernels=pl.col("kind").is_in(["kernel", "graph"]).sum(),
+        out=(pl.col("direction") == "d2h").any(),
+        bytes_in=pl.col("bytes").filter(pl.col("direction") == "h2d").sum(),
     )
     if each.height < 2:
         return False
-    fitting = each.filter(pl.col("out") & (pl.col("kernels") <= MOST_KERNELS_A_CHUNK)).height
+    much = pl.col("bytes_in") >= MUCH_BYTES * pl.col("kernels")
+    fitting = each.filter((pl.col("out") | much) & (pl.col("kernels") <= MOST_KERNELS_A_CHUNK)).height
     return 2 * fitting > each.height
 
 

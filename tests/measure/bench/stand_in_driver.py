@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,6 +120,9 @@ class StandIn:
 
     def cuMemsetD8(self, address: int, value: int, size: int) -> None:  # noqa: N802
         ctypes.memset(address, value, size)
+
+    def cuMemcpyHtoD(self, target: int, source: int, size: int) -> None:  # noqa: N802
+        ctypes.memmove(int(target), int(source), size)
 
     def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:  # noqa: N802
         ctypes.memmove((ctypes.c_uint8 * size).from_buffer(target), source, size)
@@ -303,10 +307,23 @@ def _copy16(source: int, target: int, count: int) -> None:
     ctypes.memmove(target, source, 16 * count)
 
 
+def _differ(got: int, want: int, count: int, relative: float, slack: float, found: int) -> None:
+    kind = ctypes.c_double * count
+    here, there = (np.ctypeslib.as_array(kind.from_address(at)) for at in (got, want))
+    shares = np.abs(here - there) / (relative * np.abs(there) + slack + 1e-300)
+    wrong = np.flatnonzero(~(shares <= 1.0))
+    words = (ctypes.c_uint64 * 3).from_address(found)
+    words[0] += len(wrong)
+    largest = float(shares[shares <= 1.0].max(initial=0.0))
+    words[1] = max(words[1], struct.unpack("<Q", struct.pack("<d", largest))[0])
+    words[2] = min(words[2], int(wrong[0]) if len(wrong) else words[2])
+
+
 PROBING: dict[str, Callable[..., None]] = {
     "fill": _fill,
     "poison": _poison,
     "check": _check,
     "copy16": _copy16,
+    "differ": _differ,
     "read16": lambda source, sink, count: None,
 }

@@ -15,7 +15,7 @@ from cuda.bindings import driver
 
 from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.checking import blank, expected, fill
+from busfare.measure.bench.checking import RELATIVE, expected, fill
 from busfare.measure.bench.kernel import KERNELS, Kernel, source_text, user_kernel
 from busfare.measure.bench.methods import METHODS
 from busfare.measure.bench.program import Program
@@ -114,6 +114,7 @@ def every_program(work: Work) -> list[tuple[Program, ...]]:
             programs.streams(work, count),
             programs.hybrid(work, count),
             programs.streams(work, count, "graph", as_graph=True),
+            programs.three_streams(work, count),
         ]
     return [(made,) for made in single]
 
@@ -127,14 +128,11 @@ def test_every_program_gives_the_result_in_every_order(name: str, stand_in: Stan
     right = expected(work, device.inputs())
     for made in every_program(work):
         for _ in range(2):
-            blank(work, device.outputs())
             device.clear()
-            timing = device.run(
-                made, 1, host=False
-            )  # once: a second run would find what the first one copied
+            timing = device.run(made, 1)  # once: a second run would find what the first one copied
             right.check(device.outputs())
             assert timing.held and timing.device_s[0] > 0
-        timing = device.run(made, 2)
+        timing = device.run(made, 2, 2)
         right.check(device.outputs())
         assert len(timing.host_s) == 2 and min(timing.host_s) > 0
     device.close()
@@ -148,18 +146,29 @@ def test_cleared_arrays_never_pass_the_check(stand_in: StandIn) -> None:
     device.load(work)
     fill(work, device.inputs())
     right = expected(work, device.inputs())
-    blank(work, device.outputs())
+    device.expect(right.arrays, RELATIVE, right.slacks)
+    device.clear()
     with pytest.raises(WrongDataError, match="elements differ"):
         right.check(device.outputs())
+    assert device.compare().wrong == 3 * work.elements
     # A version that copies nothing out leaves them so; one that copies nothing in computes on NaN.
-    device.clear()
     whole = programs.explicit(work)
     for kind in ("h2d", "d2h"):
         kept = tuple(op for op in whole.operations if op.kind != kind)
         device.clear()
-        device.run((Program("explicit", 1, kept),), 1, host=False)
+        device.run((Program("explicit", 1, kept),), 1)
         with pytest.raises(WrongDataError):
             right.check(device.outputs())
+        assert device.compare().wrong == 3 * work.elements
+    # The comparison on the GPU sees one element that is off by little more than is allowed, and where.
+    device.run((whole,), 1)
+    assert (device.compare().wrong, device.compare().first) == (0, None)
+    allowed = RELATIVE * abs(right.arrays[1][70]) + right.slacks[1]
+    device.outputs()[1][70] = right.arrays[1][70] + 0.9 * allowed
+    assert device.compare().wrong == 0 and device.compare().worst == pytest.approx(0.9, rel=0.01)
+    device.outputs()[1][70] = right.arrays[1][70] + 1.1 * allowed
+    assert (device.compare().wrong, device.compare().first) == (1, 70)
+    device.close()
 
 
 def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
@@ -169,8 +178,8 @@ def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
     fill(work, device.inputs())
     right = expected(work, device.inputs())
     shares = tuple(programs.streams(work, 6, own=own) for own in (range(3), range(3, 6)))
-    blank(work, device.outputs())
-    device.run(shares, 1, host=False)
+    device.clear()
+    device.run(shares, 1)
     right.check(device.outputs())
     device.close()
 
@@ -188,7 +197,7 @@ def test_what_does_not_fit_a_queue_is_run_without_being_held(
     device = CudaStrategies(1)
     device.load(work)
     monkeypatch.setattr(Flags, "verify", verify)
-    timing = device.run((programs.streams(work, 6),), 3, host=False)
+    timing = device.run((programs.streams(work, 6),), 3)
     assert not timing.held and len(timing.device_s) == 3
     monkeypatch.undo()
 

@@ -63,6 +63,30 @@ extern "C" __global__ void check(const unsigned char* from, unsigned long long s
     if (mine) atomicAdd(wrong, mine);
 }
 
+// Results beside what they should be: an element may differ by `relative` of the reference and by `slack`. found[0]
+// counts those that differ by more, found[1] holds the largest difference over what is allowed (a double's bits,
+// which rise with its value), found[2] the first element that is wrong.
+extern "C" __global__ void differ(const double* got, const double* want, unsigned long long count,
+                                  double relative, double slack, unsigned long long* found) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, wrong = 0, first = ~0ull;
+    double worst = 0.0;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count;
+         i += step) {
+        double share = fabs(__ldcv(got + i) - want[i]) / (relative * fabs(want[i]) + slack + 1e-300);
+        if (share <= 1.0) {
+            worst = fmax(worst, share);
+        } else {  // what is no number is wrong
+            ++wrong;
+            first = min(first, i);
+        }
+    }
+    if (wrong) {
+        atomicAdd(found, wrong);
+        atomicMin(found + 2, first);
+    }
+    atomicMax(found + 1, (unsigned long long)__double_as_longlong(worst));
+}
+
 // Mapped or managed memory is read, written, or both, sixteen bytes a thread and step.
 extern "C" __global__ void read16(const uint4* from, uint4* sink, unsigned long long count) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
