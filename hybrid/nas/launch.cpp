@@ -56,7 +56,8 @@ Json result_header(const std::string& schema, funnel::Team& team) {
         .set("mode", funnel::name_of(team.sharing()))
         .set("device", team.lane().device_name())
         .set("ranks", team.node().world_size())
-        .set("ranks_per_node", team.node().local_size());
+        .set("ranks_per_node", team.node().local_size())
+        .set("gpus", team.gpus_used());
     return result;
 }
 
