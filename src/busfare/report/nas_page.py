@@ -171,5 +171,5 @@ def _parts(runs: list[dict[str, Any]]) -> str:
         for run in runs
     ]
     head = ("run", "variant", *(f"{_PARTS[part][0]}" for part in found), "parts timed")
-    words = "Seconds of an iteration, measured. MG's kernels and copies are by the GPU's clock, and may overlap what the hosts wait for."
+    words = "An iteration's seconds, measured. MG's kernels and copies, by the GPU's clock, may overlap hosts' waits."
     return f"<details><summary>every part</summary>{table(head, rows, 2)}<p class='dim'>{escape(words)}</p></details>"
