@@ -37,7 +37,9 @@ def variant(run: dict[str, Any]) -> str:
         if key == "chunk_bytes":
             said.append(f"{amounts.size(value)} tasks")
         else:
-            said.append(f"{key} {value if not isinstance(value, bool) else 'on' if value else 'off'}")
+            said.append(
+                f"{key.replace('_', ' ')} {value if not isinstance(value, bool) else 'on' if value else 'off'}"
+            )
     return ", ".join(said)
 
 

@@ -35,11 +35,15 @@ _VARIANT = {
     "axes": 0,
     "chunk_bytes": 0,
     "streams": 3,
+    "coarse_points": 16,
+    "transposed_lines": False,
 }
-_SAID = ("exchange", "coarse", "fused", "axes", "chunk_bytes", "streams")
+_SAID = (
+    "exchange", "coarse", "coarse_points", "fused", "axes", "chunk_bytes", "streams", "transposed_lines",
+)  # fmt: skip
 _SAID_ON_CPU = ("axes",)
 #: Runs that agree in all of these are one run, with and without its parts timed.
-_ALIKE = ("mode", "ranks", "class", "ranks_per_node", "transposed_lines", "visible", *_VARIANT)
+_ALIKE = ("mode", "ranks", "class", "ranks_per_node", "visible", *_VARIANT)
 
 
 def row_of(
