@@ -12,20 +12,21 @@ namespace {
 
 constexpr int lanes = 32;
 constexpr int warps = 4;
-constexpr int rows_per_thread = 4;
+/// Rows of y that a thread marches with: of the stencil alone, and of the stencil fused with interp.
+constexpr int stencil_rows = 8, fused_rows = 4;
 
 __device__ double* doubles(std::uint64_t address) {
     return reinterpret_cast<double*>(address);
 }
 
 /// What one plane of the grid adds to the outputs in its own plane and to those in the planes beside it.
+template <int n>
 struct PlaneSums {
-    double own[rows_per_thread], beside[rows_per_thread];
+    double own[n], beside[n];
 };
 
 /// The same offset, unknown to the compiler, which would keep an address for every row and offset in
-/// registers otherwise: 96 of them hold the stencil then instead of 126, and 130 interp with resid instead of
-/// 192.
+/// registers otherwise.
 __device__ int opaque(int offset) {
     asm volatile("" : "+r"(offset));
     return offset;
@@ -40,12 +41,12 @@ __device__ Neighbours neighbours(const Grid& g, int x) {
 }
 
 /// Of a thread's rows and the one on either side: the points, and the sums of each one's neighbours in x.
-__device__ PlaneSums weighted(const double (&middle)[rows_per_thread + 2],
-                              const double (&sides)[rows_per_thread + 2], double w0, double w1, double w2,
-                              double w3) {
-    PlaneSums sums;
+template <int n>
+__device__ PlaneSums<n> weighted(const double (&middle)[n + 2], const double (&sides)[n + 2], double w0,
+                                 double w1, double w2, double w3) {
+    PlaneSums<n> sums;
 #pragma unroll
-    for (int j = 0; j < rows_per_thread; ++j) {
+    for (int j = 0; j < n; ++j) {
         const double edges = sides[j + 1] + middle[j] + middle[j + 2];
         const double corners = sides[j] + sides[j + 2];
         sums.own[j] = w0 * middle[j + 1] + w1 * edges + w2 * corners;
@@ -55,27 +56,27 @@ __device__ PlaneSums weighted(const double (&middle)[rows_per_thread + 2],
 }
 
 /// `rows` holds the offsets of the thread's rows and of the one on either side.
-__device__ PlaneSums sum_plane(const double* __restrict__ in, const int (&rows)[rows_per_thread + 2],
-                               Neighbours beside, double w0, double w1, double w2, double w3) {
-    double middle[rows_per_thread + 2], sides[rows_per_thread + 2];
+template <int n>
+__device__ PlaneSums<n> sum_plane(const double* __restrict__ in, const int (&rows)[n + 2], Neighbours beside,
+                                  double w0, double w1, double w2, double w3) {
+    double middle[n + 2], sides[n + 2];
     const double *left = in + opaque(beside.left), *right = in + opaque(beside.right);
 #pragma unroll
-    for (int j = 0; j < rows_per_thread + 2; ++j) {
+    for (int j = 0; j < n + 2; ++j) {
         middle[j] = in[rows[j]];
         sides[j] = left[rows[j]] + right[rows[j]];
     }
-    return weighted(middle, sides, w0, w1, w2, w3);
+    return weighted<n>(middle, sides, w0, w1, w2, w3);
 }
 
-/// The 27-point stencil. A thread marches up z with four rows of y: each plane of the input is loaded once
+/// The 27-point stencil. A thread marches up z with some rows of y: each plane of the input is loaded once
 /// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
-/// from L1. (Tried on an H200 and slower: shuffles for x, streaming loads, two or eight rows, a bound on
+/// from L1. (Tried on an H200 and slower: shuffles for x, streaming loads, two or four rows, a bound on
 /// registers, and writing the ghost cells in x along with the row, which cost 20 %.)
 __global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int planes_per_block) {
     const Grid g = a.grid;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
-    const int y0 =
-        (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * rows_per_thread + 1;
+    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * stencil_rows + 1;
     if (x > g.nx || y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
@@ -84,20 +85,20 @@ __global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int 
     const double* base = doubles(a.base) + start;
     double* out = doubles(a.out) + start;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[rows_per_thread + 2];
+    int rows[stencil_rows + 2];
 #pragma unroll
-    for (int j = 0; j < rows_per_thread + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
+    for (int j = 0; j < stencil_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
 
     const Neighbours beside = neighbours(g, x);
-    PlaneSums below = sum_plane(next - 2 * plane, rows, beside, w0, w1, w2, w3);
-    PlaneSums here = sum_plane(next - plane, rows, beside, w0, w1, w2, w3);
+    PlaneSums<stencil_rows> below = sum_plane<stencil_rows>(next - 2 * plane, rows, beside, w0, w1, w2, w3);
+    PlaneSums<stencil_rows> here = sum_plane<stencil_rows>(next - plane, rows, beside, w0, w1, w2, w3);
     for (int z = z0; z <= z1; ++z) {
-        double sum[rows_per_thread];
+        double sum[stencil_rows];
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j) sum[j] = base[rows[j + 1]];
-        const PlaneSums above = sum_plane(next, rows, beside, w0, w1, w2, w3);
+        for (int j = 0; j < stencil_rows; ++j) sum[j] = base[rows[j + 1]];
+        const PlaneSums<stencil_rows> above = sum_plane<stencil_rows>(next, rows, beside, w0, w1, w2, w3);
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j) {
+        for (int j = 0; j < stencil_rows; ++j) {
             sum[j] += here.own[j] + below.beside[j] + above.beside[j];
             if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
             below.beside[j] = here.beside[j];
@@ -161,7 +162,7 @@ __global__ void interpolate(InterpolateArguments a) {
 
 /// Of one coarse plane, for the coarse rows that a thread's fine rows lie on and between: the correction at
 /// the thread's x, and the sum of the corrections at its neighbours in x.
-constexpr int coarse_rows = rows_per_thread / 2 + 2;
+constexpr int coarse_rows = fused_rows / 2 + 2;
 struct CoarsePlane {
     double middle[coarse_rows], sides[coarse_rows];
 };
@@ -206,13 +207,14 @@ __device__ CoarsePlane mean(const CoarsePlane& a, const CoarsePlane& b) {
 /// Adds `correction` to a plane of `old` (none: nullptr); `corrected` are the points of the thread's own
 /// rows.
 template <bool has_old>
-__device__ PlaneSums sum_corrected(const double* __restrict__ old, const int (&rows)[rows_per_thread + 2],
-                                   Neighbours beside, const CoarsePlane& correction, double w0, double w1,
-                                   double w2, double w3, double (&corrected)[rows_per_thread]) {
-    double middle[rows_per_thread + 2], sides[rows_per_thread + 2];
+__device__ PlaneSums<fused_rows> sum_corrected(const double* __restrict__ old,
+                                               const int (&rows)[fused_rows + 2], Neighbours beside,
+                                               const CoarsePlane& correction, double w0, double w1, double w2,
+                                               double w3, double (&corrected)[fused_rows]) {
+    double middle[fused_rows + 2], sides[fused_rows + 2];
     const double *left = old + opaque(beside.left), *right = old + opaque(beside.right);
 #pragma unroll
-    for (int j = 0; j < rows_per_thread + 2; ++j) {
+    for (int j = 0; j < fused_rows + 2; ++j) {
         // The first of the rows, y0 - 1, lies on a coarse row.
         if (j % 2 == 0) {
             middle[j] = correction.middle[j / 2];
@@ -227,19 +229,20 @@ __device__ PlaneSums sum_corrected(const double* __restrict__ old, const int (&r
         }
     }
 #pragma unroll
-    for (int j = 0; j < rows_per_thread; ++j) corrected[j] = middle[j + 1];
-    return weighted(middle, sides, w0, w1, w2, w3);
+    for (int j = 0; j < fused_rows; ++j) corrected[j] = middle[j + 1];
+    return weighted<fused_rows>(middle, sides, w0, w1, w2, w3);
 }
 
 /// The stencil above on a grid that is corrected as it is read: saves writing the corrected grid and reading
-/// it again. Every block starts on an odd plane and takes an even number of them.
+/// it again. Every block starts on an odd plane and takes an even number of them. With an old grid to read,
+/// three blocks are to fit a multiprocessor, which bounds the registers: a fifth faster on an H200; without
+/// one the bound is slower.
 template <bool has_old>
-__global__ void __launch_bounds__(lanes* warps)
+__global__ void __launch_bounds__(lanes* warps, has_old ? 3 : 0)
     interpolate_residual(InterpolateResidualArguments a, int planes_per_block) {
     const Grid g = a.fine;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
-    const int y0 =
-        (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * rows_per_thread + 1;
+    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * fused_rows + 1;
     if (x > g.nx || y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
@@ -249,9 +252,9 @@ __global__ void __launch_bounds__(lanes* warps)
     double* to = doubles(a.to) + start;
     double* out = doubles(a.residual) + start;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[rows_per_thread + 2], rows_of_coarse[coarse_rows];
+    int rows[fused_rows + 2], rows_of_coarse[coarse_rows];
 #pragma unroll
-    for (int j = 0; j < rows_per_thread + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
+    for (int j = 0; j < fused_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
 #pragma unroll
     for (int j = 0; j < coarse_rows; ++j)
         rows_of_coarse[j] = min(y0 / 2 + j, a.coarse.ny + 1) * a.coarse.stride;
@@ -259,28 +262,28 @@ __global__ void __launch_bounds__(lanes* warps)
     const Neighbours beside = neighbours(g, x);
     const double* coarse = doubles(a.from) + a.coarse.at(0, 0, z0 / 2);
 
-    double corrected[rows_per_thread];
+    double corrected[fused_rows];
     const auto store = [&](double* at) {
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j)
+        for (int j = 0; j < fused_rows; ++j)
             if (y0 + j <= g.ny) at[rows[j + 1]] = corrected[j];
     };
     CoarsePlane lower = load_coarse(coarse, rows_of_coarse, columns);
     CoarsePlane upper = load_coarse(coarse + coarse_plane, rows_of_coarse, columns);
     coarse += 2 * coarse_plane;
-    PlaneSums below = sum_corrected<has_old>(next - (has_old ? 2 * plane : 0), rows, beside, lower, w0, w1,
-                                             w2, w3, corrected);
-    PlaneSums here = sum_corrected<has_old>(next - (has_old ? plane : 0), rows, beside, mean(lower, upper),
-                                            w0, w1, w2, w3, corrected);
+    PlaneSums<fused_rows> below = sum_corrected<has_old>(next - (has_old ? 2 * plane : 0), rows, beside,
+                                                         lower, w0, w1, w2, w3, corrected);
+    PlaneSums<fused_rows> here = sum_corrected<has_old>(next - (has_old ? plane : 0), rows, beside,
+                                                        mean(lower, upper), w0, w1, w2, w3, corrected);
     store(to);
     const auto step = [&](int z, const CoarsePlane& correction) {
-        double sum[rows_per_thread];
+        double sum[fused_rows];
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j) sum[j] = base[rows[j + 1]];
-        const PlaneSums above =
+        for (int j = 0; j < fused_rows; ++j) sum[j] = base[rows[j + 1]];
+        const PlaneSums<fused_rows> above =
             sum_corrected<has_old>(next, rows, beside, correction, w0, w1, w2, w3, corrected);
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j) {
+        for (int j = 0; j < fused_rows; ++j) {
             sum[j] += here.own[j] + below.beside[j] + above.beside[j];
             if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
             below.beside[j] = here.beside[j];
@@ -555,7 +558,7 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_stencil, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const StencilArguments*>(arguments);
-        dim3 blocks(blocks_for(a.grid.nx, lanes), blocks_for(a.grid.ny, warps * rows_per_thread), 1);
+        dim3 blocks(blocks_for(a.grid.nx, lanes), blocks_for(a.grid.ny, warps * stencil_rows), 1);
         const int planes = planes_per_block(a.grid, blocks.x * blocks.y);
         blocks.z = blocks_for(a.grid.nz, planes);
         stencil<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
@@ -573,7 +576,7 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_interpolate_residual, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const InterpolateResidualArguments*>(arguments);
-        dim3 blocks(blocks_for(a.fine.nx, lanes), blocks_for(a.fine.ny, warps * rows_per_thread), 1);
+        dim3 blocks(blocks_for(a.fine.nx, lanes), blocks_for(a.fine.ny, warps * fused_rows), 1);
         const int planes = planes_per_block(a.fine, blocks.x * blocks.y);
         blocks.z = blocks_for(a.fine.nz, planes);
         if (a.old != 0)

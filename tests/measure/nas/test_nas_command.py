@@ -127,8 +127,8 @@ def test_raw_results_of_mg_are_told_apart_by_mode_and_ranks() -> None:
         (r for r in result["runs"] if (r["class"], r["mode"], r["ranks"]) == ("C", "funneled", 4)),
         key=lambda r: r["measured_iteration_seconds"],
     )
-    # Reads and writes of the points of each level: 12.25 at the top, 8.25 of each below, whose points are a seventh.
-    assert best["limit"]["predicted_seconds"] == pytest.approx(8 * 512**3 * (12.25 + 8.25 / 7) / memory)
+    # Reads and writes of the points of each level: 11.25 at the top, 7.25 of each below, whose points are a seventh.
+    assert best["limit"]["predicted_seconds"] == pytest.approx(8 * 512**3 * (11.25 + 7.25 / 7) / memory)
     gain = next(g for g in result["gains"] if (g["class"], g["ranks"], g["over"]) == ("C", 4, "multiple"))
     slow = next(r for r in result["runs"] if (r["class"], r["mode"], r["ranks"]) == ("C", "multiple", 4))
     assert (

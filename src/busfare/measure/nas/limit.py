@@ -58,14 +58,12 @@ def rates_of_limits(limits: dict[str, Any], source: str) -> Rates:
     return Rates(each_way, memory, source)
 
 
-def limit_of(
-    benchmark: Benchmark, size: str, rates: Rates, gpus: int, inside_gpu: bool, fused: bool
-) -> dict[str, Any]:
+def limit_of(benchmark: Benchmark, size: str, rates: Rates, gpus: int, inside_gpu: bool) -> dict[str, Any]:
     """The predicted limit of an iteration spread evenly over `gpus` GPUs, each on a link of its own: seconds, and by
     which of the two.
     """
     link = link_bytes(benchmark, size, inside_gpu) / rates.each_way_bytes_per_s / gpus
-    kernels = kernel_bytes(benchmark, size, inside_gpu, fused) / rates.memory_bytes_per_s / gpus
+    kernels = kernel_bytes(benchmark, size, inside_gpu) / rates.memory_bytes_per_s / gpus
     return {
         "predicted_seconds": max(link, kernels),
         "by": "link" if link >= kernels else "kernels",

@@ -23,10 +23,9 @@ _COMPLEX_BYTES, _DOUBLE_BYTES = 16, 8
 #: the lines' transform 2; and 2 more for the transpose where it passes inside that memory.
 _FT_PASSES, _FT_TRANSPOSE_PASSES = 8, 2
 #: Times that MG reads or writes the points of a level, a coarse grid's being an eighth: at the top level rprj3, interp
-#: (u in and out), resid, psinv and the iteration's last resid; below it rprj3, interp (out only), resid, psinv. Fused,
-#: resid takes the u that interp has just made.
-_MG_TOP = {False: 1.125 + 2.125 + 3 + 3 + 3, True: 1.125 + 4.125 + 3 + 3}
-_MG_BELOW = {False: 1.125 + 1.125 + 3 + 3, True: 1.125 + 3.125 + 3}
+#: with resid (u in and out, v, r), psinv and the iteration's last resid; below it rprj3, interp (out only) with resid,
+#: psinv. Interp and resid are one pass here, however they were run: the limit is the problem's.
+_MG_TOP, _MG_BELOW = 1.125 + 4.125 + 3 + 3, 1.125 + 3.125 + 3
 #: Points of all levels below the top, over those of the top: 1/8 + 1/64 + …
 _MG_LEVELS_BELOW = 1 / 7
 
@@ -50,9 +49,9 @@ def link_bytes(benchmark: Benchmark, size: str, inside_gpu: bool) -> float:
     return (1 if inside_gpu else 2) * _COMPLEX_BYTES * float(points(benchmark, size))
 
 
-def kernel_bytes(benchmark: Benchmark, size: str, inside_gpu: bool, fused: bool) -> float:
+def kernel_bytes(benchmark: Benchmark, size: str, inside_gpu: bool) -> float:
     """The fewest bytes that an iteration's kernels read and write in GPU memory, every array once a kernel."""
     grid = float(points(benchmark, size))
     if benchmark == "mg":
-        return _DOUBLE_BYTES * grid * (_MG_TOP[fused] + _MG_LEVELS_BELOW * _MG_BELOW[fused])
+        return _DOUBLE_BYTES * grid * (_MG_TOP + _MG_LEVELS_BELOW * _MG_BELOW)
     return _COMPLEX_BYTES * grid * (_FT_PASSES + (_FT_TRANSPOSE_PASSES if inside_gpu else 0))

@@ -77,13 +77,8 @@ def _row(
     used = 0 if mode == "cpu" else int(plain.get("gpus") or gpus or (ranks if mode == "single" else 1))
     seconds = median([float(s) for s in plain["iteration_seconds"]])
     inside = plain.get("exchange") == "device"
-    fused = bool(plain.get("fused", False))
     standin = "stand-in" in str(plain["device"])
-    limit = (
-        None
-        if rates is None or not used or standin
-        else limit_of(benchmark, size, rates, used, inside, fused)
-    )
+    limit = None if rates is None or not used or standin else limit_of(benchmark, size, rates, used, inside)
     parts = timed or plain
     said = _SAID_ON_CPU if mode == "cpu" else _SAID
     return {
@@ -145,13 +140,9 @@ def rows_of(
         result = run.get("result")
         if not isinstance(result, dict):
             if f"nas_{benchmark}" in str(run.get("command")):
-                why = " ".join(str(run.get("stderr", "")).split())[:200]
-                left_out.append(
-                    {
-                        "case": str(run["command"]),
-                        "why": f"ended with {run.get('status')}: {why or 'nothing said'}",
-                    }
-                )
+                why = " ".join(str(run.get("note") or run.get("stderr") or "").split())[:200]
+                ended = "cut off" if run.get("cut_off") else f"ended with {run.get('status')}"
+                left_out.append({"case": str(run["command"]), "why": f"{ended}: {why or 'nothing said'}"})
             continue
         if result.get("schema") != f"busfare.hybrid.{benchmark}/1":
             continue
