@@ -9,6 +9,7 @@ superseded are printed without verdicts. Exit status 1 where a run missed the of
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ OVER_MULTIPLE, OVER_MPS, OVER_PACKED = 1.3, 1.0, 1.0
 LEAST_SHARE, LEAST_STENCIL, MOST_ABOVE_CUFFT, MOST_OVER_FFTW = 90.0, 80.0, 5.0, 1.10
 #: cuFFT's own transform, and ours of the same data.
 KERNELS = (("ft_planes", "cufft_planes"), ("ft_lines_contiguous", "cufft_contiguous_lines"))
+#: Kernels by variant, in a session whose copy rate the other file has; `new` are the variants that were taken.
+VARIANTS, VARIANTS_SESSION = "h200-kernel-variants.txt", "h200-two-gpu-machine.json"
+TAKEN = {"resid512w": "rows8", "psinv512w": "rows8", "fused512w": "fused3", "fusedreplace512w": "base"}
 STENCILS = ("mg_resid", "mg_psinv", "mg_rprj3", "mg_interp", "mg_interp_resid", "mg_interp_resid_replace")
 #: Goals are judged on this class, on these numbers of ranks, on one GPU.
 JUDGED_CLASS, JUDGED_RANKS = "C", (4, 8)
@@ -51,6 +55,8 @@ def main() -> int:
             print(f"{path}: a key of the results is missing or wrong: {error}", file=sys.stderr)
             return 2
         print()
+    if not sys.argv[1:]:
+        variants(FOLDER / VARIANTS, FOLDER / VARIANTS_SESSION)
     return 0 if verified else 1
 
 
@@ -178,6 +184,32 @@ def kernels(limits: dict[str, Any], old: bool) -> None:
             print(
                 f"  {table} {row['name']}: {1e6 * row['seconds']:.1f} µs, {share:.1f} % of the copy rate{judged}"
             )
+
+
+def variants(path: Path, session: Path) -> None:
+    """MG's kernels as they were and as they were chosen, of the copy rate of their session; all measured."""
+    if not (path.is_file() and session.is_file()):
+        return
+    copy = json.loads(session.read_text("utf-8"))["limits"]["device_copy_bytes_per_second"]
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for line in path.read_text("utf-8").splitlines():
+        name, _, said = line.partition(" :: ")
+        for kernel, rate, us in re.findall(r"(\S+) (\d+) GB/s ([\d.]+) us", said):
+            found[name, kernel] = float(rate) * 1e9, float(us)
+    print(f"{path.name}: kernels of MG by variant, of {copy / 1e12:.2f} TB/s (measured)")
+    for kernel, name in TAKEN.items():
+        (before, slow), (rate, fast) = found["base", kernel], found[name, kernel]
+        share = 100 * rate / copy
+        print(
+            f"  {kernel}: {name} {fast:.0f} µs, {share:.1f} % of the copy rate (goal {LEAST_STENCIL:g}) "
+            f"{verdict(share >= LEAST_STENCIL, False)}; base {slow:.0f} µs, {100 * before / copy:.1f} %"
+        )
+    apart = found["rows8", "interp512w"][1] + found["rows8", "resid512w"][1]
+    saved = sum(found["base", k][1] - found[TAKEN[k], k][1] for k in ("resid512w", "psinv512w", "fused512w"))
+    print(
+        f"  interp and resid one after the other {apart:.0f} µs, fused {found['fused3', 'fused512w'][1]:.0f} µs"
+    )
+    print(f"  a top level of resid, psinv and interp with resid takes {saved:.0f} µs less than with base")
 
 
 def messages(result: dict[str, Any]) -> None:
