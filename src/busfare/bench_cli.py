@@ -186,18 +186,19 @@ def _bench_nas(
     from busfare.measure.nas.commands import again, bench
     from busfare.report.probe_progress import progress
 
+    # What will show the result is loaded first: a broken installation says so before minutes of measuring.
+    if html:
+        from busfare.report.nas_page import nas_page
+    if not json:
+        from busfare.report.nas_runs import show_nas
     with progress() as shown:
         result = again(from_, benchmark) if from_ else bench(benchmark, *asked, shown, _say)
     with _readable(from_):
         if html:
-            from busfare.report.nas_page import nas_page
-
             write_file(html, nas_page(result))
         if json:
             print_json(result)
         else:
-            from busfare.report.nas_runs import show_nas
-
             show_nas(result)
         verified = result["all_verified"]
     say_page(html)

@@ -115,6 +115,10 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
         assert len(back.measurements) == len(whole.record.measurements)
         for ours, theirs in zip(whole.record.measurements, back.measurements, strict=True):
             assert (ours.case, ours.stopped, ours.visits) == (theirs.case, theirs.stopped, theirs.visits)
+            assert len(theirs.moments) == len(ours.moments) == len(ours.visits)
+            for one, other in zip(ours.moments, theirs.moments, strict=True):
+                assert (other.at_s, other.took_s) == pytest.approx((one.at_s, one.took_s), abs=1e-4)
+                assert other.processor == one.processor
             assert theirs.seconds == pytest.approx(ours.seconds, abs=1e-9)
     with pytest.raises(InputError, match="probe --raw"):
         (tmp_path / "other.json").write_text("{}")
