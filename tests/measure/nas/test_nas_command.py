@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from busfare.measure.nas.limit import Rates
+from busfare.measure.nas.programs import Programs, environment
+from busfare.measure.nas.result import row_of
+
 ROOT = Path(__file__).parents[3]
 RECORDED = ROOT / "results" / "hybrid" / "h200-one-gpu.json"
 
@@ -63,6 +67,19 @@ def test_without_a_gpu_it_runs_mode_cpu_and_says_so(build: Path) -> None:
     assert done.stderr.startswith("only mode cpu runs here: no GPU")
     assert "cpu, 1 rank" in done.stdout
     assert "left out: mode single, multiple, multiple-mps, funneled: no GPU" in " ".join(done.stdout.split())
+
+
+def test_the_path_over_a_gpu_is_read_from_the_programs_themselves(build: Path) -> None:
+    """On stand-ins made of host threads: nothing is predicted of those."""
+    programs = Programs(Path("mpirun"), build / "nas_ft", None)
+    start = [str(programs.launcher), "-n", "4", str(programs.benchmark), "--class", "S", "--mode", "funneled"]
+    start += ["--device", "standin", "--standin-gpus", "2", "--timed"]
+    done = subprocess.run(start, capture_output=True, text=True, check=True, timeout=120, env=environment())
+    row = row_of("ft", json.loads(done.stdout), None, Rates(5e10, 4e12, "made up"), None)
+    assert (row["mode"], row["ranks"], row["gpus"], row["verified"]) == ("funneled", 4, 2, True)
+    assert row["variant"]["exchange"] == "host", "two GPUs share no memory"
+    assert row["parts_timed"] is True and row["measured_parts_seconds"]["fft_2d"] > 0
+    assert row["limit"] is None
 
 
 def test_a_mode_on_a_gpu_that_was_asked_for_needs_one(build: Path) -> None:
