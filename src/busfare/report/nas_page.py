@@ -68,13 +68,13 @@ def _summary(result: dict[str, Any]) -> str:
                 variant(run),
                 verdict(run),
                 amounts.time(run["measured_iteration_seconds"]),
-                amounts.time(run["measured_seconds"]),
+                f"{amounts.time(run['measured_seconds'])} ({run['iterations']})",
                 "–" if limit is None else f"{amounts.time(limit['predicted_seconds'])} ({limit['by']})",
                 "–" if limit is None else f"{run['limit_share_percent']:.1f} %",
             )
         )
     head = (
-        "run", "class", "variant", "verified", "iteration, measured", "whole run, measured", "limit, predicted",
+        "run", "class", "variant", "verified", "iteration, measured", "whole run (iterations), measured", "limit, predicted",
         "limit's share",
     )  # fmt: skip
     lines = "".join(f"<li>{escape(gain_sentence(gain))}</li>" for gain in result["gains"])
@@ -108,13 +108,13 @@ def _stacked(runs: list[dict[str, Any]]) -> Plot:
                 "marker": {"color": colour, "pattern": bar_pattern(pattern)},
             }
         )
-    medians = [run["measured_iteration_seconds"] for run in runs]
-    data.append(_markers("median iteration, measured", labels, medians, _MEDIAN))
     limits = [run["limit"]["predicted_seconds"] if run["limit"] else None for run in runs]
     if any(limit is not None for limit in limits):
         ground = _markers("", labels, limits, _GROUND)
         data.append(ground | {"showlegend": False, "hoverinfo": "skip"})
         data.append(_markers("limit, predicted", labels, limits, _LIMIT))
+    medians = [run["measured_iteration_seconds"] for run in runs]
+    data.append(_markers("median iteration, measured", labels, medians, _MEDIAN))
     axis = {"title": {"text": "milliseconds an iteration"}, "rangemode": "tozero"}
     return {"data": data, "layout": plot_layout(460, yaxis=axis, barmode="stack")}
 
