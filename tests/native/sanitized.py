@@ -53,7 +53,9 @@ def _build(program: Path, library: Path, parts: tuple[str, ...], more: Sequence[
         "-fno-sanitize-recover=all",
     ]
     compiler = os.environ.get("CXX", "c++")
-    subprocess.run([compiler, *flags, *more, f"-I{library}", *map(str, sources), "-o", str(program)], check=True)
+    subprocess.run(
+        [compiler, *flags, *more, f"-I{library}", *map(str, sources), "-o", str(program)], check=True
+    )
     return program
 
 

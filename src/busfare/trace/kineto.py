@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +63,9 @@ MEMORY_OF = {
 }
 MEMORY_OF |= {"Device Static": "static", "Managed Static": "managed"}
 #: `Host` of AMD traces says neither pinned nor pageable.
-COPY_NAME = r"(?i)^Memcpy (?<direction>\w+)(?: \((?<source>[\w ]+) -> (?<destination>[\w ]+)\))?"
+COPY_NAME = re.compile(
+    r"^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?", re.IGNORECASE
+)
 
 NO_ID = [-1, 4294967295]
 
@@ -246,12 +249,15 @@ class _Events:
 
     def each_text(self, name: str) -> tuple[pl.Series, pl.Series]:
         """The different texts of a column, and which of them each row has."""
-        used, rows = np.unique(self[name], return_inverse=True)
-        return self.texts.gather(np.where(used < 0, len(self.texts) - 1, used)), pl.Series(rows)
+        texts = np.where(self[name] < 0, len(self.texts) - 1, self[name])
+        used = np.flatnonzero(np.bincount(texts, minlength=len(self.texts)))
+        places = np.empty(len(self.texts), np.int64)
+        places[used] = np.arange(len(used))
+        return self.texts[used], pl.Series(places[texts])
 
     def is_text(self, name: str, *wanted: str) -> NDArray[np.bool_]:
-        numbers = np.flatnonzero(self.texts.is_in(wanted).fill_null(False).to_numpy())
-        return np.isin(self[name], numbers)
+        is_wanted = np.array([text in wanted for text in self.texts])  # -1 finds the last, which is none
+        return np.asarray(is_wanted[self[name]])
 
 
 def _with_nulls(values: NDArray[Any], null: NDArray[np.bool_], name: str) -> pl.Series:
@@ -260,43 +266,42 @@ def _with_nulls(values: NDArray[Any], null: NDArray[np.bool_], name: str) -> pl.
 
 
 def _operations(events: _Events, omissions: Omissions) -> pl.DataFrame:
-    found = events.where(events["category"] <= SET)
-    if len(found) == 0:
+    rows = events.where(events["category"] <= SET)
+    if len(rows) == 0:
         return empty(OPERATIONS)
-    copy = found["category"] == COPY
-    texts, which = found.each_text("name")
-    parts = texts.str.extract_groups(COPY_NAME).struct.unnest()
-    direction = parts["direction"].replace_strict(
-        DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
+    copy = rows["category"] == COPY
+    texts, which = rows.each_text("name")
+    parts = [COPY_NAME.search(text or "") for text in texts]
+    direction = [found and DIRECTION_OF.get(found["direction"]) for found in parts]
+    sides = [[found and found[side] for found in parts] for side in ("source", "destination")]
+    host = pl.Series(["Host" in ends for ends in zip(*sides, strict=True)], dtype=pl.Boolean)
+    source, destination = (
+        pl.Series([side and MEMORY_OF.get(side) for side in of_texts], dtype=pl.Enum(MEMORY_KINDS))
+        for of_texts in sides
     )
-    memory = [
-        parts[side].replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS))
-        for side in ("source", "destination")
-    ]
-    host = ((parts["source"] == "Host") | (parts["destination"] == "Host")).fill_null(False)
     other = pl.Series(~copy)
     kinds = pl.Series(KINDS[: SET + 1], dtype=pl.Enum(KINDS))
 
     def of_copies(values: pl.Series) -> pl.Series:
-        return values.gather(which).set(other, None)
+        return values[which].set(other, None)
 
     frame = pl.DataFrame(
         {
-            "kind": kinds.gather(found["category"]),
-            "direction": of_copies(direction),
-            "start_ns": found["start_ns"],
-            "end_ns": found.ends(),
-            "bytes": found.numbers("bytes"),
-            "source_memory": of_copies(memory[0]),
-            "destination_memory": of_copies(memory[1]),
+            "kind": kinds[rows["category"]],
+            "direction": of_copies(pl.Series(direction, dtype=pl.Enum(DIRECTIONS))),
+            "start_ns": rows["start_ns"],
+            "end_ns": rows.ends(),
+            "bytes": rows.numbers("bytes"),
+            "source_memory": of_copies(source),
+            "destination_memory": of_copies(destination),
             # Older traces give the device as the process, and the stream as the thread, of a GPU row.
-            "device": _either(found, "device", "process"),
-            "context": found.numbers("context"),
-            "stream": _either(found, "stream", "thread"),
-            "correlation": found.numbers("correlation", 1),
-            "name": texts.fill_null("(unnamed)").cast(pl.Categorical).gather(which).set(~other, None),
-            "graph_node": found.numbers("graph_node", 1),
-            "copy_count": _with_nulls(np.ones(len(found), np.int32), ~copy, "copy_count"),
+            "device": _either(rows, "device", "process"),
+            "context": rows.numbers("context"),
+            "stream": _either(rows, "stream", "thread"),
+            "correlation": rows.numbers("correlation", 1),
+            "name": texts.fill_null("(unnamed)").cast(pl.Categorical)[which].set(~other, None),
+            "graph_node": rows.numbers("graph_node", 1),
+            "copy_count": _with_nulls(np.ones(len(rows), np.int32), ~copy, "copy_count"),
         }
     )
     omissions.add_if(
@@ -335,10 +340,7 @@ def _calls(events: _Events) -> pl.DataFrame:
     if len(found) == 0:
         return empty(CALLS)
     texts, which = found.each_text("name")
-    names = pl.DataFrame({"text": texts.fill_null("(unnamed)")}).with_columns(
-        plain=api_calls.plain_name(pl.col("text"))
-    )
-    names = names.with_columns(waits_for=api_calls.waits_for(pl.col("plain")))
+    meanings = [api_calls.meaning(text or "(unnamed)") for text in texts]
     stream, event = _waited_for(events, found["correlation"])
     return conform(
         pl.DataFrame(
@@ -347,9 +349,9 @@ def _calls(events: _Events) -> pl.DataFrame:
                 "end_ns": found.ends(),
                 "process": found.numbers("process"),
                 "thread": found.numbers("thread"),
-                "name": names["plain"].cast(pl.Categorical).gather(which),
+                "name": pl.Series([plain for plain, _ in meanings], dtype=pl.Categorical())[which],
                 "correlation": found.numbers("correlation", 1),
-                "waits_for": names["waits_for"].gather(which),
+                "waits_for": pl.Series([waits for _, waits in meanings], dtype=CALLS["waits_for"])[which],
                 "stream": stream,
                 "event": event,
             }
@@ -365,9 +367,7 @@ def _waited_for(events: _Events, correlations: NDArray[np.int64]) -> tuple[pl.Se
         & (events["correlation"] > 0)
         & events.is_text("sync_kind", "Stream Sync", "Event Sync")
     )
-    rows = first_rows(
-        waits["correlation"].astype(np.uint64), np.maximum(correlations, 0).astype(np.uint64)
-    )
+    rows = first_rows(waits["correlation"].astype(np.uint64), np.maximum(correlations, 0).astype(np.uint64))
     for_event = waits.is_text("sync_kind", "Event Sync")
     stream = ~for_event & (waits["stream"] != MISSING) & ~np.isin(waits["stream"], NO_ID)
     values = []
@@ -426,7 +426,7 @@ def _markers(events: _Events) -> pl.DataFrame:
     texts, which = found.each_text("name")
     columns = {"start_ns": found["start_ns"], "end_ns": found.ends()}
     columns |= {name: found.numbers(name) for name in ("process", "thread")}
-    columns["name"] = texts.fill_null("(unnamed)").cast(pl.Categorical).gather(which)
+    columns["name"] = texts.fill_null("(unnamed)").cast(pl.Categorical)[which]
     return conform(pl.DataFrame(columns), MARKERS)
 
 

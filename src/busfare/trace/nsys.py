@@ -292,9 +292,12 @@ def _calls(
     if frame.is_empty():
         return empty(CALLS), pl.Series(dtype=pl.Categorical())
     named = _Texts.of(frame["nameId"], strings, "(unnamed call)")
-    names = named.texts.alias("text").to_frame().with_columns(plain=api_calls.plain_name(pl.col("text")))
-    names = names.with_columns(
-        waits_for=api_calls.waits_for(pl.col("plain")), plain=pl.col("plain").cast(pl.Categorical)
+    meanings = [api_calls.meaning(text) for text in named.texts]
+    names = pl.DataFrame(
+        {
+            "plain": pl.Series([plain for plain, _ in meanings], dtype=pl.Categorical()),
+            "waits_for": pl.Series([waits for _, waits in meanings], dtype=CALLS["waits_for"]),
+        }
     )
     unnamed = int(named.unknown().sum())
     omissions.add_if(unnamed, "unnamed-calls", "API calls whose name is lost: taken to wait for nothing")

@@ -86,4 +86,4 @@ def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.bool_]:
 
 def _numbers(column: pl.Series, none: int) -> npt.NDArray[np.int64]:
     """A column's numbers, with `none` for null."""
-    return np.ascontiguousarray(column.fill_null(none).to_numpy())
+    return np.ascontiguousarray((column.fill_null(none) if column.null_count() else column).to_numpy())

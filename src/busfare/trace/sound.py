@@ -97,6 +97,8 @@ def _in_range(times: pl.Series) -> bool:
 
 def _marked(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     start, end = pl.col("start_ns"), pl.col("end_ns")
+    if frame.is_empty():
+        return frame
     kept = frame.filter(
         start.is_between(EARLIEST, LATEST)
         & (end.is_null() | (end.is_between(EARLIEST, LATEST) & (end >= start)))
@@ -106,6 +108,8 @@ def _marked(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 
 
 def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    if events.is_empty():
+        return events
     start, end = pl.col("start_ns"), pl.col("end_ns")
     kept = events.filter(start.is_between(EARLIEST, LATEST))
     omissions.add_if(
@@ -173,7 +177,7 @@ def _sort(trace: Trace, table: str) -> None:
     frame = frame.clone()
     setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
     for number, column in enumerate(frame.columns):
-        frame.replace_column(number, frame[column].gather(order))
+        frame.replace_column(number, frame[column][order])
 
 
 def _without_call(trace: Trace) -> int:

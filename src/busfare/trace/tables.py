@@ -143,8 +143,10 @@ def conform(frame: pl.DataFrame, schema: Schema, optional: Schema | None = None)
     meant, a kind that is not listed) becomes null: readers must have mapped and counted it before.
     """
     wanted = dict(schema) | {k: v for k, v in (optional or {}).items() if k in frame.columns}
-    lacking = [
-        pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns
+    given = frame.schema
+    changed = [
+        pl.col(name).cast(kind, strict=False) if name in given else pl.lit(None, dtype=kind).alias(name)
+        for name, kind in wanted.items()
+        if given.get(name) != kind
     ]
-    cast = [pl.col(name).cast(kind, strict=False) for name, kind in wanted.items()]
-    return frame.with_columns(lacking).select(cast)
+    return (frame.with_columns(changed) if changed else frame).select(*wanted)
