@@ -130,4 +130,17 @@ Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::i
     return made;
 }
 
+Tally tally(const std::uint32_t* number_of, const std::uint32_t* lane_of, const std::uint8_t* chosen,
+            const std::int64_t* starts, const std::int64_t* ends, std::size_t rows, std::size_t numbers) {
+    Tally made(numbers);
+    for (std::size_t i = 0; i < rows; ++i) {
+        if (!chosen[lane_of[i]]) continue;
+        const std::uint32_t number = number_of[i];
+        if (number >= numbers) throw std::out_of_range("a number that is not there");
+        if (made.count[number]++ == 0) made.first_row[number] = static_cast<std::int64_t>(i);
+        made.ns[number] += static_cast<double>(ends[i] - starts[i]);
+    }
+    return made;
+}
+
 }  // namespace busfare

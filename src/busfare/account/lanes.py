@@ -16,6 +16,8 @@ from busfare.account.intervals import Times, Union
 __all__ = ["Lanes", "grouped", "lanes_of"]
 
 NS = 1e-9
+#: How many lengths one pass finds.
+MOST_SETS = 64
 KEYS = ("kind", "direction", "source_memory", "destination_memory", "device", "process", "stream")
 
 
@@ -31,11 +33,19 @@ class Lanes:
     lane_of: NDArray[np.uint32]
     starts: Times
     ends: Times
-    _unions: dict[bytes, Union] = field(default_factory=dict)  # by the lanes chosen: most are asked for often
+    # By the lanes chosen: most are asked for often.
+    _unions: dict[bytes, Union] = field(default_factory=dict)
+    _lengths: dict[bytes, int] = field(default_factory=dict)
 
     def chosen(self, which: pl.Expr) -> NDArray[np.bool_]:
         """Of each lane, whether `which` (of the groups' columns) is true; shape (lanes,)."""
-        return self.groups.select(which.fill_null(False)).to_series().to_numpy()
+        return self._chosen([which])[0]
+
+    def _chosen(self, which: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
+        asked = [expression.fill_null(False).alias(str(number)) for number, expression in enumerate(which)]
+        # With columns, so that a constant stands for every lane.
+        found = self.groups.with_columns(asked)
+        return [found[str(number)].to_numpy() for number in range(len(asked))]
 
     def rows(self, which: pl.Expr) -> NDArray[np.bool_]:
         """Of each operation, whether its lane is chosen; shape (n,)."""
@@ -53,6 +63,29 @@ class Lanes:
             else:
                 self._unions[key] = Union(*united)
         return self._unions[key]
+
+    def lengths(self, *which: pl.Expr) -> list[int]:
+        """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""
+        keys = []
+        wanted: dict[bytes, NDArray[np.bool_]] = {}
+        for chosen in self._chosen(which):
+            keys.append(chosen.tobytes())
+            if keys[-1] not in self._lengths:
+                wanted[keys[-1]] = chosen
+        sets = list(wanted.items())
+        for first in range(0, len(sets), MOST_SETS):
+            some = sets[first : first + MOST_SETS]
+            bits = np.zeros(self.groups.height, np.uint64)
+            for number, (_, chosen) in enumerate(some):
+                bits |= chosen.astype(np.uint64) << np.uint64(number)
+            found = _lanes.lengths(self.starts, self.ends, self.lane_of, bits, len(some))
+            if found is None:  # the operations are not in order
+                order = np.argsort(self.starts, kind="stable")
+                ordered = self.starts[order], self.ends[order], self.lane_of[order]
+                found = _lanes.lengths(*ordered, bits, len(some))
+                assert found is not None
+            self._lengths.update(zip((key for key, _ in some), found.tolist(), strict=True))
+        return [self._lengths[key] for key in keys]
 
 
 #: By the table's identity; an entry goes with its table.

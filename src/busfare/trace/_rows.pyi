@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,3 +9,6 @@ def occurs(
     have_first: Numbers, have_second: Numbers, first: Numbers, second: Numbers, found: NDArray[np.uint8]
 ) -> None:
     """Sets `found` to whether each pair (first, second) is one of the others."""
+
+def take(values: NDArray[Any], order: NDArray[np.uint32], taken: NDArray[Any]) -> None:
+    """Sets `taken` to the values of those rows. Raises IndexError for a row that is not there."""

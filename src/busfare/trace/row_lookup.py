@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from busfare.trace import _rows
 
-__all__ = ["distinct", "first_rows", "occurs", "places"]
+__all__ = ["distinct", "first_rows", "in_order", "occurs", "places"]
 
 #: A direct table may be this many times longer than what is looked up in it.
 SPARSE = 8
@@ -68,6 +70,31 @@ def places(ids: pl.Series, wanted: pl.Series) -> npt.NDArray[np.uint32]:
     table_of = pl.DataFrame({"id": ids, "place": np.arange(none, dtype=np.uint32)})
     joined = wanted.alias("id").to_frame().join(table_of, on="id", how="left", maintain_order="left")
     return joined["place"].fill_null(none).to_numpy(writable=True)
+
+
+def in_order(column: pl.Series, order: npt.NDArray[np.uint32]) -> pl.Series:
+    """The column's values in the rows that `order` names.
+
+    numpy asks for large pages, which Polars does not, and a row of memory is not looked at twice.
+    """
+    if isinstance(column.dtype, pl.Enum):
+        words = pl.Series(column.name, [*column.dtype.categories, None], dtype=column.dtype)
+        codes = column.to_physical()
+        if codes.null_count():
+            codes = codes.fill_null(len(words) - 1)
+        return words[pl.Series(_taken(codes, order))]
+    if column.null_count() == len(column):
+        return column
+    if column.null_count() or not column.dtype.is_integer():
+        return column[pl.Series(order)]
+    return pl.Series(column.name, _taken(column, order))
+
+
+def _taken(column: pl.Series, order: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    values = np.ascontiguousarray(column.to_numpy())
+    taken = np.empty(len(order), values.dtype)
+    _rows.take(values, order, taken)
+    return taken
 
 
 def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.bool_]:

@@ -8,7 +8,7 @@ import polars as pl
 from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
-from busfare.trace.row_lookup import occurs
+from busfare.trace.row_lookup import in_order, occurs
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.trace import Omission, Trace
 
@@ -163,8 +163,13 @@ def _count_from_first(trace: Trace) -> None:
     for table in TABLES:
         frame = getattr(trace, table).clone()
         for name in ("start_ns", "end_ns"):
-            frame.replace_column(frame.get_column_index(name), frame[name] - first)
+            frame.replace_column(frame.get_column_index(name), _less(frame[name], first))
         setattr(trace, table, frame)
+
+
+def _less(times: pl.Series, first: int) -> pl.Series:
+    # numpy asks for large pages, which Polars does not.
+    return times - first if times.null_count() else pl.Series(times.name, times.to_numpy() - first)
 
 
 def _sort(trace: Trace, table: str) -> None:
@@ -173,11 +178,11 @@ def _sort(trace: Trace, table: str) -> None:
     if frame["start_ns"].is_sorted():
         return
     # Tables come in order, one behind the other: a sort that merges such runs is fast.
-    order = pl.Series(np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32))
+    order = np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32)
     frame = frame.clone()
     setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
     for number, column in enumerate(frame.columns):
-        frame.replace_column(number, frame[column][order])
+        frame.replace_column(number, in_order(frame[column], order))
 
 
 def _without_call(trace: Trace) -> int:
