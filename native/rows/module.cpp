@@ -3,7 +3,9 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
+#include <vector>
 
 #include "pairs.hpp"
 
@@ -29,33 +31,54 @@ using AnyArray = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>
 using Filled = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Order = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+// Values in parts, one behind the other.
+struct Parts {
+    std::vector<const void*> values;
+    std::vector<std::uint32_t> ends;  // the first row behind each
+};
+
 template <typename T>
-void take(const void* values, std::size_t size, const std::uint32_t* order, std::size_t count, void* taken) {
-    const T* from = static_cast<const T*>(values);
+void take(const Parts& parts, const std::uint32_t* order, std::size_t count, void* taken) {
     T* into = static_cast<T*>(taken);
-    std::uint32_t most = 0;
-    for (std::size_t i = 0; i < count; ++i) most = std::max(most, order[i]);
-    if (count > 0 && most >= size) throw std::out_of_range("a row that is not there");
-    for (std::size_t i = 0; i < count; ++i) into[i] = from[order[i]];
+    if (parts.values.size() == 1) {
+        const T* from = static_cast<const T*>(parts.values[0]);
+        for (std::size_t i = 0; i < count; ++i) into[i] = from[order[i]];
+        return;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        std::size_t part = 0;
+        while (order[i] >= parts.ends[part]) ++part;
+        const std::uint32_t begin = part == 0 ? 0 : parts.ends[part - 1];
+        into[i] = static_cast<const T*>(parts.values[part])[order[i] - begin];
+    }
 }
 
-void take_rows(const AnyArray& values, const Order& order, const Filled& taken) {
-    if (taken.size() != order.size() || taken.itemsize() != values.itemsize()) {
-        throw std::invalid_argument("arrays of unlike lengths or types");
+void take_rows(const nb::list& values, const Order& order, const Filled& taken) {
+    std::vector<AnyArray> kept;
+    Parts parts;
+    std::uint64_t rows = 0;
+    for (const nb::handle part : values) {
+        kept.push_back(nb::cast<AnyArray>(part));
+        rows += kept.back().size();
+        if (rows > std::numeric_limits<std::uint32_t>::max()) throw std::invalid_argument("too many rows");
+        parts.values.push_back(kept.back().data());
+        parts.ends.push_back(static_cast<std::uint32_t>(rows));
+        if (kept.back().itemsize() != taken.itemsize()) throw std::invalid_argument("arrays of unlike types");
     }
+    if (taken.size() != order.size()) throw std::invalid_argument("arrays of unlike lengths");
     const nb::gil_scoped_release unlocked;
-    switch (values.itemsize()) {
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) most = std::max(most, order.data()[i]);
+    if (order.size() > 0 && most >= rows) throw std::out_of_range("a row that is not there");
+    switch (taken.itemsize()) {
         case 1:
-            return take<std::uint8_t>(values.data(), values.size(), order.data(), order.size(), taken.data());
+            return take<std::uint8_t>(parts, order.data(), order.size(), taken.data());
         case 2:
-            return take<std::uint16_t>(values.data(), values.size(), order.data(), order.size(),
-                                       taken.data());
+            return take<std::uint16_t>(parts, order.data(), order.size(), taken.data());
         case 4:
-            return take<std::uint32_t>(values.data(), values.size(), order.data(), order.size(),
-                                       taken.data());
+            return take<std::uint32_t>(parts, order.data(), order.size(), taken.data());
         case 8:
-            return take<std::uint64_t>(values.data(), values.size(), order.data(), order.size(),
-                                       taken.data());
+            return take<std::uint64_t>(parts, order.data(), order.size(), taken.data());
         default:
             throw std::invalid_argument("values of 1, 2, 4 or 8 bytes are taken");
     }

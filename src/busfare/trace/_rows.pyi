@@ -10,5 +10,8 @@ def occurs(
 ) -> None:
     """Sets `found` to whether each pair (first, second) is one of the others."""
 
-def take(values: NDArray[Any], order: NDArray[np.uint32], taken: NDArray[Any]) -> None:
-    """Sets `taken` to the values of those rows. Raises IndexError for a row that is not there."""
+def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[Any]) -> None:
+    """Sets `taken` to the values of those rows; `values` come in parts, one behind the other.
+
+    Raises IndexError for a row that is not there.
+    """

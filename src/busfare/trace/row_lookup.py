@@ -72,10 +72,10 @@ def places(ids: pl.Series, wanted: pl.Series) -> npt.NDArray[np.uint32]:
     return joined["place"].fill_null(none).to_numpy(writable=True)
 
 
-def in_order(column: pl.Series, order: npt.NDArray[np.uint32]) -> pl.Series:
-    """The column's values in the rows that `order` names.
+def in_order(column: pl.Series, order: npt.NDArray[np.uint32], less: int = 0) -> pl.Series:
+    """The column's values in the rows that `order` names; numbers less `less`.
 
-    numpy asks for large pages, which Polars does not, and a row of memory is not looked at twice.
+    Memory is what this costs: values are taken from wherever their part of the column lies, once, into large pages.
     """
     if isinstance(column.dtype, pl.Enum):
         words = pl.Series(column.name, [*column.dtype.categories, None], dtype=column.dtype)
@@ -86,14 +86,18 @@ def in_order(column: pl.Series, order: npt.NDArray[np.uint32]) -> pl.Series:
     if column.null_count() == len(column):
         return column
     if column.null_count() or not column.dtype.is_integer():
-        return column[pl.Series(order)]
-    return pl.Series(column.name, _taken(column, order))
+        taken = column[pl.Series(order)]
+        return taken - less if less else taken
+    values = _taken(column, order)
+    if less:
+        values -= less
+    return pl.Series(column.name, values)
 
 
 def _taken(column: pl.Series, order: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
-    values = np.ascontiguousarray(column.to_numpy())
-    taken = np.empty(len(order), values.dtype)
-    _rows.take(values, order, taken)
+    parts = [np.ascontiguousarray(part.to_numpy()) for part in column.get_chunks()]
+    taken = np.empty(len(order), parts[0].dtype)
+    _rows.take(parts, order, taken)
     return taken
 
 

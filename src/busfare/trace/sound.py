@@ -19,6 +19,7 @@ EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
+TIMES = ("start_ns", "end_ns")
 TABLES = ("operations", "calls", "events", "markers")
 
 #: How to record the GPU, where a trace has nothing of it.
@@ -57,9 +58,9 @@ def make_sound(trace: Trace) -> None:
     )
     trace.calls = _with_blocking_pageable(trace)
     join_clocks(trace, omissions)
-    _count_from_first(trace)
+    first = _first(trace)
     for table in TABLES:
-        _sort(trace, table)
+        _in_order_from(trace, table, first)
     orphans = _without_call(trace)
     omissions.add_if(
         orphans,
@@ -150,39 +151,37 @@ def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
     return trace.calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)))
 
 
-def _count_from_first(trace: Trace) -> None:
+def _first(trace: Trace) -> int:
+    """The first start in the trace."""
     timed = (
         (trace.operations, trace.calls) if trace.operations.height or trace.calls.height else (trace.markers,)
     )
     starts = [frame["start_ns"].min() for frame in timed if frame.height]
-    if not starts:
+    return min((int(start) for start in starts), default=0)  # type: ignore[arg-type]
+
+
+def _in_order_from(trace: Trace, table: str, first: int) -> None:
+    """Puts a table in order of start, its times counted from `first`; like starts keep their order."""
+    frame = getattr(trace, table)
+    is_sorted = frame["start_ns"].is_sorted()
+    if is_sorted and first == 0:
         return
-    first = min(int(start) for start in starts)  # type: ignore[arg-type]
-    if first == 0:
-        return
-    for table in TABLES:
-        frame = getattr(trace, table).clone()
-        for name in ("start_ns", "end_ns"):
+    frame = frame.clone()
+    setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
+    if is_sorted:
+        for name in TIMES:
             frame.replace_column(frame.get_column_index(name), _less(frame[name], first))
-        setattr(trace, table, frame)
+        return
+    # Tables come in order, one behind the other: a sort that merges such runs is fast.
+    order = np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32)
+    for number, column in enumerate(frame.columns):
+        less = first if column in TIMES else 0
+        frame.replace_column(number, in_order(frame[column], order, less))
 
 
 def _less(times: pl.Series, first: int) -> pl.Series:
     # numpy asks for large pages, which Polars does not.
     return times - first if times.null_count() else pl.Series(times.name, times.to_numpy() - first)
-
-
-def _sort(trace: Trace, table: str) -> None:
-    """Puts a table in order of start; like starts keep their order. One that is in order already is not copied."""
-    frame = getattr(trace, table)
-    if frame["start_ns"].is_sorted():
-        return
-    # Tables come in order, one behind the other: a sort that merges such runs is fast.
-    order = np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32)
-    frame = frame.clone()
-    setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
-    for number, column in enumerate(frame.columns):
-        frame.replace_column(number, in_order(frame[column], order))
 
 
 def _without_call(trace: Trace) -> int:
