@@ -110,6 +110,22 @@ Grouping group(const std::vector<Key>& keys, std::size_t rows) {
     return made;
 }
 
+std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
+                                   const std::uint8_t* chosen, std::size_t numbers) {
+    if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < rows; ++i) {
+        if (number_of[i] >= numbers) throw std::out_of_range("a number that is not there");
+        count += chosen[number_of[i]] != 0;
+    }
+    std::vector<std::uint32_t> found;
+    found.reserve(count);
+    for (std::size_t i = 0; i < rows; ++i) {
+        if (chosen[number_of[i]] != 0) found.push_back(static_cast<std::uint32_t>(i));
+    }
+    return found;
+}
+
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes) {
     Sums made(lanes);

@@ -21,6 +21,11 @@ struct Grouping {
 // Numbers the rows by their values in all `keys`, of `rows` rows each.
 Grouping group(const std::vector<Key>& keys, std::size_t rows);
 
+// The rows whose lane (or other number) is chosen. Throws std::out_of_range for a number of `numbers` or
+// more.
+std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
+                                   const std::uint8_t* chosen, std::size_t numbers);
+
 // Sums over the rows of each lane.
 struct Sums {
     explicit Sums(std::size_t lanes)

@@ -110,6 +110,15 @@ nb::tuple tally_rows(const Array<std::uint32_t>& number_of, const Array<std::uin
                           given(std::move(made.ns)));
 }
 
+auto chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t>& chosen) {
+    std::vector<std::uint32_t> found;
+    {
+        const nb::gil_scoped_release unlocked;
+        found = rows_of(number_of.data(), number_of.size(), chosen.data(), chosen.size());
+    }
+    return given(std::move(found));
+}
+
 std::int64_t shared_ns(const Array<std::int64_t>& a_starts, const Array<std::int64_t>& a_ends,
                        const Array<std::int64_t>& b_starts, const Array<std::int64_t>& b_ends) {
     check(a_starts.size() == a_ends.size() && b_starts.size() == b_ends.size());
@@ -131,6 +140,7 @@ NB_MODULE(_lanes, module) {
                nb::arg("sets_of"), nb::arg("sets"));
     module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
+    module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));
     module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),
                nb::arg("b_ends"));
 }

@@ -42,5 +42,8 @@ def tally(
     Raises IndexError for a number of `numbers` or more.
     """
 
+def rows_of(number_of: NDArray[np.uint32], chosen: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """The rows whose number is chosen. Raises IndexError for a number that `chosen` does not have."""
+
 def shared(a_starts: Numbers, a_ends: Numbers, b_starts: Numbers, b_ends: Numbers) -> int:
     """Nanoseconds in both of two unions."""

@@ -47,9 +47,9 @@ class Lanes:
         found = self.groups.with_columns(asked)
         return [found[str(number)].to_numpy() for number in range(len(asked))]
 
-    def rows(self, which: pl.Expr) -> NDArray[np.bool_]:
-        """Of each operation, whether its lane is chosen; shape (n,)."""
-        return self.chosen(which)[self.lane_of]
+    def rows(self, which: pl.Expr) -> NDArray[np.uint32]:
+        """The operations of the chosen lanes, in order."""
+        return _lanes.rows_of(self.lane_of, self.chosen(which).view(np.uint8))
 
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
@@ -58,7 +58,7 @@ class Lanes:
         if key not in self._unions:
             united = _lanes.unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
             if united is None:  # the operations are not in order
-                rows = chosen[self.lane_of]
+                rows = _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
                 self._unions[key] = Union.of(self.starts[rows], self.ends[rows])
             else:
                 self._unions[key] = Union(*united)

@@ -204,8 +204,7 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     unknown size are not in it.
     """
     transfers = lanes_of(operations).rows(is_transfer())
-    sized = operations.select("start_ns", "end_ns", "bytes").filter(transfers)
-    sized = sized.drop_nulls("bytes")
+    sized = operations.select("start_ns", "end_ns", "bytes")[transfers].drop_nulls("bytes")
     if sized.is_empty():
         return pl.DataFrame(
             schema={
@@ -263,8 +262,8 @@ def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
 
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
-    rows = np.flatnonzero(lanes_of(operations).rows(is_transfer()))
-    taken = (operations["end_ns"] - operations["start_ns"]).to_numpy()[rows]
+    rows = lanes_of(operations).rows(is_transfer())
+    taken = (operations["end_ns"][rows] - operations["start_ns"][rows]).to_numpy()
     if len(rows) > most:  # those as long as the last one wanted, or longer, are few
         rows = rows[taken >= np.partition(taken, -most)[-most]]
     columns = [

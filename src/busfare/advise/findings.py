@@ -67,19 +67,20 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
 
 def _rows(trace: Trace, lanes: pl.Expr, rows: pl.Expr | None = None) -> pl.DataFrame:
     """The operations of these lanes, and of them those for which `rows` is true: what findings look at."""
-    operations = trace.operations.select(COLUMNS)
     chosen = lanes_of(trace.operations).rows(lanes)
-    if rows is not None:  # both at once: no more is copied than is wanted
-        chosen &= operations.select(rows.fill_null(False)).to_series().to_numpy()
-    return operations.filter(chosen)
+    if rows is not None and len(chosen):  # no more is copied than is wanted
+        looked_at = trace.operations.select(rows.meta.root_names())[chosen]
+        chosen = chosen[looked_at.select(rows.fill_null(False)).to_series().to_numpy()]
+    return trace.operations.select(COLUMNS)[chosen]
 
 
 def _rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> pl.DataFrame:
     """The operations of these lanes that one of `calls` submitted."""
-    operations = trace.operations.select(COLUMNS)
-    return operations.filter(
-        lanes_of(trace.operations).rows(lanes) & occurs(calls.drop_nulls("correlation"), operations)
+    chosen = lanes_of(trace.operations).rows(lanes)
+    called = occurs(
+        calls.drop_nulls("correlation"), trace.operations.select("process", "correlation")[chosen]
     )
+    return trace.operations.select(COLUMNS)[chosen[called]]
 
 
 def _seconds(frame: pl.DataFrame) -> float:

@@ -11,6 +11,7 @@ from busfare.trace.printable import printable
 from busfare.trace.row_lookup import in_order, occurs
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.trace import Omission, Trace
+from busfare.trace.words import NONE, words_of
 
 __all__ = ["make_sound"]
 
@@ -187,10 +188,11 @@ def _less(times: pl.Series, first: int) -> pl.Series:
 def _without_call(trace: Trace) -> int:
     if trace.calls.is_empty():
         return 0
-    operations = (
-        trace.operations.lazy()
-        .filter(pl.col("kind") != "migration")
-        .select("process", "correlation")
-        .collect()
-    )
-    return int((~occurs(trace.calls, operations)).sum())
+    found = occurs(trace.calls, trace.operations)
+    orphans = len(found) - int(np.count_nonzero(found))
+    if orphans:
+        # The driver makes migrations without a call.
+        words = words_of(trace.operations)
+        migrations = words.among("kind", "migration") | (words.codes("kind") == NONE)
+        orphans -= int(np.count_nonzero(migrations & ~found))
+    return orphans
