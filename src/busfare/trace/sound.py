@@ -9,14 +9,12 @@ from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
 from busfare.trace.row_lookup import in_order, occurs
-from busfare.trace.tables import WAITS_FOR
+from busfare.trace.tables import EARLIEST, LATEST, WAITS_FOR
 from busfare.trace.trace import Omission, Trace
 from busfare.trace.words import NONE, words_of
 
 __all__ = ["make_sound"]
 
-#: Nanoseconds; wide enough for times since 1970, and any difference of two of them fits 64 bits.
-EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
