@@ -45,6 +45,15 @@ void take(const Parts& parts, const std::uint32_t* order, std::size_t count, voi
         for (std::size_t i = 0; i < count; ++i) into[i] = from[order[i]];
         return;
     }
+    if (parts.values.size() == 2) {  // by no branch: which part it is cannot be foretold
+        const T* from[2] = {static_cast<const T*>(parts.values[0]), static_cast<const T*>(parts.values[1])};
+        const std::uint32_t begins[2] = {0, parts.ends[0]};
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t part = order[i] >= parts.ends[0];
+            into[i] = from[part][order[i] - begins[part]];
+        }
+        return;
+    }
     for (std::size_t i = 0; i < count; ++i) {
         std::size_t part = 0;
         while (order[i] >= parts.ends[part]) ++part;

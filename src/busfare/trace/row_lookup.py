@@ -77,12 +77,6 @@ def in_order(column: pl.Series, order: npt.NDArray[np.uint32], less: int = 0) ->
 
     Memory is what this costs: values are taken from wherever their part of the column lies, once, into large pages.
     """
-    if isinstance(column.dtype, pl.Enum):
-        words = pl.Series(column.name, [*column.dtype.categories, None], dtype=column.dtype)
-        codes = column.to_physical()
-        if codes.null_count():
-            codes = codes.fill_null(len(words) - 1)
-        return words[pl.Series(_taken(codes, order))]
     if column.null_count() == len(column):
         return column
     if column.null_count() or not column.dtype.is_integer():
