@@ -118,11 +118,14 @@ std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t r
         if (number_of[i] >= numbers) throw std::out_of_range("a number that is not there");
         count += chosen[number_of[i]] != 0;
     }
-    std::vector<std::uint32_t> found;
-    found.reserve(count);
+    // By no branch, for which rows are chosen cannot be foretold: each is written, and most are written over.
+    std::vector<std::uint32_t> found(count + 1);
+    std::size_t at = 0;
     for (std::size_t i = 0; i < rows; ++i) {
-        if (chosen[number_of[i]] != 0) found.push_back(static_cast<std::uint32_t>(i));
+        found[at] = static_cast<std::uint32_t>(i);
+        at += chosen[number_of[i]] != 0;
     }
+    found.resize(count);
     return found;
 }
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
+from busfare.trace.words import words_of
 
 __all__ = ["Lanes", "grouped", "lanes_of"]
 
@@ -49,7 +50,10 @@ class Lanes:
 
     def rows(self, which: pl.Expr) -> NDArray[np.uint32]:
         """The operations of the chosen lanes, in order."""
-        return _lanes.rows_of(self.lane_of, self.chosen(which).view(np.uint8))
+        chosen = self.chosen(which)
+        if not chosen.any():
+            return np.zeros(0, np.uint32)
+        return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
 
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
@@ -104,7 +108,11 @@ def lanes_of(operations: pl.DataFrame) -> Lanes:
 def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
     """The lanes of operations that are alike in columns `keys`."""
     table = operations.select(keys)
-    lane_of, first_rows = _lanes.group([array for column in table for array in _plain(column)])
+    words = words_of(operations)
+    of_words = [words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum]
+    others = [column for column in table if column.dtype != pl.Enum]
+    packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
+    lane_of, first_rows = _lanes.group([*packed, *(array for column in others for array in _plain(column))])
     starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
     sizes = np.ascontiguousarray(operations["bytes"].fill_null(-1).to_numpy())
     sums = _lanes.sums(lane_of, starts, ends, sizes, len(first_rows))
@@ -116,6 +124,15 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
         rated_seconds=sums["rated_ns"] * NS,
     )
     return Lanes(groups, lane_of, starts, ends)
+
+
+def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
+    """Up to four columns of small numbers as one: what is alike in it is alike in all."""
+    made = codes[0].astype(np.uint32)
+    for code in codes[1:]:
+        made <<= np.uint32(8)
+        made |= code
+    return made
 
 
 def _plain(column: pl.Series) -> list[NDArray[np.int64]]:

@@ -76,6 +76,8 @@ def _rows(trace: Trace, lanes: pl.Expr, rows: pl.Expr | None = None) -> pl.DataF
 
 def _rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> pl.DataFrame:
     """The operations of these lanes that one of `calls` submitted."""
+    if calls.is_empty():
+        return trace.operations.select(COLUMNS).clear()
     chosen = lanes_of(trace.operations).rows(lanes)
     called = occurs(
         calls.drop_nulls("correlation"), trace.operations.select("process", "correlation")[chosen]

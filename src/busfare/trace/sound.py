@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import polars as pl
 
@@ -18,6 +20,8 @@ __all__ = ["make_sound"]
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
+#: From here on several columns are put in order at once.
+MANY_ROWS = 1 << 18
 TIMES = ("start_ns", "end_ns")
 TABLES = ("operations", "calls", "events", "markers")
 
@@ -173,9 +177,17 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
         return
     # Tables come in order, one behind the other: a sort that merges such runs is fast.
     order = np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32)
-    for number, column in enumerate(frame.columns):
-        less = first if column in TIMES else 0
-        frame.replace_column(number, in_order(frame[column], order, less))
+
+    def put(number: int) -> None:
+        column = frame[frame.columns[number]]
+        frame.replace_column(number, in_order(column, order, first if column.name in TIMES else 0))
+
+    if frame.height < MANY_ROWS:
+        for number in range(frame.width):
+            put(number)
+        return
+    with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
+        list(threads.map(put, range(frame.width)))
 
 
 def _less(times: pl.Series, first: int) -> pl.Series:
