@@ -2,7 +2,9 @@
 
 Run `python validation/probe.py [FILE.json.gz …]`. Recomputes every figure from `results/probe/*-run1.json.gz`
 (fitted) and `*-run2.json.gz` (a second run in a fresh process, nothing fitted). Exit status 1 where a median
-misses its goal; a largest error that misses is printed as MISSED, with the case.
+misses its goal; a largest error that misses is printed as MISSED, with the case. Each case beyond its goal follows,
+with what limits it: how far two measurements of that same case differ, in one run and between the two. No parameters
+can be nearer to both runs than half of that.
 """
 
 from __future__ import annotations
@@ -48,6 +50,10 @@ def main() -> int:
             _disturbed("second run", second)
             met &= _judge("second run, sizes not fitted", residuals(measured, second))
             met &= _judge("second run, all sizes", residuals(measured, second, held_out_only=False))
+            _floor(fitted, second)
+        else:
+            second = None
+        _limits(measured, fitted, second)
         met &= _bandwidth(fitted, measured)
         _latency(fitted)
         print()
@@ -76,6 +82,57 @@ def _judge(name: str, found: list[Residual]) -> bool:
                 f"{_verdict(errors.max() <= largest_goal)}  {(errors > largest_goal).sum()} beyond; worst: {worst.case}"
             )
     return met
+
+
+def _between(case: Case, first: Record, second: Record) -> float:
+    """Percent by which the second run's measurement of a case differs from the first run's; NaN where one has none."""
+    one, other = first.of(case), second.of(case)
+    return 100 * (middle(other.seconds) / middle(one.seconds) - 1) if one and other else float("nan")
+
+
+def _within(case: Case, record: Record) -> float:
+    """Percent between the middles of the odd and of the even visits of one run: what the same case differs from
+    itself by. NaN for fewer than four visits.
+    """
+    taken = record.of(case)
+    seen = taken.of_visits if taken else []
+    return 100 * (middle(seen[1::2]) / middle(seen[::2]) - 1) if len(seen) >= 4 else float("nan")
+
+
+def _floor(first: Record, second: Record) -> None:
+    """How far the two runs' own measurements of every case lie apart: the floor under the second run's errors."""
+    for memory, (median_goal, largest_goal) in GOALS.items():
+        for way in ("h2d", "d2h"):
+            cases = [m.case for m in first.measurements if (m.case.memory, m.case.direction) == (memory, way)]
+            apart = np.array([_between(c, first, second) for c in cases if c.mode in ("copies", "streams")])
+            apart = np.abs(apart[np.isfinite(apart)])
+            if len(apart):
+                print(
+                    f"  {'two runs of the same case':30} {way} {memory:9} {len(apart):4} | {np.median(apart):5.2f} "
+                    f"({median_goal:g})        | {apart.max():5.2f} ({largest_goal:g})         "
+                    f"{(apart > largest_goal).sum()} beyond: measured against measured"
+                )
+
+
+def _limits(measured: tuple[Measured, ...], first: Record, second: Record | None) -> None:
+    """Every case beyond its goal, with the floor under it."""
+    missed: dict[Case, list[str]] = {}
+    for name, record in (("same run", first), ("second run", second)):
+        for r in residuals(measured, record) if record else ():
+            if abs(r.percent) > GOALS[r.case.memory][1]:
+                missed.setdefault(r.case, []).append(f"{name} {r.percent:+.2f}")
+    for case, errors in sorted(missed.items()):
+        floor = [f"odd and even visits of the first differ by {_said(_within(case, first))}"]
+        if second:
+            floor += [
+                f"of the second by {_said(_within(case, second))}",
+                f"the runs themselves by {_said(_between(case, first, second))}",
+            ]
+        print(f"  beyond: {case}: {', '.join(errors)} | {', '.join(floor)}")
+
+
+def _said(percent: float) -> str:
+    return f"{percent:+.2f}" if np.isfinite(percent) else "an unknown share (too few visits)"
 
 
 def _verdict(met: bool) -> str:

@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parents[1] / "results" / "pairs"
 #: Percent by which a predicted speed-up may be off.
 GOAL_PERCENT = 10.0
 GOAL_SHARE = 10 / 12
-#: Changes whose runs are so close (percent) have gained the same.
+#: Changes that save so nearly the same (percent of the run) have gained the same.
 SAME_PERCENT = 2.0
 
 
@@ -98,7 +98,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The first advice for one program, and the changes measured, best first: (change, speed-up)."""
+    """The first advice for one program, and the changes measured, best first: (change, share of the run that it saves)."""
 
     program: str
     machine: str
@@ -136,8 +136,9 @@ def rank(program: Program, plan: Plan, machine: Machine, first_advice: FirstAdvi
     for pair in plan.pairs:
         if pair.program == program.name and pair.change and not pair.target:
             try:
-                seconds = machine.seconds(pair.program, pair.after)
-                gained.append((pair.change, machine.seconds(pair.program, pair.before) / seconds))
+                run = machine.seconds(pair.program, pair.before)
+                without = machine.seconds(pair.program, pair.beyond or pair.before)
+                gained.append((pair.change, (without - machine.seconds(pair.program, pair.after)) / run))
             except NoAnswerError:
                 continue
     if len(gained) < 2:
@@ -148,7 +149,7 @@ def rank(program: Program, plan: Plan, machine: Machine, first_advice: FirstAdvi
     except NoAnswerError as error:
         return Ranked(program.name, machine.name, f"({error})", tuple(gained), False)
     advised = {change for change, ids in plan.findings.items() if first in ids}
-    best = {change for change, gain in gained if gain >= gained[0][1] / (1 + SAME_PERCENT / 100)}
+    best = {change for change, gain in gained if gain >= gained[0][1] - SAME_PERCENT / 100}
     return Ranked(program.name, machine.name, first, tuple(gained), bool(advised & best))
 
 
@@ -233,9 +234,9 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
 def show_ranking(ranked: Sequence[Ranked], plan: Plan) -> bool:
     if not ranked:
         return True
-    print("  the advice ranked first, and what each change gained")
+    print("  the advice ranked first, and what each change saved of the run")
     for one in ranked:
-        gains = ", ".join(f"{change} {gain:.3f}×" for change, gain in one.gained)
+        gains = ", ".join(f"{change} {100 * gain:.1f} %" for change, gain in one.gained)
         print(f"  {one.program:20} {one.first:24} {'      ' if one.hit else 'MISSED'} {gains}")
     hits = sum(one.hit for one in ranked)
     met = share_met(hits, len(ranked))

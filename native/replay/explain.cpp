@@ -20,6 +20,8 @@ constexpr Time kMostLaunch = 1000000, kMostOrder = 10000;
 constexpr Time kTurnRound = 20000;
 // Where a trace shows no case of its own.
 constexpr Time kUsualLaunch = 5000, kUsualOrder = 1000, kUsualCall = 2000;
+// From a kernel to a copy or back: what `busfare probe` measures on an H100 and an H200 (`after_kernel_s`).
+constexpr Time kUsualTurn = 3500;
 
 Time median(std::vector<Time>& values, Time otherwise) {
     if (values.empty()) return otherwise;
@@ -41,6 +43,8 @@ class Explainer {
         if (r_.call_class.size() != calls) refuse("call_class", std::min(r_.call_class.size(), calls));
         if (r_.operation_class.size() != operations)
             refuse("operation_class", std::min(r_.operation_class.size(), operations));
+        if (r_.operation_unit.size() != operations)
+            refuse("operation_unit", std::min(r_.operation_unit.size(), operations));
     }
 
     Explained run() {
@@ -65,6 +69,7 @@ class Explainer {
         const std::size_t operations = t_.operations.size();
         x_.unordered.assign(operations, 0);
         before_.assign(operations, kNever);
+        turns_.assign(operations, 0);
         for (std::size_t before = 0; before < operations; ++before) {
             const Index o = d_.operation_behind[before];
             if (o == kNone) continue;
@@ -72,7 +77,7 @@ class Explainer {
                 x_.unordered[o] |= kNotInStream;
                 ++x_.orders_dropped;
             } else {
-                before_[o] = r_.operation_end[before];
+                follows(o, static_cast<Index>(before));
             }
         }
         for (const Edge& edge : d_.edges) {
@@ -87,8 +92,18 @@ class Explainer {
             if (is_call(edge.from) || is_call(edge.to)) continue;
             const Index to = edge.to - calls_;
             if (!(x_.unordered[to] & kNotBehindBarrier) || t_.operations.after[to] == edge.from - calls_)
-                before_[to] = std::max(before_[to], r_.operation_end[edge.from - calls_]);
+                follows(to, edge.from - calls_);
         }
+    }
+
+    void follows(Index operation, Index before) {
+        if (r_.operation_end[before] <= before_[operation]) return;
+        before_[operation] = r_.operation_end[before];
+        turns_[operation] = r_.operation_unit[before] != r_.operation_unit[operation];
+    }
+
+    Time usual_order(std::size_t o) const {
+        return (turns_[o] ? x_.typical_turn : x_.typical_order)[r_.operation_class[o]];
     }
 
     // Who went before whom, and when the engine of each operation last became free before it; only where one
@@ -120,16 +135,17 @@ class Explainer {
     bool launched(std::size_t o) const { return t_.operations.launched[o] != 0; }
 
     void typical_lags() {
-        std::array<std::vector<Time>, 256> launch, order, call;
+        std::array<std::vector<Time>, 256> launch, order, turn, call;
         for (std::size_t o = 0; o < t_.operations.size(); ++o) {
-            const Time start = r_.operation_start[o],
-                       before = std::max(before_[o], engine_worked(o) ? engine_free_[o] : kNever);
+            const Time start = r_.operation_start[o], free = engine_worked(o) ? engine_free_[o] : kNever,
+                       before = std::max(before_[o], free);
             const std::uint8_t kind = r_.operation_class[o];
             if (!launched(o)) continue;
             const Time called = r_.call_start[t_.operations.call[o]],
                        done = r_.call_end[t_.operations.call[o]];
             if (before < called && start >= called) launch[kind].push_back(start - called);
-            if (before > done + kUsualLaunch && start >= before) order[kind].push_back(start - before);
+            if (before > done + kUsualLaunch && start >= before)
+                (turns_[o] && free <= before_[o] ? turn : order)[kind].push_back(start - before);
         }
         std::vector<Time> waited = last_waited_for();
         for (Index c = 0; c < calls_; ++c) {
@@ -139,6 +155,7 @@ class Explainer {
         for (std::size_t kind = 0; kind < 256; ++kind) {
             x_.typical_launch[kind] = std::min(median(launch[kind], kUsualLaunch), kMostLaunch);
             x_.typical_order[kind] = std::min(median(order[kind], kUsualOrder), kMostOrder);
+            x_.typical_turn[kind] = std::min(median(turn[kind], kUsualTurn), kMostOrder);
             x_.typical_call[kind] = median(call[kind], kUsualCall);
         }
     }
@@ -162,7 +179,7 @@ class Explainer {
             if (launched(o))
                 x_.launch_lag[o] =
                     std::min(x_.typical_launch[kind], start - r_.call_start[t_.operations.call[o]]);
-            x_.order_lag[o] = x_.typical_order[kind];
+            x_.order_lag[o] = usual_order(o);
             for (const Time before : {before_[o], engine_free_[o]})
                 if (before != kNever) x_.order_lag[o] = std::min(x_.order_lag[o], start - before);
             x_.extra[o] = std::max<Time>(0, start - explained(o));
@@ -238,6 +255,7 @@ class Explainer {
     const Index calls_;
     Explained x_;
     std::vector<Time> before_, engine_free_;
+    std::vector<std::uint8_t> turns_;  ///< whether what it follows ran on another unit
     std::vector<Index> lined_up_;
 };
 

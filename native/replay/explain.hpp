@@ -14,6 +14,7 @@ struct Recorded {
     std::span<const Time> operation_start, operation_end;
     std::span<const std::uint8_t> call_class;       // by name
     std::span<const std::uint8_t> operation_class;  // by kind and memory
+    std::span<const std::uint8_t> operation_unit;   // of the GPU: what follows on another unit starts later
 };
 
 // Columns of a timeline that replays as it was recorded.
@@ -22,7 +23,8 @@ struct Explained {
     std::vector<std::uint8_t> wait;                  // of calls; none where the recording contradicts it
     std::vector<Time> launch_lag, order_lag, extra;  // of operations
     std::vector<std::uint8_t> unordered;             // of operations
-    std::array<Time, 256> typical_launch{}, typical_order{}, typical_call{};  // by class
+    // By class; `order` behind work of the same unit, `turn` behind that of another.
+    std::array<Time, 256> typical_launch{}, typical_order{}, typical_turn{}, typical_call{};
     std::int64_t waits_dropped = 0, orders_dropped = 0;
 };
 

@@ -108,7 +108,8 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
                          .operation_start = r.get<Time>("operation_start"),
                          .operation_end = r.get<Time>("operation_end"),
                          .call_class = r.get<std::uint8_t>("call_class"),
-                         .operation_class = r.get<std::uint8_t>("operation_class")};
+                         .operation_class = r.get<std::uint8_t>("operation_class"),
+                         .operation_unit = r.get<std::uint8_t>("operation_unit")};
     Explained x;
     {
         nb::gil_scoped_release unlocked;
@@ -124,6 +125,7 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
     out["operation_unordered"] = column(std::move(x.unordered));
     out["typical_launch"] = column(x.typical_launch);
     out["typical_order"] = column(x.typical_order);
+    out["typical_turn"] = column(x.typical_turn);
     out["typical_call"] = column(x.typical_call);
     out["waits_dropped"] = x.waits_dropped;
     out["orders_dropped"] = x.orders_dropped;

@@ -611,35 +611,38 @@ def probe(
 ) -> None:
     """Measure this machine's GPUs and links, and write the node file that describes them."""
     from busfare.measure import probe as probing
+    from busfare.measure.node_file import encode
+    from busfare.measure.raw import write
     from busfare.report.probe_progress import progress
 
+    # What will show the result is loaded first: a broken installation says so before half a minute of measuring.
+    if html:
+        from busfare.report.probe_page import probe_page
+    if not json:
+        from busfare.report.probes import show_probe
     if from_:
         probed = probing.again(from_)
     else:
         device = probing.open_device(virtual, faults=fault or ())
         try:
             with progress() as shown:
-                probed = probing.probe(device, quick, shown)
+                record, knees = probing.measured(device, quick, shown)
+            # On file before anything is fitted or shown: what was measured cannot be had again.
+            if raw:
+                write(record, raw)
         finally:
             device.close()
-    result = probing.result(probed)
+        probed = probing.evaluated(record, knees)
     if output:
-        from busfare.measure.node_file import encode
-
         _write(output, encode(probed.node))
-    if raw:
-        from busfare.measure.raw import write
-
+    if raw and from_:
         write(probed.record, raw)
+    result = probing.result(probed)
     if html:
-        from busfare.report.probe_page import probe_page
-
         _write(html, probe_page(result))
     if json:
         _print_json(result)
     else:
-        from busfare.report.probes import show_probe
-
         show_probe(result)
     _say_page(html)
 

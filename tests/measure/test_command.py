@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from busfare.cli import app
+from busfare.measure import probe as probing
+from busfare.measure.raw import read
 from busfare.node import load_node
 
 
@@ -43,6 +47,41 @@ def test_a_fault_needs_a_virtual_node() -> None:
     done = run("--fault", "busy")
     assert done.returncode == 2
     assert "--virtual" in done.stderr
+
+
+def test_samples_are_on_file_before_anything_is_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the fit broke")
+
+    monkeypatch.setattr(probing, "evaluated", broken)
+    raw = tmp_path / "raw.json.gz"
+    done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick", "--raw", str(raw)])
+    assert "the fit broke" in str(done.exception)
+    assert read(raw).measurements
+
+
+def test_the_node_is_on_file_before_anything_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the terminal broke")
+
+    monkeypatch.setattr("busfare.report.probes.show_probe", broken)
+    toml = tmp_path / "node.toml"
+    done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick", "-o", str(toml)])
+    assert "the terminal broke" in str(done.exception)
+    assert load_node(str(toml)).measured
+
+
+def test_what_cannot_be_shown_fails_before_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(probing, "open_device", lambda *_, **__: opened.append("device"))
+    monkeypatch.setitem(sys.modules, "busfare.report.probes", None)
+    done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick"])
+    assert isinstance(done.exception, ImportError)
+    assert not opened
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")

@@ -66,6 +66,22 @@ def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> 
             )
 
 
+def test_what_copies_add_beside_others_comes_back() -> None:
+    pieces = (Piece(latency_overhead_s=4e-6, gap_per_byte_s=1.8e-11),)
+    true = Measured(
+        direction="d2h", memory="pinned", pieces=pieces, gap_s=1.6e-6, both_directions_gap_per_byte_s=2e-11,
+        both_directions_gap_s=6e-6,
+    )  # fmt: skip
+    node = dataclasses.replace(load_node("pcie:4x16"), measured=(true,))
+    device, record = VirtualDevice(node, 3), record_of(VirtualDevice(node), 3)
+    cases = [Case("d2h", "pinned", "copies", 1)]
+    cases += [c for c in full(0, []).shown if c.mode == "both" and c.direction == "d2h"]
+    measure(device, cases, record, 5, clock=device.clock)
+    (found,) = (m for m in profile(record).measured if m.direction == "d2h" and m.memory == "pinned")
+    assert found.both_directions_gap_per_byte_s == pytest.approx(2e-11, rel=0.01)
+    assert found.both_directions_gap_s == pytest.approx(6e-6, rel=0.05)
+
+
 @pytest.fixture(scope="module")
 def whole() -> probing.Probed:
     return probing.probe(probing.open_device("gtx-titan"), fast=False, seed=5)
@@ -99,6 +115,10 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
         assert len(back.measurements) == len(whole.record.measurements)
         for ours, theirs in zip(whole.record.measurements, back.measurements, strict=True):
             assert (ours.case, ours.stopped, ours.visits) == (theirs.case, theirs.stopped, theirs.visits)
+            assert len(theirs.moments) == len(ours.moments) == len(ours.visits)
+            for one, other in zip(ours.moments, theirs.moments, strict=True):
+                assert (other.at_s, other.took_s) == pytest.approx((one.at_s, one.took_s), abs=1e-4)
+                assert other.processor == one.processor
             assert theirs.seconds == pytest.approx(ours.seconds, abs=1e-9)
     with pytest.raises(InputError, match="probe --raw"):
         (tmp_path / "other.json").write_text("{}")

@@ -56,9 +56,8 @@ def test_slowed_while_shared_is_the_schedule_where_transfers_dominate(
     n: int, longest: float, kernel: float, other: float, slow_in: float, slow_out: float
 ) -> None:
     h2d, d2h = longest, longest * other
-    closed = eq5_shared(
-        cut(n, h2d, longest * kernel, d2h, 0.0, 0.0), np.asarray(slow_in), np.asarray(slow_out)
-    )
+    whole = cut(n, h2d, longest * kernel, d2h, 0.0, 0.0)
+    closed = eq5_shared(whole._replace(h2d_slowdown=slow_in, d2h_slowdown=slow_out))
     ran = makespan(
         pipeline(n, h2d, longest * kernel, d2h), Engines(h2d_slowdown=slow_in, d2h_slowdown=slow_out)
     )

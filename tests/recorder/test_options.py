@@ -39,6 +39,14 @@ def test_only_what_lies_between_the_profiler_calls(recorded: Callable[..., Run])
     run = recorded("profiler-calls", str(ROUNDS), capture="profiler-calls")
     assert kernels(run) == ROUNDS
     assert run.only.facts["capture"] == "profiler-calls"
+    whole = recorded("profiler-calls", str(ROUNDS)).only
+    # CUPTI gives calls from outside of the window too.
+    assert 0 < len(run.only.table("calls")) == len(whole.table("calls")) // 3
+    assert 0 < len(run.only.table("copy_addresses")) < len(whole.table("copy_addresses"))
+    turns = run.only.table("windows")
+    assert turns["on"].tolist() == [1, 0]
+    assert turns["time"][0] <= run.only.table("calls")["start"].min()
+    assert run.only.table("calls")["start"].max() < turns["time"][1]
     # What must be known of the time before is.
     assert len(run.only.table("contexts")) == len(run.only.table("devices")) == 1
 
@@ -47,6 +55,7 @@ def test_only_what_lies_inside_the_range(recorded: Callable[..., Run]) -> None:
     run = recorded("nvtx", str(ROUNDS), nvtx="epoch 1")
     assert kernels(run) == ROUNDS
     assert run.only.facts["capture"] == "nvtx:epoch 1"
+    assert len(run.only.table("calls")) == len(recorded("nvtx", str(ROUNDS)).only.table("calls")) // 3 > 0
     assert kernels(recorded("nvtx", str(ROUNDS), nvtx="another")) == 3 * ROUNDS
     assert kernels(recorded("nvtx", str(ROUNDS), nvtx="no such range")) == 0
 
@@ -56,6 +65,7 @@ def test_a_delay_leaves_out_the_beginning_and_a_duration_the_end(recorded: Calla
     late = recorded("slow", "40", delay=0.4)
     early = recorded("slow", "40", duration=0.4)
     assert whole == 40
+    assert len(late.only.table("calls")) > 0 and len(early.only.table("calls")) > 0
     assert 0 < kernels(late) < whole and late.only.facts["delay"].startswith("0.4")
     assert 0 < kernels(early) < whole and early.only.facts["duration"].startswith("0.4")
     assert late.only.complete and early.only.complete

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -16,8 +17,8 @@ from busfare.errors import InputError
 from busfare.trace import nsys
 from busfare.trace import recorded as reader
 from busfare.trace.export_nsys import export_nsys
-from busfare.trace.recorded_copies import allocation_sizes
-from busfare.trace.recording import Table, _Part
+from busfare.trace.recorded_copies import allocation_sizes, held_up
+from busfare.trace.recording import Recording, Table, _Part
 from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.trace import Trace
 
@@ -288,3 +289,46 @@ def test_an_export_is_never_written_over_anything(everything: Path, tmp_path: Pa
     assert path.read_text() == "mine"
     with pytest.raises(InputError, match="cannot be written"):
         export_nsys(trace, tmp_path / "no" / "such" / "folder.sqlite")
+
+
+class Tables:
+    """A recording of made-up rows."""
+
+    def __init__(self, **columns: list[dict[str, int]]) -> None:
+        self.tables = columns
+
+    def table(self, name: str) -> Rows:
+        return Rows(self.tables[name])
+
+
+class Rows:
+    def __init__(self, rows: list[dict[str, int]]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.array([row[name] for row in self.rows], np.uint64)
+
+
+def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None:
+    calls = [
+        {"start": 1000, "correlation": 1, "thread": 5},
+        {"start": 9000, "correlation": 4, "thread": 6},
+        {"start": 5000, "correlation": 3, "thread": 5},
+        {"start": 3000, "correlation": 2, "thread": 5},
+    ]
+    taken = [
+        {"correlation": 2, "fingerprint_start": 2100, "fingerprint_duration": 800},  # before its call
+        {"correlation": 2, "fingerprint_start": 0, "fingerprint_duration": 0},
+        {
+            "correlation": 2,
+            "fingerprint_start": 3500,
+            "fingerprint_duration": 70,
+        },  # after it: before the next one
+        {"correlation": 3, "fingerprint_start": 6000, "fingerprint_duration": 99},  # the thread calls no more
+        {"correlation": 77, "fingerprint_start": 10, "fingerprint_duration": 5},  # a call that is not here
+    ]
+    recording = cast(Recording, Tables(calls=calls, copy_addresses=taken))
+    assert held_up(recording).tolist() == [0, 0, 70, 800]

@@ -19,6 +19,7 @@ def recorded(columns: Columns, played: dict[str, Any], classes: int) -> Columns:
     return {name: played[name] for name in TIMES} | {
         "call_class": (np.arange(len(columns["call_own"])) % classes).astype(np.uint8),
         "operation_class": (np.arange(len(columns["operation_call"])) % classes).astype(np.uint8),
+        "operation_unit": (np.arange(len(columns["operation_call"])) % classes // 2).astype(np.uint8),
     }
 
 

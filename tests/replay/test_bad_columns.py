@@ -163,7 +163,7 @@ def test_recorded_times_that_run_backwards() -> None:
     played = _core.play(GOOD)
     trace = {name: played[name] for name in ("call_start", "call_end", "operation_start", "operation_end")}
     trace["call_class"] = np.zeros(len(GOOD["call_own"]), np.uint8)
-    trace["operation_class"] = np.zeros(len(GOOD["operation_call"]), np.uint8)
+    trace["operation_class"] = trace["operation_unit"] = np.zeros(len(GOOD["operation_call"]), np.uint8)
     assert len(_core.explain(GOOD, trace)["call_own"]) == len(GOOD["call_own"])
     for name in trace:
         with pytest.raises(ValueError, match=name):

@@ -173,7 +173,8 @@ def test_small_results_come_back_once() -> None:
     # Twenty kernels of 100 µs behind each other, one copy at the end.
     assert predicted(recorded, Collect(64)) == pytest.approx(20 * 101 + 20, rel=0.01)
     assert predicted(recorded, Collect(8)) == predicted(recorded) == 2590
-    assert predicted(recorded, Async("d2h")) == pytest.approx(20 * 107, rel=0.02)
+    # A copy of 2 µs and two turns between units of 3.5 µs to each kernel.
+    assert predicted(recorded, Async("d2h")) == pytest.approx(20 * 109, rel=0.02)
     assert predicted(recorded, Async()) == 2590
 
 
@@ -225,6 +226,36 @@ def test_three_streams_overlap_copies_in_kernels_and_copies_out(blocking: bool) 
     # With two buffers a chunk waits until the one before the last is out.
     assert 10_000 < predicted(recorded, Streams(2)) < 16_500
     assert predicted(recorded, Streams(1)) == predicted(recorded)
+
+
+def test_without_calls_nobody_knows_what_streams_would_wait_for() -> None:
+    operations = []
+    for at in range(0, 4000, 1000):
+        operations += [
+            copy(at, at + 400, 8 * MIB),
+            kernel(at + 410, at + 900),
+            copy(at + 910, at + 950, MIB, "d2h"),
+        ]
+    outcome = what_if(timeline(trace(*operations)), [Streams(3)], HERE).together
+    assert outcome.count == 0 and outcome.played.makespan_ns == 3_950_000
+
+
+def test_pinned_copies_are_submitted_like_those_that_the_trace_has_else_like_launches() -> None:
+    operations, calls = [], []
+    for at in range(10):  # small pageable copies: each call stages its bytes for 12 µs
+        start = 40.0 * at
+        operations.append(copy(start + 5, start + 11, 4096, memory="pageable", correlation=2 * at))
+        operations.append(kernel(start + 17, start + 18, correlation=2 * at + 1))
+        calls.append(call(start, start + 12, "cudaMemcpyAsync", correlation=2 * at))
+        calls.append(call(start + 12, start + 16, "cudaLaunchKernel", correlation=2 * at + 1))
+    recorded = trace(*operations, calls=calls)
+    like_launches = predicted(recorded) - predicted(recorded, Pin())
+    assert like_launches >= 10 * (12 - 4)
+    operations.append(copy(500, 502, 64, memory="pinned", correlation=99))
+    calls.append(call(490, 492, "cudaMemcpyAsync", correlation=99))
+    recorded = trace(*operations, calls=calls)
+    like_pinned = predicted(recorded) - predicted(recorded, Pin())
+    assert 10 * (12 - 2) <= like_pinned < like_launches + 10
 
 
 def test_streams_without_end_do_no_better_than_the_busiest_engine() -> None:

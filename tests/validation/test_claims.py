@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_benchmarks_are_judged_from_their_seconds_alone(tmp_path: Path) -> None:
     path = tmp_path / "made-up.json"
     path.write_text(json.dumps(result))
     done = subprocess.run(
-        [sys.executable, str(ROOT / "validation" / "bench.py"), str(path)],
+        [sys.executable, str(ROOT / "validation" / "bench.py"), "--plots", str(tmp_path), str(path)],
         capture_output=True,
         text=True,
         check=False,
@@ -113,3 +114,7 @@ def test_benchmarks_are_judged_from_their_seconds_alone(tmp_path: Path) -> None:
     assert "streams reach 95.0 % of the limit" in done.stdout and "(goal 95) met" in done.stdout
     assert "largest 7.14 % (goal 5) MISSED" in done.stdout
     assert "best picked in 0 of 1 cells (goal: all) MISSED" in done.stdout
+    picture = ElementTree.parse(tmp_path / "bench-made-up.svg").getroot()
+    assert "VIRTUAL, nothing measured" in "".join(picture.itertext())
+    bars = [e for e in picture.iter("{http://www.w3.org/2000/svg}g") for e in e if e.tag.endswith("rect")]
+    assert len(bars) == 4, "a bar a strategy, at its fastest number of streams"

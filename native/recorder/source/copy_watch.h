@@ -16,6 +16,8 @@ struct CopyAddresses {
     uint64_t destination;
     uint64_t bytes;
     uint64_t fingerprint;  ///< of the bytes copied; 0: not taken
+    uint64_t fingerprint_start;
+    uint64_t fingerprint_duration;  ///< ns that taking it held the program up
 };
 
 /// Notes the addresses of copies, from the callbacks of copy calls, one lock-free ring a thread.
@@ -24,11 +26,14 @@ struct CopyAddresses {
 /// counted, and never waits.
 class CopyWatch {
   public:
-    CopyWatch(bool fingerprint, std::function<void()> wake_writer)
-        : fingerprint_(fingerprint), wake_writer_(std::move(wake_writer)) {}
+    CopyWatch(const CuptiLibrary& cupti, bool fingerprint, std::function<void()> wake_writer)
+        : cupti_(cupti), fingerprint_(fingerprint), wake_writer_(std::move(wake_writer)) {}
 
     /// Turns on the callbacks of every copy call whose parameters are known.
-    void subscribe(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) const;
+    void subscribe(CUpti_SubscriberHandle subscriber) const;
+
+    /// Off: copies pass unnoted.
+    void turn(bool on) { on_ = on; }
 
     /// From the callback: true when the call is a copy that this watches.
     bool note(CUpti_CallbackDomain domain, CUpti_CallbackId call, const CUpti_CallbackData& data);
@@ -37,6 +42,10 @@ class CopyWatch {
     static uint64_t drain(const std::function<void(const CopyAddresses&)>& take);
 
   private:
+    void take_fingerprint(CopyAddresses& row, uint64_t address) const;
+
+    const CuptiLibrary& cupti_;
+    std::atomic<bool> on_{false};
     const bool fingerprint_;
     const std::function<void()> wake_writer_;
 };

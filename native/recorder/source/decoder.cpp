@@ -52,7 +52,8 @@ uint64_t eight_bytes(const CUuuid& uuid, size_t from) {
 
 }  // namespace
 
-Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal) : cupti_(cupti), journal_(journal) {}
+Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows)
+    : cupti_(cupti), journal_(journal), windows_(windows) {}
 
 void Decoder::decode(const FullBuffer& buffer) {
     CUpti_Activity* record = nullptr;
@@ -158,6 +159,7 @@ void Decoder::set(const CUpti_Activity* record) {
 
 void Decoder::call(const CUpti_Activity* record, CUpti_CallbackDomain domain) {
     const auto& call = as<CUpti_ActivityAPI>(record);
+    if (call.start != 0 && !windows_.hold(call.start)) return;
     std::vector<uint64_t>& names = call_names_[domain];
     const auto number = static_cast<size_t>(call.cbid);
     if (number >= names.size()) names.resize(number + 1, 0);

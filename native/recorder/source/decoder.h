@@ -6,6 +6,7 @@
 #include "buffer_pool.h"
 #include "cupti_library.h"
 #include "journal.h"
+#include "windows.h"
 
 namespace busfare::recorder {
 
@@ -15,7 +16,7 @@ namespace busfare::recorder {
 /// version's types; the few later fields that are wanted are read at their offset where the version has them.
 class Decoder {
   public:
-    Decoder(const CuptiLibrary& cupti, Journal& journal);
+    Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows);
 
     void decode(const FullBuffer& buffer);
 
@@ -39,6 +40,7 @@ class Decoder {
 
     const CuptiLibrary& cupti_;
     Journal& journal_;
+    const Windows& windows_;
     std::vector<uint64_t> call_names_[3];  ///< by domain and callback number; 0: not yet asked for
 };
 

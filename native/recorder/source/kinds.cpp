@@ -72,10 +72,10 @@ void Kinds::enable_operations(bool on) const {
         if (!(wanted_ & operation.kinds)) continue;
         on ? cupti_.enable(operation.activity) : cupti_.disable(operation.activity);
     }
-    if (wanted_ & (kCalls | kAllCalls)) enable_calls(on);
 }
 
 void Kinds::enable_calls(bool on) const {
+    if (!(wanted_ & (kCalls | kAllCalls))) return;
     const bool by_call = !(wanted_ & kAllCalls) && cupti_.enable_runtime_call && cupti_.enable_driver_call;
     if (!by_call) {
         for (const CUpti_ActivityKind activity : {CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER}) {

@@ -17,7 +17,10 @@ class Kinds {
     /// links, allocations. False, with a reason, when CUPTI refuses the first of them.
     bool enable_setting(std::string* why) const;
 
-    /// Operations, calls and waits: what `--delay`, `--nvtx` and profiler calls turn on and off.
+    /// Calls: from the start to the end, whatever the window (see Windows).
+    void enable_calls(bool on) const;
+
+    /// Operations and waits: what `--delay`, `--nvtx` and profiler calls turn on and off.
     void enable_operations(bool on) const;
 
     /// Counters of managed memory. They cost a thread and a buffer in the driver, so only programs that use
@@ -25,8 +28,6 @@ class Kinds {
     void enable_managed() const;
 
   private:
-    void enable_calls(bool on) const;
-
     const CuptiLibrary& cupti_;
     const uint32_t wanted_;
 };

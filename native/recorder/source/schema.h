@@ -29,16 +29,18 @@ enum class TableId : uint16_t {
     kDemangled = 20,
     kLosses = 21,
     kEnd = 22,
+    kWindows = 23,
 };
 
 /// How many columns the writer of this version fills, by table; column numbers run from 0 in the documented
 /// order.
 constexpr size_t columns_of(TableId table) {
-    constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6, 4, 4, 12, 7, 9, 8, 7, 5, 10, 7, 5, 2, 3, 4};
+    constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6, 4, 4, 12,
+                                  7, 9, 8, 7,  5,  10, 7, 7, 2, 3, 4, 2};
     return columns[static_cast<size_t>(table)];
 }
 
-inline constexpr size_t kTableCount = 23;  ///< including the unused number 0
+inline constexpr size_t kTableCount = 24;  ///< including the unused number 0
 
 /// What a row of `kLosses` counts.
 enum class Loss : uint64_t { kCuptiDropped = 1, kNoBuffer = 2, kAddressRingFull = 3, kUnknownRecord = 4 };

@@ -70,9 +70,9 @@ Session::Session(const CuptiLibrary& cupti, Options options)
     : cupti_(cupti),
       options_(std::move(options)),
       pool_(options_.buffer_bytes, options_.buffer_limit),
-      decoder_(cupti, journal_),
+      decoder_(cupti, journal_, windows_),
       kinds_(cupti, options_.kinds),
-      copies_(options_.fingerprint, [this] { pool_.wake(); }),
+      copies_(cupti, options_.fingerprint, [this] { pool_.wake(); }),
       gate_(options_.nvtx_range) {}
 
 void Session::start() {
@@ -159,7 +159,8 @@ bool Session::subscribe() {
                            CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000);
     cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
                            CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
-    if (options_.kinds & kAddresses) copies_.subscribe(cupti_, subscriber_);
+    kinds_.enable_calls(true);
+    if (options_.kinds & kAddresses) copies_.subscribe(subscriber_);
     if (options_.capture == Capture::kNvtxRange) gate_.subscribe(cupti_, subscriber_);
     if (options_.capture == Capture::kProfilerCalls) {
         for (const CUpti_CallbackId call : {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000,
@@ -191,7 +192,21 @@ void Session::operations(bool on) {
     const std::lock_guard lock(switch_mutex_);
     if (recording_ == on || (on && over_ != Over::kNo)) return;
     recording_ = on;
+    windows_.turn(on, now());
+    copies_.turn(on);
     kinds_.enable_operations(on);
+}
+
+/// For good.
+void Session::stop() {
+    operations(false);
+    kinds_.enable_calls(false);
+}
+
+uint64_t Session::now() const {
+    uint64_t time = 0;
+    cupti_.timestamp(&time);
+    return time;
 }
 
 void Session::flush_cupti(bool forced) {
@@ -220,7 +235,7 @@ void Session::keep_time() {
             operations(true);
         }
         if (options_.duration_seconds > 0 && now >= end && over_ == Over::kNo) {
-            operations(false);
+            stop();
             over_ = Over::kDuration;
         }
         if (now >= next_flush) {
@@ -233,7 +248,7 @@ void Session::keep_time() {
     }
     lock.unlock();
     flush_cupti(true);
-    operations(false);
+    stop();
     lock.lock();
     clock_done_ = true;
     state_changed_.notify_all();
@@ -241,14 +256,13 @@ void Session::keep_time() {
 
 void Session::write_once(bool everything) {
     const auto lose = [this](Loss loss, uint64_t count) {
-        uint64_t now = 0;
-        cupti_.timestamp(&now);
-        if (count > 0) journal_.append(TableId::kLosses, {static_cast<uint64_t>(loss), now, count});
+        if (count > 0) journal_.append(TableId::kLosses, {static_cast<uint64_t>(loss), now(), count});
     };
     const auto drain_addresses = [&] {
         lose(Loss::kAddressRingFull, CopyWatch::drain([this](const CopyAddresses& copy) {
-                 journal_.append(TableId::kCopyAddresses, {copy.correlation, copy.source, copy.destination,
-                                                           copy.bytes, copy.fingerprint});
+                 journal_.append(TableId::kCopyAddresses,
+                                 {copy.correlation, copy.source, copy.destination, copy.bytes,
+                                  copy.fingerprint, copy.fingerprint_start, copy.fingerprint_duration});
              }));
     };
     drain_addresses();
@@ -258,6 +272,8 @@ void Session::write_once(bool everything) {
         drain_addresses();
     }
     lose(Loss::kNoBuffer, pool_.refused());
+    windows_.drain(
+        [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
     if (everything) journal_.flush();
     pool_.prepare();
 }
@@ -279,10 +295,8 @@ void Session::write_until_finished() {
     }
     closed_ = true;
     try {
-        uint64_t now = 0;
-        cupti_.timestamp(&now);
         const EndReason reason = over_ == Over::kDuration ? EndReason::kDuration : EndReason::kProgramExit;
-        if (over_ != Over::kFailed) journal_.finish(reason, now);
+        if (over_ != Over::kFailed) journal_.finish(reason, now());
     } catch (const std::exception& error) {
         give_up(error.what());
     }
@@ -295,7 +309,7 @@ void Session::give_up(const char* why) {
     if (over_.exchange(Over::kFailed) == Over::kFailed) return;
     sayf("cannot write %s any more (%s), so recording stops; what is there stays readable",
          journal_.path().c_str(), why);
-    operations(false);
+    stop();
 }
 
 void Session::finish() {

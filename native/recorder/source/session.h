@@ -12,6 +12,7 @@
 #include "kinds.h"
 #include "nvtx_gate.h"
 #include "options.h"
+#include "windows.h"
 
 namespace busfare::recorder {
 
@@ -49,6 +50,8 @@ class Session {
     void keep_time();
     void flush_cupti(bool forced);
     void operations(bool on);
+    void stop();
+    uint64_t now() const;
     void give_up(const char* why);
 
     static void on_request(uint8_t** buffer, size_t* bytes, size_t* records);
@@ -61,6 +64,7 @@ class Session {
     const Options options_;
     BufferPool pool_;
     Journal journal_;
+    Windows windows_;
     Decoder decoder_;
     Kinds kinds_;
     CopyWatch copies_;

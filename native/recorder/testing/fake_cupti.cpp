@@ -216,14 +216,17 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
     g_kinds.erase(kind);
     return CUPTI_SUCCESS;
 }
+// As CUPTI of CUDA 13.0 on an H100: once there is a context, single calls are no longer turned on.
 CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId call, uint8_t on) {
     const std::lock_guard lock(g_mutex);
+    if (on && g_correlation > 0) return CUPTI_SUCCESS;
     on ? (void)g_calls.insert(key(CUPTI_CB_DOMAIN_RUNTIME_API, call))
        : (void)g_calls.erase(key(CUPTI_CB_DOMAIN_RUNTIME_API, call));
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId call, uint8_t on) {
     const std::lock_guard lock(g_mutex);
+    if (on && g_correlation > 0) return CUPTI_SUCCESS;
     on ? (void)g_calls.insert(key(CUPTI_CB_DOMAIN_DRIVER_API, call))
        : (void)g_calls.erase(key(CUPTI_CB_DOMAIN_DRIVER_API, call));
     return CUPTI_SUCCESS;

@@ -84,18 +84,22 @@ def priced_by_replay(taken_apart: Timeline, node: Node | None, findings: Sequenc
 
 
 def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list[Finding]:
-    """Leaves out streams that gain no more than the pinning that they start with."""
+    """Of streams that begin with pinning, what they gain on top of it; left out where that is next to nothing."""
     pinned = next(
         (f.gain_seconds or 0.0 for f in findings if f.id == "pageable-copies" and f.by_replay), None
     )
-    return [
-        f
-        for f in findings
-        if pinned is None
-        or f.id != "exposed-copies"
-        or "--pin" not in f.what_if
-        or (f.gain_seconds or 0.0) > pinned + WORTH_MORE * run_seconds
-    ]
+    if pinned is None:
+        return list(findings)
+    kept = []
+    for finding in findings:
+        if finding.id == "exposed-copies" and "--pin" in finding.what_if:
+            more = (finding.gain_seconds or 0.0) - pinned
+            if more <= WORTH_MORE * run_seconds:
+                continue
+            first = "the host buffers are pinned already: what that gains is counted there"
+            finding = replace(finding, gain_seconds=more, rests_on=(first, *finding.rests_on))
+        kept.append(finding)
+    return kept
 
 
 class Changed:

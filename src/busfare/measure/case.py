@@ -13,9 +13,11 @@ Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped",
 #: `copies`: `count` copies of `bytes` each in one stream, right after another copy; `after-kernel`: the same
 #: right after a kernel; `again`: the same copy over and over; `streams`: each copy in its own stream, all
 #: waiting for one event; `batch`: one `cudaMemcpyBatchAsync`; `graph`: captured and launched as a graph;
-#: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `both`: copies while others run the other
-#: way; `beside-mapped`: a copy while a kernel moves mapped memory the other way; `unblocked`: a copy issued
-#: without the blocking kernel.
+#: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `packed`: one copy of those rows, which a
+#: kernel packs on the GPU before it or takes apart after it; `both`: copies while others run the other way;
+#: `beside-mapped`: a copy while a kernel moves mapped memory the other way; `beside-gpu`: copies while GPU
+#: `peer` and the same host exchange as many, the same way; `bound`: a copy by a thread, and of host memory, that are
+#: bound to the processors next to the GPU; `unblocked`: a copy issued without the blocking kernel.
 #: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory, `kernel-both` reads
 #: and writes it at once, `kernel-beside-copies` reads or writes it while copies run the other way.
 #: The others are costs of the API: what one call takes.
@@ -28,8 +30,11 @@ Mode = Literal[
     "graph",
     "plane",
     "block",
+    "packed",
     "both",
     "beside-mapped",
+    "beside-gpu",
+    "bound",
     "unblocked",
     "touch",
     "prefetch",

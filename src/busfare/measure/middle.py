@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["interval", "median", "middle", "spread"]
+__all__ = ["alike", "interval", "median", "middle", "spread"]
 
 
 def median(samples: Sequence[float]) -> float:
@@ -38,6 +38,12 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
     reach = 1.96 * np.sqrt(count) / 2
     low, high = int(np.floor(count / 2 - reach)), int(np.ceil(count / 2 + reach))
     return float(ordered[max(low, 0)]), float(ordered[min(high, count - 1)])
+
+
+def alike(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether the intervals of two medians overlap: then nothing says which is the smaller one."""
+    (low, high), (lower, higher) = interval(one), interval(other)
+    return low <= higher and lower <= high
 
 
 def spread(samples: Sequence[float]) -> float:

@@ -8,13 +8,15 @@ from itertools import product
 
 from busfare.measure.case import Case, Direction, Memory, Mode
 
-__all__ = ["HOST_WAYS", "Plan", "full", "is_held_out", "quick"]
+__all__ = ["HOST_WAYS", "Plan", "full", "is_held_out", "matters", "quick"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
 
 #: Where a copy's time stops being all latency and is not yet all bandwidth: sized every half octave.
 _BEND = (4 * KIB, 16 * MIB)
+#: Pageable copies turn here to another way (staging begins; buffers outgrow the processor's cache): every quarter.
+_KNEES = ((32 * KIB, 64 * KIB), (16 * MIB, 32 * MIB))
 #: No power of two and no neat multiple, so that no fitted size is among them, and odd ones that end in a
 #: part of a packet.
 HELD_OUT_BYTES = (
@@ -22,14 +24,17 @@ HELD_OUT_BYTES = (
     2_500_000, 5_500_000, 11_111_111, 27_000_000, 90_000_001, 300_000_000, 800_000_000,
 )  # fmt: skip
 #: Chunks and counts of copies in several streams at once.
-ROW_CHUNKS = (1, KIB, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, MIB, 4 * MIB)
-ROW_COUNTS = (2, 8, 32, 64, 128, 192, 256)
+ROW_CHUNKS = (
+    1, KIB, 2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 48 * KIB, 64 * KIB, 96 * KIB, 128 * KIB, 192 * KIB, 256 * KIB,
+    512 * KIB, MIB, 4 * MIB,
+)  # fmt: skip
+ROW_COUNTS = (2, 3, 4, 8, 32, 64, 96, 128, 192, 256)
+#: Of a quick run.
+QUICK_CHUNKS = (1, 2 * KIB, 32 * KIB, 128 * KIB, MIB)
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_COUNTS = (16, 100, 200)
 #: How mapped memory fares while data move the other way too.
 MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
-#: Two streams pay more for the third than eight for the ninth: three have a row of their own.
-FEW = 3
 
 
 @dataclass(frozen=True)
@@ -67,33 +72,48 @@ def fitted_bytes(most: int) -> list[int]:
     return sorted(size for size in {*powers(1, most), *between} if size <= most)
 
 
-def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
-    """All that 30 seconds hold."""
+def _knee_bytes(most: int) -> list[int]:
+    """Quarters of the octaves in which pageable copies turn."""
+    quarters = [size * part // 4 for knee in _KNEES for size in knee for part in (5, 6, 7, 8)]
+    return [size for size in quarters if size <= most]
+
+
+def matters(case: Case) -> float:
+    """How much a case's precision is worth, beside that of a pinned copy: the goal for pageable ones is looser, and
+    what stands in no curve is shown as it is.
+    """
+    curve = case.mode == "streams" or (case.mode == "copies" and case.count == 1)
+    return {"pinned": 1.0, "device": 1.0, "pageable": 0.4}.get(case.memory, 0.3) if curve else 0.3
+
+
+def full(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) -> Plan:
+    """All that 30 seconds hold. `bound`: also with the processor next to the GPU, where others are not next to it."""
     fitted = list(_single("pinned", fitted_bytes(most), gpu))
     held_out = list(_single("pinned", HELD_OUT_BYTES, gpu))
-    fitted += _single("pageable", fitted_bytes(most), gpu)
+    fitted += _single("pageable", sorted({*fitted_bytes(most), *_knee_bytes(most)}), gpu)
     held_out += _single("pageable", HELD_OUT_BYTES, gpu)
     fitted += _rows(ROW_CHUNKS, ROW_COUNTS, gpu, most)
-    fitted += _rows(HELD_OUT_CHUNKS, (FEW,), gpu, most)
     held_out += _rows(HELD_OUT_CHUNKS, HELD_OUT_COUNTS, gpu, most)
     fitted += _device(gpu, peers, most)
-    return Plan(tuple(fitted), tuple(held_out), tuple(_shown(gpu, most)))
+    shown = (*_shown(gpu, most), *_placed(gpu, peers, bound, (64 * KIB, 16 * MIB, 64 * MIB)))
+    return Plan(tuple(fitted), tuple(held_out), shown)
 
 
-def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
+def quick(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) -> Plan:
     """What 10 seconds hold: the same paths on a coarser grid."""
     fitted = list(_single("pinned", powers(1, most, 4), gpu))
     held_out = list(_single("pinned", HELD_OUT_BYTES[1::2], gpu))
     fitted += _single("pageable", powers(1, min(most, 256 * MIB), 4), gpu)
     held_out += _single("pageable", HELD_OUT_BYTES[1:-2:2], gpu)
-    fitted += _rows(ROW_CHUNKS[::2], (8, 64), gpu, 256 * MIB)
+    fitted += _rows(QUICK_CHUNKS, (8, 64), gpu, 256 * MIB)
     held_out += _rows(HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB)
     fitted += _device(gpu, peers, 64 * MIB)
     shown = [Case(way, "pinned", "copies", 64, count, gpu) for way in HOST_WAYS for count in (16, 128)]
     shown += [
         Case(way, "pinned", "after-kernel", size, 1, gpu) for way in HOST_WAYS for size in (16 * KIB, MIB)
     ]
-    shown += [Case(way, "pinned", "both", 64 * MIB, 4, gpu) for way in HOST_WAYS]
+    for size, count in ((MIB, 16), (64 * MIB, 4)):
+        shown += [Case(way, "pinned", "both", size, count, gpu) for way in HOST_WAYS]
     shown += [Case(way, "pinned", "beside-mapped", 64 * MIB, 1, gpu) for way in HOST_WAYS]
     for way in HOST_WAYS:
         for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
@@ -103,6 +123,7 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
             ]
         shown += [Case(way, "mapped", "kernel", size, 1, gpu) for size in powers(64 * KIB, 64 * MIB, 16)]
         shown += [Case(way, "mapped", mode, 64 * MIB, 1, gpu) for mode in MAPPED_BOTH]
+    shown += _placed(gpu, peers, bound, (64 * MIB,))
     return Plan(tuple(fitted), tuple(held_out), (*shown, *_costs(gpu, 16 * MIB)))
 
 
@@ -136,9 +157,11 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
         for width in (64, 512, 4 * KIB, 64 * KIB):
             yield Case(way, "pinned", "plane", width, 1024, gpu)
             yield Case(way, "pinned", "block", width, 1024, gpu)
+            yield Case(way, "pinned", "packed", width, 1024, gpu)
             yield Case(way, "pinned", "copies", width * 1024, 1, gpu)
-        for size in (64 * KIB, MIB, 16 * MIB, 64 * MIB):
-            yield Case(way, "pinned", "both", size, 4, gpu)
+        # The link's pace from long trains, which fill no cache; what each copy adds from many short ones.
+        for size, count in ((64 * KIB, 4), (MIB, 32), (16 * MIB, 4), (64 * MIB, 12)):
+            yield Case(way, "pinned", "both", size, count, gpu)
             yield Case(way, "pinned", "beside-mapped", size, 1, gpu)
         for size, both in product((16 * MIB, 64 * MIB), MAPPED_BOTH):
             yield Case(way, "mapped", both, size, 1, gpu)
@@ -154,6 +177,16 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
         if most >= GIB:
             yield Case(way, "pinned", "again", 512 * MIB, 16, gpu)
     yield from _costs(gpu, wide)
+
+
+def _placed(gpu: int, peers: Sequence[int], bound: bool, sizes: Sequence[int]) -> Iterator[Case]:
+    """What depends on what else hangs on the host: other GPUs that copy too, and which processor issues."""
+    for way, size in product(HOST_WAYS, sizes):
+        for peer in peers:
+            yield Case(way, "pinned", "beside-gpu", size, 4, gpu, peer)
+        if bound:
+            yield Case(way, "pinned", "bound", size, 1, gpu)
+            yield Case(way, "pageable", "bound", size, 1, gpu)
 
 
 def _costs(gpu: int, most: int) -> Iterator[Case]:

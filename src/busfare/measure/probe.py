@@ -20,6 +20,7 @@ from busfare.measure.disturbance import disturbances
 from busfare.measure.health import Health, health
 from busfare.measure.knees import Jump, locate
 from busfare.measure.middle import interval, middle
+from busfare.measure.neighbours import apart, neighbours
 from busfare.measure.plan import HOST_WAYS, Plan, full, quick
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Record, read
@@ -27,7 +28,18 @@ from busfare.measure.run import Progress, measure
 from busfare.measure.topology import node_of
 from busfare.node import Node
 
-__all__ = ["FULL_S", "QUICK_S", "Knee", "Probed", "again", "evaluated", "open_device", "probe", "result"]
+__all__ = [
+    "FULL_S",
+    "QUICK_S",
+    "Knee",
+    "Probed",
+    "again",
+    "evaluated",
+    "measured",
+    "open_device",
+    "probe",
+    "result",
+]
 
 #: Seconds a GPU, of the goals that the project set itself.
 FULL_S, QUICK_S = 30.0, 10.0
@@ -81,6 +93,17 @@ def probe(
     gpus: Sequence[int] | None = None,
 ) -> Probed:
     """Measures every GPU of `device` and fits its parameters; `fast` takes a third of the time."""
+    return evaluated(*measured(device, fast, progress, seed, gpus))
+
+
+def measured(
+    device: Device,
+    fast: bool,
+    progress: Progress | None = None,
+    seed: int | None = None,
+    gpus: Sequence[int] | None = None,
+) -> tuple[Record, list[Knee]]:
+    """The samples alone, of every GPU of `device`, and where its paths jump."""
     facts = device.facts()
     count = len(facts["gpus"])
     record = Record(
@@ -96,13 +119,15 @@ def probe(
     knees: list[Knee] = []
     for gpu in chosen:
         peers = [other for other in chosen if other != gpu]
-        plan: Plan = quick(gpu, peers) if fast else full(gpu, peers)
+        choose = quick if fast else full
+        plan: Plan = choose(gpu, peers, bound=apart(facts, gpu))
         budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
         measure(device, plan.cases, record, budget, progress, clock)
         for way in HOST_WAYS:
             like = Case(way, "pinned", "copies", 1, 1, gpu)
             knees += [Knee(like, jump) for jump in locate(device, record, like, clock)]
-    return evaluated(record, knees)
+    record.disturbances = disturbances(record)
+    return record, knees
 
 
 def again(raw: Path) -> Probed:
@@ -158,6 +183,13 @@ def result(probed: Probed) -> dict[str, Any]:
             {"direction": k.case.direction, "memory": k.case.memory, "gpu": k.case.gpu,
              "after_bytes": k.jump.below, "seconds": k.jump.seconds}
             for k in probed.knees
+        ],
+        "neighbours": [
+            {
+                "gpu": n.gpu, "peer": n.peer, "direction": n.direction, "memory": n.memory, "bytes": n.bytes,
+                "alone_bytes_per_second": n.alone_bytes_per_s, "bytes_per_second": n.bytes_per_s,
+            }
+            for n in neighbours(record)
         ],
         "cases": [
             {

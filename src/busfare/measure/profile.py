@@ -24,6 +24,8 @@ SOURCE = "probe"
 NEAR_BY_HOST = 0.05
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096
+#: Copies up to this size show what each of a train adds.
+_SHORT_BYTES = 4 << 20
 #: What runs the other way in each mode: copies, or a kernel on mapped memory.
 _COPIES_SLOWED = {"both": "both_directions_gap_per_byte_s", "beside-mapped": "mapped_gap_per_byte_s"}
 _MAPPED_SLOWED = {
@@ -123,7 +125,7 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     if short:
         extras["call_s"] = median([middle(samples) for samples in short])
     extras |= _gap(own, one) | _after_kernel(own, one)
-    extras |= _slowed(own, one, _COPIES_SLOWED)
+    extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one)
     if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
         extras |= _line(own, Case("none", "pinned", "allocate", 1, 1, one.gpu), "allocation_s")
         extras |= _line(own, Case("none", "pageable", "register", 1, 1, one.gpu), "pinning_s")
@@ -161,6 +163,20 @@ def _gap(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
         return {}
     rise = middle(own[longest].seconds) - middle(own[shorter].seconds)
     return {"gap_s": max(rise / (longest.count - shorter.count), 0.0)}
+
+
+def _gap_beside(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
+    """What each further copy adds while copies run the other way: from trains of short ones, beyond their bytes at the
+    pace of long ones.
+    """
+    trains = [c for c in own if c.mode == "both" and c.direction == one.direction and c.count > 1]
+    short = [c for c in trains if ENGINE_BYTES < c.bytes <= _SHORT_BYTES]
+    if not short or one not in own or len(trains) == len(short):
+        return {}
+    long, many = max(trains, key=lambda c: c.total_bytes), max(short, key=lambda c: (c.count, c.bytes))
+    pace = middle(own[long].seconds) / long.total_bytes
+    more = middle(own[many].seconds) - middle(own[one].seconds) - many.total_bytes * pace
+    return {"both_directions_gap_s": max(more / (many.count - 1), 0.0)}
 
 
 def _after_kernel(own: dict[Case, Measurement], one: Case) -> dict[str, float]:

@@ -7,32 +7,54 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
+from busfare.measure.middle import middle
 
-__all__ = ["SCHEMA", "Measurement", "Record", "read", "write"]
+__all__ = ["SCHEMA", "Measurement", "Moment", "Record", "read", "write"]
 
 SCHEMA = "busfare.probe-raw/1"
 _NS = 1e9
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When and where a visit was: seconds since the run began and that it took in all, its first sample (which is
+    not among the samples), the processor that it began on, and the seconds of a fixed piece of work there.
+    """
+
+    at_s: float
+    took_s: float
+    first_s: float | None = None
+    processor: int | None = None
+    pace_s: float | None = None
+
+
 @dataclass
 class Measurement:
-    """The raw samples of a case, how many each visit took, and why it was left."""
+    """The raw samples of a case, how many each visit took and when, and why it was left."""
 
     case: Case
     samples: Samples
     visits: tuple[int, ...] = ()
     stopped: str = ""
+    moments: tuple[Moment, ...] = ()
 
     @property
     def seconds(self) -> tuple[float, ...]:
         """What the device took; what the call took where the host moves the data or there is no device time."""
         by_host = self.case.memory == "pageable" or not self.samples.device_s
         return self.samples.api_s if by_host else self.samples.device_s
+
+    @property
+    def of_visits(self) -> list[float]:
+        """The middle of each visit: samples of one visit share what disturbed it, visits do not."""
+        ends = list(accumulate(self.visits, initial=0))
+        return [middle(self.seconds[a:b]) for a, b in pairwise(ends) if b > a]
 
 
 @dataclass
@@ -90,9 +112,22 @@ def _row(m: Measurement) -> dict[str, Any]:
     if c.peer is not None:
         row["peer"] = c.peer
     row["stopped"], row["visits"] = m.stopped, list(m.visits)
+    row["moments"] = [
+        [round(v.at_s, 4), *(_ns(s) for s in (v.took_s, v.first_s, v.pace_s)), v.processor] for v in m.moments
+    ]
     row["device_ns"] = [round(s * _NS) for s in m.samples.device_s]
     row["api_ns"] = [round(s * _NS) for s in m.samples.api_s]
     return row
+
+
+def _ns(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * _NS)
+
+
+def _moment(row: list[Any]) -> Moment:
+    at_s, took, first, pace, processor = row
+    took_s, first_s, pace_s = (None if n is None else n / _NS for n in (took, first, pace))
+    return Moment(at_s, took_s or 0.0, first_s, processor, pace_s)
 
 
 def read(path: Path) -> Record:
@@ -130,4 +165,6 @@ def _measurement(row: dict[str, Any]) -> Measurement:
         tuple(n / _NS for n in row["device_ns"]),
         tuple(n / _NS for n in row["api_ns"]),
     )
-    return Measurement(case, samples, tuple(row["visits"]), row["stopped"])
+    # Files of older runs do not say when each visit was.
+    moments = tuple(_moment(moment) for moment in row.get("moments", ()))
+    return Measurement(case, samples, tuple(row["visits"]), row["stopped"], moments)

@@ -1,5 +1,5 @@
-"""Measuring a list of cases: warm-up, random order, stop on noise with a reason, a time budget, a log of the
-machine.
+"""Measuring a list of cases: warm-up, visits at random times all over the run, stop on noise with a reason, a time
+budget, a log of the machine.
 """
 
 from __future__ import annotations
@@ -7,63 +7,26 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
-from busfare.measure.middle import median, spread
-from busfare.measure.raw import Measurement, Record
+from busfare.measure.host import pace, processor
+from busfare.measure.raw import Moment, Record
+from busfare.measure.visits import Visited, visits
 
 __all__ = ["Progress", "measure"]
 
 #: Called with the share done (0 to 1) and what is being measured.
 Progress = Callable[[float, str], None]
 
-#: A case is settled when the interval of its median is this narrow, either way, …
-SETTLED = 0.002
-#: … and it has been visited this often, so that one quiet moment does not settle it, …
-LEAST_VISITS = 3
-#: … with this many samples, the fewest of which the interval means something.
-LEAST_SAMPLES = 9
-#: More samples than this say nothing new.
-MOST_SAMPLES = 300
-#: A visit is this long, so that every case is seen at many times of the run.
-VISIT_S = 0.004
-MOST_REPEATS = 20
+#: After every case was visited once, this share of what remains is planned at a time: each plan knows the costs and
+#: the scatter that those before it have seen.
+_SHARES = (0.25, 1 / 3, 0.5, 1.0, 1.0, 1.0)
 #: The machine's state is logged this often.
 LOG_EVERY_S = 1.0
 #: Copies before the first measurement, until clocks and link have left their idle states.
 WARM_UP_S = 0.25
-
-
-@dataclass
-class _Visited:
-    case: Case
-    samples: Samples = field(default_factory=lambda: Samples((), ()))
-    visits: list[int] = field(default_factory=list)
-    stopped: str = ""
-
-    @property
-    def measurement(self) -> Measurement:
-        return Measurement(self.case, self.samples, tuple(self.visits), self.stopped)
-
-    def next_repeats(self) -> int:
-        """Samples of the next visit: one, before anything is known of their length."""
-        if not self.samples.api_s:
-            return 1
-        length = max(median(self.measurement.seconds), median(self.samples.api_s))
-        return max(1, min(MOST_REPEATS, int(VISIT_S / max(length, 1e-6))))
-
-    def settle(self) -> None:
-        """Says why this case needs no more, if it does not."""
-        seconds = self.measurement.seconds
-        if len(seconds) >= MOST_SAMPLES:
-            self.stopped = "enough"
-        elif (
-            len(self.visits) >= LEAST_VISITS and len(seconds) >= LEAST_SAMPLES and spread(seconds) <= SETTLED
-        ):
-            self.stopped = "settled"
 
 
 def measure(
@@ -80,36 +43,39 @@ def measure(
     Cases that cannot be run, or whose blocking kernel gave up, are listed with the reason in `left_out`.
     """
     began = clock()
-    shuffle = random.Random(record.seed).shuffle
-    log = _Log(device, record, began, clock, sorted({case.gpu for case in cases}), start=warm_up)
-    open_ = [_Visited(case) for case in cases]
-    done: list[_Visited] = []
+    # A later call on the same record, of another GPU or size, is dated from the first one's start.
+    before = record.seconds
+    drawn = random.Random(record.seed)
+    log = _Log(device, record, began - before, clock, sorted({case.gpu for case in cases}), start=warm_up)
+    all_ = [Visited(case) for case in cases]
     if warm_up:
         _warm_up(device, cases, clock)
-    first = True
-    while open_:
-        shuffle(open_)
-        for at, visited in enumerate(list(open_)):
+    # Every case is visited once even past the budget: half a node file is of no use.
+    order = drawn.sample(all_, len(all_))
+    for at, visited in enumerate(order):
+        if progress:
+            share = min((clock() - began) / budget_s, at / len(order), 1.0)
+            progress(share, str(visited.case))
+        _visit(device, visited, record, clock, began - before)
+        log.now()
+    for n, share in enumerate(_SHARES):
+        window = share * (budget_s - (clock() - began))
+        if window <= 0:
+            break
+        for visited in visits(all_, window, drawn, at_least_one=n == 0):
             spent = clock() - began
-            # Every case is visited once even past the budget: half a node file is of no use.
-            if spent > budget_s and not first:
+            if spent > budget_s:
                 break
+            if visited.stopped:
+                continue
             if progress:
-                share = spent / budget_s if not first else min(spent / budget_s, at / len(open_))
-                progress(min(share, 1.0), str(visited.case))
-            _visit(device, visited, record)
+                progress(spent / budget_s, str(visited.case))
+            _visit(device, visited, record, clock, began - before)
             log.now()
-        over = clock() - began > budget_s
-        first = False
-        for visited in open_:
-            if not visited.stopped and over:
-                visited.stopped = "time"
-        done += [v for v in open_ if v.stopped]
-        open_ = [v for v in open_ if not v.stopped]
     log.now(force=warm_up)
-    order = {case: n for n, case in enumerate(cases)}
-    done.sort(key=lambda v: order[v.case])
-    record.measurements += [v.measurement for v in done if v.samples.api_s]
+    for visited in all_:
+        visited.stopped = visited.stopped or "time"
+    record.measurements += [v.measurement for v in all_ if v.samples.api_s]
     record.seconds += clock() - began
 
 
@@ -127,13 +93,15 @@ def _warm_up(device: Device, cases: Sequence[Case], clock: Callable[[], float]) 
             return
 
 
-def _visit(device: Device, visited: _Visited, record: Record) -> None:
+def _visit(device: Device, visited: Visited, record: Record, clock: Callable[[], float], zero: float) -> None:
     case = visited.case
+    repeats, untimed = visited.next_repeats()
+    at, where = clock(), (None, None) if device.virtual else (processor(), pace())
     try:
-        if not visited.visits:
-            device.run(case, 1)  # buffers, modules and caches of this very case
-        taken = device.run(case, visited.next_repeats())
+        taken = device.run(case, untimed + repeats)
     except UnavailableError as error:
+        if visited.visits:
+            return  # what went well before stays; two directions that end in the other order now and then do not count
         record.left_out.append({"case": str(case), "why": str(error)})
         visited.stopped, visited.samples = "unavailable", Samples((), ())
         return
@@ -142,9 +110,9 @@ def _visit(device: Device, visited: _Visited, record: Record) -> None:
         record.disturbances.append(f"{case}: {error}")
         visited.stopped, visited.samples = "disturbed", Samples((), ())
         return
-    visited.samples += taken
-    visited.visits.append(len(taken.api_s))
-    visited.settle()
+    first = (taken.device_s if case.memory != "pageable" and taken.device_s else taken.api_s)[:untimed]
+    moment = Moment(at - zero, clock() - at, first[0] if first else None, *where)
+    visited.add(Samples(taken.device_s[untimed:], taken.api_s[untimed:]), moment)
 
 
 class _Log:

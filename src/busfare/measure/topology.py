@@ -16,8 +16,8 @@ __all__ = ["bare_node", "link_of", "node_of"]
 
 #: Transfers per second and lane that the system's files name, by PCIe generation.
 _SPEEDS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
-#: NVML's number of a remote end that is a switch.
-_SWITCH = 1
+#: NVML's number of a remote end that is a switch; a virtual machine may not be told what is there.
+_SWITCH, _UNKNOWN = 2, (None, 255)
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 
 
@@ -110,6 +110,10 @@ def _nvlinks(gpus: list[dict[str, Any]]) -> list[NvlinkLink]:
     for ordinal, gpu in enumerate(gpus):
         up = gpu["nvlinks"]
         to_switch = [link for link in up if link["remote_type"] == _SWITCH]
+        if len(gpus) > 1 and all(link["remote_type"] in _UNKNOWN and not link["remote"] for link in up):
+            to_switch = (
+                up  # of several GPUs, whose links end nowhere that is named: only a switch joins them all
+            )
         generation = _nvlink_generation(gpu["compute_capability"][0])
         if to_switch:
             found.append(_nvlink("nvswitch", ordinal, generation, len(to_switch)))

@@ -149,7 +149,7 @@ class VirtualDevice:
         first = float(one.seconds(size)[0])
         if case.mode == "streams":
             seconds = float(one.row_seconds(case.count, size)[0])
-        elif case.mode in ("batch", "plane", "block"):
+        elif case.mode in ("batch", "plane", "block", "packed"):
             seconds = first + (case.count - 1) * case.bytes * slope
         else:
             seconds = first + (case.count - 1) * further
@@ -157,13 +157,19 @@ class VirtualDevice:
             seconds *= _DRIFT
         if case.mode in ("both", "beside-mapped"):
             seconds += case.total_bytes * (self.slowed(one, case.mode == "beside-mapped") - slope)
+            if case.mode == "both" and one.both_directions_gap_s is not None:
+                seconds += (case.count - 1) * (one.both_directions_gap_s - (one.gap_s or 0.0))
+        if case.mode == "beside-gpu":
+            seconds *= self._sharing(case.direction, case.gpu, case.peer or 0)
         if case.mode in ("kernel-both", "kernel-beside-copies"):
             seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
         if case.memory == "managed":
             seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
         if case.mode == "after-kernel":
             seconds += one.after_kernel_s or 0.0
-        return seconds, _CALL_S * (1 if case.mode in ("batch", "graph", "plane", "block") else case.count)
+        return seconds, _CALL_S * (
+            1 if case.mode in ("batch", "graph", "plane", "block", "packed") else case.count
+        )
 
     def _cost(self, case: Case) -> tuple[float | None, float]:
         slow = 3.0 if "throttled" in self._faults else 1.0
@@ -220,6 +226,13 @@ class VirtualDevice:
         if mapped:
             return own.mapped_gap_per_byte_s or _MAPPED_SLOWED_BY_MAPPED * slope
         return own.both_directions_gap_per_byte_s or _MAPPED_SLOWED_BY_COPIES * slope
+
+    def _sharing(self, direction: str, gpu: int, other: int) -> float:
+        """How much longer copies take while another GPU's run the same way: links that both cross carry half of each."""
+        flow: Flow = "read" if direction == "h2d" else "write"
+        own, theirs = self.node.host_path(gpu), self.node.host_path(other)
+        shared = [link.bandwidth(flow) / 2 for link in own.links if link in theirs.links]
+        return max(1.0, own.bandwidth(flow) / min(shared)) if shared else 1.0
 
     def _bandwidth(self, direction: str, gpu: int, peer: int | None) -> float:
         if direction == "d2d":

@@ -4,12 +4,13 @@ parameters of a virtual node. Nothing is computed, so nothing is checked, and ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from busfare.measure.bench.device import MethodRun, Timing
+from busfare.measure.bench.device import Compared, MethodRun, Timing
+from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.program import Operation, Program
 from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.measure.device import UnavailableError
@@ -97,15 +98,21 @@ class VirtualStrategies:
     def clear(self) -> None:
         """Nothing is held."""
 
-    def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        """Nothing is computed."""
+
+    def compare(self) -> Compared:
+        return Compared(0, 0.0)
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
         held = max(self._seconds(program, 0.0) for program in programs)
         noisy = self._device.noisy
         device_s = tuple(noisy(held) for _ in range(repeats))
         self._now += sum(device_s)
-        if not host:
+        if not by_host:
             return Timing(device_s, ())
         called = max(self._seconds(program, 0.0 if program.as_graph else _CALL_S) for program in programs)
-        return Timing(device_s, tuple(noisy(called + 2 * _CALL_S) for _ in range(repeats)))
+        return Timing(device_s, tuple(noisy(called + 2 * _CALL_S) for _ in range(by_host)))
 
     def close(self) -> None:
         self._device.close()
@@ -173,6 +180,12 @@ class VirtualMethods:
             self._now += sum(ranges.values())
             made.append(MethodRun(ranges, {name: ranges[name] for name in ("h2d", "kernel", "d2h")}))
         return made
+
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        if self._method not in HELD:
+            return []
+        true, noisy = self._seconds(elements, accesses), self._device.noisy
+        return [{name: noisy(true[name]) for name in ("h2d", "kernel", "d2h")} for _ in range(runs)]
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         gpu = self._device.node.gpu(0)

@@ -71,8 +71,8 @@ class Cost(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parameters of one path and memory kind.
 
-    `gap_s` is what each further copy, issued back to back, adds. The both-directions gaps per byte hold while
-    copies run the other way; the mapped ones while a kernel reads or writes mapped memory the other way [W14
+    `gap_s` is what each further copy, issued back to back, adds. The both-directions gaps hold while copies run the
+    other way; the mapped ones while a kernel reads or writes mapped memory the other way [W14
     table II]. `allocation_*` and `pinning_*` are the cost of making the host buffer: a constant and a rate.
     `timing` says what the clock held: the whole `call`, or the `device` alone; then `call_s` is what the host
     pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before. `rows` are
@@ -89,6 +89,7 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     peer: Ordinal | None = None
     gap_s: Seconds | None = None
     both_directions_gap_per_byte_s: SecondsPerByte | None = None
+    both_directions_gap_s: Seconds | None = None
     mapped_gap_per_byte_s: SecondsPerByte | None = None
     allocation_s: Seconds | None = None
     allocation_per_byte_s: SecondsPerByte | None = None

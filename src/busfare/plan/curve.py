@@ -13,7 +13,7 @@ from busfare.plan.machine import Machine
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.schedule import makespan
-from busfare.plan.work import Lines, cut_of, engines_of, lines_of, load_of, tasks_of
+from busfare.plan.work import cut_of, engines_of, lines_of, load_of, tasks_of
 
 __all__ = ["WITHIN", "Curve", "StreamRange", "curves", "first_numbers", "stream_ranges", "streams_seconds"]
 
@@ -35,16 +35,15 @@ class StreamRange:
     formula: float | None
 
 
-def streams_seconds(cut: Cut, lines: Lines, category: str) -> tuple[FloatArray, str]:
+def streams_seconds(cut: Cut, category: str) -> tuple[FloatArray, str]:
     """Seconds of equal chunks in streams, by the closed form of the device's category, and the form's name."""
     if category == "implicit-synchronization":
         return np.maximum(eq1(cut), eq2(cut)), "W14 eq 1, 2"
     if category == "one-copy-engine":
         return np.maximum(eq3(cut), eq4(cut)), "W14 eq 3, 4"
-    if max(lines.h2d_slowdown, lines.d2h_slowdown) == 1:
+    if max(np.max(cut.h2d_slowdown), np.max(cut.d2h_slowdown)) == 1:
         return eq5(cut), "W14 eq 5"
-    slowed = eq5_shared(cut, np.asarray(lines.h2d_slowdown), np.asarray(lines.d2h_slowdown))
-    return slowed, "W14 eq 5, slowed while shared"
+    return eq5_shared(cut), "W14 eq 5, slowed while shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def curves(problems: Sequence[Problem], machine: Machine, strategy: str) -> list
         lines = lines_of(machine, strategy)
         cut = cut_of(load_of(block, machine, strategy, numbers), machine, lines, numbers)
         category = "two-copy-engines" if strategy == "hybrid" else machine.category
-        seconds, by = streams_seconds(cut, lines, category)
+        seconds, by = streams_seconds(cut, category)
         found += [
             _scheduled(problem, machine, strategy)
             if problem.needs_schedule
@@ -133,7 +132,8 @@ def stream_ranges(problems: Sequence[Problem], machine: Machine, found: Sequence
     cut = cut_of(load, machine, lines_of(machine, "streams"), at_best)
     equations = _equations(cut, machine.category)
     # Terms of each problem as plain numbers; `best_streams` is scalar.
-    columns = [np.broadcast_to(term, at_best.shape)[:, 0].tolist() for term in cut]
+    plain = cut[: len(Terms._fields)]
+    columns = [np.broadcast_to(term, at_best.shape)[:, 0].tolist() for term in plain]
     return [
         StreamRange(
             few, many, equation, None if curve.by == "schedule" else best_streams(equation, Terms(*terms))

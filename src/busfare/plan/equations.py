@@ -34,7 +34,8 @@ class Cut(NamedTuple):
     """Work cut into `streams` equal chunks, one a stream.
 
     `h2d` and `d2h` are B·G of the whole problem, `kernel` is t_E of all chunks together; `h2d_latency` is L+o of
-    one copy, `h2d_gap` the g of each further one.
+    one copy, `h2d_gap` the g of each further one. `h2d_slowdown` (≥ 1): how much longer all that takes while the other
+    way moves data too.
     """
 
     streams: FloatArray
@@ -45,6 +46,8 @@ class Cut(NamedTuple):
     d2h_latency: FloatArray
     h2d_gap: FloatArray
     d2h_gap: FloatArray
+    h2d_slowdown: FloatArray | float = 1.0
+    d2h_slowdown: FloatArray | float = 1.0
 
     @property
     def all_in(self) -> FloatArray:
@@ -107,18 +110,21 @@ def eq5(cut: Cut) -> FloatArray:
     return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
 
 
-def eq5_shared(cut: Cut, h2d_slowdown: FloatArray, d2h_slowdown: FloatArray) -> FloatArray:
-    """eq 5 with each way slowed (factors ≥ 1) only while the other way moves data too. Ours.
+def eq5_shared(cut: Cut) -> FloatArray:
+    """eq 5 with each way slowed only while the other way moves data too. Ours.
 
     W14 puts the slowed G into eq 5 for the whole run, which is too much where one way has less to move: the rest
-    of the longer way has the link to itself. With factors of 1 this is eq 5.
+    of the longer way has the link to itself. With slow-downs of 1 this is eq 5.
     """
-    in_busy, out_busy = cut.h2d * h2d_slowdown, cut.d2h * d2h_slowdown
+    h2d_slowdown, d2h_slowdown = np.asarray(cut.h2d_slowdown), np.asarray(cut.d2h_slowdown)
+    in_busy = (cut.h2d + cut.h2d_gap * (cut.streams - 1)) * h2d_slowdown
+    out_busy = (cut.d2h + cut.d2h_gap * (cut.streams - 1)) * d2h_slowdown
     both_in = np.minimum((1 - 1 / cut.streams) * out_busy, in_busy)
     both_out = np.minimum((1 - 1 / cut.streams) * in_busy, out_busy)
     into = cut.all_in + (1 - 1 / h2d_slowdown) * both_in + cut.one_kernel + cut.last_out
     out = cut.first_in + cut.one_kernel + cut.all_out + (1 - 1 / d2h_slowdown) * both_out
-    return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
+    longest: FloatArray = np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
+    return longest
 
 
 class MappedWork(NamedTuple):

@@ -15,7 +15,7 @@ from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byt
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
 from busfare.plan.line import Line, line_of, one_piece
 
-__all__ = ["Basis", "Category", "Machine", "Way", "category_of", "machine_of"]
+__all__ = ["Basis", "Category", "Machine", "Way", "category_of", "in_one_stream", "machine_of"]
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
@@ -37,7 +37,8 @@ SECTOR_BYTES = 32.0
 class Way:
     """One direction of the host link.
 
-    `gap` is g (s). The slow-downs (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
+    `gap` is g (s), and `gap_beside_copy` g while copies run the other way, 0 where that is not known. The slow-downs
+    (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
     beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
     memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and
     `prefetched` are managed memory.
@@ -53,6 +54,7 @@ class Way:
     beside_mapped: float
     mapped_both: float
     mapped_beside_copy: float
+    gap_beside_copy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,12 @@ class Machine:
         path = self.node.host_path(0)
         alone = float(path.seconds(np.array([moved]), flow)[0])
         return max(1.0, alone * path.bandwidth(flow) / access_bytes)
+
+
+def in_one_stream(machine: Machine, *ways: Literal["h2d", "d2h"]) -> Machine:
+    """The same machine where all copies of these ways go through one stream: g of such a train holds, and no rows."""
+    found = {way: getattr(machine, way) for way in ways}
+    return replace(machine, **{w: replace(way, copy=replace(way.copy, rows=())) for w, way in found.items()})
 
 
 def category_of(gpu: Gpu) -> tuple[Category, Basis]:
@@ -160,6 +168,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         beside_mapped=slow[1],
         mapped_both=mapped_both,
         mapped_beside_copy=beside_copy,
+        gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
     )
     return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
 

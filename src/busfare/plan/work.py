@@ -29,12 +29,16 @@ __all__ = [
 
 
 class Lines(NamedTuple):
-    """What carries the data each way in one strategy, and how much each way is slowed by the other."""
+    """What carries the data each way in one strategy, and how much each way is slowed by the other: its bytes by a
+    factor; and g of a copy (s) then, 0 where it stays.
+    """
 
     h2d: Line
     d2h: Line
     h2d_slowdown: float = 1.0
     d2h_slowdown: float = 1.0
+    h2d_gap_shared: float = 0.0
+    d2h_gap_shared: float = 0.0
 
 
 class Load(NamedTuple):
@@ -92,7 +96,8 @@ def lines_of(machine: Machine, strategy: str) -> Lines:
         "managed": (into.faulted, out.faulted),
         "managed-prefetch": (into.prefetched, out.prefetched),
     }.get(strategy, (into.copy, out.copy))
-    return Lines(*lines, into.beside_copy, out.beside_copy)
+    shared = (0.0, 0.0) if strategy.startswith("managed") else (into.gap_beside_copy, out.gap_beside_copy)
+    return Lines(*lines, into.beside_copy, out.beside_copy, *shared)
 
 
 def carried(problem: Problem, machine: Machine, strategy: str) -> tuple[float, float]:
@@ -132,17 +137,46 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     h2d_latency, h2d_gap_byte = lines.h2d.at(h2d_size)
     d2h_latency, d2h_gap_byte = lines.d2h.at(d2h_size)
     into, out = ((bytes_ > 0).astype(np.float64) for bytes_ in (load.h2d_bytes, load.d2h_bytes))
+    h2d_moving, d2h_moving = load.h2d_bytes * h2d_gap_byte, load.d2h_bytes * d2h_gap_byte
+    # g of copies that follow another of their own chunk, and of those that begin a chunk.
+    h2d_within = (load.copies_in - 1) * machine.h2d.gap * into * streams
+    d2h_within = (load.copies_out - 1) * machine.d2h.gap * out * streams
+    h2d_gap = lines.h2d.gap_of(streams, h2d_size, machine.h2d.gap) * into
+    d2h_gap = lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out
     return Cut(
         streams,
-        load.h2d_bytes * h2d_gap_byte + (load.copies_in - 1) * machine.h2d.gap * into * streams,
+        h2d_moving + h2d_within,
         load.kernel,
-        load.d2h_bytes * d2h_gap_byte + (load.copies_out - 1) * machine.d2h.gap * out * streams,
+        d2h_moving + d2h_within,
         h2d_latency * into,
         # What copies out start from is a kernel.
         (d2h_latency + lines.d2h.after_kernel) * out,
-        lines.h2d.gap_of(streams, h2d_size, machine.h2d.gap) * into,
-        lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out,
+        h2d_gap,
+        d2h_gap,
+        _slowdown(
+            h2d_moving,
+            load.h2d_bytes * lines.h2d.long_gap * lines.h2d_slowdown * (lines.h2d_slowdown > 1),
+            h2d_within + h2d_gap * (streams - 1),
+            lines.h2d_gap_shared * load.copies_in * into * streams,
+        ),
+        _slowdown(
+            d2h_moving,
+            load.d2h_bytes * lines.d2h.long_gap * lines.d2h_slowdown * (lines.d2h_slowdown > 1),
+            d2h_within + d2h_gap * (streams - 1),
+            lines.d2h_gap_shared * load.copies_out * out * streams,
+        ),
     )
+
+
+def _slowdown(
+    moving: FloatArray, moving_shared: FloatArray, gaps: FloatArray, gaps_shared: FloatArray
+) -> FloatArray:
+    """How much longer copies take while the other way moves data: their bytes at the link's pace then, which leaves
+    alone what is slower anyhow, and their gaps.
+    """
+    alone = moving + gaps
+    shared = np.maximum(moving, moving_shared) + np.maximum(gaps, gaps_shared)
+    return np.where(alone > 0, shared / np.where(alone > 0, alone, 1.0), 1.0)
 
 
 def mapped_work(load: Load, lines: Lines) -> MappedWork:

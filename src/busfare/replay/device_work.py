@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from busfare.replay.host_calls import HostCalls
 from busfare.trace import Trace
 
-__all__ = ["CLASSES", "DeviceWork", "Engines", "class_of", "engines", "issued", "observed_before"]
+__all__ = ["CLASSES", "DeviceWork", "Engines", "class_of", "engines", "issued", "observed_before", "unit_of"]
 
 Rows = NDArray[np.int32]
 Times = NDArray[np.int64]
@@ -109,6 +109,12 @@ def class_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
             name.replace_strict(numbers, default=len(CLASSES) - 1).cast(pl.UInt8).alias("class")
         )
     )["class"].to_numpy()
+
+
+def unit_of(operation_class: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """0 for work of the multiprocessors, 1 for that of the copy engines; shape (operations,)."""
+    copies = np.array([name.endswith("copy") or name == "migration" for name in CLASSES], np.uint8)
+    return copies[operation_class]
 
 
 class Engines(NamedTuple):

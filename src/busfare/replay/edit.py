@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
+from busfare.replay.device_work import unit_of
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 from busfare.trace.words import words_of
@@ -42,6 +43,7 @@ def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
     kept = ~removed
     number = np.cumsum(kept) - 1
     stand_in = _kept_before(columns["operation_after"], removed)
+    columns["operation_order_lag"] = _lags_behind(timeline, removed)
     for name in [name for name in columns if name.startswith("operation_")]:
         if name not in ("operation_link_begin", "operation_links"):
             columns[name] = columns[name][kept]
@@ -61,6 +63,27 @@ def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
         operations=timeline.operations.filter(pl.Series(kept)),
         operation_class=timeline.operation_class[kept],
     )
+
+
+def _lags_behind(timeline: Timeline, removed: Mask) -> NDArray[np.int64]:
+    """How long each operation starts behind the one before it in its stream, once that is gone; shape (operations,).
+
+    What followed a copy engine's work and now follows work of its own unit no longer pays for the turn.
+    """
+    columns = timeline.columns
+    lag, unit = columns["operation_order_lag"].copy(), unit_of(timeline.operation_class)
+    in_stream = np.argsort(columns["operation_stream"], kind="stable")
+    stream, gone, units = columns["operation_stream"][in_stream], removed[in_stream], unit[in_stream]
+    place = np.arange(len(in_stream))
+    # The nearest kept place before each.
+    kept = np.maximum.accumulate(np.where(gone, -1, place))
+    before = np.concatenate([[-1], kept[:-1]])
+    same_stream = (before >= 0) & (stream[np.maximum(before, 0)] == stream)
+    moved = same_stream & (before < place - 1) & ~gone
+    turned = moved & (units[place - 1] != units) & (units[np.maximum(before, 0)] == units)
+    rows = in_stream[turned]
+    lag[rows] = np.minimum(lag[rows], timeline.lags.order[timeline.operation_class[rows]])
+    return lag
 
 
 def _kept_before(after: NDArray[np.int32], removed: Mask) -> NDArray[np.int32]:

@@ -56,9 +56,14 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
 
 
 def between_calls(calls: pl.DataFrame, origin_ns: int) -> Times:
-    """Host time before each outermost call since its thread's call before, or since `origin_ns`; ns, shape (calls,)."""
+    """Host time before each outermost call since its thread's call before, or since `origin_ns`; ns, shape (calls,).
+
+    Without what the recorder itself took of it.
+    """
     before = calls.select(pl.col("end_ns").shift(1).over("thread_number"))["end_ns"]
     gap = calls["start_ns"] - before.fill_null(origin_ns)
+    if "recorder_ns" in calls.columns:
+        gap = (gap - calls["recorder_ns"].fill_null(0)).clip(lower_bound=0)
     return gap.to_numpy().astype(np.int64)
 
 

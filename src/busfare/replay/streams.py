@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,8 @@ __all__ = ["Streams", "are_pipelines", "chunks"]
 
 LEGACY, BLOCKING = 0, 1
 MOST_KERNELS_A_CHUNK = 64
+#: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
+MUCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Streams:
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         if self.count < 1:
             raise InputError(f"--streams {self.count}: give 1 or more")
+        if timeline.calls.height == 0:  # what the host would wait for is not known: the observed order stays
+            return Applied(timeline, 0)
         found = chunks(timeline, self.kernel)
         rested: list[str] = []
         touched, size = 0, 0
@@ -79,7 +84,7 @@ def chunks(timeline: Timeline, kernel: str = "") -> NDArray[np.int64]:
 
 
 def are_pipelines(timeline: Timeline) -> bool:
-    """Whether most chunks look like parts of one data set: some in, a few kernels, some out.
+    """Whether most chunks look like parts of one data set: some in, a few kernels, some out; or much in.
 
     A step of training or of an inference loop begins with a copy, too, but its many kernels need what the step before
     left on the GPU.
@@ -87,14 +92,20 @@ def are_pipelines(timeline: Timeline) -> bool:
     chunk = chunks(timeline)
     inside = chunk >= 0
     words = words_of(timeline.operations)
-    kernels = np.bincount(chunk[inside], weights=words.among("kind", "kernel", "graph")[inside])
-    out = np.bincount(chunk[inside], weights=words.among("direction", "d2h")[inside]) > 0
-    number = int((np.bincount(chunk[inside]) > 0).sum())
+    into, out = words.among("direction", "h2d"), words.among("direction", "d2h")
+    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
+
+    def of_chunks(weights: NDArray[Any]) -> NDArray[Any]:
+        return np.bincount(chunk[inside], weights=weights[inside])
+
+    kernels = of_chunks(words.among("kind", "kernel", "graph"))
+    number = int(np.count_nonzero(np.bincount(chunk[inside])))
     if number < 2:
         return False
-    # A chunk holds a kernel: numbers that are none have no work, either.
-    fitting = int((out & (kernels <= MOST_KERNELS_A_CHUNK)).sum())
-    return 2 * fitting > number
+    much = of_chunks(np.where(into, sizes, 0)) >= MUCH_BYTES * kernels
+    # A chunk holds a kernel: numbers that are none have none.
+    fitting = (kernels > 0) & (kernels <= MOST_KERNELS_A_CHUNK) & ((of_chunks(out) > 0) | much)
+    return 2 * int(np.count_nonzero(fitting)) > number
 
 
 def _spread(timeline: Timeline, chunk: NDArray[np.int64], stream: int, count: int) -> Timeline:

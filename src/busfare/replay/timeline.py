@@ -13,7 +13,7 @@ from busfare.account import names_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import _core
-from busfare.replay.device_work import class_of, engines, issued, observed_before
+from busfare.replay.device_work import class_of, engines, issued, observed_before, unit_of
 from busfare.replay.host_calls import between_calls, handed_over, outermost
 from busfare.replay.shared_links import alone, shared_links
 from busfare.replay.waits import acts, waits
@@ -35,10 +35,13 @@ COLUMN_TYPES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Lags:
-    """Typical times by class, in nanoseconds: call to start, start behind another, and a call that does not wait."""
+    """Typical times by class, in nanoseconds: call to start; start behind another of the same unit, and behind one of
+    another unit; and a call that does not wait.
+    """
 
     launch: NDArray[np.int64]
     order: NDArray[np.int64]
+    turn: NDArray[np.int64]
     call: NDArray[np.int64]
 
 
@@ -143,6 +146,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
             "operation_end": ends_ns,
             "call_class": call_class,
             "operation_class": operation_class,
+            "operation_unit": unit_of(operation_class),
         },
     )
     columns.update({name: explained[name] for name in columns if name in explained})
@@ -164,7 +168,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         call_class=call_class,
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
-        lags=Lags(explained["typical_launch"], explained["typical_order"], explained["typical_call"]),
+        lags=Lags(*(explained[f"typical_{what}"] for what in ("launch", "order", "turn", "call"))),
         unexplained_ns=int(explained["operation_extra"].sum()),
         omissions=_omissions(
             operations, work.streams, waiting_for.observed, waiting_for.unknown, done.lost, explained

@@ -10,9 +10,11 @@ from rich.table import Table
 
 from busfare.advise import amounts
 
-__all__ = ["show_probe"]
+__all__ = ["neighbour", "show_probe"]
 
 WIDTH = 100
+#: Long copies that differ by more than this from those without a neighbour are shown.
+LONG_BYTES, DIFFERENT = 1 << 26, 0.03
 
 
 def show_probe(result: dict[str, Any]) -> None:
@@ -41,6 +43,12 @@ def show_probe(result: dict[str, Any]) -> None:
                 f"Residuals on {summary['count']} {name} cases that were not fitted: "
                 f"median {summary['median_percent']:.2f} %, largest {summary['max_percent']:.2f} %"
             )
+    for n in result["neighbours"]:
+        if (
+            n["bytes"] >= LONG_BYTES
+            and abs(n["bytes_per_second"] / n["alone_bytes_per_second"] - 1) > DIFFERENT
+        ):
+            console.print(neighbour(n))
     for sentence in result["disturbances"]:
         console.print(f"DISTURBED: {sentence}", style="bold")
     if result["left_out"]:
@@ -49,6 +57,16 @@ def show_probe(result: dict[str, Any]) -> None:
             reasons[row["why"]] = reasons.get(row["why"], 0) + 1
         for why, count in reasons.items():
             console.print(f"left out, {count} case{'s' * (count > 1)}: {why}")
+
+
+def neighbour(n: dict[str, Any]) -> str:
+    """One sentence of what another GPU's copies, or a bound processor, change."""
+    now, alone = (amounts.rate(n[f"{key}bytes_per_second"]) for key in ("", "alone_"))
+    share = n["bytes_per_second"] / n["alone_bytes_per_second"]
+    path = f"GPU {n['gpu']} {n['direction']} {n['memory']}"
+    if n["peer"] is None:
+        return f"{path}: {now} by processors next to the GPU, {alone} by any ({share:.0%})"
+    return f"{path}: {now} while GPU {n['peer']} copies too, {alone} alone ({share:.0%})"
 
 
 def _paths(measured: list[dict[str, Any]]) -> Table:

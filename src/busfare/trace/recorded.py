@@ -17,6 +17,7 @@ from busfare.trace.recording import Recording, Table, is_recording, read_recordi
 from busfare.trace.row_lookup import distinct, first_rows
 from busfare.trace.tables import (
     CALLS,
+    CALLS_RECORDED,
     DEVICES,
     DIRECTIONS,
     EVENTS,
@@ -208,18 +209,10 @@ class _Process:
         inside = np.ones(len(start), np.bool_)
         if not self.recording.facts.keys() & {"capture", "delay", "duration"}:
             return inside
-        first, last = [], []
-        for name in ("kernels", "copies", "sets", "calls"):
-            table = self.recording.table(name)
-            timed = table["start"] > 0
-            if timed.any():
-                first.append(int(table["start"][timed].min()))
-                last.append(int((table["start"] + table["duration"])[timed].max()))
-        marked = self.recording.table("markers")["time"]
-        if len(marked):
-            first.append(int(marked.min()))
-            last.append(int(marked.max()))
-        return (start >= min(first)) & (start <= max(last)) if first else ~inside
+        # On and off take turns.
+        turned = np.sort(self.recording.table("windows")["time"])
+        turns_before = np.asarray(np.searchsorted(turned, start, side="right"), np.int64)
+        return np.asarray(turns_before % 2 == 1, np.bool_)
 
     def _frame(self, table: Table, names: Mapping[str, str], time: str = "start") -> pl.DataFrame:
         """Columns of `table` renamed, with the process; `start_ns` and `end_ns` where it has a start."""
@@ -371,12 +364,16 @@ class _Process:
             pl.Series("stream", stream.view(np.int64)), pl.Series("event", event.view(np.int64))
         ).with_columns(_identified("stream"), _identified("event"))
         frame = frame.with_columns(waits_for=pl.coalesce(_choice(said, WAIT_OF, WAITS_FOR), by_name))
+        held_up = recorded_copies.held_up(self.recording)
+        if held_up.any():
+            frame = frame.with_columns(pl.Series("recorder_ns", held_up))
         return conform(
             frame.with_columns(
                 stream=pl.when(pl.col("waits_for") == "stream").then("stream"),
                 event=pl.when(pl.col("waits_for") == "event").then("event"),
             ),
             CALLS,
+            CALLS_RECORDED,
         )
 
     def _waits(self) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 from busfare.trace.recording import Recording, Table
 from busfare.trace.row_lookup import first_rows
 
-__all__ = ["allocation_sizes", "with_addresses"]
+__all__ = ["allocation_sizes", "held_up", "with_addresses"]
 
 ALLOCATED = 1
 Numbers = npt.NDArray[np.uint64]
@@ -42,6 +42,28 @@ def with_addresses(copies: pl.DataFrame, recording: Recording, shift_ns: int) ->
         sizes = allocation_sizes(allocations, found[f"{side}_address"].fill_null(0).to_numpy(), times)
         found = found.with_columns(pl.Series(f"{side}_allocation_bytes", sizes).replace(0, None))
     return found
+
+
+def held_up(recording: Recording) -> npt.NDArray[np.int64]:
+    """Before each call of the recording: ns that taking fingerprints held its thread up since its call before.
+
+    A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended.
+    """
+    table, calls = recording.table("copy_addresses"), recording.table("calls")
+    ns = np.zeros(len(calls), np.int64)
+    taken = table["fingerprint_duration"] > 0
+    if not taken.any() or not len(calls):
+        return ns
+    row = first_rows(calls["correlation"], table["correlation"][taken])
+    began, lasted = (table[name][taken][row >= 0] for name in ("fingerprint_start", "fingerprint_duration"))
+    row = row[row >= 0]
+    in_turn = np.lexsort((calls["start"], calls["thread"]))
+    following = np.full(len(calls), -1, np.int64)
+    same_thread = calls["thread"][in_turn][1:] == calls["thread"][in_turn][:-1]
+    following[in_turn[:-1]] = np.where(same_thread, in_turn[1:], -1)
+    row = np.where(began <= calls["start"][row], row, following[row])
+    np.add.at(ns, row[row >= 0], lasted[row >= 0].astype(np.int64))
+    return ns
 
 
 def allocation_sizes(

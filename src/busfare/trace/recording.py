@@ -85,10 +85,17 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     18: ("graph_launches", ("start", "duration", "correlation", "device", "context", "stream", "graph")),
-    19: ("copy_addresses", ("correlation", "source", "destination", "bytes", "fingerprint")),
+    19: (
+        "copy_addresses",
+        (
+            "correlation", "source", "destination", "bytes", "fingerprint", "fingerprint_start",
+            "fingerprint_duration",
+        ),
+    ),
     20: ("demangled", ("mangled", "readable")),
     21: ("losses", ("loss", "time", "count")),
     22: ("end", ("reason", "time", "rows", "chunks")),
+    23: ("windows", ("time", "on")),
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

@@ -12,6 +12,7 @@ import polars as pl
 
 __all__ = [
     "CALLS",
+    "CALLS_RECORDED",
     "DEVICES",
     "DIRECTIONS",
     "EARLIEST",
@@ -81,6 +82,11 @@ CALLS: Schema = {
     "waits_for": pl.Enum(WAITS_FOR),
     "stream": pl.Int64(),  # the stream waited for, where `waits_for` is `stream` and the trace says which
     "event": pl.Int64(),  # the event waited for, likewise
+}
+
+#: Only of calls that busfare's own recorder held up by more than a moment; absent from other traces.
+CALLS_RECORDED: Schema = {
+    "recorder_ns": pl.Int64(),  # between the thread's call before and this one, for fingerprints
 }
 
 #: Event records, and the waits of one stream for an event of another.

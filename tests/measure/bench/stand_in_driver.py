@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,8 @@ class StandIn:
     def __init__(self, seed: int = 0, gpus: int = 1) -> None:
         self.order = random.Random(seed)
         self.gpus = gpus
+        self.peers = True
+        self.enabled: list[str] = []
         self.streams: list[Stream] = []
         self.blocks: dict[int, Any] = {}
         self.clock = 0.0
@@ -85,6 +88,13 @@ class StandIn:
     def cuDeviceGetAttribute(self, which: Any, device: int) -> int:  # noqa: N802
         return next((n for end, n in CAPABILITY.items() if which.name.endswith(end)), 4)
 
+    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> int:  # noqa: N802
+        return int(self.peers)
+
+    def cuCtxEnablePeerAccess(self, context: str, flags: int) -> None:  # noqa: N802
+        assert context not in self.enabled
+        self.enabled.append(context)
+
     def cuMemGetInfo(self) -> tuple[int, int]:  # noqa: N802
         return 1 << 30, 1 << 31
 
@@ -120,8 +130,12 @@ class StandIn:
     def cuMemsetD8(self, address: int, value: int, size: int) -> None:  # noqa: N802
         ctypes.memset(address, value, size)
 
+    def cuMemcpyHtoD(self, target: int, source: int, size: int) -> None:  # noqa: N802
+        ctypes.memmove(int(target), int(source), size)
+
     def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:  # noqa: N802
-        ctypes.memmove((ctypes.c_uint8 * size).from_buffer(target), source, size)
+        at = target if isinstance(target, int) else (ctypes.c_uint8 * size).from_buffer(target)
+        ctypes.memmove(at, source, size)
 
     # Streams and events.
     def cuStreamCreate(self, flags: int) -> Stream:  # noqa: N802
@@ -191,6 +205,10 @@ class StandIn:
         self._move(target, source, size, stream)
 
     def cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
+        self._move(target, source, size, stream)
+
+    def cuMemcpyPeerAsync(self, target, there, source, here, size, stream):  # type: ignore[no-untyped-def]  # noqa: N802
+        assert there != here
         self._move(target, source, size, stream)
 
     def cuMemcpyBatchAsync(self, targets, sources, sizes, count, attributes, starts, kinds, stream):  # type: ignore[no-untyped-def]  # noqa: N802
@@ -274,9 +292,9 @@ def _compute(work: Work, threads: int, values: tuple[int, ...]) -> None:
             out[start:end] = result[start - k * level : end - k * level]
 
 
-def _pattern(size: int) -> np.ndarray:
-    """What `kernels.cu` of the probe calls expected."""
-    words = (np.arange(-(-size // 4), dtype=np.uint64) * 2654435761).astype(np.uint32)
+def _pattern(size: int, place: int = 0) -> np.ndarray:
+    """What `kernels.cu` of the probe calls expected, from `place` on."""
+    words = ((np.arange(-(-size // 4), dtype=np.uint64) + place // 4) * 2654435761).astype(np.uint32)
     return words.view(np.uint8)[:size]
 
 
@@ -289,18 +307,40 @@ def _fill(address: int, size: int, row: int, pitch: int) -> None:
     _bytes(address, size)[:] = _pattern(size)
 
 
-def _poison(address: int, size: int, row: int, pitch: int) -> None:
-    assert row == pitch == size, "one row"
-    _bytes(address, size)[:] = ~_pattern(size)
+def _rows(size: int, row: int, pitch: int) -> range:
+    return range(0, size // row * pitch, pitch)
 
 
-def _check(address: int, size: int, row: int, pitch: int, wrong: int) -> None:
-    found = int(np.count_nonzero(_bytes(address, size) != _pattern(size)))
-    ctypes.c_uint64.from_address(wrong).value += found
+def _poison(address: int, size: int, row: int, pitch: int, place: int, belongs: int) -> None:
+    for n, at in enumerate(_rows(size, row, pitch)):
+        _bytes(address + at, row)[:] = ~_pattern(row, place + n * belongs)
+
+
+def _check(address: int, size: int, row: int, pitch: int, place: int, belongs: int, wrong: int) -> None:
+    for n, at in enumerate(_rows(size, row, pitch)):
+        found = int(np.count_nonzero(_bytes(address + at, row) != _pattern(row, place + n * belongs)))
+        ctypes.c_uint64.from_address(wrong).value += found
+
+
+def _pack16(source: int, target: int, wide: int, rows: int, from_pitch: int, to_pitch: int) -> None:
+    for n in range(rows):
+        ctypes.memmove(target + 16 * n * to_pitch, source + 16 * n * from_pitch, 16 * wide)
 
 
 def _copy16(source: int, target: int, count: int) -> None:
     ctypes.memmove(target, source, 16 * count)
+
+
+def _differ(got: int, want: int, count: int, relative: float, slack: float, found: int) -> None:
+    kind = ctypes.c_double * count
+    here, there = (np.ctypeslib.as_array(kind.from_address(at)) for at in (got, want))
+    shares = np.abs(here - there) / (relative * np.abs(there) + slack + 1e-300)
+    wrong = np.flatnonzero(~(shares <= 1.0))
+    words = (ctypes.c_uint64 * 3).from_address(found)
+    words[0] += len(wrong)
+    largest = float(shares[shares <= 1.0].max(initial=0.0))
+    words[1] = max(words[1], struct.unpack("<Q", struct.pack("<d", largest))[0])
+    words[2] = min(words[2], int(wrong[0]) if len(wrong) else words[2])
 
 
 PROBING: dict[str, Callable[..., None]] = {
@@ -308,5 +348,7 @@ PROBING: dict[str, Callable[..., None]] = {
     "poison": _poison,
     "check": _check,
     "copy16": _copy16,
+    "pack16": _pack16,
+    "differ": _differ,
     "read16": lambda source, sink, count: None,
 }

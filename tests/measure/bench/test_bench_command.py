@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from busfare.measure.bench.methods import crossover
+from busfare.measure.bench.methods_result import wrong_pairs
 from busfare.report.methods_page import methods_page
 from busfare.report.strategies_page import strategies_page
 
@@ -149,3 +150,12 @@ def test_the_crossover_lies_on_the_line_between_two_accesses() -> None:
     assert crossover([1, 2, 4], [1.0, 2.0, 4.0], [2.5, 2.5, 2.5]) == pytest.approx(2.5)
     assert crossover([1, 2], [3.0, 4.0], [2.0, 2.0]) == 1.0
     assert crossover([1, 2], [1.0, 1.5], [2.0, 2.0]) is None
+
+
+def test_a_ranking_is_wrong_where_measurements_that_lie_apart_were_predicted_the_other_way_round() -> None:
+    samples = {"pinned": [1.0, 1.1, 1.2], "zero-copy": [1.15, 1.3, 1.4], "managed": [5.0, 5.1, 5.2]}
+    assert wrong_pairs(samples, {"pinned": 2.0, "zero-copy": 1.0, "managed": 3.0}) == []
+    assert wrong_pairs(samples, {"pinned": 2.0, "zero-copy": 3.5, "managed": 3.0}) == [
+        ["zero-copy", "managed"]
+    ]
+    assert wrong_pairs(samples, {"pinned": 3.0, "managed": 3.0}) == []

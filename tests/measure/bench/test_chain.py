@@ -13,6 +13,7 @@ from busfare.measure import probe
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import run_methods
 from busfare.measure.bench.methods_result import methods_result
+from busfare.measure.bench.predicting import STREAMED
 from busfare.measure.bench.strategies import CELLS, run_cells
 from busfare.measure.bench.strategies_result import strategies_result
 from busfare.measure.bench.work import Work
@@ -97,8 +98,9 @@ def test_with_the_data_sheet_alone_the_h100_would_be_judged_otherwise() -> None:
         strategies_result(run_cells(device, work, machine_of(load_node(name))), device, {})["cells"][0]
         for name in ("h100-sxm", "h100-probed")
     ]
-    assert [cell["best"]["measured"]["strategy"] for cell in cells] == ["streams", "streams"]
-    assert [cell["best"]["predicted"]["strategy"] for cell in cells] == ["mapped", "streams"]
+    assert {cell["best"]["measured"]["strategy"] for cell in cells} <= {*STREAMED}
+    assert cells[0]["best"]["predicted"]["strategy"] == "mapped"
+    assert cells[1]["best"]["predicted"]["strategy"] in STREAMED
 
 
 def test_methods_are_ranked_and_the_crossover_is_found(node_and_machine: tuple[str, Machine]) -> None:

@@ -5,6 +5,7 @@ stand-in driver that runs streams in any order that their events allow.
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -15,19 +16,20 @@ from cuda.bindings import driver
 
 from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.checking import blank, expected, fill
+from busfare.measure.bench.checking import RELATIVE, expected, fill
 from busfare.measure.bench.kernel import KERNELS, Kernel, source_text, user_kernel
 from busfare.measure.bench.methods import METHODS
 from busfare.measure.bench.program import Program
 from busfare.measure.bench.strategies import Run, run_cells
 from busfare.measure.bench.work import Work
 from busfare.measure.case import Case
+from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.compiled import compiled
 from busfare.measure.cuda.device import CudaDevice
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.strategies import CudaStrategies
-from busfare.measure.device import WrongDataError
+from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.node import load_node
 from busfare.plan import machine_of
 from tests.measure.bench.stand_in_driver import StandIn
@@ -114,6 +116,7 @@ def every_program(work: Work) -> list[tuple[Program, ...]]:
             programs.streams(work, count),
             programs.hybrid(work, count),
             programs.streams(work, count, "graph", as_graph=True),
+            programs.three_streams(work, count),
         ]
     return [(made,) for made in single]
 
@@ -127,14 +130,11 @@ def test_every_program_gives_the_result_in_every_order(name: str, stand_in: Stan
     right = expected(work, device.inputs())
     for made in every_program(work):
         for _ in range(2):
-            blank(work, device.outputs())
             device.clear()
-            timing = device.run(
-                made, 1, host=False
-            )  # once: a second run would find what the first one copied
+            timing = device.run(made, 1)  # once: a second run would find what the first one copied
             right.check(device.outputs())
             assert timing.held and timing.device_s[0] > 0
-        timing = device.run(made, 2)
+        timing = device.run(made, 2, 2)
         right.check(device.outputs())
         assert len(timing.host_s) == 2 and min(timing.host_s) > 0
     device.close()
@@ -148,18 +148,29 @@ def test_cleared_arrays_never_pass_the_check(stand_in: StandIn) -> None:
     device.load(work)
     fill(work, device.inputs())
     right = expected(work, device.inputs())
-    blank(work, device.outputs())
+    device.expect(right.arrays, RELATIVE, right.slacks)
+    device.clear()
     with pytest.raises(WrongDataError, match="elements differ"):
         right.check(device.outputs())
+    assert device.compare().wrong == 3 * work.elements
     # A version that copies nothing out leaves them so; one that copies nothing in computes on NaN.
-    device.clear()
     whole = programs.explicit(work)
     for kind in ("h2d", "d2h"):
         kept = tuple(op for op in whole.operations if op.kind != kind)
         device.clear()
-        device.run((Program("explicit", 1, kept),), 1, host=False)
+        device.run((Program("explicit", 1, kept),), 1)
         with pytest.raises(WrongDataError):
             right.check(device.outputs())
+        assert device.compare().wrong == 3 * work.elements
+    # The comparison on the GPU sees one element that is off by little more than is allowed, and where.
+    device.run((whole,), 1)
+    assert (device.compare().wrong, device.compare().first) == (0, None)
+    allowed = RELATIVE * abs(right.arrays[1][70]) + right.slacks[1]
+    device.outputs()[1][70] = right.arrays[1][70] + 0.9 * allowed
+    assert device.compare().wrong == 0 and device.compare().worst == pytest.approx(0.9, rel=0.01)
+    device.outputs()[1][70] = right.arrays[1][70] + 1.1 * allowed
+    assert (device.compare().wrong, device.compare().first) == (1, 70)
+    device.close()
 
 
 def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
@@ -169,8 +180,8 @@ def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
     fill(work, device.inputs())
     right = expected(work, device.inputs())
     shares = tuple(programs.streams(work, 6, own=own) for own in (range(3), range(3, 6)))
-    blank(work, device.outputs())
-    device.run(shares, 1, host=False)
+    device.clear()
+    device.run(shares, 1)
     right.check(device.outputs())
     device.close()
 
@@ -188,7 +199,7 @@ def test_what_does_not_fit_a_queue_is_run_without_being_held(
     device = CudaStrategies(1)
     device.load(work)
     monkeypatch.setattr(Flags, "verify", verify)
-    timing = device.run((programs.streams(work, 6),), 3, host=False)
+    timing = device.run((programs.streams(work, 6),), 3)
     assert not timing.held and len(timing.device_s) == 3
     monkeypatch.undo()
 
@@ -284,6 +295,127 @@ def test_the_probe_moves_mapped_memory_both_ways(direction: str, mode: str, stan
         assert bytes((ctypes.c_uint8 * 8).from_address(target)) == bytes.fromhex("00000000b179379e")
     device.close()
     assert not stand_in.blocks
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+@pytest.mark.parametrize(
+    ("mode", "bytes_", "count"), [("copies", 10_001, 1), ("streams", 1500, 5), ("streams", 4, 3)]
+)
+def test_the_probe_moves_pinned_memory_at_another_place_each_time(
+    direction: str, mode: str, bytes_: int, count: int, stand_in: StandIn
+) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    case = Case(direction, "pinned", mode, bytes_, count)  # type: ignore[arg-type]
+    moved: list[tuple[int, int]] = []
+    real = stand_in._move
+    stand_in._move = lambda target, source, size, stream: (  # type: ignore[method-assign]
+        moved.append((int(target), int(source))),
+        real(target, source, size, stream),
+    )[1]
+    for _ in range(4):
+        assert len(device.run(case, 2).device_s) == 2
+    kinds = ("pinned", "device") if direction == "h2d" else ("device", "pinned")
+    source, target = (
+        device._boards[0].buffer(k, r, 1) for k, r in zip(kinds, ("source", "target"), strict=True)
+    )
+    assert all(at - target == start - source for at, start in moved)
+    assert len({start for _, start in moved}) >= 3 * count
+    # A copy that moves nothing is found out, wherever it should have been.
+    stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
+    with pytest.raises(WrongDataError):
+        device.run(case, 1)
+    device.close()
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_the_probe_packs_rows_and_takes_them_apart(direction: str, stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    case = Case(direction, "pinned", "packed", 64, 8)  # type: ignore[arg-type]
+    assert len(device.run(case, 2).device_s) == 2
+    board = device._boards[0]
+    kinds = ("pinned", "device") if direction == "h2d" else ("device", "pinned")
+    source, target = (board.buffer(k, r, 1) for k, r in zip(kinds, ("source", "target"), strict=True))
+    from_, to = (64, 128) if direction == "h2d" else (128, 64)
+    for row in range(8):
+        assert ctypes.string_at(target + row * to, 64) == ctypes.string_at(source + row * from_, 64)
+    # Rows that arrive in each other's place are found out.
+    stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
+    with pytest.raises(WrongDataError):
+        device.run(case, 1)
+    device.close()
+
+
+@pytest.mark.parametrize("peers", [True, False])
+def test_two_gpus_copy_to_each_other(peers: bool, stand_in: StandIn) -> None:
+    stand_in.peers = peers
+    device = CudaDevice(2)
+    device._most_bytes = 1 << 18
+    for _ in range(2):
+        for gpu, peer in ((0, 1), (1, 0)):
+            assert len(device.run(Case("p2p", "device", "copies", 4097, 1, gpu, peer), 3).device_s) == 3
+    assert stand_in.enabled == (["context 1", "context 0"] if peers else [])
+    # What the host stages must not wait behind a kernel that waits for the host.
+    held = stand_in.calls["cuLaunchKernel"]
+    device.run(Case("p2p", "device", "copies", 4097, 1, 0, 1), 3)
+    assert stand_in.calls["cuLaunchKernel"] - held == (3 if peers else 0) + 2  # poison and check
+    device.close()
+    assert not stand_in.blocks
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_two_gpus_copy_at_once(direction: str, stand_in: StandIn) -> None:
+    device = CudaDevice(2)
+    device._most_bytes = 1 << 18
+    case = Case(direction, "pinned", "beside-gpu", 5000, 4, 0, 1)  # type: ignore[arg-type]
+    before = stand_in.calls.get(f"cuMemcpy{'HtoD' if direction == 'h2d' else 'DtoH'}Async", 0)
+    assert len(device.run(case, 2).device_s) == 2
+    copied = stand_in.calls[f"cuMemcpy{'HtoD' if direction == 'h2d' else 'DtoH'}Async"] - before
+    assert copied == 2 * (4 + 10)
+    assert stand_in.enabled == []
+    device.close()
+    assert not stand_in.blocks
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no threads")
+def test_a_bound_processor_makes_and_moves_memory_of_its_own(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = os.sched_getaffinity(0)
+    near = min(free)
+    seen: list[set[int]] = []
+    real = stand_in.cuMemHostAlloc
+    monkeypatch.setattr(
+        driver,
+        "cuMemHostAlloc",
+        lambda size, flags: (seen.append(os.sched_getaffinity(0)), (0, real(size, flags)))[1],
+    )
+    monkeypatch.setattr(facts, "local_processors", lambda gpu: f"{near}")
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    for memory in ("pinned", "pageable"):
+        bound = Case("h2d", memory, "bound", 5000)  # type: ignore[arg-type]
+        device.run(bound, 2)
+        device.run(replace(bound, mode="copies"), 2)
+    assert {near} in seen and free in seen
+    assert device._near[0].buffer("pinned", "source", 1) != device._boards[0].buffer("pinned", "source", 1)
+    assert os.sched_getaffinity(0) == free
+    monkeypatch.setattr(facts, "local_processors", lambda gpu: None)
+    with pytest.raises(UnavailableError, match="next to the GPU"):
+        device.run(bound, 1)
+    device.close()
+
+
+def test_pageable_data_of_several_parts_are_compared_whole(stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    board = device._board(0)
+    one = np.arange((1 << 24) + 5, dtype=np.uint8)
+    other = one.copy()
+    assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 0
+    other[[3, one.size // 2, -1]] ^= 1
+    assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 3
+    board.close()
 
 
 def test_the_expected_value_is_that_of_32_bits() -> None:

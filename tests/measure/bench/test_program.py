@@ -18,8 +18,10 @@ COUNTS = (1, 2, 3, 5, 6, 7, 11, 13, 24)
 
 
 def inputs_of(work: Work) -> list[np.ndarray]:
-    columns = [water_column(k, work.level, 7) for k in range(work.levels)]
-    both = [np.concatenate([c[n] for c in columns]) for n in (0, 1)]
+    both = [np.empty((work.levels, work.level)) for _ in range(2)]
+    for k in range(work.levels):
+        water_column(k, [array[k] for array in both], 7)
+    both = [array.reshape(-1) for array in both]
     return [both[n % 2] for n in range(work.kernel.inputs)]
 
 
@@ -33,7 +35,11 @@ def reference(work: Work, inputs: list[np.ndarray]) -> list[np.ndarray]:
 def programs(work: Work) -> list[program.Program]:
     found = [program.explicit(work), program.batched(work), program.mapped(work)]
     for count in COUNTS:
-        found += [program.streams(work, count), program.hybrid(work, count)]
+        found += [
+            program.streams(work, count),
+            program.hybrid(work, count),
+            program.three_streams(work, count),
+        ]
     return found
 
 
@@ -102,3 +108,23 @@ def test_a_part_within_a_level_reads_three_places() -> None:
     # Across the end of a level the surface is read at its end and at its start.
     assert work.inputs_of(Span(224, 288)) == [Span(224, 288), Span(96, 160), Span(96, 128), Span(0, 32)]
     assert work.inputs_of(Span(0, 64)) == [Span(0, 64), Span(0, 64)]
+
+
+def test_copies_of_chunks_that_others_read_go_through_one_stream_in_order() -> None:
+    made = program.streams(Work(KERNELS["buoydiff"], 6, 160), 6)
+    into = [op for op in made.operations if op.kind == "h2d"]
+    assert {op.stream for op in into} == {0}
+    assert [op.part.first for op in into] == sorted(op.part.first for op in into)
+    kernels = [op for op in made.operations if op.kind == "kernel"]
+    # The second array of the chunk itself is the last of what a kernel reads.
+    assert [op.after for op in kernels] == [(2 * chunk + 1,) for chunk in range(6)]
+    assert made.streams == 7
+    alone = program.streams(Work(KERNELS["state"], 6, 160), 6)
+    assert {op.stream for op in alone.operations if op.kind == "h2d"} == set(range(6))
+    assert not any(op.after for op in alone.operations)
+
+
+def test_three_streams_are_one_an_engine_depth_first() -> None:
+    made = program.three_streams(Work(KERNELS["state"], 4, 64), 4)
+    assert [op.kind for op in made.operations[:6]] == ["h2d", "h2d", "kernel", "d2h", "d2h", "d2h"]
+    assert {op.kind: op.stream for op in made.operations} == {"h2d": 0, "kernel": 1, "d2h": 2}

@@ -10,7 +10,7 @@ from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import Work
 from busfare.node.arrays import FloatArray
 
-__all__ = ["RANGES", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
+__all__ = ["RANGES", "Compared", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
 
 #: The five ranges of a run, in their order [S16 §4.1].
 RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
@@ -20,12 +20,24 @@ RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
 class Timing:
     """Seconds of one program. `device_s`: from its first operation's start to its last one's end, by events on the
     GPU; `held`: everything was submitted before it began. `host_s`: from the first call until everything is done, by
-    the host's clock, nothing held.
+    the host's clock, nothing held. `ends_s`: of each sample, when each stream ended, for one GPU's programs of a few.
     """
 
     device_s: tuple[float, ...]
     host_s: tuple[float, ...]
     held: bool = True
+    ends_s: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Results beside their reference: how many elements are wrong, the largest error over what is allowed among the
+    others, and the place of the first wrong one in its array.
+    """
+
+    wrong: int
+    worst: float
+    first: int | None = None
 
 
 class StrategyDevice(Protocol):
@@ -54,10 +66,20 @@ class StrategyDevice(Protocol):
         """The host's output arrays; none where nothing is computed."""
 
     def clear(self) -> None:
-        """Overwrites all device arrays with NaN: what no version could have left."""
+        """Overwrites all device arrays and the host's outputs with NaN: what no version could have left."""
 
-    def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
-        """Runs a program a GPU, all at once, so many times; `host`: and without holding it, for the host's clock.
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        """From here on `compare` holds the host's outputs against `arrays`: an element may differ by `relative` of the
+        reference and by its array's slack.
+
+        Raises UnavailableError where the device has no room for them.
+        """
+
+    def compare(self) -> Compared:
+        """The host's outputs beside what was expected."""
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
+        """Runs a program a GPU, all at once, so many times; then `by_host` times without holding it, for the host's clock.
 
         Raises UnavailableError where it cannot be run here.
         """
@@ -93,6 +115,11 @@ class MethodDevice(Protocol):
 
     def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
         """So many runs after one that is not counted. Raises WrongDataError where a result was wrong."""
+
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        """Seconds of `h2d`, `kernel` and `d2h` by events on the GPU, in so many runs that are submitted before they
+        begin; none for a method that the host takes part in. Raises WrongDataError where a result was wrong.
+        """
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         """The kernel alone, its data in device memory, by events on the GPU."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from busfare.measure.bench.device import RANGES, MethodDevice, MethodRun
@@ -16,6 +16,7 @@ __all__ = [
     "BATCH",
     "CONSTANT",
     "ELEMENTS",
+    "HELD",
     "METHODS",
     "RUNS",
     "Case",
@@ -29,6 +30,8 @@ __all__ = [
 
 #: S16's four, then managed memory as it is meant to be used, and two that S16 leaves out.
 METHODS = ("pageable", "pinned", "managed", "managed-prefetch", "zero-copy", "registered", "batched")
+#: Those whose copies and kernel the GPU runs without the host, once they are submitted.
+HELD = ("pinned", "zero-copy", "registered", "batched")
 #: What the vector holds, and by what it is multiplied: odd, so that a missing product always shows in 32 bits.
 VALUE, CONSTANT = 7, 3
 #: Ints of the vector, S16's five and two more; of the quick run.
@@ -46,7 +49,7 @@ RUNS = 5
 #: Pieces of a batched copy.
 BATCH = 16
 #: Cases that start after so many seconds are left out, and named.
-BUDGET_S, QUICK_S = 55.0, 15.0
+BUDGET_S, QUICK_S = 90.0, 15.0
 
 Progress = Callable[[float, str], None]
 
@@ -61,10 +64,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Predicted:
-    """Seconds of the GPU's part (both ways and the kernel) of each method, by `plan`."""
+    """Seconds of the GPU's part (both ways and the kernel) of each method, by `plan`; and what the host's calls for it
+    take besides, as `probe` measured them.
+    """
 
     seconds: dict[str, float]
     by: dict[str, str]
+    calls_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Measurement:
     case: Case
     method: str
     runs: tuple[MethodRun, ...]
+    held: tuple[Mapping[str, float], ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -84,12 +91,6 @@ class Measurement:
     def ranges(self) -> dict[str, float]:
         """Median seconds of each range: S16 takes the mean of its five runs, which one late run moves."""
         return {name: median([run.ranges[name] for run in self.runs]) for name in RANGES}
-
-    @property
-    def gpu_s(self) -> float:
-        """Seconds of both copies and the kernel."""
-        ranges = self.ranges
-        return ranges["h2d"] + ranges["kernel"] + ranges["d2h"]
 
     @property
     def mean_s(self) -> float:
@@ -123,12 +124,40 @@ class MethodsRun:
         ranges = [m.ranges for m in self.of(case) if m.method in ("pinned", "pageable", "registered")]
         return min((r["initialise"] + r["sum"] for r in ranges), default=0.0)
 
+    def gpu_samples(self, m: Measurement) -> list[float]:
+        """Seconds of both copies and the kernel in each run, without what the host's calls add.
+
+        Where the GPU runs them alone, by its events. Pageable copies are moved by the host, and are timed by its clock;
+        the kernel of pageable and of prefetched memory runs in device memory, as alone. Faults into the GPU are in the
+        kernel of managed memory; faults back are what its sum takes longer than that of pinned memory.
+        """
+        if m.held:
+            return [sum(one.values()) for one in m.held]
+        alone = self.kernel_s[m.case]
+        if m.method == "managed":
+            plain = self._sum_s(m.case)
+            return [
+                r.device.get("kernel", r.ranges["kernel"]) + max(0.0, r.ranges["sum"] - plain) for r in m.runs
+            ]
+        if m.method == "managed-prefetch":
+            return [r.device["h2d"] + alone + r.device["d2h"] for r in m.runs]
+        return [r.ranges["h2d"] + alone + r.ranges["d2h"] for r in m.runs]
+
+    def gpu_s(self, m: Measurement) -> float:
+        """The median of `gpu_samples`."""
+        return median(self.gpu_samples(m))
+
+    def _sum_s(self, case: Case) -> float:
+        """What the sum takes where nothing migrates."""
+        found = [m.ranges["sum"] for m in self.of(case) if m.method in ("pinned", "pageable", "registered")]
+        return median(found) if found else 0.0
+
     def predicted_s(self, case: Case, method: str) -> float | None:
-        """The whole program's seconds: the GPU's part predicted, the processor's measured."""
+        """The whole program's seconds: the GPU's part and the calls predicted, the processor's part measured."""
         told = self.predicted.get(case)
-        return (
-            None if told is None or method not in told.seconds else told.seconds[method] + self.host_s(case)
-        )
+        if told is None or method not in told.seconds:
+            return None
+        return told.seconds[method] + told.calls_s.get(method, 0.0) + self.host_s(case)
 
 
 def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
@@ -181,7 +210,8 @@ def _measure(device: MethodDevice, case: Case, method: str, found: MethodsRun) -
     if case not in found.kernel_s:
         found.kernel_s[case] = device.kernel_seconds(case.elements, case.accesses)
     runs = tuple(device.run(case.elements, case.accesses, RUNS))
-    found.measurements.append(Measurement(case, method, runs))
+    held = tuple(device.held(case.elements, case.accesses, RUNS))
+    found.measurements.append(Measurement(case, method, runs, held))
 
 
 def _predicted(case: Case, kernel_s: float, machine: Machine) -> Predicted:
@@ -211,8 +241,21 @@ def _predicted(case: Case, kernel_s: float, machine: Machine) -> Predicted:
     if "managed-prefetch" in whole:
         names["managed-prefetch"] = whole["managed-prefetch"]
     return Predicted(
-        {method: p.seconds for method, p in names.items()}, {method: p.by for method, p in names.items()}
+        {method: p.seconds for method, p in names.items()},
+        {method: p.by for method, p in names.items()},
+        {method: _calls_s(machine, method) for method in names},
     )
+
+
+def _calls_s(machine: Machine, method: str) -> float:
+    """What the host takes to submit a method's copies and kernel, and to see each of them end; where it was measured."""
+    told = {cost.call: cost.call_s for cost in machine.node.costs if cost.gpu in (None, 0)}
+    ended = told.get("synchronise", 0.0)
+    copies = 0.0
+    if method in ("pinned", "registered", "batched", "managed-prefetch"):
+        found = [machine.node.measurement(way, "pinned") for way in ("h2d", "d2h")]
+        copies = sum(ended + ((m.call_s or 0.0) if m else 0.0) for m in found)
+    return copies + told.get("launch", 0.0) + ended
 
 
 def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Sequence[float]) -> float | None:

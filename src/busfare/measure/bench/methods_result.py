@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busfare.measure.bench.device import MethodDevice
 from busfare.measure.bench.methods import ACCESSES, ELEMENTS, Case, Measurement, MethodsRun, crossover
+from busfare.measure.middle import alike, median
 
-__all__ = ["PUBLISHED", "methods_result"]
+__all__ = ["PUBLISHED", "methods_result", "wrong_pairs"]
 
 #: GT 740, PCIe 2.0 x16 [S16 §4]: seconds over those of zero-copy, mean of its five sizes, in situation 1 (one access
 #: an element); in situation 2 (fifty) it names the best and the worst. `kernel_ratio`: the kernel's range in situation
@@ -47,12 +49,11 @@ def methods_result(run: MethodsRun, device: MethodDevice, told: dict[str, Any]) 
 
 
 def _cell(run: MethodsRun, case: Case, checked: bool) -> dict[str, Any]:
-    found = sorted(run.of(case), key=lambda m: m.seconds)
-    seconds = {m.method: m.seconds for m in found}
-    fastest = found[0].method
-    planned = {m: s for m in seconds if (s := run.predicted_s(case, m)) is not None}
-    order = sorted(planned, key=lambda method: planned[method])
-    best = order[0] if order else None
+    found = sorted(run.of(case), key=run.gpu_s)
+    gpu = {m.method: run.gpu_samples(m) for m in found}
+    whole = {m.method: [sum(r.ranges.values()) for r in m.runs] for m in found}
+    told = run.predicted[case].seconds
+    planned = {m: told[m] for m in gpu if m in told}
     return {
         "elements": case.elements,
         "accesses": case.accesses,
@@ -60,14 +61,43 @@ def _cell(run: MethodsRun, case: Case, checked: bool) -> dict[str, Any]:
         "measured_kernel_seconds": run.kernel_s[case],
         "measured_host_seconds": run.host_s(case),
         "methods": [_method(run, m, checked) for m in found],
-        "ranking": {"measured": list(seconds), "predicted": order},
-        "best": {
-            "measured": fastest,
-            "predicted": best,
-            # Pinned, registered and batched are predicted alike: any of them is the pick.
-            "picked": best is not None and planned.get(fastest) == planned[best],
-            "cost_percent": 100 * (seconds[best] / found[0].seconds - 1) if best else None,
+        "ranking": {
+            "measured": list(gpu),
+            "predicted": sorted(planned, key=lambda method: planned[method]),
+            "wrong": wrong_pairs(gpu, planned),
         },
+        "best": _best(gpu, planned),
+        "best_whole": _best(whole, {m: s for m in whole if (s := run.predicted_s(case, m)) is not None}),
+    }
+
+
+def wrong_pairs(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> list[list[str]]:
+    """Pairs of methods, the faster one first, that measured apart from each other and were predicted the other way
+    round. Those whose intervals overlap measured alike; pinned, registered and batched are predicted alike.
+    """
+    order = sorted((m for m in samples if m in planned), key=lambda m: median(samples[m]))
+    return [
+        [one, other]
+        for n, one in enumerate(order)
+        for other in order[n + 1 :]
+        if planned[one] > planned[other] and not alike(samples[one], samples[other])
+    ]
+
+
+def _best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> dict[str, Any]:
+    """The fastest method, measured and predicted; picked where the two measured alike, or are predicted alike."""
+    seconds = {method: median(own) for method, own in samples.items()}
+    fastest = min(seconds, key=lambda method: seconds[method])
+    best = min(planned, key=lambda method: planned[method]) if planned else None
+    if best is None:
+        return {"measured": fastest, "predicted": None, "picked": False, "cost_percent": None}
+    # Of those that are predicted alike, the one that is the fastest stands for all.
+    best = min((m for m in planned if planned[m] == planned[best]), key=lambda method: seconds[method])
+    return {
+        "measured": fastest,
+        "predicted": best,
+        "picked": best == fastest or alike(samples[best], samples[fastest]),
+        "cost_percent": 100 * (seconds[best] / seconds[fastest] - 1),
     }
 
 
@@ -75,8 +105,7 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
     told, seconds = run.predicted[m.case], m.seconds
     predicted = run.predicted_s(m.case, m.method)
     devices = [r.device for r in m.runs if r.device]
-    # Page faults fall into the processor's ranges.
-    gpu_s = seconds - run.host_s(m.case) if m.method == "managed" else m.gpu_s
+    gpu_s = run.gpu_s(m)
     planned = told.seconds.get(m.method)
     return {
         "method": m.method,
@@ -90,6 +119,9 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
         "spread": m.spread,
         "predicted_seconds": predicted,
         "measured_gpu_seconds": gpu_s,
+        "gpu_samples_seconds": run.gpu_samples(m),
+        "measured_held_seconds": [dict(one) for one in m.held],
+        "predicted_calls_seconds": told.calls_s.get(m.method),
         "predicted_gpu_seconds": planned,
         "predicted_by": told.by.get(m.method),
         "error_percent": None if predicted is None else 100 * (predicted / seconds - 1),
@@ -113,7 +145,7 @@ def _crossover(run: MethodsRun, cases: list[Case]) -> dict[str, Any] | None:
     for case in swept:
         for method in measured:
             # Both initialise and sum pinned memory: that part would only add its noise.
-            measured[method] += [m.gpu_s for m in run.of(case) if m.method == method]
+            measured[method] += [run.gpu_s(m) for m in run.of(case) if m.method == method]
             predicted[method].append(run.predicted[case].seconds[method])
     accesses = [case.accesses for case in swept]
     here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, predicted))

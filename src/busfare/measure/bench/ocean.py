@@ -7,6 +7,8 @@ POP uses by default. Temperatures in °C (potential), salinities practical, pres
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from busfare.node.arrays import FloatArray
@@ -73,10 +75,15 @@ def buoyancy(own: FloatArray, displaced: FloatArray) -> FloatArray:
     return GRAVITY * (1.0 - displaced / own)
 
 
-def water_column(level: int, elements: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Temperature and salinity of one level: warm and fresh above, cold and salt below, different everywhere."""
+def water_column(level: int, into: Sequence[FloatArray], seed: int) -> None:
+    """Temperature, and salinity where `into` has a second array, of one level: warm and fresh above, cold and salt
+    below, different everywhere.
+    """
     drawn = np.random.default_rng((seed, level))
     depth = level / 41.0
-    temperature = 26.0 * np.exp(-4.0 * depth) + 1.0 + 2.0 * drawn.random(elements)
-    salinity = 34.0 + 0.8 * depth + 0.5 * drawn.random(elements)
-    return temperature, salinity
+    for array, least, width in zip(
+        into, (26.0 * np.exp(-4.0 * depth) + 1.0, 34.0 + 0.8 * depth), (2.0, 0.5), strict=False
+    ):
+        drawn.random(out=array)
+        array *= width
+        array += least

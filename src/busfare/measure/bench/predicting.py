@@ -13,11 +13,17 @@ from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.plan import Machine, Prediction, Problem, plan
 from busfare.plan.curve import Curve, curves
+from busfare.plan.machine import in_one_stream
 
-__all__ = ["STRATEGIES", "Predicted", "problem_of"]
+__all__ = ["MOST_IN_ORDER", "STRATEGIES", "STREAMED", "Predicted", "problem_of"]
 
+#: Both ways to submit W14's streams: a stream a chunk, or a stream an engine.
+STREAMED = ("streams", "three-streams")
 #: Those that W14 compares; `plan` ranks more.
-STRATEGIES = ("explicit", "mapped", "streams", "hybrid")
+STRATEGIES = ("explicit", "mapped", *STREAMED, "hybrid")
+
+#: More chunks than these do not fit the queue of one stream while it is held.
+MOST_IN_ORDER = 128
 
 
 def problem_of(work: Work, kernel_s: Mapping[int, float]) -> Problem:
@@ -44,14 +50,19 @@ class Predicted:
     single: Mapping[str, Prediction]
     streams: Curve
     hybrid: Curve
+    three_streams: Curve
 
     @classmethod
-    def of(cls, problem: Problem, machine: Machine, most_streams: int) -> Predicted:
-        """Raises InputError where the node has no host link."""
+    def of(cls, problem: Problem, machine: Machine, most_streams: int, in_order: bool = False) -> Predicted:
+        """`in_order`: all copies in go through one stream. Raises InputError where the node has no host link."""
         problem = replace(problem, levels=min(256, most_streams))
         answer = plan(problem, machine)
-        into, both = (curves([problem], machine, name)[0] for name in ("streams", "hybrid"))
-        return cls(problem, machine, {p.strategy: p for p in answer.ranking}, into, both)
+        queued = in_one_stream(machine, "h2d") if in_order else machine
+        chunked, both = (curves([problem], queued, name)[0] for name in ("streams", "hybrid"))
+        fewer = replace(problem, levels=min(MOST_IN_ORDER, most_streams))
+        engines = curves([fewer], in_one_stream(machine, "h2d", "d2h"), "streams")[0]
+        engines = replace(engines, strategy="three-streams")
+        return cls(problem, queued, {p.strategy: p for p in answer.ranking}, chunked, both, engines)
 
     @property
     def best(self) -> Prediction:
@@ -60,6 +71,7 @@ class Predicted:
             self.single["explicit"],
             self.single["mapped"],
             self.streams.prediction(),
+            self.three_streams.prediction(),
             self.hybrid.prediction(),
         ]
         return min(found, key=lambda p: p.seconds)
@@ -68,6 +80,8 @@ class Predicted:
         """The prediction for a version that is measured; None where `plan` has none."""
         if strategy in ("streams", "graph"):
             return self._on(self.streams, strategy, streams)
+        if strategy == "three-streams":
+            return self._on(self.three_streams, strategy, streams)
         if strategy == "hybrid":
             return self._on(self.hybrid, strategy, streams)
         if strategy == "batched" and "batched" not in self.single:

@@ -21,6 +21,7 @@ __all__ = [
     "link_alone",
     "mapped",
     "streams",
+    "three_streams",
 ]
 
 
@@ -87,28 +88,50 @@ def streams(
 ) -> Program:
     """`count` chunks, one a stream, breadth first: all copies in, all kernels, all copies out [W14 §VII].
 
-    A kernel waits for the copies of every chunk that it reads. With `own`, only the kernels of those chunks are run,
-    and only what they read is copied: one GPU's share.
+    Where kernels read other chunks, all copies in go through one stream: a GPU takes those of many streams in an
+    order of its own, and a kernel would wait for a copy that is among the last. With `own`, only the kernels of
+    those chunks are run, and only what they read is copied: one GPU's share.
     """
-    cut = work.cut(count)
+    cut, in_order = work.cut(count), bool(work.kernel.reaches) and count > 1
     chosen = list(range(count)) if own is None else list(own)
     needed = {chunk: work.chunks_of(cut[chunk], cut) for chunk in chosen}
     copied = sorted({other for chunks in needed.values() for other in chunks})
-    stream_of = {chunk: n for n, chunk in enumerate(sorted({*copied, *chosen}))}
+    stream_of = {chunk: n + in_order for n, chunk in enumerate(sorted({*copied, *chosen}))}
     operations: list[Operation] = []
     last_copy: dict[int, int] = {}
     for chunk in copied:
         for array in range(work.kernel.inputs):
             last_copy[chunk] = len(operations)
-            operations.append(Operation("h2d", stream_of[chunk], cut[chunk], (array,)))
+            stream = 0 if in_order else stream_of[chunk]
+            operations.append(Operation("h2d", stream, cut[chunk], (array,)))
     for chunk in chosen:
-        after = tuple(last_copy[other] for other in needed[chunk] if other != chunk)
+        # In order, the last copy stands for those before it.
+        after = (last_copy[max(needed[chunk])],) if in_order else ()
         operations.append(Operation("kernel", stream_of[chunk], cut[chunk], after=after))
     for chunk in chosen if not mapped_out else ():
         operations += [
             Operation("d2h", stream_of[chunk], cut[chunk], (array,)) for array in range(work.kernel.outputs)
         ]
-    return Program(strategy, len(stream_of), tuple(operations), mapped_out=mapped_out, as_graph=as_graph)
+    used = len(stream_of) + in_order
+    return Program(strategy, used, tuple(operations), mapped_out=mapped_out, as_graph=as_graph)
+
+
+def three_streams(work: Work, count: int) -> Program:
+    """`count` chunks, depth first, a stream for copies in, one for kernels, one for copies out: every engine takes them
+    in the order of issue.
+    """
+    cut = work.cut(count)
+    operations: list[Operation] = []
+    last_copy: list[int] = []
+    for part in cut:
+        operations += [Operation("h2d", 0, part, (array,)) for array in range(work.kernel.inputs)]
+        last_copy.append(len(operations) - 1)
+        awaited = last_copy[max(work.chunks_of(part, cut))]
+        kernel = len(operations)
+        operations.append(Operation("kernel", 1, part, after=(awaited,)))
+        for array in range(work.kernel.outputs):
+            operations.append(Operation("d2h", 2, part, (array,), (kernel,) if array == 0 else ()))
+    return Program("three-streams", 3, tuple(operations))
 
 
 def hybrid(work: Work, count: int) -> Program:
@@ -121,9 +144,12 @@ def kernels_alone(work: Work, count: int) -> Program:
     return Program("kernel", 1, tuple(Operation("kernel", 0, part) for part in work.cut(count)))
 
 
-def link_alone(work: Work) -> Program:
-    """All copies in and all copies out at once, in two streams: what the link takes."""
+def link_alone(work: Work, way: Literal["h2d", "d2h"] | None = None) -> Program:
+    """All copies in and all copies out at once, in two streams, or those of one way: what the link takes."""
     whole, kernel = _whole(work), work.kernel
     copies_in = [Operation("h2d", 0, whole, (n,)) for n in range(kernel.inputs)]
-    copies_out = [Operation("d2h", 1, whole, (n,)) for n in range(kernel.outputs)]
-    return Program("link", 2, (*copies_in, *copies_out))
+    if way is None:
+        copies_out = [Operation("d2h", 1, whole, (n,)) for n in range(kernel.outputs)]
+        return Program("link", 2, (*copies_in, *copies_out))
+    copies_out = [Operation("d2h", 0, whole, (n,)) for n in range(kernel.outputs)]
+    return Program("link", 1, tuple(copies_in if way == "h2d" else copies_out))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from busfare.measure.bench.device import StrategyDevice
+from busfare.measure.bench.predicting import STREAMED
 from busfare.measure.bench.strategies import Cell, Run, Version
-from busfare.measure.middle import interval, median
+from busfare.measure.middle import alike, interval, median
+from busfare.plan import Prediction
 
 __all__ = ["strategies_result"]
 
@@ -41,6 +43,9 @@ def _cell(cell: Cell) -> dict[str, Any]:
             {"chunks": n, "seconds": seconds} for n, seconds in sorted(cell.kernel_s.items())
         ],
         "measured_link_seconds": cell.link_s,
+        "measured_link_samples_seconds": list(cell.link.device_s),
+        "measured_link_ends_seconds": [list(ends) for ends in cell.link.ends_s],
+        "measured_one_way_seconds": list(cell.one_way_s),
         "checked_against": cell.against or None,
         "versions": [_version(version) for version in cell.versions],
         "best": {
@@ -54,7 +59,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
                 "streams": planned.streams,
                 "seconds": planned.seconds,
             },
-            "picked": planned.strategy == measured.strategy,
+            "picked": _picked(planned, measured, taken),
             # What following the prediction costs against the fastest, measured.
             "cost_percent": None if taken is None else 100 * (taken.seconds / measured.seconds - 1),
         },
@@ -62,9 +67,16 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "limit": {
             "seconds": cell.limit_s,
             "by": "link" if cell.link_s >= cell.kernel_s[1] else "kernel",
-            "streams_share_percent": 100 * cell.limit_s / cell.fastest(("streams",)).seconds,
+            "streams_share_percent": 100 * cell.limit_s / cell.fastest(STREAMED).seconds,
         },
     }
+
+
+def _picked(planned: Prediction, measured: Version, taken: Version | None) -> bool:
+    """Whether the strategy predicted to be the fastest was, be it submitted one way or the other; or measured alike."""
+    if planned.strategy == measured.strategy or {planned.strategy, measured.strategy} == {*STREAMED}:
+        return True
+    return taken is not None and alike(taken.timing.device_s, measured.timing.device_s)
 
 
 def _version(version: Version) -> dict[str, Any]:

@@ -37,6 +37,13 @@ class Flags:
         """Lets the held stream go."""
         self._words[0] = 1
 
+    def hold_with(self, other: Flags, stream: Any) -> None:
+        """From here on `stream`, of another GPU than `other`'s, waits for `other`'s release: both go at once."""
+        self._words[1] = 0
+        arguments = (other.address, self.address + 4, int(LIMIT_S * 1e9))
+        kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ulonglong)
+        self._kernels.launch("block", stream, arguments, kinds)
+
     def verify(self) -> None:
         """Raises StalledError where the kernel gave up before `release`. Call it after synchronising."""
         if self._words[1]:

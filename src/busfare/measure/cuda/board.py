@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ MOST_BYTES = (1 << 30) + (1 << 20)
 _MOST = {"registered": 1 << 28, "write-combined": 1 << 28, "managed": 1 << 28}
 #: What is inverted of a pageable target: its ends and one byte a page.
 _ENDS, _PAGE = 1 << 16, 1 << 12
+#: Host memory of this length is compared by so many threads: one would take longer than the copy that it checks.
+_LONG, _COMPARERS = 1 << 24, 4
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
@@ -97,26 +100,34 @@ class Board:
         filled = self.buffer("device", "source", made.size)
         checked(driver.cuMemcpyDtoH(made.address, filled, made.size), "cuMemcpyDtoH")
 
-    def poison(self, kind: str, size: int, row: int, pitch: int) -> None:
-        """Overwrites a target with what no copy could have left."""
-        stream, at = self.streams(1)[0], self.buffer(kind, "target", size // row * pitch)
+    def poison(
+        self, kind: str, size: int, row: int, pitch: int, place: int = 0, belongs: int | None = None
+    ) -> None:
+        """Overwrites a target, `place` bytes into its buffer, with what no copy could have left. Rows lay `belongs` bytes
+        apart where they come from, if not `pitch`.
+        """
+        stream, at = self.streams(1)[0], self.buffer(kind, "target", place + size // row * pitch) + place
         if kind == "pageable":
             target, pattern = _view(at, size), _view(self._pattern(), size)
             # A byte a page beyond the ends: inverting gigabytes before each visit would cost more than it shows.
             for part in (slice(0, _ENDS), slice(-_ENDS, None), slice(None, None, _PAGE)):
                 np.invert(pattern[part], out=target[part])
             return
-        self.kernels.on_bytes("poison", stream, at, size, row, pitch)
+        self.kernels.on_bytes("poison", stream, at, size, row, pitch, place, belongs or pitch)
         checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
 
-    def check(self, kind: str, size: int, row: int, pitch: int) -> None:
-        """Raises WrongDataError where a target does not hold the pattern. Pageable memory comes in one row."""
-        stream, at = self.streams(1)[0], self.buffer(kind, "target", size // row * pitch)
+    def check(
+        self, kind: str, size: int, row: int, pitch: int, place: int = 0, belongs: int | None = None
+    ) -> None:
+        """Raises WrongDataError where a target does not hold the pattern. Pageable memory comes in one row, from the
+        start of its buffer.
+        """
+        stream, at = self.streams(1)[0], self.buffer(kind, "target", place + size // row * pitch) + place
         if kind == "pageable":
-            wrong = int(_libc.memcmp(at, self._pattern(), size) != 0)
+            wrong = _differences(at, self._pattern(), size)
         else:
             checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
-            pointer = (at, size, row, pitch, self._wrong.address)
+            pointer = (at, size, row, pitch, place, belongs or pitch, self._wrong.address)
             self.kernels.on_bytes("check", stream, *pointer)
             checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
             answer = bytearray(8)
@@ -143,6 +154,21 @@ class Board:
         for event in self._events:
             checked(driver.cuEventDestroy(event), "cuEventDestroy")
         checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
+
+
+def _differences(at: int, other: int, size: int) -> int:
+    """How many parts of two stretches of host memory differ; long ones are compared by several processors at once."""
+    parts = _COMPARERS if size >= _LONG else 1
+    step = -(-size // parts)
+    starts = range(0, size, step)
+
+    def compare(start: int) -> bool:
+        return int(_libc.memcmp(at + start, other + start, min(step, size - start))) != 0
+
+    if parts == 1:
+        return int(compare(0))
+    with ThreadPoolExecutor(parts) as pool:
+        return sum(pool.map(compare, starts))
 
 
 def _view(address: int, size: int) -> np.ndarray:

@@ -13,7 +13,9 @@ import numpy as np
 from busfare.errors import NoGpuError
 from busfare.measure.case import Case, Direction, Samples
 from busfare.measure.cuda import facts, submit
+from busfare.measure.cuda.beside import beside_gpu
 from busfare.measure.cuda.board import MOST_BYTES, Board
+from busfare.measure.cuda.bound import bound_to
 from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.memory import allocate, register
 from busfare.measure.device import UnavailableError
@@ -24,8 +26,10 @@ __all__ = ["CudaDevice", "gpu_count", "open_cuda"]
 _HOST_MOVED = ("pageable",)
 #: Up to here the lead-in is as long as the copy: beyond it every copy takes the same engine.
 _LEAD_IN_BYTES = 1 << 16
-#: Untimed pageable copies of each visit.
-_CACHE_FILLS = 2
+#: Untimed pageable copies of each visit, besides its first one; longer ones than this fit no cache.
+_CACHE_FILLS, _CACHE_BYTES = 2, 1 << 28
+#: The longest copy by a bound processor, and room for the steps between chunks.
+_NEAR_BYTES = (1 << 26) + (1 << 20)
 #: Threads a processor of the kernel beside a copy: as few as fill a link by Little's law (16 bytes each, 1 µs of
 #: latency, 132 processors: 68 GB/s). More would only queue up, and starve the copy by their number.
 _TRAFFIC_THREADS = 32
@@ -67,7 +71,10 @@ class CudaDevice:
     def __init__(self, gpus: int) -> None:
         self.gpus = gpus
         self._boards: dict[int, Board] = {}
-        self._linked: set[tuple[int, int]] = set()
+        #: Whether each ordered pair of GPUs that was asked for copies without the host's help.
+        self._direct: dict[tuple[int, int], bool] = {}
+        self._turns: dict[Case, int] = {}
+        self._near: dict[int, Board] = {}
         self._most_bytes = min(MOST_BYTES, facts.roomy_bytes())
 
     def facts(self) -> dict[str, Any]:
@@ -83,33 +90,46 @@ class CudaDevice:
             raise UnavailableError(str(error)) from None
 
     def _run(self, case: Case, repeats: int) -> Samples:
-        board = self._board(case.gpu)
+        if case.mode == "bound":
+            with bound_to(facts.local_processors(case.gpu)):
+                return self._run_on(self._near_board(case.gpu), case, repeats)
+        return self._run_on(self._board(case.gpu), case, repeats)
+
+    def _run_on(self, board: Board, case: Case, repeats: int) -> Samples:
         if case.mode in _COSTS:
             board.enter()
             return _COSTS[case.mode](case, board, repeats)
         if case.memory == "managed":
             board.enter()
             return _managed(case, board, repeats)
-        peer = self._peer(case) if case.peer is not None else None
+        peer = self._peer(case) if case.direction == "p2p" else None
         board.enter()
-        ends = submit.ends_of(case, board, peer)
+        turn = self._turns[case] = self._turns.get(case, -1) + 1
+        ends = submit.ends_of(case, board, peer, turn)
         size = case.bytes if case.mode == "again" else case.total_bytes
         pitch = ends.pitch or case.bytes
         # A kernel that only reads leaves nothing to check.
         written = case.mode not in ("kernel", "kernel-beside-copies") or case.direction == "d2h"
         if written:
             ends.board.enter()
-            ends.board.poison(ends.target_kind, size, case.bytes, pitch)
+            ends.board.poison(ends.target_kind, size, case.bytes, pitch, ends.place, ends.belongs or None)
             board.enter()
-        samples = _MODES[case.mode](case, board, ends, repeats)
+        if peer is not None and not self._direct[case.gpu, peer.ordinal]:
+            # The host stages them, and may wait for a stream that a blocking kernel holds.
+            samples = _copies(dataclasses.replace(case, mode="unblocked"), board, ends, repeats)
+        elif case.mode == "beside-gpu":
+            samples = beside_gpu(case, board, self._board(case.peer or 0), ends, repeats)
+        else:
+            samples = _MODES[case.mode](case, board, ends, repeats)
         if written:
             ends.board.enter()
-            ends.board.check(ends.target_kind, size, case.bytes, pitch)
+            ends.board.check(ends.target_kind, size, case.bytes, pitch, ends.place, ends.belongs or None)
         return samples
 
     def close(self) -> None:
-        for board in self._boards.values():
+        for board in (*self._near.values(), *self._boards.values()):
             board.close()
+        self._near.clear()
         self._boards.clear()
 
     def _board(self, ordinal: int) -> Board:
@@ -117,15 +137,21 @@ class CudaDevice:
             self._boards[ordinal] = Board(ordinal, self._most_bytes)
         return self._boards[ordinal]
 
+    def _near_board(self, ordinal: int) -> Board:
+        """The same GPU with host memory that is made by the processors next to it; call it bound to them."""
+        if ordinal not in self._near:
+            self._near[ordinal] = Board(ordinal, min(self._most_bytes, _NEAR_BYTES))
+        return self._near[ordinal]
+
     def _peer(self, case: Case) -> Board:
         assert case.peer is not None
         here, there = self._board(case.gpu), self._board(case.peer)
-        if (case.gpu, case.peer) not in self._linked:
+        if (case.gpu, case.peer) not in self._direct:
             can = checked(driver.cuDeviceCanAccessPeer(here.handle, there.handle), "cuDeviceCanAccessPeer")
             here.enter()
             if can:
                 checked(driver.cuCtxEnablePeerAccess(there.context, 0), "cuCtxEnablePeerAccess")
-            self._linked.add((case.gpu, case.peer))
+            self._direct[case.gpu, case.peer] = bool(can)
         return there
 
 
@@ -188,7 +214,8 @@ def _lead_in(case: Case, board: Board, ends: submit.Ends) -> Callable[[Any], Non
 def _copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     copy = submit.one(case, ends, board)
     if case.memory in _HOST_MOVED:
-        return _by_the_host(copy, case.count, board, repeats)
+        fills = _CACHE_FILLS if case.total_bytes <= _CACHE_BYTES else 0
+        return _by_the_host(copy, case.count, board, repeats, fills)
 
     def issue(stream: Any) -> None:
         for i in range(case.count):
@@ -198,15 +225,17 @@ def _copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sample
     return _in_one_stream(issue, board, repeats, lead_in, blocked=case.mode != "unblocked")
 
 
-def _by_the_host(copy: Callable[[int, Any], None], count: int, board: Board, repeats: int) -> Samples:
+def _by_the_host(
+    copy: Callable[[int, Any], None], count: int, board: Board, repeats: int, fills: int
+) -> Samples:
     """Pageable copies: the API time runs until the data are there, for the call may return earlier.
 
-    Two copies that are not timed go before each visit: what fits the processor's cache is in it.
+    `fills` copies that are not timed go before: what fits the processor's cache is in it.
     """
     (stream,), (start, end) = board.streams(1), board.events(2)
     clock = time.perf_counter
     device_s, api_s = [], []
-    for n in range(-_CACHE_FILLS, repeats):
+    for n in range(-fills, repeats):
         _record(start, stream)
         before = clock()
         for i in range(count):
@@ -239,8 +268,7 @@ def _streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sampl
         for stream, end in zip(streams, ended, strict=True):
             _record(end, stream)
         board.flags.release()
-        for stream in (first, *streams):
-            _synchronised(stream)
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
         board.flags.verify()
         device_s.append(max(_seconds(start, end) for end in ended))
         api_s.append(after - before)
@@ -272,6 +300,10 @@ def _graph(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
 
 def _strided(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     return _in_one_stream(submit.strided(case, ends), board, repeats, _lead_in(case, board, ends))
+
+
+def _packed(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    return _in_one_stream(submit.packed(case, ends, board), board, repeats, _lead_in(case, board, ends))
 
 
 def _both(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -393,6 +425,10 @@ def _managed(case: Case, board: Board, repeats: int) -> Samples:
     sink = board.buffer("device", "target", 16)
     pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
     view = np.ctypeslib.as_array((ctypes.c_uint8 * case.bytes).from_address(address))
+    # Pages that were never on a side are made there first: not timed, for a program's second time shows its pace.
+    for place in (away, to):
+        checked(driver.cuMemPrefetchAsync(address, case.bytes, place, 0, stream), "cuMemPrefetchAsync")
+    _synchronised(stream)
     clock = time.perf_counter
     device_s, api_s = [], []
     for _ in range(repeats):
@@ -493,6 +529,7 @@ def _made(make: Callable[[], Any], destroy: Callable[[Any], Any], repeats: int) 
 _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "copies": _copies,
     "unblocked": _copies,
+    "bound": _copies,
     "again": _copies,
     "after-kernel": _copies,
     "streams": _streams,
@@ -500,6 +537,7 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "graph": _graph,
     "plane": _strided,
     "block": _strided,
+    "packed": _packed,
     "both": _both,
     "beside-mapped": _beside_mapped,
     "kernel": _kernel,

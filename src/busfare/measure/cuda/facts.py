@@ -10,7 +10,7 @@ from typing import Any
 
 from busfare.measure.cuda.driver import checked, driver
 
-__all__ = ["of_machine", "roomy_bytes", "state"]
+__all__ = ["local_processors", "of_machine", "roomy_bytes", "state"]
 
 #: A single buffer takes at most this share of the memory that is free: two of each kind are made.
 _SHARE = 8
@@ -62,8 +62,20 @@ def of_machine(gpus: int) -> dict[str, Any]:
         "cuda_driver": checked(driver.cuDriverGetVersion(), "cuDriverGetVersion"),
         "driver": _nvml(lambda n: n.nvmlSystemGetDriverVersion()),
         "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
+        "peer_access": _peer_access(gpus),
         "gpus": [_gpu(ordinal) for ordinal in range(gpus)],
     }
+
+
+def _peer_access(gpus: int) -> list[list[int]]:
+    """Ordered pairs of GPUs of which the first can reach the second's memory."""
+    handles = [checked(driver.cuDeviceGet(ordinal), "cuDeviceGet") for ordinal in range(gpus)]
+    return [
+        [a, b]
+        for a in range(gpus)
+        for b in range(gpus)
+        if a != b and checked(driver.cuDeviceCanAccessPeer(handles[a], handles[b]), "cuDeviceCanAccessPeer")
+    ]
 
 
 def _locked_limit() -> int | None:
@@ -115,6 +127,11 @@ def _gpu(ordinal: int) -> dict[str, Any]:
         "link_speed_most": _text(f"{folder}/max_link_speed") or None,
         "nvlinks": _nvlinks(ordinal),
     }
+
+
+def local_processors(ordinal: int) -> str | None:
+    """The list of processors next to a GPU; None where the system does not tell."""
+    return _text(f"/sys/bus/pci/devices/{_bus_id(ordinal)}/local_cpulist") or None
 
 
 def _number(text: str) -> int | None:

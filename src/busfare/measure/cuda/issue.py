@@ -166,8 +166,12 @@ class Issue:
 
     def seconds(self) -> float:
         """From the start to the end of the last stream."""
+        return max(self.ends())
+
+    def ends(self) -> tuple[float, ...]:
+        """Seconds from the start to the end of each stream; of a graph, to its end."""
         ended = self._ended[:1] if self._runnable is not None else self._ended
-        return max(
+        return tuple(
             float(checked(driver.cuEventElapsedTime(self._start, end), "cuEventElapsedTime")) * 1e-3
             for end in ended
         )

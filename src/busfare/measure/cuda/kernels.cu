@@ -40,27 +40,56 @@ extern "C" __global__ void fill(unsigned char* to, unsigned long long size, unsi
     }
 }
 
-// What no copy could have left: the complement of what belongs there.
+// What no copy could have left: the complement of what belongs there. `place` is where in its buffer it
+// begins, `belongs` how far apart its rows were where they came from.
 extern "C" __global__ void poison(unsigned char* to, unsigned long long size, unsigned long long row,
-                                  unsigned long long pitch) {
+                                  unsigned long long pitch, unsigned long long place,
+                                  unsigned long long belongs) {
     FOR_EACH_WORD(at, left) {
+        unsigned long long where = place + i / words * belongs + i % words * 4;
         if (left >= 4)
-            *(unsigned*)(to + at) = ~expected(at);
+            *(unsigned*)(to + at) = ~expected(where);
         else
-            for (unsigned n = 0; n < left; ++n) to[at + n] = (unsigned char)~expected_byte(at + n);
+            for (unsigned n = 0; n < left; ++n) to[at + n] = (unsigned char)~expected_byte(where + n);
     }
 }
 
 extern "C" __global__ void check(const unsigned char* from, unsigned long long size, unsigned long long row,
-                                 unsigned long long pitch, unsigned long long* wrong) {
+                                 unsigned long long pitch, unsigned long long place,
+                                 unsigned long long belongs, unsigned long long* wrong) {
     unsigned long long mine = 0;
     FOR_EACH_WORD(at, left) {
+        unsigned long long where = place + i / words * belongs + i % words * 4;
         if (left >= 4)
-            mine += __ldcv((const unsigned*)(from + at)) != expected(at);
+            mine += __ldcv((const unsigned*)(from + at)) != expected(where);
         else
-            for (unsigned n = 0; n < left; ++n) mine += __ldcv(from + at + n) != expected_byte(at + n);
+            for (unsigned n = 0; n < left; ++n) mine += __ldcv(from + at + n) != expected_byte(where + n);
     }
     if (mine) atomicAdd(wrong, mine);
+}
+
+// Results beside what they should be: an element may differ by `relative` of the reference and by `slack`.
+// found[0] counts those that differ by more, found[1] holds the largest difference over what is allowed (a
+// double's bits, which rise with its value), found[2] the first element that is wrong.
+extern "C" __global__ void differ(const double* got, const double* want, unsigned long long count,
+                                  double relative, double slack, unsigned long long* found) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, wrong = 0, first = ~0ull;
+    double worst = 0.0;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count;
+         i += step) {
+        double share = fabs(__ldcv(got + i) - want[i]) / (relative * fabs(want[i]) + slack + 1e-300);
+        if (share <= 1.0) {
+            worst = fmax(worst, share);
+        } else {  // what is no number is wrong
+            ++wrong;
+            first = min(first, i);
+        }
+    }
+    if (wrong) {
+        atomicAdd(found, wrong);
+        atomicMin(found + 2, first);
+    }
+    atomicMax(found + 1, (unsigned long long)__double_as_longlong(worst));
 }
 
 // Mapped or managed memory is read, written, or both, sixteen bytes a thread and step.
@@ -83,6 +112,15 @@ extern "C" __global__ void copy16(const uint4* from, uint4* to, unsigned long lo
     for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count;
          i += step)
         to[i] = from[i];
+}
+
+// Rows of `wide` times sixteen bytes from one pitch to another, as sixteen bytes a thread and step.
+extern "C" __global__ void pack16(const uint4* from, uint4* to, unsigned long long wide,
+                                  unsigned long long rows, unsigned long long from_pitch,
+                                  unsigned long long to_pitch) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, all = wide * rows;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step)
+        to[i / wide * to_pitch + i % wide] = from[i / wide * from_pitch + i % wide];
 }
 
 // Traffic beside a copy: until the host says stop, or limit_ns have passed.

@@ -11,7 +11,7 @@ from busfare.measure.cuda.driver import checked, driver
 
 __all__ = ["Kernels"]
 
-_NAMES = ("block", "fill", "poison", "check", "read16", "copy16", "stream16", "nothing")
+_NAMES = ("block", "fill", "poison", "check", "differ", "read16", "copy16", "stream16", "pack16", "nothing")
 
 
 class Kernels:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from busfare.measure.bench.device import RANGES, MethodRun
-from busfare.measure.bench.methods import BATCH, CONSTANT, VALUE
+from busfare.measure.bench.methods import BATCH, CONSTANT, HELD, VALUE
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.compiled import compiled
 from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.memory import Buffer, allocate
 from busfare.measure.cuda.ranges import named
-from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.device import StalledError, UnavailableError, WrongDataError
 
 __all__ = ["CudaMethods", "expected_value"]
 
+Ints = npt.NDArray[np.int32]
 #: S16's blocks.
 _THREADS = 1024
 #: Managed memory stays well below what the device has free, so that nothing is evicted.
@@ -30,6 +35,10 @@ _MANAGED_SHARE = 0.4
 _DEVICE_SHARE, _HOST_SHARE = 0.8, 0.3
 #: Samples of the kernel alone.
 _ALONE = 7
+#: As long as in `probe`.
+_LEAD_IN_BYTES = 1 << 16
+#: Elements that one thread checks at once.
+_CHECKED = 1 << 20
 _HOST_KINDS = {
     "pageable": "pageable",
     "pinned": "pinned",
@@ -58,6 +67,7 @@ class CudaMethods:
         self._module: Any = None
         self._function: Any = None
         self._method = ""
+        self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
         self._host: Buffer | None = None
         self._device: Buffer | None = None
 
@@ -108,6 +118,52 @@ class CudaMethods:
             raise UnavailableError(str(error)) from None
         return found[1:]
 
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        if self._method not in HELD:
+            return []
+        try:
+            return [self._held(elements, accesses) for _ in range(runs)]
+        except StalledError:
+            return []
+        except CudaError as error:
+            raise UnavailableError(str(error)) from None
+
+    def _held(self, elements: int, accesses: int) -> dict[str, float]:
+        """One run whose GPU part is submitted before it begins: no gap between the host's calls is in it."""
+        assert self._board is not None
+        board, vector = self._board, self._vector(elements)
+        (stream,), marks = board.streams(1), board.events(4)
+        vector.fill(VALUE)
+        into, out = (self._mover(way, 4 * elements, stream) for way in ("h2d", "d2h"))
+        steps = (into, lambda: self._launch(self._at(), elements, accesses, stream), out)
+        board.flags.hold(stream)
+        if into is not None and self._device is not None and self._host is not None:
+            # The copy engine then holds the stream, as in `probe`.
+            size = min(4 * elements, _LEAD_IN_BYTES)
+            first = driver.cuMemcpyHtoDAsync(self._device.address, self._host.address, size, stream)
+            checked(first, "cuMemcpyHtoDAsync")
+        checked(driver.cuEventRecord(marks[0], stream), "cuEventRecord")
+        for step, mark in zip(steps, marks[1:], strict=True):
+            if step is not None:
+                step()
+            checked(driver.cuEventRecord(mark, stream), "cuEventRecord")
+        board.flags.release()
+        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        board.flags.verify()
+        self._check(vector, None, accesses)
+        present = dict(zip(("h2d", "kernel", "d2h"), steps, strict=True))
+        spans = (_between(*pair) for pair in pairwise(marks))
+        return {name: span if present[name] else 0.0 for name, span in zip(present, spans, strict=True)}
+
+    def _vector(self, elements: int) -> Ints:
+        assert self._host is not None
+        return np.ctypeslib.as_array((ctypes.c_int32 * elements).from_address(self._host.address))
+
+    def _at(self) -> int:
+        """The address that the kernel is given."""
+        assert self._host is not None
+        return self._host.address if self._device is None else self._device.address
+
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         board = self._opened()
         buffer = allocate("device", 4 * elements)
@@ -128,6 +184,7 @@ class CudaMethods:
         return sorted(taken)[_ALONE // 2]
 
     def close(self) -> None:
+        self._threads.shutdown()
         if self._board is not None:
             self._board.enter()
             self._free()
@@ -169,10 +226,9 @@ class CudaMethods:
         return place
 
     def _run(self, elements: int, accesses: int) -> MethodRun:
-        assert self._board is not None and self._host is not None
-        vector = np.ctypeslib.as_array((ctypes.c_int32 * elements).from_address(self._host.address))
+        assert self._board is not None
+        vector, at = self._vector(elements), self._at()
         stream = self._board.streams(1)[0]
-        at = self._host.address if self._device is None else self._device.address
         seconds: dict[str, float] = {}
         device: dict[str, float] = {}
         total = 0
@@ -236,11 +292,12 @@ class CudaMethods:
             )
         return lambda: checked(driver.cuMemcpyDtoHAsync(target, source, bytes_, stream), "cuMemcpyDtoHAsync")
 
-    def _check(self, vector: np.ndarray, total: int, accesses: int) -> None:
-        """Every element and the sum. Raises WrongDataError."""
+    def _check(self, vector: Ints, total: int | None, accesses: int) -> None:
+        """Every element, on all processors, and the sum where it was taken. Raises WrongDataError."""
         value = expected_value(accesses)
-        wrong = int(np.count_nonzero(vector != value))
-        if wrong or total != value * len(vector):
+        parts = (vector[n : n + _CHECKED] for n in range(0, len(vector), _CHECKED))
+        wrong = sum(self._threads.map(lambda part: int(np.count_nonzero(part != value)), parts))
+        if wrong or total not in (None, value * len(vector)):
             raise WrongDataError(
                 f"{wrong} of {len(vector)} elements are not {value}, the sum is {total} ({self._method})"
             )

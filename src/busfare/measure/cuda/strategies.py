@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from busfare.measure.bench.device import Timing
+from busfare.measure.bench.device import Compared, Timing
 from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.issue import Gpu, Issue, spaced
 from busfare.measure.cuda.memory import Buffer, allocate
+from busfare.measure.cuda.reference import Reference
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node.arrays import FloatArray
 
@@ -23,6 +25,8 @@ __all__ = ["CudaStrategies"]
 
 #: Of the host's memory a benchmark takes at most this share.
 _HOST_SHARE = 0.4
+#: Programs of so few streams tell when each of them ended.
+_FEW_STREAMS = 3
 
 
 class CudaStrategies:
@@ -36,8 +40,9 @@ class CudaStrategies:
         self._arena: Buffer | None = None
         self._device: dict[int, int] = {}
         self._work: Work | None = None
-        #: Programs of so many operations do not fit the launch queues while they are held.
-        self._too_many = 1 << 30
+        self._reference: Reference | None = None
+        #: Operations in all and in one stream, of programs that did not fit the launch queues while they were held.
+        self._too_many: list[tuple[int, int]] = []
 
     def facts(self) -> dict[str, Any]:
         return facts.of_machine(self.gpus)
@@ -47,6 +52,7 @@ class CudaStrategies:
 
     def load(self, work: Work) -> None:
         self._work = None
+        self._forget()
         arrays = work.kernel.inputs + work.kernel.outputs
         bytes_ = arrays * spaced(work.array_bytes)
         try:
@@ -90,33 +96,59 @@ class CudaStrategies:
         arrays = self._of().kernel.inputs + self._of().kernel.outputs
         for ordinal in self._device:
             self._opened[ordinal].clear(arrays * spaced(self._of().array_bytes))
+        # The host's outputs get theirs over the link, which is faster than the processor writes.
+        board, step = self._gpu(0).board, spaced(self._of().array_bytes)
+        board.enter()
+        stream, first = board.streams(1)[0], self._device[0] + self._of().kernel.inputs * step
+        for n, array in enumerate(self.outputs()):
+            answer = driver.cuMemcpyDtoHAsync(int(array.ctypes.data), first + n * step, array.nbytes, stream)
+            checked(answer, "cuMemcpyDtoHAsync")
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
-    def run(self, programs: Sequence[Program], repeats: int, host: bool = True) -> Timing:
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        self._forget()
+        self._reference = Reference(self._gpu(0).board, arrays, relative, slacks)
+
+    def compare(self) -> Compared:
+        assert self._reference is not None, "nothing is expected"
+        return self._reference.compare(self.outputs())
+
+    def _forget(self) -> None:
+        if self._reference is not None:
+            self._reference.free()
+            self._reference = None
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
         try:
-            return self._run(programs, repeats, host)
+            return self._run(programs, repeats, by_host)
         except CudaError as error:
             raise UnavailableError(str(error)) from None
 
-    def _run(self, programs: Sequence[Program], repeats: int, host: bool) -> Timing:
+    def _run(self, programs: Sequence[Program], repeats: int, by_host: int) -> Timing:
         issues = [self._issue(ordinal, program) for ordinal, program in enumerate(programs)]
-        longest = max(len(program.operations) for program in programs)
-        held = longest < self._too_many
+        longest = max(len(program.operations) for program in programs), max(map(_in_one_stream, programs))
+        held = not any(longest[0] >= all_ and longest[1] >= own for all_, own in self._too_many)
         try:
-            device_s = []
+            device_s, ends_s = [], []
+            few = len(issues) == 1 and programs[0].streams <= _FEW_STREAMS
             for _ in range(repeats):
                 if held:
                     try:
                         device_s.append(_held(issues))
+                        if few:
+                            ends_s.append(issues[0].ends())
                         continue
                     except StalledError:
-                        self._too_many, held = longest, False
+                        self._too_many.append(longest)
+                        held = False
                         device_s.clear()
+                        ends_s.clear()
                 device_s.append(_free(issues))
-            host_s = tuple(_called(issues) for _ in range(repeats)) if host else ()
+            host_s = tuple(_called(issues) for _ in range(by_host))
         finally:
             for issue in issues:
                 issue.close()
-        return Timing(tuple(device_s), host_s, held)
+        return Timing(tuple(device_s), host_s, held, tuple(ends_s))
 
     def _issue(self, ordinal: int, program: Program) -> Issue:
         work = self._of()
@@ -136,10 +168,16 @@ class CudaStrategies:
 
     def close(self) -> None:
         self._work = None
+        self._forget()
         self._free_arena()
         for gpu in self._opened.values():
             gpu.close()
         self._opened.clear()
+
+
+def _in_one_stream(program: Program) -> int:
+    """The most operations that one of its streams holds."""
+    return max(Counter(op.stream for op in program.operations).values())
 
 
 def _held(issues: list[Issue]) -> float:

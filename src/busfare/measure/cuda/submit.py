@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 from busfare.measure.case import Case
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
 
-__all__ = ["Ends", "batch", "ends_of", "one", "pitch_of", "strided"]
+__all__ = ["Ends", "batch", "ends_of", "one", "packed", "pitch_of", "place_of", "strided"]
 
 _DEVICE = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
 _HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
+#: Pinned copies of these modes begin at another page in each visit, where they span no more than this: where in memory
+#: a buffer lies may cost a short copy some percent, and nobody knows where a program's own will lie.
+_PLACED, _PLACED_BYTES, _PAGE = ("copies", "streams", "after-kernel", "unblocked"), 1 << 26, 1 << 12
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256
 
@@ -20,9 +25,17 @@ _STEP = 256
 class Ends:
     """Where a case's data come from and go to, the kind of memory at each end, and the target's GPU."""
 
-    def __init__(self, case: Case, board: Board, peer: Board | None) -> None:
+    def __init__(self, case: Case, board: Board, peer: Board | None, turn: int) -> None:
         self.pitch = pitch_of(case)
         span = case.bytes if case.mode == "again" else case.count * self.pitch
+        #: Bytes from one row to the next at the source.
+        self.belongs = self.pitch
+        if case.mode == "packed":
+            span = 2 * case.total_bytes
+            if case.direction == "h2d":
+                self.belongs = case.bytes
+            else:
+                self.pitch = case.bytes
         host = "pinned" if case.memory == "mapped" else case.memory
         source, self.target_kind = {
             "h2d": (host, "device"),
@@ -30,22 +43,31 @@ class Ends:
         }.get(case.direction, ("device", "device"))
         if case.mode == "kernel-both":
             source = self.target_kind = "pinned"
-        self.source = board.buffer(source, "source", span)
+        room = min(board.most(kind) for kind in (source, self.target_kind))
+        self.place = place_of(case, span, room, turn)
+        self.source = board.buffer(source, "source", span) + self.place
         self.board = peer or board
         if peer is not None:
             peer.enter()
-        self.target = self.board.buffer(self.target_kind, "target", span)
+        self.target = self.board.buffer(self.target_kind, "target", span) + self.place
         board.enter()
 
 
-def ends_of(case: Case, board: Board, peer: Board | None) -> Ends:
-    """The buffers of a case. Raises UnavailableError where memory does not suffice."""
-    return Ends(case, board, peer)
+def ends_of(case: Case, board: Board, peer: Board | None, turn: int = 0) -> Ends:
+    """The buffers of a case in its visit number `turn`. Raises UnavailableError where memory does not suffice."""
+    return Ends(case, board, peer, turn)
+
+
+def place_of(case: Case, span: int, room: int, turn: int) -> int:
+    """Where in buffers of `room` bytes the `span` bytes of a visit begin: the same for the same case and turn."""
+    if case.memory != "pinned" or case.mode not in _PLACED or span > _PLACED_BYTES:
+        return 0
+    return crc32(f"{case} {turn}".encode()) % ((room - span) // _PAGE + 1) * _PAGE
 
 
 def pitch_of(case: Case) -> int:
     """Bytes from one chunk or row to the next."""
-    if case.mode in ("plane", "block"):
+    if case.mode in ("plane", "block", "packed"):
         return 2 * case.bytes
     if case.mode == "again":
         return 0
@@ -90,6 +112,31 @@ def batch(case: Case, ends: Ends) -> Callable[[Any], None]:
     def issue(stream: Any) -> None:
         answer = driver.cuMemcpyBatchAsync(targets, sources, sizes, case.count, [attributes], [0], 1, stream)
         checked(answer, "cuMemcpyBatchAsync")
+
+    return issue
+
+
+def packed(case: Case, ends: Ends, board: Board) -> Callable[[Any], None]:
+    """What issues one copy of all rows, packed by a kernel on the GPU before it, or taken apart by one after it."""
+    together = board.buffer("device", "packed", case.total_bytes)
+    # What an earlier visit left would pass for what this one should bring.
+    checked(driver.cuMemsetD8(together, 0, case.total_bytes), "cuMemsetD8")
+    checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+    pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+    kinds = (pointer, pointer, long, long, long, long)
+    wide, rows, apart = case.bytes // 16, case.count, max(ends.pitch, ends.belongs) // 16
+
+    def issue(stream: Any) -> None:
+        if case.direction == "h2d":
+            answer = driver.cuMemcpyHtoDAsync(together, ends.source, case.total_bytes, stream)
+            checked(answer, "cuMemcpyHtoDAsync")
+            arguments = (together, ends.target, wide, rows, wide, apart)
+            board.kernels.launch_wide("pack16", stream, arguments, kinds)
+        else:
+            arguments = (ends.source, together, wide, rows, apart, wide)
+            board.kernels.launch_wide("pack16", stream, arguments, kinds)
+            answer = driver.cuMemcpyDtoHAsync(ends.target, together, case.total_bytes, stream)
+            checked(answer, "cuMemcpyDtoHAsync")
 
     return issue
 

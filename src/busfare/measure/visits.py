@@ -1,0 +1,126 @@
+"""Which case is visited when: more often where it scatters and costs little, each one at times all over the run."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from busfare.measure.case import Case, Samples
+from busfare.measure.middle import spread
+from busfare.measure.plan import matters
+from busfare.measure.raw import Measurement, Moment
+
+__all__ = ["Visited", "visits"]
+
+#: A case is settled when the interval of the median of its visits is this narrow, either way, …
+SETTLED = 0.002
+#: … and it has been visited this often: visits of one moment share what disturbs them.
+LEAST_VISITS = 6
+#: More visits than this say nothing new.
+MOST_VISITS = 24
+#: A visit is about this long, so that every case is seen at many times of the run, …
+VISIT_S = 0.006
+#: … of so many samples at least and at most, besides the first.
+LEAST_REPEATS, MOST_REPEATS = 2, 5
+#: The first sample finds caches and address translation as the case before left them: it is not counted. Where one
+#: takes this long, what it finds does not matter, and it is counted. Before it is known, this many bytes are long.
+LONG_S, LONG_BYTES = 0.04, 1 << 28
+#: What nvbandwidth takes the median of.
+AGAIN_REPEATS = 3
+#: Scatter from visit to visit: what is assumed before it is known, and the bounds of what is believed.
+_SCATTER, _LEAST_SCATTER, _MOST_SCATTER = 0.01, 0.002, 0.05
+
+
+@dataclass
+class Visited:
+    """A case and what was seen of it so far."""
+
+    case: Case
+    samples: Samples = field(default_factory=lambda: Samples((), ()))
+    visits: list[int] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    stopped: str = ""
+    #: Seconds of the run that one sample costs, with all that goes with it.
+    sample_s: float = math.inf
+
+    @property
+    def measurement(self) -> Measurement:
+        """What the record holds of it."""
+        return Measurement(self.case, self.samples, tuple(self.visits), self.stopped, tuple(self.moments))
+
+    def next_repeats(self) -> tuple[int, int]:
+        """Samples of the next visit, and how many go before them untimed."""
+        if self.case.mode == "again":
+            return AGAIN_REPEATS, 0
+        if not self.visits:
+            return 1, int(self.case.total_bytes < LONG_BYTES)
+        if self.sample_s > LONG_S:
+            return 1, 0
+        return min(max(int(VISIT_S / self.sample_s) - 1, LEAST_REPEATS), MOST_REPEATS), 1
+
+    def add(self, taken: Samples, moment: Moment) -> None:
+        """One visit's samples; says why this case needs no more, if it does not."""
+        untimed = moment.first_s is not None
+        self.samples += taken
+        self.visits.append(len(taken.api_s))
+        self.moments.append(moment)
+        self.sample_s = min(self.sample_s, max(moment.took_s, 1e-6) / (len(taken.api_s) + untimed))
+        if len(self.visits) >= MOST_VISITS or self.case.mode == "again":
+            self.stopped = "enough"
+        elif len(self.visits) >= LEAST_VISITS and spread(self.measurement.of_visits) <= SETTLED:
+            self.stopped = "settled"
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds of the run that the next visit takes."""
+        return self.sample_s * sum(self.next_repeats())
+
+    @property
+    def need(self) -> float:
+        """How much another second spent here is worth: visits are due in proportion (Neyman's allocation: scatter
+        over the root of the cost).
+        """
+        seen = self.measurement.of_visits
+        scatter = _SCATTER
+        if len(seen) > 2:
+            ordered = sorted(seen)
+            # Half the distance of the quartiles over the median, as a standard deviation.
+            quarter = len(seen) // 4
+            scatter = (ordered[-1 - quarter] - ordered[quarter]) / 1.35 / max(ordered[len(seen) // 2], 1e-12)
+        scatter = min(max(scatter, _LEAST_SCATTER), _MOST_SCATTER)
+        return matters(self.case) * scatter / math.sqrt(self.cost_s)
+
+
+def visits(
+    all_: Sequence[Visited], window_s: float, drawn: random.Random, at_least_one: bool = False
+) -> list[Visited]:
+    """The visits of the next `window_s` seconds, in their order: each case's own are spread over the whole window, at
+    random within equal parts of it.
+    """
+    open_ = [v for v in all_ if not v.stopped]
+    due = _due(open_, window_s, at_least_one)
+    timed = []
+    for visited, count in zip(open_, due, strict=True):
+        whole = int(count + drawn.random())
+        timed += [((n + drawn.random()) / whole, visited) for n in range(whole)]
+    return [visited for _, visited in sorted(timed, key=lambda pair: pair[0])]
+
+
+def _due(open_: Sequence[Visited], window_s: float, at_least_one: bool) -> list[float]:
+    """How many visits each is due, in proportion to its need, as many as the window holds."""
+    costs = [v.cost_s for v in open_]
+    needs = [v.need for v in open_]
+    room = [MOST_VISITS - len(v.visits) for v in open_]
+    least = 1.0 if at_least_one else 0.0
+
+    def with_(factor: float) -> list[float]:
+        return [min(max(factor * need, least), most) for need, most in zip(needs, room, strict=True)]
+
+    low, high = 0.0, MOST_VISITS / min(needs, default=1.0)
+    for _ in range(40):
+        factor = (low + high) / 2
+        spent = sum(n * cost for n, cost in zip(with_(factor), costs, strict=True))
+        low, high = (factor, high) if spent < window_s else (low, factor)
+    return with_(low)
