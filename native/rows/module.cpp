@@ -27,6 +27,19 @@ void occurs(const Array& have_first, const Array& have_second, const Array& firs
                     {first.data(), second.data(), first.size()}, found.data());
 }
 
+using Places = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void first(const Array& have_first, const Array& have_second, const Array& first, const Array& second,
+           const Places& found) {
+    if (have_first.size() != have_second.size() || first.size() != second.size() ||
+        first.size() != found.size()) {
+        throw std::invalid_argument("arrays of unlike lengths");
+    }
+    const nb::gil_scoped_release unlocked;
+    busfare::first_rows({have_first.data(), have_second.data(), have_first.size()},
+                        {first.data(), second.data(), first.size()}, found.data());
+}
+
 using AnyArray = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Filled = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Order = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -98,6 +111,8 @@ void take_rows(const nb::list& values, const Order& order, const Filled& taken) 
 NB_MODULE(_rows, module) {
     module.doc() = "Rows of one table looked up in another.";
     module.def("occurs", &occurs, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
+               nb::arg("second"), nb::arg("found"));
+    module.def("first", &first, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
                nb::arg("second"), nb::arg("found"));
     module.def("take", &take_rows, nb::arg("values"), nb::arg("order"), nb::arg("taken"));
 }

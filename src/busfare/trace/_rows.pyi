@@ -10,6 +10,9 @@ def occurs(
 ) -> None:
     """Sets `found` to whether each pair (first, second) is one of the others."""
 
+def first(have_first: Numbers, have_second: Numbers, first: Numbers, second: Numbers, found: Numbers) -> None:
+    """Sets `found` to the first of the others that each pair (first, second) is, or to -1."""
+
 def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[Any]) -> None:
     """Sets `taken` to the values of those rows; `values` come in parts, one behind the other.
 

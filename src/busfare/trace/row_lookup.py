@@ -10,7 +10,7 @@ import polars as pl
 
 from busfare.trace import _rows
 
-__all__ = ["distinct", "first_rows", "in_order", "occurs", "places"]
+__all__ = ["distinct", "first_pairs", "first_rows", "in_order", "occurs", "places"]
 
 #: A direct table may be this many times longer than what is looked up in it.
 SPARSE = 8
@@ -112,3 +112,19 @@ def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.bool_]:
 def _numbers(column: pl.Series, none: int) -> npt.NDArray[np.int64]:
     """A column's numbers, with `none` for null."""
     return np.ascontiguousarray((column.fill_null(none) if column.null_count() else column).to_numpy())
+
+
+def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """The first row of `have` of the process and correlation of each row of `wanted`; -1 where there is none.
+
+    Nulls of processes are like nulls; a null correlation is nobody's.
+    """
+    found = np.empty(wanted.height, np.int64)
+    names = ("process", "correlation")
+    of_have, of_wanted = (
+        [_numbers(frame[name], MOST_NEGATIVE) for name in names] for frame in (have, wanted)
+    )
+    _rows.first(of_have[0], of_have[1], of_wanted[0], of_wanted[1], found)
+    if wanted["correlation"].null_count():
+        found[wanted["correlation"].is_null().to_numpy()] = -1
+    return found
