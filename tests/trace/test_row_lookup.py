@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.trace.row_lookup import in_order, occurs, places
+from busfare.trace.row_lookup import first_pairs, in_order, occurs, places
 from busfare.trace.tables import MEMORY_KINDS
 
 #: Dense, sparse, and at the ends of what fits.
@@ -68,3 +68,16 @@ def test_rows_in_another_order(rows: list[int | None], dice: random.Random) -> N
 def test_a_row_that_is_not_there_is_not_taken() -> None:
     with pytest.raises(IndexError):
         in_order(pl.Series([1, 2]), np.array([0, 2], np.uint32))
+
+
+@settings(deadline=None)
+@given(st.lists(pair, max_size=90), st.lists(pair, max_size=30))
+def test_the_first_row_of_each_pair(
+    have: list[tuple[int | None, int | None]], rows: list[tuple[int | None, int | None]]
+) -> None:
+    schema = {"process": pl.Int64, "correlation": pl.Int64}
+    frames = [pl.DataFrame(part, schema=schema, orient="row") for part in (have, rows)]
+    usable = [row for row in rows if row[1] != -(1 << 63)]  # which stands for a null
+    frames[1] = pl.DataFrame(usable, schema=schema, orient="row")
+    expected = [have.index(row) if row in have and row[1] is not None else -1 for row in usable]
+    assert first_pairs(*frames).tolist() == expected
