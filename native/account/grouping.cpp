@@ -93,12 +93,35 @@ class Table {
     std::vector<std::uint64_t> hashes_;
 };
 
+// A direct table of numbers may be this long.
+constexpr std::uint32_t kMostDirect = 1 << 22;
+
+// One column of small numbers, by a direct table. False, and nothing done, if it is none.
+bool group_directly(const std::vector<Key>& keys, std::size_t rows, Grouping& made) {
+    if (keys.size() != 1 || keys[0].width != 4) return false;
+    const auto* numbers = static_cast<const std::uint32_t*>(keys[0].values);
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < rows; ++i) most = std::max(most, numbers[i]);
+    if (most >= kMostDirect) return false;
+    std::vector<std::uint32_t> lanes(std::size_t{most} + 1, kNone);
+    for (std::size_t i = 0; i < rows; ++i) {
+        std::uint32_t& lane = lanes[numbers[i]];
+        if (lane == kNone) {
+            lane = static_cast<std::uint32_t>(made.first_rows.size());
+            made.first_rows.push_back(static_cast<std::int64_t>(i));
+        }
+        made.lane_of[i] = lane;
+    }
+    return true;
+}
+
 }  // namespace
 
 Grouping group(const std::vector<Key>& keys, std::size_t rows) {
     if (rows >= kNone) throw std::invalid_argument("more rows than lanes can be numbered");
     Grouping made;
     made.lane_of.resize(rows);
+    if (group_directly(keys, rows, made)) return made;
     Table table(keys, made.first_rows);
     std::uint64_t hashes[kBlock];
     for (std::size_t first = 0; first < rows; first += kBlock) {

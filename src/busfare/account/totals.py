@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from busfare.account import _lanes
+from busfare.account.call_names import names_of
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.trace import Trace
@@ -354,16 +355,17 @@ def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
 
 def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int) -> IdleGap:
     # Calls stand in order of their start.
-    begun = int(calls["start_ns"].search_sorted(start + length))
-    within = calls.select("start_ns", "end_ns", "name").head(begun).filter(pl.col("end_ns") > start)
-    inside = pl.min_horizontal("end_ns", pl.lit(start + length)) - pl.max_horizontal(
-        "start_ns", pl.lit(start)
-    )
-    longest = (
-        within.group_by(pl.col("name").cast(pl.String))
-        .agg(inside.sum().alias("inside"))
-        .sort("inside", "name", descending=[True, False])
-        .head(1)
-    )
-    name, spent = longest.row(0) if longest.height else (None, 0)
-    return IdleGap(device, start, length * NS, name, spent * NS)
+    end = start + length
+    begun = int(calls["start_ns"].search_sorted(end))
+    starts, ends = (calls[name].slice(0, begun).to_numpy() for name in ("start_ns", "end_ns"))
+    within = np.flatnonzero(ends > start)
+    if not len(within):
+        return IdleGap(device, start, length * NS, None, 0.0)
+    inside = np.minimum(ends[within], end) - np.maximum(starts[within], start)
+    names = names_of(calls)
+    number_of = names.of[within]
+    present = np.unique(number_of)
+    spent = {names.texts[number]: int(inside[number_of == number].sum()) for number in present}
+    # Of those as long the first by name, and no name before any.
+    name = min(spent, key=lambda text: (-spent[text], text is not None, text or ""))
+    return IdleGap(device, start, length * NS, name, spent[name] * NS)
