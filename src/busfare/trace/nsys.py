@@ -5,7 +5,9 @@ Tables and columns come and go with the version, so everything is looked up by n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,7 @@ from busfare.trace.tables import (
     CALLS,
     DIRECTIONS,
     EVENTS,
+    KINDS,
     LATEST,
     MARKERS,
     MEMORY_KINDS,
@@ -33,6 +36,7 @@ from busfare.trace.trace import Trace
 __all__ = ["matches", "read"]
 
 INT = pl.Int64()
+T = TypeVar("T")
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -245,34 +249,40 @@ def _copies(tables: TableSource, place: Schema, omissions: Omissions) -> pl.Data
     frame = tables.read(COPIES, {**place, **what})
     if frame.is_empty():
         return empty(OPERATIONS)
-    migration = pl.col("copyKind").is_in(list(MIGRATION_DIRECTION_OF))
-    direction = pl.col("copyKind").replace_strict(
-        DIRECTION_OF | MIGRATION_DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
-    )
-    memory = {
-        new: pl.when(migration)
-        .then(pl.lit(side))
-        .otherwise(pl.col(old).replace_strict(MEMORY_OF, default=None, return_dtype=pl.String))
-        .cast(pl.Enum(MEMORY_KINDS))
-        for old, new, side in (
-            ("srcKind", "source_memory", "managed"),
-            ("dstKind", "destination_memory", "managed"),
-        )
-    }
-    frame = _placed(frame).with_columns(
-        kind=pl.when(migration).then(pl.lit("migration")).otherwise(pl.lit("copy")),
-        direction=direction,
-        peer_device=pl.when(pl.col("copyKind") == 10).then("dstDeviceId"),
+    frame = _placed(frame)
+    kinds = frame["copyKind"]
+    migration = _words(kinds, dict.fromkeys(MIGRATION_DIRECTION_OF, True), pl.Boolean(), otherwise=False)
+    memory = [_words(frame[side], MEMORY_OF, pl.Enum(MEMORY_KINDS)) for side in ("srcKind", "dstKind")]
+    if migration.any():
+        managed = pl.lit("managed", dtype=pl.Enum(MEMORY_KINDS))
+        memory = [pl.select(pl.when(migration).then(managed).otherwise(side)).to_series() for side in memory]
+    to_peer = kinds == 10
+    frame = frame.with_columns(
+        kind=_words(
+            kinds, dict.fromkeys(MIGRATION_DIRECTION_OF, "migration"), pl.Enum(KINDS), otherwise="copy"
+        ),
+        direction=_words(kinds, DIRECTION_OF | MIGRATION_DIRECTION_OF, pl.Enum(DIRECTIONS)),
+        source_memory=memory[0],
+        destination_memory=memory[1],
+        peer_device=pl.when(to_peer).then("dstDeviceId") if to_peer.any() else pl.lit(None, dtype=INT),
         copy_count=pl.col("copyCount").fill_null(1).clip(1),
-        **memory,
     )
-    unknown = frame.filter(pl.col("direction").is_null())
     omissions.add_if(
-        unknown.height,
+        frame["direction"].null_count(),
         "unknown-direction",
         "copies of a kind that this version does not know: counted, with no direction",
     )
     return frame
+
+
+def _words(
+    numbers: pl.Series, words: Mapping[int, T], kind: pl.DataType, otherwise: T | None = None
+) -> pl.Series:
+    """What the numbers mean; `otherwise` for a null and for any that is not listed."""
+    most = max(words) + 1
+    table = pl.Series([words.get(number, otherwise) for number in range(most + 1)], dtype=kind)
+    given = (numbers.fill_null(-1) if numbers.null_count() else numbers).to_numpy()
+    return table[pl.Series(np.where((given >= 0) & (given < most), given, most).astype(np.uint32))]
 
 
 def _sets(tables: TableSource) -> pl.DataFrame:
