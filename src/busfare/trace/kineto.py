@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,6 +17,7 @@ from zlib_ng import zlib_ng
 from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.kineto_rows import Events, with_nulls
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
 from busfare.trace.row_lookup import first_rows
@@ -121,7 +121,7 @@ def read(path: Path) -> Trace:
         scanner.unusable, "unusable-events", "entries of the event list without usable times: left out"
     )
 
-    events = _Events.of(scanner)
+    events = Events.of(scanner)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _calls(events)
     operations = _with_graph_nodes(_operations(events, omissions), calls)
@@ -216,56 +216,7 @@ def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
             omissions.add("truncated-gzip", "the compressed file ends in the middle")
 
 
-class _Events:
-    """Rows of events: the scanner's columns, and the texts that `name` and `sync_kind` number (-1: none)."""
-
-    def __init__(self, columns: dict[str, NDArray[Any]], texts: pl.Series) -> None:
-        self._columns = columns
-        self.texts = texts
-
-    @staticmethod
-    def of(scanner: EventScanner) -> _Events:
-        texts = [name.decode("utf-8", "replace") for name in scanner.names]
-        # The last one is what -1 means.
-        return _Events(scanner.columns, pl.Series("text", [*texts, None], dtype=pl.String))
-
-    def __len__(self) -> int:
-        return len(self._columns["category"])
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._columns[name]
-
-    def where(self, chosen: NDArray[np.bool_]) -> _Events:
-        rows = np.flatnonzero(chosen)
-        return _Events({name: values[rows] for name, values in self._columns.items()}, self.texts)
-
-    def numbers(self, name: str, none_below: int = MISSING + 1) -> pl.Series:
-        """A column; null where the event does not say, or says less than `none_below`."""
-        return _with_nulls(self[name], self[name] < none_below, name)
-
-    def ends(self) -> pl.Series:
-        lacking = self["duration_ns"] == MISSING
-        return _with_nulls(self["start_ns"] + np.where(lacking, 0, self["duration_ns"]), lacking, "end_ns")
-
-    def each_text(self, name: str) -> tuple[pl.Series, pl.Series]:
-        """The different texts of a column, and which of them each row has."""
-        texts = np.where(self[name] < 0, len(self.texts) - 1, self[name])
-        used = np.flatnonzero(np.bincount(texts, minlength=len(self.texts)))
-        places = np.empty(len(self.texts), np.int64)
-        places[used] = np.arange(len(used))
-        return self.texts[used], pl.Series(places[texts])
-
-    def is_text(self, name: str, *wanted: str) -> NDArray[np.bool_]:
-        is_wanted = np.array([text in wanted for text in self.texts])  # -1 finds the last, which is none
-        return np.asarray(is_wanted[self[name]])
-
-
-def _with_nulls(values: NDArray[Any], null: NDArray[np.bool_], name: str) -> pl.Series:
-    made = pl.Series(name, values)
-    return made.set(pl.Series(null), None) if null.any() else made
-
-
-def _operations(events: _Events, omissions: Omissions) -> pl.DataFrame:
+def _operations(events: Events, omissions: Omissions) -> pl.DataFrame:
     rows = events.where(events["category"] <= SET)
     if len(rows) == 0:
         return empty(OPERATIONS)
@@ -301,7 +252,7 @@ def _operations(events: _Events, omissions: Omissions) -> pl.DataFrame:
             "correlation": rows.numbers("correlation", 1),
             "name": texts.fill_null("(unnamed)").cast(pl.Categorical)[which].set(~other, None),
             "graph_node": rows.numbers("graph_node", 1),
-            "copy_count": _with_nulls(np.ones(len(rows), np.int32), ~copy, "copy_count"),
+            "copy_count": with_nulls(np.ones(len(rows), np.int32), ~copy, "copy_count"),
         }
     )
     omissions.add_if(
@@ -317,9 +268,9 @@ def _operations(events: _Events, omissions: Omissions) -> pl.DataFrame:
     return conform(frame, OPERATIONS)
 
 
-def _either(events: _Events, first: str, second: str) -> pl.Series:
+def _either(events: Events, first: str, second: str) -> pl.Series:
     values = np.where(events[first] != MISSING, events[first], events[second])
-    return _with_nulls(values, values == MISSING, first)
+    return with_nulls(values, values == MISSING, first)
 
 
 def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -334,7 +285,7 @@ def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataF
     return operations.with_columns(pl.coalesce("graph_node", pl.when(launched).then(number)))
 
 
-def _calls(events: _Events) -> pl.DataFrame:
+def _calls(events: Events) -> pl.DataFrame:
     category = events["category"]
     found = events.where((category == RUNTIME_CALL) | (category == DRIVER_CALL))
     if len(found) == 0:
@@ -360,7 +311,7 @@ def _calls(events: _Events) -> pl.DataFrame:
     )
 
 
-def _waited_for(events: _Events, correlations: NDArray[np.int64]) -> tuple[pl.Series, pl.Series]:
+def _waited_for(events: Events, correlations: NDArray[np.int64]) -> tuple[pl.Series, pl.Series]:
     """The stream or the event that each call waits for, as the first synchronisation of its correlation says."""
     waits = events.where(
         (events["category"] == SYNC)
@@ -374,11 +325,11 @@ def _waited_for(events: _Events, correlations: NDArray[np.int64]) -> tuple[pl.Se
     for name, known in (("stream", stream), ("waited_event", for_event & (waits["waited_event"] >= 0))):
         # The last one answers for calls without such a row.
         given = np.append(waits[name], 0)[rows]
-        values.append(_with_nulls(given, ~np.append(known, False)[rows], name))
+        values.append(with_nulls(given, ~np.append(known, False)[rows], name))
     return values[0], values[1]
 
 
-def _dependencies(events: _Events, calls: pl.DataFrame) -> pl.DataFrame:
+def _dependencies(events: Events, calls: pl.DataFrame) -> pl.DataFrame:
     waiting = (events["category"] == SYNC) & events.is_text("sync_kind", "Stream Wait Event")
     recording = events["category"] == EVENT_RECORD
     if not waiting.any() and not recording.any():
@@ -415,13 +366,13 @@ def _dependencies(events: _Events, calls: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(conform(frame, EVENTS) for frame in cleaned)
 
 
-def _table(events: _Events) -> pl.DataFrame:
+def _table(events: Events) -> pl.DataFrame:
     names = ("start_ns", "device", "context", "stream", "correlation", "waited_stream", "waited_event")
     columns = {name: events.numbers(name) for name in (*names, "waited_correlation")}
     return pl.DataFrame(columns | {"end_ns": events.ends()})
 
 
-def _markers(events: _Events) -> pl.DataFrame:
+def _markers(events: Events) -> pl.DataFrame:
     found = events.where(events["category"] == ANNOTATION)
     texts, which = found.each_text("name")
     columns = {"start_ns": found["start_ns"], "end_ns": found.ends()}
