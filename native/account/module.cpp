@@ -78,6 +78,21 @@ nb::object unite_lanes(const Array<std::int64_t>& starts, const Array<std::int64
     return nb::make_tuple(given(std::move(made.starts)), given(std::move(made.ends)));
 }
 
+nb::object gaps_of_lanes(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
+                         const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                         std::size_t most) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    Intervals found;
+    bool ordered;
+    {
+        const nb::gil_scoped_release unlocked;
+        ordered = longest_gaps(starts.data(), ends.data(), lane_of.data(), chosen.data(), lane_of.size(),
+                               most, found);
+    }
+    if (!ordered) return nb::none();
+    return nb::make_tuple(given(std::move(found.starts)), given(std::move(found.ends)));
+}
+
 // Bit k of sets_of[lane]: whether the lane is in set k.
 nb::object lengths_of(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
                       const Array<std::uint32_t>& lane_of, const Array<std::uint64_t>& sets_of,
@@ -136,6 +151,8 @@ NB_MODULE(_lanes, module) {
                nb::arg("lanes"));
     module.def("unite", &unite_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("chosen"));
+    module.def("longest_gaps", &gaps_of_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
+               nb::arg("chosen"), nb::arg("most"));
     module.def("lengths", &lengths_of, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("sets_of"), nb::arg("sets"));
     module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),

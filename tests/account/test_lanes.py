@@ -87,6 +87,18 @@ def test_lengths_of_sets_of_lanes_are_those_of_their_rows_in_whatever_order(
         assert lanes_of(ordered).union(pl.lit(True)).length() == expected[0]
 
 
+@settings(deadline=None)
+@given(operations, st.integers(0, 6))
+def test_longest_gaps_are_those_of_the_union(rows: list[dict[str, object]], most: int) -> None:
+    frame = table(rows)
+    which = pl.col("kind") != "copy"
+    for ordered in (frame, frame.sort("start_ns")):
+        starts, ends = lanes_of(ordered).union(which).gaps()
+        longest = np.argsort(starts - ends, kind="stable")[:most]
+        expected = [(int(starts[at]), int(ends[at])) for at in longest]
+        assert lanes_of(ordered).longest_gaps(which, most) == expected
+
+
 def test_more_lengths_than_one_pass_finds() -> None:
     frame = table([{"kind": "copy", "start_ns": at, "length": 1, "stream": at} for at in range(100)])
     sets = [pl.col("stream") < most for most in range(100)]

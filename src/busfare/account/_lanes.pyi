@@ -21,6 +21,11 @@ def unite(
 ) -> tuple[Numbers, Numbers] | None:
     """The union of the intervals in chosen lanes; None if they are not in order of their starts."""
 
+def longest_gaps(
+    starts: Numbers, ends: Numbers, lane_of: NDArray[np.uint32], chosen: NDArray[np.uint8], most: int
+) -> tuple[Numbers, Numbers] | None:
+    """The longest gaps between intervals of the union of the chosen lanes, longest first; None if out of order."""
+
 def lengths(
     starts: Numbers, ends: Numbers, lane_of: NDArray[np.uint32], sets_of: NDArray[np.uint64], sets: int
 ) -> Numbers | None:

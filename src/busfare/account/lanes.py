@@ -68,6 +68,17 @@ class Lanes:
                 self._unions[key] = Union(*united)
         return self._unions[key]
 
+    def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
+        """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
+        chosen = self.chosen(which).view(np.uint8)
+        found = _lanes.longest_gaps(self.starts, self.ends, self.lane_of, chosen, most)
+        if found is None:  # the operations are not in order
+            order = np.argsort(self.starts, kind="stable")
+            ordered = self.starts[order], self.ends[order], self.lane_of[order]
+            found = _lanes.longest_gaps(*ordered, chosen, most)
+            assert found is not None
+        return list(zip(found[0].tolist(), found[1].tolist(), strict=True))
+
     def lengths(self, *which: pl.Expr) -> list[int]:
         """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""
         keys = []

@@ -342,13 +342,8 @@ def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
     found: list[tuple[int, int, int | None]] = []
     lanes = lanes_of(trace.operations)
     for device in _ordinals(lanes):
-        starts, ends = lanes.union(_of_gpu(device)).gaps()
-        lengths = ends - starts
-        longest = np.arange(len(lengths))
-        if len(lengths) > most:
-            longest = np.flatnonzero(lengths >= np.partition(lengths, -most)[-most])
-        longest = longest[np.argsort(-lengths[longest], kind="stable")][:most]
-        found += [(int(lengths[i]), int(starts[i]), device) for i in longest]
+        gaps = lanes.longest_gaps(_of_gpu(device), most)
+        found += [(end - start, start, device) for start, end in gaps]
     found.sort(key=lambda gap: -gap[0])
     return [_explained(trace.calls, device, start, length) for length, start, device in found[:most]]
 
