@@ -11,7 +11,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay.timeline import Timeline
 
-__all__ = ["as_they_are", "nanoseconds_on", "nanoseconds_pinned", "pinned_source"]
+__all__ = ["as_they_are", "nanoseconds_on", "nanoseconds_pinned", "nanoseconds_prefetched", "pinned_source"]
 
 Times = NDArray[np.float64]
 
@@ -46,12 +46,25 @@ def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
         raise InputError(
             "the trace names no GPU of the catalogue; say where it was recorded with --from NODE"
         )
-    memory = operations["source_memory"].dtype
-    pinned = pl.lit("pinned", dtype=memory)
+    return cost.model(pinned_source(node), recorded_on=node).seconds(_from(operations, "pinned"), node) * 1e9
+
+
+def nanoseconds_prefetched(operations: pl.DataFrame, node: Node | None) -> Times:
+    """What moving these bytes of managed memory takes in one piece: as measured on `node`, else as from pinned memory.
+
+    Shape (rows,). Raises InputError where the node is not known.
+    """
+    if node is None or any(node.measurement(way, "managed", 0, None) is None for way in ("h2d", "d2h")):
+        return nanoseconds_pinned(operations, node)
+    return cost.model("loggp", recorded_on=node).seconds(_from(operations, "managed"), node) * 1e9
+
+
+def _from(operations: pl.DataFrame, memory: str) -> pl.DataFrame:
+    """The operations as copies from or to host memory of a kind."""
+    kind = pl.lit(memory, dtype=operations["source_memory"].dtype)
     h2d = pl.col("direction") == "h2d"
-    frame = operations.with_columns(
+    return operations.with_columns(
         kind=pl.lit("copy", dtype=operations["kind"].dtype),
-        source_memory=pl.when(h2d).then(pinned).otherwise("source_memory"),
-        destination_memory=pl.when(~h2d).then(pinned).otherwise("destination_memory"),
+        source_memory=pl.when(h2d).then(kind).otherwise("source_memory"),
+        destination_memory=pl.when(~h2d).then(kind).otherwise("destination_memory"),
     )
-    return cost.model(pinned_source(node), recorded_on=node).seconds(frame, node) * 1e9
