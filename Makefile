@@ -37,7 +37,7 @@ check: $(VENV)/installed-test
 test: check test-hybrid test-pairs test-sanitized test-python
 
 test-python: $(VENV)/installed-test
-	@scripts/system_packages.sh chromium
+	@scripts/system_packages.sh chromium libopenmpi-dev openmpi-bin libfftw3-dev
 	$(BIN)/pytest -n auto
 
 # CPUs and the stand-in run; the CUDA code is compiled by NVIDIA's wheels, for no GPU is needed for that.

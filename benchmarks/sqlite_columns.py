@@ -41,8 +41,8 @@ from busfare.report.summary import REPLAYED_ROWS, UNUSED
 from busfare.trace import read, sqlite_tables
 seen = []
 given = sqlite_tables.SqliteTables.read
-def watched(self, table, wanted):
-    frame = given(self, table, wanted)
+def watched(self, table, wanted, changes):
+    frame = given(self, table, wanted, changes)
     present = [name for name in wanted if name in self.columns(table)]
     if frame.height:
         seen.append([table, present, frame.height])

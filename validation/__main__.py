@@ -14,6 +14,7 @@ SCRIPTS = (
     "replay.py",
     "replay_pairs.py",
     "bench.py",
+    "hybrid.py",
 )
 
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ FOLDER = Path(__file__).parents[1] / "results" / "pairs"
 #: Percent by which a predicted speed-up may be off.
 GOAL_PERCENT = 10.0
 GOAL_SHARE = 10 / 12
+#: The same for a run, and for its copies, on another node.
+GOAL_NODE_PERCENT = 5.0
 #: Changes that save so nearly the same (percent of the run) have gained the same.
 SAME_PERCENT = 2.0
 
@@ -52,6 +55,11 @@ class Machine:
 
     def spread(self, program: str, variant: str) -> float:
         return float(self.times["programs"][program]["variants"][variant]["spread"])
+
+    def node(self, plan: Plan) -> str:
+        """The node file that was probed on that very machine, where there is one; else the catalogue's node of its kind."""
+        probed = self.folder / "node.toml"
+        return str(probed) if probed.exists() else plan.recorded_on.get(self.name, "")
 
     def recording(self, program: str, name: str) -> Path:
         """Raises NoAnswerError where the recording is missing."""
@@ -105,6 +113,21 @@ class Ranked:
     first: str
     gained: tuple[tuple[str, float], ...]
     hit: bool
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A program on another machine: speed-ups measured and predicted, and the error of its copies' times there."""
+
+    program: str
+    measured: float
+    predicted: float
+    wmape_percent: float | None
+    copies: int
+
+    @property
+    def error_percent(self) -> float:
+        return 100 * (self.predicted / self.measured - 1)
 
 
 Predict = Callable[[Machine, Pair], Predicted]
@@ -164,14 +187,17 @@ def busfare(*arguments: str) -> dict[str, Any]:
 
 
 def _recorded_on(plan: Plan, machine: Machine, command: str) -> list[str]:
-    node = plan.recorded_on.get(machine.name)
+    node = machine.node(plan)
     return [plan.recorded_on_option[command], node] if node else []
 
 
-def predictor(plan: Plan) -> Predict:
+def predictor(plan: Plan, machines: dict[str, Machine]) -> Predict:
     def predict(machine: Machine, pair: Pair) -> Predicted:
         path = machine.recording(pair.program, pair.recording)
-        said = busfare("what-if", str(path), *pair.options, *_recorded_on(plan, machine, "what-if"))
+        options = list(pair.options)
+        if pair.target:
+            options[options.index("--node") + 1] = machines[pair.target].node(plan)
+        said = busfare("what-if", str(path), *options, *_recorded_on(plan, machine, "what-if"))
         baseline = said["baseline"]
         return Predicted(
             baseline["recorded_seconds"], baseline["replayed_seconds"], said["predicted_seconds"]
@@ -244,6 +270,40 @@ def show_ranking(ranked: Sequence[Ranked], plan: Plan) -> bool:
     return met
 
 
+def node_change(program: str, origin: Machine, target: Machine, plan: Plan) -> Moved | None:
+    """The program as it is, recorded on one machine and run on the other; None where one of them lacks it."""
+    try:
+        here, there = origin.recording(program, "before"), target.recording(program, "before")
+        measured = origin.seconds(program, "before") / target.seconds(program, "before")
+        nodes = origin.node(plan), target.node(plan)
+        run = busfare("what-if", str(here), "--from", nodes[0], "--node", nodes[1])
+        copies = busfare("compare", str(here), str(there), "--from", nodes[0], "--to", nodes[1])
+    except NoAnswerError:
+        return None
+    predicted = run["baseline"]["replayed_seconds"] / run["predicted_seconds"]
+    said = {model["model"]: model["wmape_percent"] for model in copies["models"]}
+    return Moved(program, measured, predicted, said.get("calibrated"), copies["count"])
+
+
+def show_node_change(origin: Machine, target: Machine, moved: Sequence[Moved | None]) -> None:
+    found = [one for one in moved if one is not None]
+    if not found:
+        return
+    print(f"recorded on {origin.name}, run on {target.name}: the programs as they are")
+    print("                       speed-up measured | predicted | error      WMAPE of copies")
+    for one in found:
+        wmape = "     –" if one.wmape_percent is None else f"{one.wmape_percent:6.2f} %"
+        print(
+            f"  {one.program:20} {one.measured:16.3f}× | {one.predicted:8.3f}× | {one.error_percent:+6.1f} %"
+            f" {wmape:>16} of {one.copies:,}"
+        )
+    close = sum(abs(one.error_percent) <= GOAL_NODE_PERCENT for one in found)
+    copied = sum(one.wmape_percent is not None and one.wmape_percent <= GOAL_NODE_PERCENT for one in found)
+    print(
+        f"  within {GOAL_NODE_PERCENT:g} %: run time of {close}, copies of {copied} of {len(found)} programs (goal: all)\n"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Predicted speed-ups beside measured ones.")
     parser.add_argument("--results", type=Path, default=FOLDER)
@@ -255,7 +315,7 @@ def main() -> int:
         print(f"no results in {options.results}: run validation/pairs/record.py on a GPU")
         return 0
     names = [name for name in options.only.split(",") if name] or list(plan.programs)
-    predict, advise = predictor(plan), adviser(plan)
+    predict, advise = predictor(plan, machines), adviser(plan)
     met = True
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for machine in machines.values():
@@ -268,6 +328,9 @@ def main() -> int:
             ranked = pool.map(lambda program, m=machine: rank(program, plan, m, advise), programs)
             met &= show_ranking([one for one in ranked if one is not None], plan)
             print()
+        for origin, target in permutations(machines.values(), 2):
+            moved = list(pool.map(lambda name, a=origin, b=target: node_change(name, a, b, plan), names))
+            show_node_change(origin, target, moved)
     return 0 if met else 1
 
 

@@ -19,6 +19,7 @@
 #include "bench/loggp.h"
 #include "nas/json.h"
 #include "nas/kernels.h"
+#include "nas/mg_class.h"
 
 namespace {
 
@@ -190,10 +191,14 @@ std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t str
         [&] { check(cufftExecZ2Z(plan, points, points, CUFFT_INVERSE), "transform"); });
     check(cufftDestroy(plan), "plan");
     add("ft_planes", own(nas::ft_planes, nas::PlanesArguments{address, planes, n, n, 1}));
-    add("ft_lines_strided", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1}));
+    add("ft_lines_strided", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1, 0}));
     add("ft_lines_transposed",
         own(nas::ft_lines,
-            nas::LinesArguments{address, reinterpret_cast<std::uint64_t>(scratch), n, n * planes, 1}));
+            nas::LinesArguments{address, reinterpret_cast<std::uint64_t>(scratch), n, n * planes, 1, 0}));
+    add("ft_lines_contiguous", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1, 1}));
+    nas::ScatterArguments scatter{address, planes, n, n, 0, n, n, {}};
+    scatter.to.fill(reinterpret_cast<std::uint64_t>(scratch));
+    add("ft_scatter", own(nas::ft_scatter, scatter));
     const double decay = -4e-6 * std::numbers::pi * std::numbers::pi;
     add("ft_evolve", own(nas::ft_evolve, nas::EvolveArguments{address, planes, n, n, 0, n, decay}));
     return rows;
@@ -201,9 +206,10 @@ std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t str
 
 /// MG's kernels on an n³ grid; bytes are the fewest that each must move (every array read or written once).
 std::vector<Json> mg_kernels(const funnel::KernelTable& table, cudaStream_t stream, char* memory, int n) {
-    const nas::Grid fine = nas::Grid::of(n, n, n), coarse = nas::Grid::of(n / 2, n / 2, n / 2);
+    const nas::Grid fine = nas::Grid::of(n, n, n, true), coarse = nas::Grid::of(n / 2, n / 2, n / 2, true);
     const auto step = static_cast<std::uint64_t>(fine.doubles() + 255) / 256 * 256 * 8;
-    const auto u = reinterpret_cast<std::uint64_t>(memory), v = u + step, r = v + step, c = r + step;
+    const auto u = reinterpret_cast<std::uint64_t>(memory), v = u + step, r = v + step, c = r + step,
+               w = c + step;
     const double points = static_cast<double>(fine.points());
     std::vector<Json> rows;
     const auto add = [&](const std::string& name, double words, std::uint32_t kernel, const auto& arguments) {
@@ -214,6 +220,15 @@ std::vector<Json> mg_kernels(const funnel::KernelTable& table, cudaStream_t stre
     add("mg_psinv", 3, nas::mg_stencil, nas::StencilArguments{fine, u, r, u, {-0.3, 0.03, -0.01, 0}});
     add("mg_rprj3", 1 + 0.125, nas::mg_restrict, nas::RestrictArguments{fine, coarse, r, c});
     add("mg_interp", 2 + 0.125, nas::mg_interpolate, nas::InterpolateArguments{coarse, fine, c, u, 0});
+    add("mg_interp_resid", 4 + 0.125, nas::mg_interpolate_residual,
+        nas::InterpolateResidualArguments{coarse, fine, c, u, w, v, r, nas::mg_operator});
+    add("mg_interp_resid_replace", 3 + 0.125, nas::mg_interpolate_residual,
+        nas::InterpolateResidualArguments{coarse, fine, c, 0, w, v, r, nas::mg_operator});
+    nas::SolveCoarseArguments solve{nas::Grid::of(16, 16, 16, true), 4,  1, 1, 1,
+                                    {-0.3, 0.03, -0.01, 0},          {}, {}};
+    solve.residual[0] = r;
+    solve.correction[0] = u;
+    add("mg_solve_coarse_16", 2 * 4096.0 / points, nas::mg_solve_coarse, solve);
     nas::FillArguments fill{fine, u, 0, {}};
     fill.source.fill(u);
     add("mg_fill_ghosts", 2 * 6.0 / n, nas::mg_fill_ghosts, fill);

@@ -51,8 +51,9 @@ class Owner {
         std::uint64_t issued = 0;
         std::vector<EventId> events;
     };
-    /// The GPU's own queue is finite and a full one blocks its caller.
-    static constexpr std::size_t most_under_way = 8;
+    /// The GPU's own queue is finite and a full one blocks its caller. Deep enough that a cascade of small
+    /// kernels is queued while the large ones before it run.
+    static constexpr std::size_t most_under_way = 24;
 
     void serve();
     bool take_tasks();

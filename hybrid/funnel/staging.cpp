@@ -15,6 +15,9 @@ Staging::Staging(const Node& node, const Watch& watch, std::size_t bytes)
     : node_(node), watch_(watch), shared_(node.local(), header_bytes() + bytes) {
     const auto [base, whole] = segments()[node.local_rank()];
     std::memset(base, 0, header_bytes());
+    // Every rank touches its own memory first: it then lies near that rank, and nobody has to fault in all of
+    // it alone when it is registered.
+    for (std::size_t at = header_bytes(); at < whole; at += SharedWindow::page) base[at] = std::byte{0};
     bytes_of_world_.resize(node.world_size());
     const std::uint64_t offered = bytes;
     static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));

@@ -50,8 +50,8 @@ struct Wait {
 /// in order; tasks on different streams overlap. Plain data, because it travels through shared memory.
 struct Task {
     enum class Kind : std::uint32_t { work, allocate, release };
-    static constexpr int most_copies = 28;
-    static constexpr int most_kernels = 3;
+    static constexpr int most_copies = 56;
+    static constexpr int most_kernels = 4;
     static constexpr int most_waits = 27;
     static constexpr int labels = 8;
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <new>
+#include <set>
 
 #include "funnel/election.h"
 #include "funnel/inline_lane.h"
@@ -76,6 +77,9 @@ void Team::open_group() {
     MPI_Allgather(&numa, 1, MPI_INT, numa_of_rank.data(), 1, MPI_INT, node_.local());
     const Seating seating = elect(numa_of_rank, all_gpus);
     const int me = node_.local_rank();
+    const std::set<int> used(seating.gpu_of_rank.begin(), seating.gpu_of_rank.end());
+    const int of_this_node = me == 0 ? static_cast<int>(used.size()) : 0;
+    MPI_Allreduce(&of_this_node, &gpus_used_, 1, MPI_INT, MPI_SUM, node_.world());
     if (options_.sharing == Sharing::single && node_.local_size() > static_cast<int>(all_gpus.size()))
         throw Error(Fault::wrong_use,
                     "mode single wants a GPU for each rank: " + std::to_string(node_.local_size()) +

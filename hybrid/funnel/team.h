@@ -55,6 +55,9 @@ class Team {
     /// memory); -1 for a rank of another group.
     int member_of(int world_rank) const { return member_of_world_[world_rank]; }
 
+    /// How many GPUs (or stand-ins) the ranks of all nodes use; 0 in mode cpu.
+    int gpus_used() const { return gpus_used_; }
+
   private:
     std::vector<GpuPlace> gpus() const;
     void open_group();
@@ -67,6 +70,7 @@ class Team {
     std::unique_ptr<Owner> owner_;
     std::unique_ptr<Lane> lane_;
     std::vector<int> member_of_world_;
+    int gpus_used_ = 0;
 };
 
 }  // namespace funnel

@@ -27,9 +27,7 @@ class Ft {
             throw std::invalid_argument("the number of ranks must divide the class's y and z extents");
         const std::uint64_t slab = slab_bytes(size, ranks_);
         layout_ = {0, slab, 2 * slab};
-        transform_ = team.sharing() == funnel::Sharing::cpu
-                         ? make_host_slab_transform(team, layout_, options)
-                         : make_device_slab_transform(team, layout_, options);
+        transform_ = make_transform(options, slab);
     }
 
     void set_initial_state() {
@@ -50,9 +48,10 @@ class Ft {
         MPI_Barrier(team_.node().world());
     }
 
-    void inverse(int time) {
-        const double decay = -4 * alpha * std::numbers::pi * std::numbers::pi * time;
-        transform_->run({size_.ny, size_.nz, size_.nx, -1, true, decay, false});
+    /// `more`: the inverse of the next time follows and may be begun.
+    void inverse(int time, bool more) {
+        const Stage next = inverse_at(time + 1);
+        transform_->run(inverse_at(time), more ? &next : nullptr);
     }
 
     /// The reduction is also the barrier that keeps the next transpose out of memory still being read.
@@ -63,16 +62,38 @@ class Ft {
         for (int j = 1; j <= 1024; ++j) {
             const int x = j % size_.nx, y = 3 * j % size_.ny, z = 5 * j % size_.nz;
             if (z < first || z >= first + rows) continue;
-            mine += result[(static_cast<std::size_t>(y) * rows + (z - first)) * size_.nx + x];
+            mine += result[transform_->result_at(inverse_at(1), y, z - first, x)];
         }
         Booked booked(transform_->breakdown().barrier);
         MPI_Allreduce(&mine, &all, 2, MPI_DOUBLE, MPI_SUM, team_.node().world());
         return all / size_.points();
     }
 
+    bool on_device() const { return on_device_; }
     Breakdown& breakdown() { return transform_->breakdown(); }
 
   private:
+    std::unique_ptr<SlabTransform> make_transform(const SlabOptions& options, std::uint64_t slab) {
+        if (team_.sharing() == funnel::Sharing::cpu) return make_host_slab_transform(team_, layout_, options);
+        const bool can = can_transpose_on_device(team_) && options.algorithm == Algorithm::slabs;
+        const bool asked = options.exchange == Exchange::device;
+        if (asked && !can)
+            throw std::invalid_argument(
+                "--exchange device wants slabs and all ranks on one GPU that they share in mode funneled");
+        if (can && options.exchange != Exchange::host) {
+            auto transform = make_resident_slab_transform(team_, layout_, options, slab);
+            on_device_ = transform != nullptr;
+            if (on_device_) return transform;
+            if (asked) throw std::invalid_argument("--exchange device: the GPU's memory has no room for it");
+        }
+        return make_device_slab_transform(team_, layout_, options);
+    }
+
+    Stage inverse_at(int time) const {
+        const double decay = -4 * alpha * std::numbers::pi * std::numbers::pi * time;
+        return {size_.ny, size_.nz, size_.nx, -1, true, decay, false};
+    }
+
     Point* points(std::uint64_t offset) const {
         return reinterpret_cast<Point*>(team_.staging().local() + offset);
     }
@@ -81,6 +102,7 @@ class Ft {
     const FtClass& size_;
     int ranks_, rank_;
     SlabLayout layout_;
+    bool on_device_ = false;  ///< whether the transpose stays inside the GPU's memory
     std::unique_ptr<SlabTransform> transform_;
 };
 
@@ -94,10 +116,11 @@ FtResult run_ft(funnel::Team& team, const FtClass& size, const SlabOptions& opti
     Ft ft(team, size, options);
     ft.set_initial_state();  // one untimed round: pages touched, plans made [NPB FT]
     ft.forward();
-    ft.inverse(1);
+    ft.inverse(1, false);
     ft.checksum();
 
     FtResult result;
+    result.exchanged_on_device = ft.on_device();
     MPI_Barrier(team.node().world());
     const Stopwatch total;
     ft.set_initial_state();
@@ -105,7 +128,7 @@ FtResult run_ft(funnel::Team& team, const FtClass& size, const SlabOptions& opti
     ft.breakdown() = {};
     for (int iteration = 1; iteration <= iterations; ++iteration) {
         const Stopwatch watch;
-        ft.inverse(iteration);
+        ft.inverse(iteration, iteration < iterations);
         result.checksums.push_back(ft.checksum());
         result.iteration_seconds.push_back(watch.seconds());
     }

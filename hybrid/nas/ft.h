@@ -12,6 +12,7 @@ struct FtResult {
     std::vector<std::complex<double>> checksums;
     double seconds = 0;  ///< of NPB's timed part: initial state, forward transform, iterations
     std::vector<double> iteration_seconds;  ///< evolve, inverse transform, checksum
+    bool exchanged_on_device = false;       ///< the transpose passed inside the GPU's memory
     Breakdown breakdown;                    ///< of this rank, over the iterations
 };
 

@@ -22,6 +22,9 @@ void transform_planes(const std::complex<double>* from, std::complex<double>* to
 void transform_lines(const std::complex<double>* from, std::size_t from_pitch, std::complex<double>* to,
                      std::size_t to_pitch, int length, std::size_t columns, int sign);
 
+/// The transpose on the stand-in's memory.
+void scatter_rows(const ScatterArguments& arguments);
+
 void add_ft_host_kernels(funnel::KernelTable& table);
 
 }  // namespace nas

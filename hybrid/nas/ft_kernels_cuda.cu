@@ -46,6 +46,28 @@ __global__ void transpose(const double2* from, double2* to, int rows, int column
             to[static_cast<std::int64_t>(column0 + i) * rows + row] = block[threadIdx.x][i];
 }
 
+constexpr int scatter_planes = 8;
+
+/// A tile of planes × x goes through shared memory, so that reads run along x and writes along the planes:
+/// eight planes are one 128-byte line of the target.
+__global__ void scatter(ScatterArguments a) {
+    __shared__ double2 block[scatter_planes][tile + 1];
+    const int x0 = static_cast<int>(blockIdx.x) * tile, row = static_cast<int>(blockIdx.y),
+              plane0 = static_cast<int>(blockIdx.z) * scatter_planes;
+    const int x = x0 + static_cast<int>(threadIdx.x), plane = plane0 + static_cast<int>(threadIdx.y);
+    if (x < a.nx && plane < a.planes)
+        block[threadIdx.y][threadIdx.x] = reinterpret_cast<const double2*>(
+            a.from)[(static_cast<std::int64_t>(plane) * a.rows + row) * a.nx + x];
+    __syncthreads();
+    const int thread = static_cast<int>(threadIdx.y) * tile + static_cast<int>(threadIdx.x);
+    const int plane_in_tile = thread % scatter_planes, x_in_tile = thread / scatter_planes;
+    if (x0 + x_in_tile >= a.nx || plane0 + plane_in_tile >= a.planes) return;
+    const int target = row / a.block_rows, row_in_block = row % a.block_rows;
+    reinterpret_cast<double2*>(
+        a.to[target])[(static_cast<std::int64_t>(row_in_block) * a.nx + x0 + x_in_tile) * a.lines +
+                      a.first_plane + plane0 + plane_in_tile] = block[plane_in_tile][x_in_tile];
+}
+
 void launch_transpose(cudaStream_t stream, const double2* from, double2* to, int rows, int columns) {
     const dim3 blocks((columns + tile - 1) / tile, (rows + tile - 1) / tile);
     transpose<<<blocks, dim3(tile, tile_rows), 0, stream>>>(from, to, rows, columns);
@@ -125,6 +147,10 @@ void add_ft_cuda_kernels(funnel::KernelTable& table) {
     table.add(ft_lines, [](void* stream_, const void* arguments) {
         const auto& a = *static_cast<const LinesArguments*>(arguments);
         auto* stream = static_cast<cudaStream_t>(stream_);
+        if (a.contiguous) {
+            execute(Plans::of_this_process().contiguous_lines(stream, a), a.data, a.sign);
+            return;
+        }
         if (a.scratch == 0) {
             execute(Plans::of_this_process().strided_lines(stream, a), a.data, a.sign);
             return;
@@ -134,6 +160,11 @@ void add_ft_cuda_kernels(funnel::KernelTable& table) {
         launch_transpose(stream, data, scratch, a.length, a.columns);
         execute(Plans::of_this_process().contiguous_lines(stream, a), a.scratch, a.sign);
         launch_transpose(stream, scratch, data, a.columns, a.length);
+    });
+    table.add(ft_scatter, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const ScatterArguments*>(arguments);
+        const dim3 blocks((a.nx + tile - 1) / tile, a.rows, (a.planes + scatter_planes - 1) / scatter_planes);
+        scatter<<<blocks, dim3(tile, scatter_planes), 0, static_cast<cudaStream_t>(stream)>>>(a);
     });
 }
 

@@ -119,6 +119,16 @@ void transform_lines(const Point* from, std::size_t from_pitch, Point* to, std::
     fftw_free(lines);
 }
 
+void scatter_rows(const ScatterArguments& a) {
+    const auto* from = reinterpret_cast<const Point*>(a.from);
+    for (int plane = 0; plane < a.planes; ++plane)
+        for (int row = 0; row < a.rows; ++row, from += a.nx) {
+            auto* to = reinterpret_cast<Point*>(a.to[row / a.block_rows]) +
+                       static_cast<std::size_t>(row % a.block_rows) * a.nx * a.lines + a.first_plane + plane;
+            for (int x = 0; x < a.nx; ++x) to[static_cast<std::size_t>(x) * a.lines] = from[x];
+        }
+}
+
 void add_ft_host_kernels(funnel::KernelTable& table) {
     table.add(ft_evolve, [](void*, const void* arguments) {
         const auto& a = *static_cast<const EvolveArguments*>(arguments);
@@ -133,8 +143,15 @@ void add_ft_host_kernels(funnel::KernelTable& table) {
     table.add(ft_lines, [](void*, const void* arguments) {
         const auto& a = *static_cast<const LinesArguments*>(arguments);
         auto* data = reinterpret_cast<Point*>(a.data);
+        if (a.contiguous) {
+            transform_planes(data, data, a.columns, 1, a.length, a.sign);
+            return;
+        }
         const auto columns = static_cast<std::size_t>(a.columns);
         transform_lines(data, columns, data, columns, a.length, columns, a.sign);
+    });
+    table.add(ft_scatter, [](void*, const void* arguments) {
+        scatter_rows(*static_cast<const ScatterArguments*>(arguments));
     });
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "nas/ft.h"
 #include "nas/launch.h"
@@ -34,6 +35,13 @@ int run(const nas::Options& options) {
     if (algorithm != "slabs" && algorithm != "packed-slabs")
         throw std::invalid_argument("--algorithm is slabs or packed-slabs, not '" + algorithm + "'");
     slabs.algorithm = algorithm == "slabs" ? nas::Algorithm::slabs : nas::Algorithm::packed_slabs;
+    const std::map<std::string, nas::Exchange> exchanges = {
+        {"auto", nas::Exchange::automatic}, {"host", nas::Exchange::host}, {"device", nas::Exchange::device}};
+    const auto exchange = exchanges.find(options.text("exchange"));
+    if (exchange == exchanges.end())
+        throw std::invalid_argument("--exchange is auto, host or device, not '" + options.text("exchange") +
+                                    "'");
+    slabs.exchange = exchange->second;
     slabs.streams = static_cast<int>(options.integer("streams"));
     slabs.chunk_bytes = static_cast<std::size_t>(options.integer("chunk-bytes"));
     slabs.transposed_lines = options.flag("transposed-lines");
@@ -59,6 +67,7 @@ int run(const nas::Options& options) {
         Json json = nas::result_header("busfare.hybrid.ft/1", team);
         json.set("class", std::string(1, size.name))
             .set("algorithm", algorithm)
+            .set("exchange", result.exchanged_on_device ? "device" : "host")
             .set("streams", slabs.streams)
             .set("chunk_bytes", slabs.chunk_bytes)
             .set("transposed_lines", slabs.transposed_lines)
@@ -84,6 +93,7 @@ int main(int argc, char** argv) {
     return nas::run_program(argc, argv,
                             {{"class", "S", "S, W, A, B, C or D"},
                              {"algorithm", "slabs", "slabs or packed-slabs"},
+                             {"exchange", "auto", "auto, host or device: where the transpose passes"},
                              {"iterations", "0", "fewer than the class's"},
                              {"streams", "3", "streams of each rank"},
                              {"chunk-bytes", "0", "what one task moves, about; 0 lets the program choose"},

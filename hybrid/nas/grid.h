@@ -17,9 +17,12 @@ struct Grid {
 
     std::int32_t nx, ny, nz;
     std::int32_t stride;  ///< doubles from one row to the next
+    /// 1: rows are whole, so kernels may read around a row's end instead of its two ghost cells, which need
+    /// not be kept then. On a GPU each of those is a scattered access of its own.
+    std::int32_t wraps_x;
 
-    static Grid of(std::int32_t nx, std::int32_t ny, std::int32_t nz) {
-        return {nx, ny, nz, (nx + 2 + align - 1) / align * align};
+    static Grid of(std::int32_t nx, std::int32_t ny, std::int32_t nz, bool wraps_x = false) {
+        return {nx, ny, nz, (nx + 2 + align - 1) / align * align, wraps_x ? 1 : 0};
     }
     NAS_BOTH_SIDES std::int64_t plane() const { return static_cast<std::int64_t>(stride) * (ny + 2); }
     NAS_BOTH_SIDES std::int64_t at(int x, int y, int z) const {

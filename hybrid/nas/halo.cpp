@@ -24,11 +24,11 @@ std::uint64_t box_bytes(const Grid& finest) {
 
 }  // namespace
 
-RankBox RankBox::of(int ranks, int rank) {
+RankBox RankBox::of(int ranks, int rank, int axes) {
     if (ranks < 1 || (ranks & (ranks - 1)) != 0)
         throw std::invalid_argument("MG wants a power of two of ranks");
     RankBox box{1, 1, 1, 0, 0, 0};
-    for (int axis = 0, left = ranks; left > 1; left /= 2, axis = (axis + 1) % 3)
+    for (int axis = 0, left = ranks; left > 1; left /= 2, axis = (axis + 1) % axes)
         (axis == 0 ? box.pz : axis == 1 ? box.py : box.px) *= 2;
     box.x = rank % box.px;
     box.y = rank / box.px % box.py;
@@ -114,16 +114,35 @@ void Halo::release(const Field& field) {
     team_.lane().release(field.data);
 }
 
-void Halo::exchange(const Field& field, funnel::Task producer) {
+funnel::Task Halo::begin_task(bool timed) {
+    funnel::Task task = left_;
+    task.timed = timed ? 1 : 0;
+    left_ = {};
+    return task;
+}
+
+void Halo::wait_next_for(const std::vector<int>& ranks) {
+    for (int rank : ranks) left_.add_wait(team_.member_of(rank), epoch_);
+}
+
+void Halo::meet(funnel::Task producer, const std::vector<int>& ranks) {
+    producer.publish = ++epoch_;
+    team_.lane().submit(producer);
+    wait_next_for(ranks);
+}
+
+void Halo::meet(const std::vector<int>& ranks) {
+    ++epoch_;
+    wait_next_for(ranks);
+}
+
+funnel::Ticket Halo::exchange(const Field& field, funnel::Task producer) {
     funnel::Lane& lane = team_.lane();
     funnel::Staging& staging = team_.staging();
     const bool on_cpu = team_.sharing() == funnel::Sharing::cpu;
     const int parity = static_cast<int>(++epoch_ % 2);
     constexpr std::uint64_t word = sizeof(double);
 
-    funnel::Task fill;
-    fill.label = producer.label;
-    fill.timed = producer.timed;
     FillArguments filling{field.grid, field.data, 0, field.neighbour};
     PackArguments packing{field.grid, field.data, packed_out_, {}};
     packing.at.fill(-1);
@@ -139,7 +158,7 @@ void Halo::exchange(const Field& field, funnel::Task producer) {
         }
         const std::uint64_t at = bundle.finest_at * word, bytes = cells * word;
         if (!bundle.source_near)
-            fill.add_copy_in(
+            left_.add_copy_in(
                 {{staging.node().local_rank(), inbox(parity) + at}, bytes, packed_in_ + at, bytes, bytes, 1});
         if (!bundle.target_near) {
             const int local = staging.node().local_rank_of(bundle.target);
@@ -150,11 +169,11 @@ void Halo::exchange(const Field& field, funnel::Task producer) {
         }
     }
     if (any_far_) producer.add_kernel(mg_pack_ghosts, packing);
-    fill.add_kernel(mg_fill_ghosts, filling);
+    left_.add_kernel(mg_fill_ghosts, filling);
 
     if (!on_cpu && !near_ranks_.empty()) {
         producer.publish = epoch_;
-        for (int rank : near_ranks_) fill.add_wait(team_.member_of(rank), epoch_);
+        wait_next_for(near_ranks_);
     }
     const funnel::Ticket produced = lane.submit(producer);
     if (on_cpu)
@@ -178,7 +197,7 @@ void Halo::exchange(const Field& field, funnel::Task producer) {
         if (on_cpu)
             for (int rank : near_ranks_) staging.wait_for(rank, ready_channel, epoch_, "a finished stencil");
     }
-    lane.submit(fill);
+    return produced;
 }
 
 }  // namespace nas

@@ -15,9 +15,9 @@ struct RankBox {
     int px, py, pz;
     int x, y, z;  ///< this rank's place
 
-    /// Powers of two, z cut first, then y, then x: faces that lie contiguous in memory travel
-    /// most.
-    static RankBox of(int ranks, int rank);
+    /// Powers of two, z cut first, then y, then, with three `axes`, x: faces that lie contiguous in memory
+    /// travel most.
+    static RankBox of(int ranks, int rank, int axes = 3);
     int rank_at(int dx, int dy, int dz) const;
 };
 
@@ -48,9 +48,19 @@ class Halo {
     Field make_field(const Grid& grid);
     void release(const Field& field);
 
-    /// Runs `producer`, whose kernels write the field's interior, then fills the field's ghost cells on every
-    /// rank.
-    void exchange(const Field& field, funnel::Task producer);
+    /// Everything is submitted in tasks that begin here: what the last exchange left to do comes first in
+    /// them, which spares the owner a task of its own for it.
+    funnel::Task begin_task(bool timed = false);
+
+    /// Runs `producer`, whose kernels write the field's interior; the next task fills the field's ghost cells
+    /// on every rank. Returns the producer's ticket.
+    funnel::Ticket exchange(const Field& field, funnel::Task producer);
+
+    /// Runs `producer`; the next task of this rank waits for the producers of those `ranks` of the world, all
+    /// of them within this rank's group. Every rank of the group takes part in the same order.
+    void meet(funnel::Task producer, const std::vector<int>& ranks);
+    /// A meeting to which this rank brings nothing.
+    void meet(const std::vector<int>& ranks);
 
     double waited_seconds() const { return waited_; }
     void clear_waited() { waited_ = 0; }
@@ -63,6 +73,7 @@ class Halo {
         bool source_near, target_near;  ///< reachable in place
         std::uint64_t finest_at;        ///< doubles from the start of the mail
     };
+    void wait_next_for(const std::vector<int>& ranks);
     std::uint64_t inbox(int parity) const { return mail_offset_ + parity * mail_; }
     std::uint64_t outbox() const { return mail_offset_ + 2 * mail_; }
 
@@ -75,6 +86,7 @@ class Halo {
     bool any_far_ = false;
     funnel::DeviceAddress packed_out_ = 0, packed_in_ = 0;
     std::uint64_t epoch_ = 0;
+    funnel::Task left_;  ///< for the next task to begin with
     double waited_ = 0;
 };
 

@@ -13,11 +13,14 @@ enum Kernel : std::uint32_t {
     ft_evolve,
     ft_planes,
     ft_lines,
+    ft_scatter,
     mg_zero,
     mg_set_points,
     mg_stencil,
     mg_restrict,
     mg_interpolate,
+    mg_interpolate_residual,
+    mg_solve_coarse,
     mg_pack_ghosts,
     mg_fill_ghosts,
     mg_gather,
@@ -44,12 +47,26 @@ struct PlanesArguments {
     std::int32_t sign;
 };
 
-/// 1D transforms, in place, of `columns` lines; point i of line c lies at `i · columns + c`. `scratch` is as
-/// large as the data; 0 transforms with the stride instead of transposing to contiguous lines and back.
+/// 1D transforms, in place, of `columns` lines; point i of line c lies at `i · columns + c`, or, where they
+/// are `contiguous`, at `c · length + i`. `scratch` is as large as the data; 0 transforms with the stride
+/// instead of transposing to contiguous lines and back.
 struct LinesArguments {
     std::uint64_t data, scratch;
     std::int32_t length, columns;
     std::int32_t sign;
+    std::int32_t contiguous;
+};
+
+/// The transpose inside device memory: rows of the planes at `from`, `block_rows` to a target, become parts
+/// of lines: point (plane, row, x) goes to `((row in block) · nx + x) · lines + first_plane + plane` of its
+/// target.
+struct ScatterArguments {
+    static constexpr int most_targets = 32;
+    std::uint64_t from;
+    std::int32_t planes, rows, nx;
+    std::int32_t first_plane, lines;  ///< where these planes stand in the whole grid, and how many it has
+    std::int32_t block_rows;
+    std::array<std::uint64_t, most_targets> to;
 };
 
 struct ZeroArguments {
@@ -84,6 +101,26 @@ struct InterpolateArguments {
     Grid coarse, fine;
     std::uint64_t from, to;
     std::int32_t replace;
+};
+
+/// interp and the resid after it in one pass: `to` becomes `old` (0: nothing) plus the interpolated
+/// correction, and `residual` becomes base + Σ weight[d] · (neighbours of `to` at distance d). `to` is
+/// another array than `old`; its ghost cells are left alone.
+struct InterpolateResidualArguments {
+    Grid coarse, fine;
+    std::uint64_t from, old, to, base, residual;
+    std::array<double, 4> weight;
+};
+
+/// The V-cycle below the levels that are cut among ranks, for ranks that share one memory: reads the interior
+/// of every rank's residual and writes every rank's correction, ghost cells included. The whole grid has
+/// 2^log2_points points an axis, at most 2^`most_log2_points`.
+struct SolveCoarseArguments {
+    static constexpr int most_ranks = 16, most_log2_points = 4;
+    Grid part;  ///< of each rank
+    std::int32_t log2_points, px, py, pz;
+    std::array<double, 4> smoother;
+    std::array<std::uint64_t, most_ranks> residual, correction;
 };
 
 /// Writes the faces, edges and corners that other ranks lack into a buffer: direction d at `at[d]` doubles

@@ -13,11 +13,19 @@
 namespace nas {
 namespace {
 constexpr int wrong_use_status = 2;
+
+/// Funneled where every node shows a GPU, for that is what was measured to be fastest; else the CPUs.
+funnel::Sharing fastest(bool standin) {
+    int gpu = standin || !funnel::visible_gpus().empty() ? 1 : 0;
+    MPI_Allreduce(MPI_IN_PLACE, &gpu, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    return gpu ? funnel::Sharing::funneled : funnel::Sharing::cpu;
 }
+
+}  // namespace
 
 std::vector<Options::Known> with_common_options(std::vector<Options::Known> own) {
     const std::vector<Options::Known> common = {
-        {"mode", "cpu", "cpu, single, multiple, multiple-mps or funneled"},
+        {"mode", "auto", "auto, cpu, single, multiple, multiple-mps or funneled"},
         {"device", "cuda", "cuda, or standin (a host thread in the GPU's place)"},
         {"standin-gpus", "1", "stand-ins a node"},
         {"ranks-per-node", "0", "above 0: pretend nodes of so many ranks"},
@@ -29,11 +37,12 @@ std::vector<Options::Known> with_common_options(std::vector<Options::Known> own)
 
 funnel::TeamOptions team_options(const Options& options) {
     funnel::TeamOptions team;
-    team.sharing = funnel::sharing_named(options.text("mode"));
     const std::string& device = options.text("device");
     if (device != "cuda" && device != "standin")
         throw std::invalid_argument("--device is cuda or standin, not '" + device + "'");
     team.standin = device == "standin";
+    const std::string& mode = options.text("mode");
+    team.sharing = mode == "auto" ? fastest(team.standin) : funnel::sharing_named(mode);
     team.standin_gpus = static_cast<int>(options.integer("standin-gpus"));
     team.ranks_per_node = static_cast<int>(options.integer("ranks-per-node"));
     team.host_kernels = add_host_kernels;
@@ -47,7 +56,8 @@ Json result_header(const std::string& schema, funnel::Team& team) {
         .set("mode", funnel::name_of(team.sharing()))
         .set("device", team.lane().device_name())
         .set("ranks", team.node().world_size())
-        .set("ranks_per_node", team.node().local_size());
+        .set("ranks_per_node", team.node().local_size())
+        .set("gpus", team.gpus_used());
     return result;
 }
 

@@ -26,7 +26,16 @@ std::array<double, 4> minus(std::array<double, 4> weight) {
 
 Grid local_grid(int log2_points, const RankBox& box) {
     const int n = 1 << log2_points;
-    return Grid::of(n / box.px, n / box.py, n / box.pz);
+    return Grid::of(n / box.px, n / box.py, n / box.pz, box.px == 1);
+}
+
+/// Cutting x costs most, a scattered access a ghost cell; cutting two axes only costs surface.
+int axes_to_cut(const MgOptions& options, int ranks) {
+    if (options.axes != 0 && options.axes != 2 && options.axes != 3)
+        throw std::invalid_argument("--axes is 2 or 3");
+    if (options.axes != 0) return options.axes;
+    constexpr int most_ranks_on_two = 16;
+    return ranks <= most_ranks_on_two ? 2 : 3;
 }
 
 /// The coarsest level that is still cut among the ranks: each keeps at least two points an axis, so that the
@@ -61,7 +70,8 @@ class Mg {
         : team_(team),
           size_(size),
           timed_(options.timed),
-          box_(RankBox::of(team.node().world_size(), team.node().world_rank())),
+          axes_(axes_to_cut(options, team.node().world_size())),
+          box_(RankBox::of(team.node().world_size(), team.node().world_rank(), axes_)),
           bottom_(coarsest_distributed(options, box_)),
           top_(size.log2_points),
           places_(Places::of(local_grid(top_, box_), local_grid(bottom_, box_))),
@@ -74,6 +84,9 @@ class Mg {
             r_.push_back(halo_.make_field(local_grid(level, box_)));
         }
         v_ = halo_.make_field(local_grid(top_, box_));
+        fused_ = options.fused && team.sharing() != funnel::Sharing::cpu;
+        if (fused_) corrected_ = halo_.make_field(local_grid(top_, box_));
+        choose_coarse(options);
         partials_ = team.lane().allocate(2 * norm_blocks * word);
         dense_ = team.lane().allocate(dense_bytes(local_grid(bottom_, box_)));
     }
@@ -85,6 +98,7 @@ class Mg {
             for (const auto& fields : {u_, r_})
                 for (const Field& field : fields) halo_.release(field);
             halo_.release(v_);
+            if (fused_) halo_.release(corrected_);
             team_.lane().release(partials_);
             team_.lane().release(dense_);
         } catch (const funnel::Error&) {
@@ -115,17 +129,19 @@ class Mg {
             task.add_kernel(mg_restrict, restriction(level));
             halo_.exchange(r(level - 1), task);
         }
-        solve_coarse();
+        if (coarse_on_device_)
+            solve_coarse_on_device();
+        else
+            solve_coarse();
         for (int level = bottom_ + 1; level <= top_; ++level) {
-            funnel::Task task = new_task();
-            const InterpolateArguments prolongation{u(level - 1).grid, u(level).grid, u(level - 1).data,
-                                                    u(level).data, level < top_ ? 1 : 0};
-            task.add_kernel(mg_interpolate, prolongation);
-            team_.lane().submit(task);
-            residual(level, level < top_ ? r(level) : v_);
-            smooth(level);
+            const Field& corrected = level == top_ && fused_ ? corrected_ : u(level);
+            correct(level, corrected, level < top_ ? r(level) : v_);
+            smooth(level, corrected);
         }
     }
+
+    /// The last residual's task, with which an iteration ends.
+    funnel::Ticket end_of_iteration() const { return last_; }
 
     double norm_of_residual() {
         funnel::Task task = new_task();
@@ -140,6 +156,8 @@ class Mg {
         return std::sqrt(all / size_.points());
     }
 
+    bool coarse_on_device() const { return coarse_on_device_; }
+    int axes() const { return axes_; }
     double waited_seconds() const { return halo_.waited_seconds(); }
     double coarse_seconds() const { return coarse_seconds_; }
     void clear_times() {
@@ -152,10 +170,34 @@ class Mg {
     Field& u(int level) { return u_[level - bottom_]; }
     Field& r(int level) { return r_[level - bottom_]; }
 
-    funnel::Task new_task() const {
-        funnel::Task task;
-        task.timed = timed_ ? 1 : 0;
-        return task;
+    funnel::Task new_task() { return halo_.begin_task(timed_); }
+
+    /// The coarse levels go to the device where every rank's memory can be reached there and one block of
+    /// threads can hold them.
+    void choose_coarse(const MgOptions& options) {
+        const funnel::Node& node = team_.node();
+        bool can = team_.sharing() != funnel::Sharing::cpu &&
+                   node.world_size() <= SolveCoarseArguments::most_ranks &&
+                   bottom_ <= SolveCoarseArguments::most_log2_points;
+        for (int rank = 0; rank < node.world_size(); ++rank) can = can && team_.member_of(rank) >= 0;
+        if (options.coarse == Coarse::device && !can)
+            throw std::invalid_argument(
+                "--coarse device wants at most 16 ranks, all on one GPU that they share, and coarse levels "
+                "of at "
+                "most 16 points an axis");
+        coarse_on_device_ = can && options.coarse != Coarse::host;
+        if (!coarse_on_device_) return;
+        solve_.part = r(bottom_).grid;
+        solve_.log2_points = bottom_;
+        solve_.px = box_.px;
+        solve_.py = box_.py;
+        solve_.pz = box_.pz;
+        solve_.smoother = size_.smoother;
+        MPI_Allgather(&r(bottom_).data, 1, MPI_UINT64_T, solve_.residual.data(), 1, MPI_UINT64_T,
+                      node.world());
+        MPI_Allgather(&u(bottom_).data, 1, MPI_UINT64_T, solve_.correction.data(), 1, MPI_UINT64_T,
+                      node.world());
+        for (int rank = 1; rank < node.world_size(); ++rank) others_.push_back(rank);
     }
 
     RestrictArguments restriction(int level) {
@@ -164,16 +206,55 @@ class Mg {
 
     void residual(int level, const Field& base) {
         funnel::Task task = new_task();
-        task.add_kernel(mg_stencil, StencilArguments{r(level).grid, base.data, u(level).data, r(level).data,
-                                                     minus(mg_operator)});
+        add_residual(task, level, base);
+        last_ = halo_.exchange(r(level), task);
+    }
+
+    void smooth(int level, const Field& corrected) {
+        funnel::Task task = new_task();
+        task.add_kernel(mg_stencil, StencilArguments{u(level).grid, corrected.data, r(level).data,
+                                                     u(level).data, size_.smoother});
+        halo_.exchange(u(level), task);
+    }
+
+    /// u(level) += the interpolated coarse correction (below the top, = it), left in `corrected`; r = base -
+    /// A u.
+    void correct(int level, const Field& corrected, const Field& base) {
+        const Grid &coarse = u(level - 1).grid, &fine = u(level).grid;
+        const bool replace = level < top_;
+        funnel::Task task = new_task();
+        if (fused_) {
+            task.add_kernel(
+                mg_interpolate_residual,
+                InterpolateResidualArguments{coarse, fine, u(level - 1).data, replace ? 0 : u(level).data,
+                                             corrected.data, base.data, r(level).data, minus(mg_operator)});
+            halo_.exchange(r(level), task);
+            return;
+        }
+        task.add_kernel(mg_interpolate, InterpolateArguments{coarse, fine, u(level - 1).data, u(level).data,
+                                                             replace ? 1 : 0});
+        add_residual(task, level, base);
         halo_.exchange(r(level), task);
     }
 
-    void smooth(int level) {
-        funnel::Task task = new_task();
-        task.add_kernel(mg_stencil, StencilArguments{u(level).grid, u(level).data, r(level).data,
-                                                     u(level).data, size_.smoother});
-        halo_.exchange(u(level), task);
+    void add_residual(funnel::Task& task, int level, const Field& base) {
+        task.add_kernel(mg_stencil, StencilArguments{r(level).grid, base.data, u(level).data, r(level).data,
+                                                     minus(mg_operator)});
+    }
+
+    /// Rank 0 runs the kernel for all, once all have restricted; all go on once it is done.
+    void solve_coarse_on_device() {
+        const bool mine = team_.node().world_rank() == 0;
+        funnel::Task restricted = new_task();
+        restricted.add_kernel(mg_restrict, restriction(bottom_ + 1));
+        halo_.meet(restricted, mine ? others_ : std::vector<int>{});
+        if (!mine) {
+            halo_.meet({0});
+            return;
+        }
+        funnel::Task solve = new_task();
+        solve.add_kernel(mg_solve_coarse, solve_);
+        halo_.meet(solve, {});
     }
 
     /// Restricts to the bottom level, gathers it everywhere, solves it on the host, and takes back this
@@ -195,7 +276,7 @@ class Mg {
                       MPI_DOUBLE, team_.node().world());
         const Grid& whole = coarse_.grid();
         for (int rank = 0; rank < ranks; ++rank) {
-            const RankBox its = RankBox::of(ranks, rank);
+            const RankBox its = RankBox::of(ranks, rank, axes_);
             const double* from = gathered_.data() + rank * points;
             for (int z = 0; z < grid.nz; ++z)
                 for (int y = 0; y < grid.ny; ++y, from += grid.nx)
@@ -222,6 +303,7 @@ class Mg {
     funnel::Team& team_;
     const MgClass& size_;
     bool timed_;
+    int axes_;
     RankBox box_;
     int bottom_, top_;  ///< levels: log2 of the points an axis
     Places places_;
@@ -229,6 +311,12 @@ class Mg {
     CoarseSolver coarse_;
     std::vector<Field> u_, r_;
     Field v_;
+    bool fused_ = false;
+    Field corrected_;  ///< the top level's u between interpolation and smoothing, when they are fused
+    bool coarse_on_device_ = false;
+    SolveCoarseArguments solve_{};
+    std::vector<int> others_;  ///< every rank but 0
+    funnel::Ticket last_ = 0;
     funnel::DeviceAddress partials_ = 0, dense_ = 0;
     std::vector<double> gathered_;
     double coarse_seconds_ = 0;
@@ -237,7 +325,7 @@ class Mg {
 }  // namespace
 
 MgMemory mg_memory(const MgClass& size, const MgOptions& options, int ranks, bool cpu) {
-    const RankBox box = RankBox::of(ranks, 0);
+    const RankBox box = RankBox::of(ranks, 0, axes_to_cut(options, ranks));
     const Grid finest = local_grid(size.log2_points, box);
     const int bottom = coarsest_distributed(options, box);
     const std::uint64_t end = Places::of(finest, local_grid(bottom, box)).end;
@@ -268,12 +356,26 @@ MgResult run_mg(funnel::Team& team, const MgClass& size, const MgOptions& option
     const Stopwatch total;
     mg.residual_of_top();
     mg.norm_of_residual();
+    // A device gets an iteration ahead of the one that is waited for, so that it never runs dry.
+    const bool ahead = team.sharing() != funnel::Sharing::cpu;
+    double ended = total.seconds();
+    funnel::Ticket before = 0;
+    const auto book_end_of = [&](funnel::Ticket iteration) {
+        team.lane().wait(iteration);
+        const double now = total.seconds();
+        result.iteration_seconds.push_back(now - ended);
+        ended = now;
+    };
     for (int iteration = 0; iteration < iterations; ++iteration) {
-        const Stopwatch watch;
         mg.v_cycle();
         mg.residual_of_top();
-        result.iteration_seconds.push_back(watch.seconds());
+        if (!ahead) book_end_of(mg.end_of_iteration());
+        if (ahead && iteration > 0) book_end_of(before);
+        before = mg.end_of_iteration();
     }
+    if (ahead) book_end_of(before);
+    result.coarse_on_device = mg.coarse_on_device();
+    result.axes = mg.axes();
     result.norm = mg.norm_of_residual();
     result.seconds = total.seconds();
     result.kernel_seconds = team.lane().time_under(0).kernels;

@@ -1,6 +1,7 @@
 #include "nas/mg_coarse.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "nas/mg_class.h"
 #include "nas/mg_host.h"
@@ -55,6 +56,30 @@ void CoarseSolver::solve() {
         stencil({level.grid, u, r, u, smoother_});
         wrap(level.grid, level.correction);
     }
+}
+
+void solve_coarse(const SolveCoarseArguments& a) {
+    CoarseSolver solver(a.log2_points, a.smoother);
+    const Grid &part = a.part, &whole = solver.grid();
+    const auto each_row = [&](int ghosts, const auto& visit) {
+        for (int rank = 0; rank < a.px * a.py * a.pz; ++rank) {
+            const int x0 = rank % a.px * part.nx, y0 = rank / a.px % a.py * part.ny,
+                      z0 = rank / (a.px * a.py) * part.nz;
+            for (int z = 1 - ghosts; z <= part.nz + ghosts; ++z)
+                for (int y = 1 - ghosts; y <= part.ny + ghosts; ++y)
+                    visit(rank, part.at(1 - ghosts, y, z), whole.at(x0 + 1 - ghosts, y0 + y, z0 + z),
+                          (part.nx + 2 * ghosts) * sizeof(double));
+        }
+    };
+    each_row(0, [&](int rank, std::int64_t in_part, std::int64_t in_whole, std::size_t bytes) {
+        std::memcpy(solver.residual() + in_whole, reinterpret_cast<const double*>(a.residual[rank]) + in_part,
+                    bytes);
+    });
+    solver.solve();
+    each_row(1, [&](int rank, std::int64_t in_part, std::int64_t in_whole, std::size_t bytes) {
+        std::memcpy(reinterpret_cast<double*>(a.correction[rank]) + in_part, solver.correction() + in_whole,
+                    bytes);
+    });
 }
 
 }  // namespace nas

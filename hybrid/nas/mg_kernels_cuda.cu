@@ -1,36 +1,52 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <array>
+
 #include "nas/cuda_kernels.h"
 #include "nas/kernels.h"
+#include "nas/mg_class.h"
 
 namespace nas {
 namespace {
 
 constexpr int lanes = 32;
 constexpr int warps = 4;
-constexpr int rows_per_thread = 4;
+/// Rows of y that a thread marches with: of the stencil alone, and of the stencil fused with interp.
+constexpr int stencil_rows = 8, fused_rows = 4;
 
 __device__ double* doubles(std::uint64_t address) {
     return reinterpret_cast<double*>(address);
 }
 
 /// What one plane of the grid adds to the outputs in its own plane and to those in the planes beside it.
+template <int n>
 struct PlaneSums {
-    double own[rows_per_thread], beside[rows_per_thread];
+    double own[n], beside[n];
 };
 
-/// `rows` holds the offsets of the thread's rows and of the one on either side.
-__device__ PlaneSums sum_plane(const double* __restrict__ in, const int (&rows)[rows_per_thread + 2],
-                               double w0, double w1, double w2, double w3) {
-    double middle[rows_per_thread + 2], sides[rows_per_thread + 2];
+/// The same offset, unknown to the compiler, which would keep an address for every row and offset in
+/// registers otherwise.
+__device__ int opaque(int offset) {
+    asm volatile("" : "+r"(offset));
+    return offset;
+}
+
+/// From a point to its neighbours in x; around the row's end where rows are whole.
+struct Neighbours {
+    int left, right;
+};
+__device__ Neighbours neighbours(const Grid& g, int x) {
+    return {g.wraps_x && x == 1 ? g.nx - 1 : -1, g.wraps_x && x == g.nx ? 1 - g.nx : 1};
+}
+
+/// Of a thread's rows and the one on either side: the points, and the sums of each one's neighbours in x.
+template <int n>
+__device__ PlaneSums<n> weighted(const double (&middle)[n + 2], const double (&sides)[n + 2], double w0,
+                                 double w1, double w2, double w3) {
+    PlaneSums<n> sums;
 #pragma unroll
-    for (int j = 0; j < rows_per_thread + 2; ++j) {
-        middle[j] = in[rows[j]];
-        sides[j] = in[rows[j] - 1] + in[rows[j] + 1];
-    }
-    PlaneSums sums;
-#pragma unroll
-    for (int j = 0; j < rows_per_thread; ++j) {
+    for (int j = 0; j < n; ++j) {
         const double edges = sides[j + 1] + middle[j] + middle[j + 2];
         const double corners = sides[j] + sides[j + 2];
         sums.own[j] = w0 * middle[j + 1] + w1 * edges + w2 * corners;
@@ -39,15 +55,28 @@ __device__ PlaneSums sum_plane(const double* __restrict__ in, const int (&rows)[
     return sums;
 }
 
-/// The 27-point stencil. A thread marches up z with four rows of y: each plane of the input is loaded once
+/// `rows` holds the offsets of the thread's rows and of the one on either side.
+template <int n>
+__device__ PlaneSums<n> sum_plane(const double* __restrict__ in, const int (&rows)[n + 2], Neighbours beside,
+                                  double w0, double w1, double w2, double w3) {
+    double middle[n + 2], sides[n + 2];
+    const double *left = in + opaque(beside.left), *right = in + opaque(beside.right);
+#pragma unroll
+    for (int j = 0; j < n + 2; ++j) {
+        middle[j] = in[rows[j]];
+        sides[j] = left[rows[j]] + right[rows[j]];
+    }
+    return weighted<n>(middle, sides, w0, w1, w2, w3);
+}
+
+/// The 27-point stencil. A thread marches up z with some rows of y: each plane of the input is loaded once
 /// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
-/// from L1. (Tried on an H200 and slower: shuffles for x, streaming loads, two or eight rows, a bound on
+/// from L1. (Tried on an H200 and slower: shuffles for x, streaming loads, two or four rows, a bound on
 /// registers, and writing the ghost cells in x along with the row, which cost 20 %.)
 __global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int planes_per_block) {
     const Grid g = a.grid;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
-    const int y0 =
-        (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * rows_per_thread + 1;
+    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * stencil_rows + 1;
     if (x > g.nx || y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
@@ -56,19 +85,20 @@ __global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int 
     const double* base = doubles(a.base) + start;
     double* out = doubles(a.out) + start;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[rows_per_thread + 2];
+    int rows[stencil_rows + 2];
 #pragma unroll
-    for (int j = 0; j < rows_per_thread + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
+    for (int j = 0; j < stencil_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
 
-    PlaneSums below = sum_plane(next - 2 * plane, rows, w0, w1, w2, w3);
-    PlaneSums here = sum_plane(next - plane, rows, w0, w1, w2, w3);
+    const Neighbours beside = neighbours(g, x);
+    PlaneSums<stencil_rows> below = sum_plane<stencil_rows>(next - 2 * plane, rows, beside, w0, w1, w2, w3);
+    PlaneSums<stencil_rows> here = sum_plane<stencil_rows>(next - plane, rows, beside, w0, w1, w2, w3);
     for (int z = z0; z <= z1; ++z) {
-        double sum[rows_per_thread];
+        double sum[stencil_rows];
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j) sum[j] = base[rows[j + 1]];
-        const PlaneSums above = sum_plane(next, rows, w0, w1, w2, w3);
+        for (int j = 0; j < stencil_rows; ++j) sum[j] = base[rows[j + 1]];
+        const PlaneSums<stencil_rows> above = sum_plane<stencil_rows>(next, rows, beside, w0, w1, w2, w3);
 #pragma unroll
-        for (int j = 0; j < rows_per_thread; ++j) {
+        for (int j = 0; j < stencil_rows; ++j) {
             sum[j] += here.own[j] + below.beside[j] + above.beside[j];
             if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
             below.beside[j] = here.beside[j];
@@ -87,6 +117,7 @@ __global__ void restrict_residual(RestrictArguments a) {
     const int z = static_cast<int>(blockIdx.z) + 1;
     if (x > a.coarse.nx || y > a.coarse.ny) return;
     const double* r = doubles(a.from) + a.fine.at(2 * x, 2 * y, 2 * z);
+    const int right = neighbours(a.fine, 2 * x).right;
     double by_distance[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int dz = -1; dz <= 1; ++dz)
@@ -95,7 +126,8 @@ __global__ void restrict_residual(RestrictArguments a) {
 #pragma unroll
             for (int dx = -1; dx <= 1; ++dx)
                 by_distance[(dx != 0) + (dy != 0) + (dz != 0)] +=
-                    r[dx + static_cast<std::int64_t>(a.fine.stride) * dy + a.fine.plane() * dz];
+                    r[(dx > 0 ? right : dx) + static_cast<std::int64_t>(a.fine.stride) * dy +
+                      a.fine.plane() * dz];
     const double value =
         0.5 * by_distance[0] + 0.25 * by_distance[1] + 0.125 * by_distance[2] + 0.0625 * by_distance[3];
     doubles(a.to)[a.coarse.at(x, y, z)] = value;
@@ -109,8 +141,10 @@ __global__ void interpolate(InterpolateArguments a) {
     const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
     const int z = static_cast<int>(blockIdx.z);
     if (x < 0 || x > a.fine.nx + 1 || y > a.coarse.ny) return;
-    const double* c = doubles(a.from) + a.coarse.at(x / 2, y, z);
-    const int dx = x % 2;
+    if (a.fine.wraps_x && (x == 0 || x > a.fine.nx)) return;
+    const bool around = a.fine.wraps_x && x == 1;  // its left coarse point is the row's last
+    const double* c = doubles(a.from) + a.coarse.at(around ? a.coarse.nx : x / 2, y, z);
+    const int dx = around ? 1 - a.coarse.nx : x % 2;
     const std::int64_t dy = a.coarse.stride, dz = a.coarse.plane();
     const double here = 0.5 * (c[0] + c[dx]), north = 0.5 * (c[dy] + c[dy + dx]),
                  above = 0.5 * (c[dz] + c[dz + dx]), beyond = 0.5 * (c[dy + dz] + c[dy + dz + dx]);
@@ -126,6 +160,262 @@ __global__ void interpolate(InterpolateArguments a) {
     for (int i = 0; i < 4; ++i) *places[i] = values[i];
 }
 
+/// Of one coarse plane, for the coarse rows that a thread's fine rows lie on and between: the correction at
+/// the thread's x, and the sum of the corrections at its neighbours in x.
+constexpr int coarse_rows = fused_rows / 2 + 2;
+struct CoarsePlane {
+    double middle[coarse_rows], sides[coarse_rows];
+};
+
+/// Where a thread finds the coarse points left of, at and right of its x. A fine point between two coarse
+/// ones has the mean of `here` and `right`, and its neighbours lie on those.
+struct CoarseColumns {
+    int left, here, right;
+    bool between;
+};
+__device__ CoarseColumns coarse_columns(const Grid& coarse, int x) {
+    const auto around = [&](int i) {
+        return !coarse.wraps_x ? i : i < 1 ? i + coarse.nx : i > coarse.nx ? i - coarse.nx : i;
+    };
+    const int h = x / 2;
+    const bool between = x % 2 != 0;
+    return {around(between ? h : h - 1), around(h), around(h + 1), between};
+}
+__device__ CoarsePlane load_coarse(const double* __restrict__ plane, const int (&rows)[coarse_rows],
+                                   CoarseColumns at) {
+    CoarsePlane loaded;
+    const double *left = plane + opaque(at.left), *here = plane + opaque(at.here),
+                 *right = plane + opaque(at.right);
+#pragma unroll
+    for (int j = 0; j < coarse_rows; ++j) {
+        const double l = left[rows[j]], h = here[rows[j]], r = right[rows[j]];
+        loaded.middle[j] = at.between ? 0.5 * (h + r) : h;
+        loaded.sides[j] = at.between ? h + r : 0.5 * (l + r) + h;
+    }
+    return loaded;
+}
+__device__ CoarsePlane mean(const CoarsePlane& a, const CoarsePlane& b) {
+    CoarsePlane m;
+#pragma unroll
+    for (int j = 0; j < coarse_rows; ++j) {
+        m.middle[j] = 0.5 * (a.middle[j] + b.middle[j]);
+        m.sides[j] = 0.5 * (a.sides[j] + b.sides[j]);
+    }
+    return m;
+}
+
+/// Adds `correction` to a plane of `old` (none: nullptr); `corrected` are the points of the thread's own
+/// rows.
+template <bool has_old>
+__device__ PlaneSums<fused_rows> sum_corrected(const double* __restrict__ old,
+                                               const int (&rows)[fused_rows + 2], Neighbours beside,
+                                               const CoarsePlane& correction, double w0, double w1, double w2,
+                                               double w3, double (&corrected)[fused_rows]) {
+    double middle[fused_rows + 2], sides[fused_rows + 2];
+    const double *left = old + opaque(beside.left), *right = old + opaque(beside.right);
+#pragma unroll
+    for (int j = 0; j < fused_rows + 2; ++j) {
+        // The first of the rows, y0 - 1, lies on a coarse row.
+        if (j % 2 == 0) {
+            middle[j] = correction.middle[j / 2];
+            sides[j] = correction.sides[j / 2];
+        } else {
+            middle[j] = 0.5 * (correction.middle[j / 2] + correction.middle[j / 2 + 1]);
+            sides[j] = 0.5 * (correction.sides[j / 2] + correction.sides[j / 2 + 1]);
+        }
+        if (has_old) {
+            middle[j] += old[rows[j]];
+            sides[j] += left[rows[j]] + right[rows[j]];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < fused_rows; ++j) corrected[j] = middle[j + 1];
+    return weighted<fused_rows>(middle, sides, w0, w1, w2, w3);
+}
+
+/// The stencil above on a grid that is corrected as it is read: saves writing the corrected grid and reading
+/// it again. Every block starts on an odd plane and takes an even number of them. With an old grid to read,
+/// three blocks are to fit a multiprocessor, which bounds the registers: a fifth faster on an H200; without
+/// one the bound is slower.
+template <bool has_old>
+__global__ void __launch_bounds__(lanes* warps, has_old ? 3 : 0)
+    interpolate_residual(InterpolateResidualArguments a, int planes_per_block) {
+    const Grid g = a.fine;
+    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
+    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * fused_rows + 1;
+    if (x > g.nx || y0 > g.ny) return;
+    const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
+    const int z1 = min(z0 + planes_per_block - 1, g.nz);
+    const std::int64_t plane = g.plane(), start = g.at(x, y0, z0), coarse_plane = a.coarse.plane();
+    const double* next = doubles(a.old) + (has_old ? start + plane : 0);
+    const double* base = doubles(a.base) + start;
+    double* to = doubles(a.to) + start;
+    double* out = doubles(a.residual) + start;
+    const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
+    int rows[fused_rows + 2], rows_of_coarse[coarse_rows];
+#pragma unroll
+    for (int j = 0; j < fused_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
+#pragma unroll
+    for (int j = 0; j < coarse_rows; ++j)
+        rows_of_coarse[j] = min(y0 / 2 + j, a.coarse.ny + 1) * a.coarse.stride;
+    const CoarseColumns columns = coarse_columns(a.coarse, x);
+    const Neighbours beside = neighbours(g, x);
+    const double* coarse = doubles(a.from) + a.coarse.at(0, 0, z0 / 2);
+
+    double corrected[fused_rows];
+    const auto store = [&](double* at) {
+#pragma unroll
+        for (int j = 0; j < fused_rows; ++j)
+            if (y0 + j <= g.ny) at[rows[j + 1]] = corrected[j];
+    };
+    CoarsePlane lower = load_coarse(coarse, rows_of_coarse, columns);
+    CoarsePlane upper = load_coarse(coarse + coarse_plane, rows_of_coarse, columns);
+    coarse += 2 * coarse_plane;
+    PlaneSums<fused_rows> below = sum_corrected<has_old>(next - (has_old ? 2 * plane : 0), rows, beside,
+                                                         lower, w0, w1, w2, w3, corrected);
+    PlaneSums<fused_rows> here = sum_corrected<has_old>(next - (has_old ? plane : 0), rows, beside,
+                                                        mean(lower, upper), w0, w1, w2, w3, corrected);
+    store(to);
+    const auto step = [&](int z, const CoarsePlane& correction) {
+        double sum[fused_rows];
+#pragma unroll
+        for (int j = 0; j < fused_rows; ++j) sum[j] = base[rows[j + 1]];
+        const PlaneSums<fused_rows> above =
+            sum_corrected<has_old>(next, rows, beside, correction, w0, w1, w2, w3, corrected);
+#pragma unroll
+        for (int j = 0; j < fused_rows; ++j) {
+            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
+            if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
+            below.beside[j] = here.beside[j];
+            here.own[j] = above.own[j];
+            here.beside[j] = above.beside[j];
+        }
+        to += plane;
+        if (z < z1) store(to);
+        if (has_old) next += plane;
+        base += plane;
+        out += plane;
+    };
+    for (int z = z0; z <= z1; z += 2) {
+        step(z, upper);  // the plane above an odd one lies on a coarse plane
+        lower = upper;
+        upper = load_coarse(coarse, rows_of_coarse, columns);
+        coarse += coarse_plane;
+        step(z + 1, mean(lower, upper));
+    }
+}
+
+constexpr int coarse_threads = 1024;
+
+/// A small periodic grid in shared memory, points 0..n-1 an axis, n a power of two.
+struct SmallGrid {
+    double* data;
+    int log2;
+
+    __device__ int points() const { return 1 << 3 * log2; }
+    __device__ int at(int x, int y, int z) const {
+        const int mask = (1 << log2) - 1;
+        return (x & mask) + ((y & mask) << log2) + ((z & mask) << 2 * log2);
+    }
+    /// Point number i, axis by axis.
+    __device__ int x(int i) const { return i & ((1 << log2) - 1); }
+    __device__ int y(int i) const { return i >> log2 & ((1 << log2) - 1); }
+    __device__ int z(int i) const { return i >> 2 * log2; }
+    /// The sum over the 27 points around one, weighted by their distance.
+    __device__ double around(int px, int py, int pz, double w0, double w1, double w2, double w3) const {
+        double by_distance[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int dz = -1; dz <= 1; ++dz)
+#pragma unroll
+            for (int dy = -1; dy <= 1; ++dy)
+#pragma unroll
+                for (int dx = -1; dx <= 1; ++dx)
+                    by_distance[(dx != 0) + (dy != 0) + (dz != 0)] += data[at(px + dx, py + dy, pz + dz)];
+        return w0 * by_distance[0] + w1 * by_distance[1] + w2 * by_distance[2] + w3 * by_distance[3];
+    }
+};
+
+/// The V-cycle from at most 16³ points down to 2³ and back, in one block: a launch for each of its twenty
+/// steps would cost more than all of them together, and so would the way to the host and back.
+__global__ void __launch_bounds__(coarse_threads)
+    solve_coarse(SolveCoarseArguments a, std::array<double, 4> minus_a) {
+    extern __shared__ double memory[];
+    SmallGrid r[SolveCoarseArguments::most_log2_points], u[SolveCoarseArguments::most_log2_points];
+    double* free = memory;
+    const int levels = a.log2_points;
+#pragma unroll
+    for (int i = 0; i < SolveCoarseArguments::most_log2_points; ++i) {
+        const int log2 = max(levels - i, 0);
+        r[i] = {free, log2};
+        u[i] = {free + (1 << 3 * log2), log2};
+        free += 2 << 3 * log2;
+    }
+    const int thread = static_cast<int>(threadIdx.x);
+    const Grid part = a.part;
+    const auto rank_of = [&](int x, int y, int z) {
+        return x / part.nx + a.px * (y / part.ny + a.py * (z / part.nz));
+    };
+    for (int i = thread; i < r[0].points(); i += coarse_threads) {
+        const int x = r[0].x(i), y = r[0].y(i), z = r[0].z(i);
+        r[0].data[i] =
+            doubles(a.residual[rank_of(x, y, z)])[part.at(x % part.nx + 1, y % part.ny + 1, z % part.nz + 1)];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int level = 1; level < SolveCoarseArguments::most_log2_points; ++level) {
+        if (level >= levels) break;
+        // Points count from 0 here: coarse point i lies on fine point 2i + 1.
+        for (int i = thread; i < r[level].points(); i += coarse_threads)
+            r[level].data[i] = r[level - 1].around(2 * r[level].x(i) + 1, 2 * r[level].y(i) + 1,
+                                                   2 * r[level].z(i) + 1, 0.5, 0.25, 0.125, 0.0625);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int level = SolveCoarseArguments::most_log2_points - 1; level >= 0; --level) {
+        if (level >= levels) continue;
+        const SmallGrid &residual = r[level], &correction = u[level];
+        if (level + 1 < levels) {
+            const SmallGrid& coarse = u[min(level + 1, SolveCoarseArguments::most_log2_points - 1)];
+            for (int i = thread; i < correction.points(); i += coarse_threads) {
+                const int x = correction.x(i), y = correction.y(i), z = correction.z(i);
+                double sum = 0;
+#pragma unroll
+                for (int corner = 0; corner < 8; ++corner) {
+                    // An odd point lies on coarse point (i - 1) / 2, an even one between that and the next.
+                    const int dx = corner & 1, dy = corner >> 1 & 1, dz = corner >> 2;
+                    sum +=
+                        coarse
+                            .data[coarse.at((x + 1) / 2 - 1 + (dx & ~x & 1), (y + 1) / 2 - 1 + (dy & ~y & 1),
+                                            (z + 1) / 2 - 1 + (dz & ~z & 1))];
+                }
+                correction.data[i] = 0.125 * sum;
+            }
+            __syncthreads();
+            for (int i = thread; i < residual.points(); i += coarse_threads)
+                residual.data[i] += correction.around(residual.x(i), residual.y(i), residual.z(i), minus_a[0],
+                                                      minus_a[1], minus_a[2], minus_a[3]);
+            __syncthreads();
+        }
+        for (int i = thread; i < correction.points(); i += coarse_threads) {
+            const double from_below = level + 1 < levels ? correction.data[i] : 0;
+            correction.data[i] =
+                from_below + residual.around(correction.x(i), correction.y(i), correction.z(i), a.smoother[0],
+                                             a.smoother[1], a.smoother[2], a.smoother[3]);
+        }
+        __syncthreads();
+    }
+    const int wide = part.nx + 2, deep = part.ny + 2, cells = wide * deep * (part.nz + 2);
+    for (int rank = 0; rank < a.px * a.py * a.pz; ++rank) {
+        const int x0 = rank % a.px * part.nx, y0 = rank / a.px % a.py * part.ny,
+                  z0 = rank / (a.px * a.py) * part.nz;
+        for (int i = thread; i < cells; i += coarse_threads) {
+            const int x = i % wide, y = i / wide % deep, z = i / (wide * deep);
+            doubles(a.correction[rank])[part.at(x, y, z)] =
+                u[0].data[u[0].at(x0 + x - 1, y0 + y - 1, z0 + z - 1)];
+        }
+    }
+}
+
 constexpr int ghost_threads = 256;
 
 /// Every direction's box has blocks of its own, so that the direction is looked up once a block.
@@ -137,7 +427,7 @@ struct GhostBlocks {
         unsigned next = 0;
         for (int d = 0; d < directions; ++d) {
             blocks.first[d] = next;
-            if (d != no_direction)
+            if (d != no_direction && !(grid.wraps_x && direction(d).x != 0))
                 next +=
                     static_cast<unsigned>((ghost_box(grid, d).cells() + ghost_threads - 1) / ghost_threads);
         }
@@ -268,7 +558,7 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_stencil, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const StencilArguments*>(arguments);
-        dim3 blocks(blocks_for(a.grid.nx, lanes), blocks_for(a.grid.ny, warps * rows_per_thread), 1);
+        dim3 blocks(blocks_for(a.grid.nx, lanes), blocks_for(a.grid.ny, warps * stencil_rows), 1);
         const int planes = planes_per_block(a.grid, blocks.x * blocks.y);
         blocks.z = blocks_for(a.grid.nz, planes);
         stencil<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
@@ -283,6 +573,27 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
         const dim3 blocks(blocks_for(a.fine.nx + 1 + lanes, lanes), blocks_for(a.coarse.ny + 1, warps),
                           a.coarse.nz + 1);
         interpolate<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
+    });
+    table.add(mg_interpolate_residual, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const InterpolateResidualArguments*>(arguments);
+        dim3 blocks(blocks_for(a.fine.nx, lanes), blocks_for(a.fine.ny, warps * fused_rows), 1);
+        const int planes = planes_per_block(a.fine, blocks.x * blocks.y);
+        blocks.z = blocks_for(a.fine.nz, planes);
+        if (a.old != 0)
+            interpolate_residual<true><<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
+        else
+            interpolate_residual<false><<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
+    });
+    table.add(mg_solve_coarse, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const SolveCoarseArguments*>(arguments);
+        std::array<double, 4> minus_a = mg_operator;
+        for (double& weight : minus_a) weight = -weight;
+        int bytes = 0;
+        for (int level = a.log2_points; level > a.log2_points - SolveCoarseArguments::most_log2_points;
+             --level)
+            bytes += (2 << 3 * std::max(level, 0)) * static_cast<int>(sizeof(double));
+        cudaFuncSetAttribute(solve_coarse, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        solve_coarse<<<1, coarse_threads, bytes, as_stream(stream)>>>(a, minus_a);
     });
     table.add(mg_pack_ghosts, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const PackArguments*>(arguments);

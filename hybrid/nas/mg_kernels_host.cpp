@@ -101,6 +101,12 @@ void interpolate(const InterpolateArguments& a) {
         }
 }
 
+void interpolate_residual(const InterpolateResidualArguments& a) {
+    if (a.old != 0) std::memcpy(doubles(a.to), doubles(a.old), a.fine.doubles() * sizeof(double));
+    interpolate({a.coarse, a.fine, a.from, a.to, a.old == 0 ? 1 : 0});
+    stencil({a.fine, a.base, a.to, a.residual, a.weight});
+}
+
 void pack_ghosts(const PackArguments& a) {
     const double* data = doubles(a.data);
     for (int d = 0; d < directions; ++d) {
@@ -174,6 +180,11 @@ void add_mg_host_kernels(funnel::KernelTable& table) {
               [](void*, const void* a) { restrict_residual(*static_cast<const RestrictArguments*>(a)); });
     table.add(mg_interpolate,
               [](void*, const void* a) { interpolate(*static_cast<const InterpolateArguments*>(a)); });
+    table.add(mg_interpolate_residual, [](void*, const void* a) {
+        interpolate_residual(*static_cast<const InterpolateResidualArguments*>(a));
+    });
+    table.add(mg_solve_coarse,
+              [](void*, const void* a) { solve_coarse(*static_cast<const SolveCoarseArguments*>(a)); });
     table.add(mg_pack_ghosts,
               [](void*, const void* a) { pack_ghosts(*static_cast<const PackArguments*>(a)); });
     table.add(mg_fill_ghosts,

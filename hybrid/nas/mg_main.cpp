@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 
 #include "nas/launch.h"
 #include "nas/mg.h"
@@ -17,6 +18,14 @@ int run(const nas::Options& options) {
     const nas::MgClass& size = nas::mg_class(options.text("class"));
     nas::MgOptions mg;
     mg.coarse_points = static_cast<int>(options.integer("coarse-points"));
+    mg.axes = static_cast<int>(options.integer("axes"));
+    mg.fused = options.text("fused") != "off";
+    const std::map<std::string, nas::Coarse> places = {
+        {"auto", nas::Coarse::automatic}, {"host", nas::Coarse::host}, {"device", nas::Coarse::device}};
+    const auto coarse_place = places.find(options.text("coarse"));
+    if (coarse_place == places.end())
+        throw std::invalid_argument("--coarse is auto, host or device, not '" + options.text("coarse") + "'");
+    mg.coarse = coarse_place->second;
     mg.timed = options.flag("timed");
     const long long asked = options.integer("iterations");
     const int iterations =
@@ -41,15 +50,21 @@ int run(const nas::Options& options) {
     const double waited = mean(result.waited_seconds, team.node()),
                  coarse = mean(result.coarse_seconds, team.node());
     if (team.node().world_rank() == 0) {
+        std::vector<double> sorted = result.iteration_seconds;
+        std::sort(sorted.begin(), sorted.end());
         nas::Json breakdown, json = nas::result_header("busfare.hybrid.mg/1", team);
         breakdown.set("waited_for_ghost_cells", waited).set("coarse_levels", coarse);
         if (mg.timed) breakdown.set("kernels", kernels).set("copies", copies);
         json.set("class", std::string(1, size.name))
             .set("coarse_points", mg.coarse_points)
+            .set("coarse", result.coarse_on_device ? "device" : "host")
+            .set("axes", result.axes)
+            .set("fused", mg.fused && team.sharing() != funnel::Sharing::cpu)
             .set("timed", mg.timed)
             .set("iterations", iterations)
             .set("norm", result.norm)
             .set("seconds", result.seconds)
+            .set("median_iteration_seconds", sorted[sorted.size() / 2])
             .set("iteration_seconds", result.iteration_seconds)
             .set("breakdown_seconds", breakdown);
         if (complete)
@@ -70,7 +85,10 @@ int main(int argc, char** argv) {
     return nas::run_program(argc, argv,
                             {{"class", "S", "S, W, A, B, C or D"},
                              {"iterations", "0", "fewer than the class's (then nothing is verified)"},
-                             {"coarse-points", "16", "levels up to this size are solved on the host"},
+                             {"coarse-points", "16", "levels up to this size are solved whole"},
+                             {"coarse", "auto", "auto, host or device: where those are solved"},
+                             {"axes", "0", "2 or 3: how many axes are cut; 0 lets the program choose"},
+                             {"fused", "on", "on or off: interp and resid in one kernel on a device"},
                              {"timed", "no", "measure the device's share"}},
                             run);
 }

@@ -29,9 +29,14 @@ enum class Algorithm {
     slabs,         ///< each plane (or few) put as soon as it is done
 };
 
+/// Where the blocks of the transpose pass: through host memory, or inside the memory of the one GPU that all
+/// ranks share.
+enum class Exchange { automatic, host, device };
+
 struct SlabOptions {
     Algorithm algorithm = Algorithm::slabs;
-    int streams = 3;                ///< of each rank, on a device
+    Exchange exchange = Exchange::automatic;  ///< automatic: in the GPU where all ranks share one, for slabs
+    int streams = 3;                          ///< of each rank, on a device
     std::size_t chunk_bytes = 0;    ///< what one task moves, about; 0: an eighth of the slab, 1 to 32 MiB
     bool transposed_lines = false;  ///< 1D transforms on contiguous lines, between two tiled transposes
     bool timed = false;             ///< measure the device's share; costs a few microseconds a task
@@ -41,8 +46,13 @@ class SlabTransform {
   public:
     virtual ~SlabTransform() = default;
     /// Collective. The slab to transform lies at `from` in staging memory; the transpose arrives at
-    /// `receive`.
-    virtual void run(const Stage& stage) = 0;
+    /// `receive`. `next`: the stage that the next call will run, which may be begun already; it reads the
+    /// same `from`. All ranks have run a stage before any of them comes back for the one after the next.
+    virtual void run(const Stage& stage, const Stage* next) = 0;
+    void run(const Stage& stage) { run(stage, nullptr); }
+
+    /// The place, in points from `receive`, of a point of a stage that was not regrouped.
+    virtual std::size_t result_at(const Stage& stage, int line, int row, int x) const = 0;
 
     const Breakdown& breakdown() const { return breakdown_; }
     Breakdown& breakdown() { return breakdown_; }
@@ -50,6 +60,13 @@ class SlabTransform {
   protected:
     Breakdown breakdown_;
 };
+
+/// What one task moves, about: small enough that filling and draining the pipeline of copies and kernels is a
+/// small part of a phase, and large enough that a task's fixed cost is too.
+std::uint64_t task_bytes(const SlabOptions& options, std::uint64_t slab_bytes);
+
+/// [line][row][x], which the transforms through host memory leave.
+std::size_t result_by_lines(const Stage& stage, int ranks, int line, int row, int x);
 
 /// Where the slabs lie in every rank's staging memory, in bytes.
 struct SlabLayout {
@@ -62,5 +79,12 @@ std::unique_ptr<SlabTransform> make_host_slab_transform(funnel::Team& team, cons
 /// On the device behind the team's lane, a few planes a task; copies and kernels of different tasks overlap.
 std::unique_ptr<SlabTransform> make_device_slab_transform(funnel::Team& team, const SlabLayout& layout,
                                                           const SlabOptions& options);
+/// The same with the transpose inside the GPU's memory; for teams that `can_transpose_on_device`. Collective;
+/// nullptr where the GPU has no room for two more slabs a rank.
+std::unique_ptr<SlabTransform> make_resident_slab_transform(funnel::Team& team, const SlabLayout& layout,
+                                                            const SlabOptions& options,
+                                                            std::uint64_t slab_bytes);
+/// Whether all ranks share one GPU's memory.
+bool can_transpose_on_device(const funnel::Team& team);
 
 }  // namespace nas

@@ -28,7 +28,8 @@ class DeviceSlabTransform final : public SlabTransform {
         }
     }
 
-    void run(const Stage& stage) override {
+    using SlabTransform::run;
+    void run(const Stage& stage, const Stage*) override {
         lane_.clear_times();
         double planes_wall = 0, lines_wall = 0;
         {
@@ -49,6 +50,10 @@ class DeviceSlabTransform final : public SlabTransform {
         breakdown_.fft_2d += planes_kernels;
         breakdown_.fft_1d += lines_kernels;
         breakdown_.synchronous_local_copies += planes_wall - planes_kernels + lines_wall - lines_kernels;
+    }
+
+    std::size_t result_at(const Stage& stage, int line, int row, int x) const override {
+        return result_by_lines(stage, staging_.node().world_size(), line, row, x);
     }
 
   private:
@@ -89,14 +94,6 @@ class DeviceSlabTransform final : public SlabTransform {
         task.add_copy_out(copy);
     }
 
-    /// Small enough that filling and draining the pipeline of copies and kernels is a small part of a phase,
-    /// and large enough that a task's fixed cost is too.
-    std::uint64_t chunk_bytes(std::uint64_t slab_bytes) const {
-        constexpr std::uint64_t mib = 1u << 20;
-        if (options_.chunk_bytes > 0) return options_.chunk_bytes;
-        return std::clamp<std::uint64_t>(slab_bytes / 8, mib, 32 * mib);
-    }
-
     void transform_and_send(const Stage& stage) {
         const int world = staging_.node().world_size(), me = staging_.node().world_rank();
         const bool packed = options_.algorithm == Algorithm::packed_slabs;
@@ -104,7 +101,7 @@ class DeviceSlabTransform final : public SlabTransform {
         const std::uint64_t plane_bytes = static_cast<std::uint64_t>(stage.rows) * stage.nx * point_bytes;
         const std::uint64_t block_bytes = plane_bytes / world;
         const int chunk = static_cast<int>(std::clamp<std::uint64_t>(
-            chunk_bytes(planes * plane_bytes) / plane_bytes, 1, static_cast<std::uint64_t>(planes)));
+            task_bytes(options_, planes * plane_bytes) / plane_bytes, 1, static_cast<std::uint64_t>(planes)));
         reserve(chunk * plane_bytes);
         exchange_.begin(planes, block_bytes);
 
@@ -156,7 +153,7 @@ class DeviceSlabTransform final : public SlabTransform {
         std::uint64_t most_rows = static_cast<std::uint64_t>(block_rows);
         if (stage.regroup) most_rows = std::min<std::uint64_t>(most_rows, funnel::Task::most_copies - 1);
         const int chunk = static_cast<int>(std::clamp<std::uint64_t>(
-            chunk_bytes(block_rows * lines * row_bytes) / (lines * row_bytes), 1, most_rows));
+            task_bytes(options_, block_rows * lines * row_bytes) / (lines * row_bytes), 1, most_rows));
         reserve(chunk * lines * row_bytes);
 
         const int me = staging_.node().local_rank();
@@ -173,7 +170,7 @@ class DeviceSlabTransform final : public SlabTransform {
             funnel::Task task = start(stream, label_lines);
             task.add_copy_in(there);
             task.add_kernel(ft_lines, LinesArguments{buffer(stream), scratch(stream), stage.planes,
-                                                     rows * stage.nx, stage.sign});
+                                                     rows * stage.nx, stage.sign, 0});
             if (stage.regroup) {
                 for (int row = 0; row < rows; ++row)
                     task.add_copy_out({{me, layout_.from + (first + row) * lines * row_bytes},
@@ -200,6 +197,16 @@ class DeviceSlabTransform final : public SlabTransform {
 };
 
 }  // namespace
+
+std::uint64_t task_bytes(const SlabOptions& options, std::uint64_t slab_bytes) {
+    constexpr std::uint64_t mib = 1u << 20;
+    if (options.chunk_bytes > 0) return options.chunk_bytes;
+    return std::clamp<std::uint64_t>(slab_bytes / 8, mib, 32 * mib);
+}
+
+std::size_t result_by_lines(const Stage& stage, int ranks, int line, int row, int x) {
+    return (static_cast<std::size_t>(line) * (stage.rows / ranks) + row) * stage.nx + x;
+}
 
 std::unique_ptr<SlabTransform> make_device_slab_transform(funnel::Team& team, const SlabLayout& layout,
                                                           const SlabOptions& options) {

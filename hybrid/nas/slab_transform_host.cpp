@@ -16,7 +16,8 @@ class HostSlabTransform final : public SlabTransform {
           packed_(options.algorithm == Algorithm::packed_slabs),
           exchange_(team.staging(), 0, layout.receive, layout.outbox) {}
 
-    void run(const Stage& stage) override {
+    using SlabTransform::run;
+    void run(const Stage& stage, const Stage*) override {
         transform_and_send(stage);
         {
             Booked booked(breakdown_.outstanding_communication);
@@ -24,6 +25,10 @@ class HostSlabTransform final : public SlabTransform {
         }
         Booked booked(breakdown_.fft_1d);
         transform_received(stage);
+    }
+
+    std::size_t result_at(const Stage& stage, int line, int row, int x) const override {
+        return result_by_lines(stage, staging_.node().world_size(), line, row, x);
     }
 
   private:

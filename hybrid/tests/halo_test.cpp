@@ -50,10 +50,10 @@ int main(int argc, char** argv) {
                     for (int x = 1; x <= grid.nx; ++x)
                         host[grid.at(x, y, z)] = value_at(box.x * grid.nx + x - 1, box.y * grid.ny + y - 1,
                                                           box.z * grid.nz + z - 1, round);
-            funnel::Task load;
+            funnel::Task load = halo.begin_task();
             load.add_copy_in(copy(field));
             halo.exchange(field, load);
-            funnel::Task store;
+            funnel::Task store = halo.begin_task();
             store.add_copy_out(copy(field));
             team.lane().wait(team.lane().submit(store));
             bool right = true;

@@ -93,12 +93,35 @@ class Table {
     std::vector<std::uint64_t> hashes_;
 };
 
+// A direct table of numbers may be this long.
+constexpr std::uint32_t kMostDirect = 1 << 22;
+
+// One column of small numbers, by a direct table. False, and nothing done, if it is none.
+bool group_directly(const std::vector<Key>& keys, std::size_t rows, Grouping& made) {
+    if (keys.size() != 1 || keys[0].width != 4) return false;
+    const auto* numbers = static_cast<const std::uint32_t*>(keys[0].values);
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < rows; ++i) most = std::max(most, numbers[i]);
+    if (most >= kMostDirect) return false;
+    std::vector<std::uint32_t> lanes(std::size_t{most} + 1, kNone);
+    for (std::size_t i = 0; i < rows; ++i) {
+        std::uint32_t& lane = lanes[numbers[i]];
+        if (lane == kNone) {
+            lane = static_cast<std::uint32_t>(made.first_rows.size());
+            made.first_rows.push_back(static_cast<std::int64_t>(i));
+        }
+        made.lane_of[i] = lane;
+    }
+    return true;
+}
+
 }  // namespace
 
 Grouping group(const std::vector<Key>& keys, std::size_t rows) {
     if (rows >= kNone) throw std::invalid_argument("more rows than lanes can be numbered");
     Grouping made;
     made.lane_of.resize(rows);
+    if (group_directly(keys, rows, made)) return made;
     Table table(keys, made.first_rows);
     std::uint64_t hashes[kBlock];
     for (std::size_t first = 0; first < rows; first += kBlock) {
@@ -108,6 +131,25 @@ Grouping group(const std::vector<Key>& keys, std::size_t rows) {
         for (std::size_t i = 0; i < count; ++i) made.lane_of[first + i] = table.lane(hashes[i], first + i);
     }
     return made;
+}
+
+std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
+                                   const std::uint8_t* chosen, std::size_t numbers) {
+    if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < rows; ++i) {
+        if (number_of[i] >= numbers) throw std::out_of_range("a number that is not there");
+        count += chosen[number_of[i]] != 0;
+    }
+    // By no branch, for which rows are chosen cannot be foretold: each is written, and most are written over.
+    std::vector<std::uint32_t> found(count + 1);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < rows; ++i) {
+        found[at] = static_cast<std::uint32_t>(i);
+        at += chosen[number_of[i]] != 0;
+    }
+    found.resize(count);
+    return found;
 }
 
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
@@ -126,6 +168,19 @@ Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::i
         made.rated_ns[lane] += static_cast<double>(ns);
         made.rated_bytes[lane] =
             static_cast<std::int64_t>(static_cast<std::uint64_t>(made.rated_bytes[lane]) + size);
+    }
+    return made;
+}
+
+Tally tally(const std::uint32_t* number_of, const std::uint32_t* lane_of, const std::uint8_t* chosen,
+            const std::int64_t* starts, const std::int64_t* ends, std::size_t rows, std::size_t numbers) {
+    Tally made(numbers);
+    for (std::size_t i = 0; i < rows; ++i) {
+        if (!chosen[lane_of[i]]) continue;
+        const std::uint32_t number = number_of[i];
+        if (number >= numbers) throw std::out_of_range("a number that is not there");
+        if (made.count[number]++ == 0) made.first_row[number] = static_cast<std::int64_t>(i);
+        made.ns[number] += static_cast<double>(ends[i] - starts[i]);
     }
     return made;
 }

@@ -21,6 +21,11 @@ struct Grouping {
 // Numbers the rows by their values in all `keys`, of `rows` rows each.
 Grouping group(const std::vector<Key>& keys, std::size_t rows);
 
+// The rows whose lane (or other number) is chosen. Throws std::out_of_range for a number of `numbers` or
+// more.
+std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
+                                   const std::uint8_t* chosen, std::size_t numbers);
+
 // Sums over the rows of each lane.
 struct Sums {
     explicit Sums(std::size_t lanes)
@@ -34,5 +39,15 @@ struct Sums {
 // `bytes`: below zero where it is not known. Lanes must be less than `lanes`.
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes);
+
+// Of the rows in chosen lanes, by a number that each row has (such as its name's): the first row (-1: none),
+// how many, and how long they took. Throws std::out_of_range for a number of `numbers` or more.
+struct Tally {
+    explicit Tally(std::size_t numbers) : first_row(numbers, -1), count(numbers), ns(numbers) {}
+    std::vector<std::int64_t> first_row, count;
+    std::vector<double> ns;
+};
+Tally tally(const std::uint32_t* number_of, const std::uint32_t* lane_of, const std::uint8_t* chosen,
+            const std::int64_t* starts, const std::int64_t* ends, std::size_t rows, std::size_t numbers);
 
 }  // namespace busfare

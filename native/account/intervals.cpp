@@ -33,6 +33,39 @@ bool unite(const std::int64_t* starts, const std::int64_t* ends, const std::uint
     return true;
 }
 
+bool longest_gaps(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
+                  const std::uint8_t* chosen, std::size_t rows, std::size_t most, Intervals& gaps) {
+    struct Gap {
+        std::uint64_t length;
+        std::int64_t start, end;
+    };
+    std::vector<Gap> kept;  // longest first
+    std::int64_t before = std::numeric_limits<std::int64_t>::min(), reached = before;
+    bool open = false;
+    for (std::size_t i = 0; i < rows; ++i) {
+        if (!chosen[lane_of[i]]) continue;
+        if (starts[i] < before) return false;
+        before = starts[i];
+        if (open && starts[i] > reached && most > 0) {
+            const Gap gap{static_cast<std::uint64_t>(starts[i]) - static_cast<std::uint64_t>(reached),
+                          reached, starts[i]};
+            if (kept.size() < most || gap.length > kept.back().length) {
+                if (kept.size() == most) kept.pop_back();
+                const auto behind =
+                    std::ranges::find_if(kept, [&](const Gap& other) { return other.length < gap.length; });
+                kept.insert(behind, gap);
+            }
+        }
+        reached = open ? std::max(reached, ends[i]) : ends[i];
+        open = true;
+    }
+    for (const Gap& gap : kept) {
+        gaps.starts.push_back(gap.start);
+        gaps.ends.push_back(gap.end);
+    }
+    return true;
+}
+
 std::int64_t shared(const std::int64_t* a_starts, const std::int64_t* a_ends, std::size_t a,
                     const std::int64_t* b_starts, const std::int64_t* b_ends, std::size_t b) {
     std::int64_t sum = 0;

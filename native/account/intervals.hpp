@@ -16,6 +16,11 @@ struct Intervals {
 bool unite(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
            const std::uint8_t* chosen, std::size_t rows, Intervals& united);
 
+// The `most` longest gaps between such a union's intervals, longest first, of those as long the earlier ones.
+// Gives false if the intervals are not in order of their starts.
+bool longest_gaps(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
+                  const std::uint8_t* chosen, std::size_t rows, std::size_t most, Intervals& gaps);
+
 // Nanoseconds that lie in both of two unions.
 std::int64_t shared(const std::int64_t* a_starts, const std::int64_t* a_ends, std::size_t a,
                     const std::int64_t* b_starts, const std::int64_t* b_ends, std::size_t b);

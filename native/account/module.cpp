@@ -7,6 +7,7 @@
 
 #include "grouping.hpp"
 #include "intervals.hpp"
+#include "lengths.hpp"
 
 namespace nb = nanobind;
 using namespace busfare;
@@ -77,6 +78,62 @@ nb::object unite_lanes(const Array<std::int64_t>& starts, const Array<std::int64
     return nb::make_tuple(given(std::move(made.starts)), given(std::move(made.ends)));
 }
 
+nb::object gaps_of_lanes(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
+                         const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                         std::size_t most) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    Intervals found;
+    bool ordered;
+    {
+        const nb::gil_scoped_release unlocked;
+        ordered = longest_gaps(starts.data(), ends.data(), lane_of.data(), chosen.data(), lane_of.size(),
+                               most, found);
+    }
+    if (!ordered) return nb::none();
+    return nb::make_tuple(given(std::move(found.starts)), given(std::move(found.ends)));
+}
+
+// Bit k of sets_of[lane]: whether the lane is in set k.
+nb::object lengths_of(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
+                      const Array<std::uint32_t>& lane_of, const Array<std::uint64_t>& sets_of,
+                      std::size_t sets) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    if (sets > kMostSets) throw std::invalid_argument("too many sets");
+    std::vector<std::int64_t> found;
+    bool ordered;
+    {
+        const nb::gil_scoped_release unlocked;
+        ordered = lengths({starts.data(), ends.data(), lane_of.data(), lane_of.size()}, sets_of.data(), sets,
+                          found);
+    }
+    if (!ordered) return nb::none();
+    return nb::cast(given(std::move(found)));
+}
+
+nb::tuple tally_rows(const Array<std::uint32_t>& number_of, const Array<std::uint32_t>& lane_of,
+                     const Array<std::uint8_t>& chosen, const Array<std::int64_t>& starts,
+                     const Array<std::int64_t>& ends, std::size_t numbers) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size() &&
+          number_of.size() == lane_of.size());
+    Tally made(0);
+    {
+        const nb::gil_scoped_release unlocked;
+        made = tally(number_of.data(), lane_of.data(), chosen.data(), starts.data(), ends.data(),
+                     lane_of.size(), numbers);
+    }
+    return nb::make_tuple(given(std::move(made.first_row)), given(std::move(made.count)),
+                          given(std::move(made.ns)));
+}
+
+auto chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t>& chosen) {
+    std::vector<std::uint32_t> found;
+    {
+        const nb::gil_scoped_release unlocked;
+        found = rows_of(number_of.data(), number_of.size(), chosen.data(), chosen.size());
+    }
+    return given(std::move(found));
+}
+
 std::int64_t shared_ns(const Array<std::int64_t>& a_starts, const Array<std::int64_t>& a_ends,
                        const Array<std::int64_t>& b_starts, const Array<std::int64_t>& b_ends) {
     check(a_starts.size() == a_ends.size() && b_starts.size() == b_ends.size());
@@ -94,6 +151,13 @@ NB_MODULE(_lanes, module) {
                nb::arg("lanes"));
     module.def("unite", &unite_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("chosen"));
+    module.def("longest_gaps", &gaps_of_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
+               nb::arg("chosen"), nb::arg("most"));
+    module.def("lengths", &lengths_of, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
+               nb::arg("sets_of"), nb::arg("sets"));
+    module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),
+               nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
+    module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));
     module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),
                nb::arg("b_ends"));
 }

@@ -1,5 +1,6 @@
 #include "event_scanner.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace busfare {
@@ -8,6 +9,8 @@ namespace {
 // Header fields worth keeping are short; a longer one (a pip list, an environment) is passed over.
 constexpr std::size_t kLongestHeaderField = 1 << 16;
 constexpr std::size_t kMostHeaderBytes = 1 << 20;
+// Of a new piece, what is copied behind the end of the one before at first.
+constexpr std::size_t kLeastJoined = 1 << 12;
 
 struct CategoryName {
     std::string_view text;
@@ -98,23 +101,46 @@ JsonString as_string(std::string_view value) {
 }  // namespace
 
 void EventScanner::feed(const char* text, std::size_t size) {
-    if (!error_.empty()) return;
-    pending_.append(text, size);
-    JsonCursor cursor(pending_.data(), pending_.data() + pending_.size());
-    const char* done = pending_.data();
-    try {
-        while (step(cursor)) done = cursor.position();
-    } catch (const Malformed& malformed) {
-        error_ = malformed.what();
-        error_position_ = consumed_ + static_cast<std::uint64_t>(cursor.position() - pending_.data());
+    const char* const end = text + size;
+    // What the piece before ended with comes first, with as much of this one as completes it.
+    while (error_.empty() && !pending_.empty() && text != end) {
+        const std::size_t before = pending_.size();
+        const std::size_t more =
+            std::min(static_cast<std::size_t>(end - text), std::max(before, kLeastJoined));
+        pending_.append(text, more);
+        const std::size_t used = steps(pending_.data(), pending_.size());
+        if (used >= before) {
+            text += used - before;
+            pending_.clear();
+        } else {
+            text += more;
+            pending_.erase(0, used);
+        }
     }
-    const auto used = static_cast<std::size_t>(done - pending_.data());
-    pending_.erase(0, used);
-    consumed_ += used;
+    if (!error_.empty()) return;
+    if (pending_.empty()) {
+        text += steps(text, static_cast<std::size_t>(end - text));
+        pending_.assign(text, end);
+    }
     if (error_.empty() && pending_.size() > kLongest) {
         error_ = "an event of more than 64 MiB";
         error_position_ = consumed_;
     }
+}
+
+// Steps for as long as they are complete in the text given, and how much of it they took.
+std::size_t EventScanner::steps(const char* text, std::size_t size) {
+    JsonCursor cursor(text, text + size);
+    const char* done = text;
+    try {
+        while (step(cursor)) done = cursor.position();
+    } catch (const Malformed& malformed) {
+        error_ = malformed.what();
+        error_position_ = consumed_ + static_cast<std::uint64_t>(cursor.position() - text);
+    }
+    const auto used = static_cast<std::size_t>(done - text);
+    consumed_ += used;
+    return used;
 }
 
 void EventScanner::finish() {

@@ -61,6 +61,7 @@ class EventScanner {
   private:
     enum class State { start, top, events, end };
 
+    std::size_t steps(const char* text, std::size_t size);
     bool step(JsonCursor& cursor);
     bool top_field(JsonCursor& cursor);
     bool event(JsonCursor& cursor);

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "bracket_blocks.hpp"
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -88,7 +90,7 @@ class JsonCursor {
         const char* p = at_;
         const char* retry = at_;  // no block before this is worth another look
         std::uint64_t depth = 0;
-        while (p < retry || !skip_blocks(p, depth, retry)) {
+        while (p < retry || !skip_blocks(p, end_, depth, retry)) {
             p = find_structure(p);
             if (p == end_) return false;
             if (*p == '"') {
@@ -109,66 +111,6 @@ class JsonCursor {
         at_ = p;
         return true;
     }
-
-    // Goes on from `p`, which is outside of any string, by blocks of 64 bytes for as long as they hold no
-    // backslash, and keeps `depth`. True: the outermost bracket is closed, and `p` is after it. False: `p` is
-    // where to go on byte by byte, again outside of any string, up to `retry` at least.
-    bool skip_blocks(const char*& p, std::uint64_t& depth, const char*& retry) const {
-#if defined(__SSE2__)
-        const char* resume = p;              // the last block boundary outside of strings
-        std::uint64_t resume_depth = depth;  // and the depth there
-        std::uint64_t inside = 0;            // all ones while a block begins inside a string
-        const char* block = p;
-        for (; end_ - block >= 64; block += 64) {
-            std::uint64_t quotes = 0, backslashes = 0, opens = 0, closes = 0;
-            for (int i = 0; i < 4; ++i) {
-                const __m128i text = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 16 * i));
-                // Setting bit 5 turns '[' into '{' and ']' into '}'.
-                const __m128i folded = _mm_or_si128(text, _mm_set1_epi8(0x20));
-                quotes |= bits(_mm_cmpeq_epi8(text, _mm_set1_epi8('"'))) << (16 * i);
-                backslashes |= bits(_mm_cmpeq_epi8(text, _mm_set1_epi8('\\'))) << (16 * i);
-                opens |= bits(_mm_cmpeq_epi8(folded, _mm_set1_epi8('{'))) << (16 * i);
-                closes |= bits(_mm_cmpeq_epi8(folded, _mm_set1_epi8('}'))) << (16 * i);
-            }
-            if (backslashes != 0) break;
-            // Each bit becomes the parity of the quotes up to it: one inside strings.
-            std::uint64_t strings = quotes;
-            for (int shift = 1; shift < 64; shift *= 2) strings ^= strings << shift;
-            strings ^= inside;
-            inside = std::uint64_t{0} - (strings >> 63);
-            opens &= ~strings;
-            closes &= ~strings;
-            if (static_cast<std::uint64_t>(__builtin_popcountll(closes)) >= depth) {
-                for (std::uint64_t left = opens | closes; left != 0; left &= left - 1) {
-                    const std::uint64_t bit = left & (0 - left);
-                    depth += (opens & bit) != 0 ? 1 : -1;
-                    if (depth == 0) {
-                        p = block + __builtin_ctzll(bit) + 1;
-                        return true;
-                    }
-                }
-            } else {
-                depth += static_cast<std::uint64_t>(__builtin_popcountll(opens)) -
-                         static_cast<std::uint64_t>(__builtin_popcountll(closes));
-            }
-            if (inside == 0) {
-                resume = block + 64;
-                resume_depth = depth;
-            }
-        }
-        p = resume;
-        depth = resume_depth;
-        retry = end_ - block >= 64 ? block + 64 : end_;
-#else
-        static_cast<void>(p), static_cast<void>(depth);
-        retry = end_;
-#endif
-        return false;
-    }
-
-#if defined(__SSE2__)
-    static std::uint64_t bits(__m128i equal) { return static_cast<std::uint32_t>(_mm_movemask_epi8(equal)); }
-#endif
 
     const char* find_quote_or_backslash(const char* p) const {
 #if defined(__SSE2__)

@@ -2,7 +2,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
+#include <limits>
 #include <stdexcept>
+#include <vector>
 
 #include "pairs.hpp"
 
@@ -24,10 +27,92 @@ void occurs(const Array& have_first, const Array& have_second, const Array& firs
                     {first.data(), second.data(), first.size()}, found.data());
 }
 
+using Places = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void first(const Array& have_first, const Array& have_second, const Array& first, const Array& second,
+           const Places& found) {
+    if (have_first.size() != have_second.size() || first.size() != second.size() ||
+        first.size() != found.size()) {
+        throw std::invalid_argument("arrays of unlike lengths");
+    }
+    const nb::gil_scoped_release unlocked;
+    busfare::first_rows({have_first.data(), have_second.data(), have_first.size()},
+                        {first.data(), second.data(), first.size()}, found.data());
+}
+
+using AnyArray = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Filled = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Order = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Values in parts, one behind the other.
+struct Parts {
+    std::vector<const void*> values;
+    std::vector<std::uint32_t> ends;  // the first row behind each
+};
+
+template <typename T>
+void take(const Parts& parts, const std::uint32_t* order, std::size_t count, void* taken) {
+    T* into = static_cast<T*>(taken);
+    if (parts.values.size() == 1) {
+        const T* from = static_cast<const T*>(parts.values[0]);
+        for (std::size_t i = 0; i < count; ++i) into[i] = from[order[i]];
+        return;
+    }
+    if (parts.values.size() == 2) {  // by no branch: which part it is cannot be foretold
+        const T* from[2] = {static_cast<const T*>(parts.values[0]), static_cast<const T*>(parts.values[1])};
+        const std::uint32_t begins[2] = {0, parts.ends[0]};
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t part = order[i] >= parts.ends[0];
+            into[i] = from[part][order[i] - begins[part]];
+        }
+        return;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        std::size_t part = 0;
+        while (order[i] >= parts.ends[part]) ++part;
+        const std::uint32_t begin = part == 0 ? 0 : parts.ends[part - 1];
+        into[i] = static_cast<const T*>(parts.values[part])[order[i] - begin];
+    }
+}
+
+void take_rows(const nb::list& values, const Order& order, const Filled& taken) {
+    std::vector<AnyArray> kept;
+    Parts parts;
+    std::uint64_t rows = 0;
+    for (const nb::handle part : values) {
+        kept.push_back(nb::cast<AnyArray>(part));
+        rows += kept.back().size();
+        if (rows > std::numeric_limits<std::uint32_t>::max()) throw std::invalid_argument("too many rows");
+        parts.values.push_back(kept.back().data());
+        parts.ends.push_back(static_cast<std::uint32_t>(rows));
+        if (kept.back().itemsize() != taken.itemsize()) throw std::invalid_argument("arrays of unlike types");
+    }
+    if (taken.size() != order.size()) throw std::invalid_argument("arrays of unlike lengths");
+    const nb::gil_scoped_release unlocked;
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) most = std::max(most, order.data()[i]);
+    if (order.size() > 0 && most >= rows) throw std::out_of_range("a row that is not there");
+    switch (taken.itemsize()) {
+        case 1:
+            return take<std::uint8_t>(parts, order.data(), order.size(), taken.data());
+        case 2:
+            return take<std::uint16_t>(parts, order.data(), order.size(), taken.data());
+        case 4:
+            return take<std::uint32_t>(parts, order.data(), order.size(), taken.data());
+        case 8:
+            return take<std::uint64_t>(parts, order.data(), order.size(), taken.data());
+        default:
+            throw std::invalid_argument("values of 1, 2, 4 or 8 bytes are taken");
+    }
+}
+
 }  // namespace
 
 NB_MODULE(_rows, module) {
     module.doc() = "Rows of one table looked up in another.";
     module.def("occurs", &occurs, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
                nb::arg("second"), nb::arg("found"));
+    module.def("first", &first, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
+               nb::arg("second"), nb::arg("found"));
+    module.def("take", &take_rows, nb::arg("values"), nb::arg("order"), nb::arg("taken"));
 }

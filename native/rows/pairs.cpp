@@ -64,29 +64,49 @@ std::uint64_t hash(std::int64_t first, std::int64_t second) {
     return h ^ h >> 29;
 }
 
-// By a hash table of rows of `have`, open addressing.
-void by_hash(const Pairs& have, const Pairs& wanted, std::uint8_t* found) {
-    std::vector<std::size_t> rows(std::bit_ceil(2 * have.count + 1), have.count);
-    const std::size_t mask = rows.size() - 1;
-    const auto place = [&](std::int64_t first, std::int64_t second) {
-        std::size_t at = hash(first, second) & mask;
-        while (rows[at] != have.count && (have.first[rows[at]] != first || have.second[rows[at]] != second)) {
-            at = (at + 1) & mask;
+// A hash table of rows of `have`, open addressing; of like ones the first.
+class Rows {
+  public:
+    explicit Rows(const Pairs& have) : have_(have), rows_(std::bit_ceil(2 * have.count + 1), have.count) {
+        for (std::size_t i = 0; i < have.count; ++i) {
+            std::size_t& row = rows_[place(have.first[i], have.second[i])];
+            if (row == have.count) row = i;
+        }
+    }
+    // have.count if there is none.
+    std::size_t find(std::int64_t first, std::int64_t second) const { return rows_[place(first, second)]; }
+
+  private:
+    std::size_t place(std::int64_t first, std::int64_t second) const {
+        std::size_t at = hash(first, second) & (rows_.size() - 1);
+        while (rows_[at] != have_.count &&
+               (have_.first[rows_[at]] != first || have_.second[rows_[at]] != second)) {
+            at = (at + 1) & (rows_.size() - 1);
         }
         return at;
-    };
-    for (std::size_t i = 0; i < have.count; ++i) rows[place(have.first[i], have.second[i])] = i;
-    for (std::size_t i = 0; i < wanted.count; ++i) {
-        found[i] = rows[place(wanted.first[i], wanted.second[i])] != have.count;
     }
-}
+
+    const Pairs& have_;
+    std::vector<std::size_t> rows_;
+};
 
 }  // namespace
 
 void occurs(const Pairs& have, const Pairs& wanted, std::uint8_t* found) {
     std::fill_n(found, wanted.count, std::uint8_t{0});
-    if (have.count == 0 || wanted.count == 0) return;
-    if (!by_table(have, wanted, found)) by_hash(have, wanted, found);
+    if (have.count == 0 || wanted.count == 0 || by_table(have, wanted, found)) return;
+    const Rows rows(have);
+    for (std::size_t i = 0; i < wanted.count; ++i) {
+        found[i] = rows.find(wanted.first[i], wanted.second[i]) != have.count;
+    }
+}
+
+void first_rows(const Pairs& have, const Pairs& wanted, std::int64_t* found) {
+    const Rows rows(have);
+    for (std::size_t i = 0; i < wanted.count; ++i) {
+        const std::size_t row = rows.find(wanted.first[i], wanted.second[i]);
+        found[i] = row == have.count ? -1 : static_cast<std::int64_t>(row);
+    }
 }
 
 }  // namespace busfare

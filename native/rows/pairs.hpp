@@ -15,4 +15,7 @@ struct Pairs {
 // Sets found[i] to whether pair i of `wanted` occurs in `have`.
 void occurs(const Pairs& have, const Pairs& wanted, std::uint8_t* found);
 
+// Sets found[i] to the first row of `have` that is pair i of `wanted`, or to -1.
+void first_rows(const Pairs& have, const Pairs& wanted, std::int64_t* found);
+
 }  // namespace busfare

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <new>
 
@@ -59,9 +60,22 @@ Column::Column(Kind kind, std::uint64_t capacity)
     : kind_(kind), values_(capacity * width(kind)), valid_(capacity / 8 + 1) {}
 
 void Column::set_valid(std::uint64_t first, const std::uint8_t* valid, std::uint64_t count) {
+    if (count == 0) return;
+    if (std::memchr(valid, 1, count) == nullptr) {  // the bits are zeros as it is
+        nulls_ += count;
+        return;
+    }
+    const bool all = std::memchr(valid, 0, count) == nullptr;
     std::uint64_t set = 0;
     for (std::uint64_t i = 0; i < count;) {
         const std::uint64_t row = first + i;
+        if (all && row % 8 == 0 && count - i >= 8) {
+            const std::uint64_t bytes = (count - i) / 8;
+            std::memset(valid_.data() + row / 8, 0xFF, bytes);
+            set += bytes * 8;
+            i += bytes * 8;
+            continue;
+        }
         const std::uint64_t bits = std::min<std::uint64_t>(8 - row % 8, count - i);
         std::uint8_t byte = 0;
         for (std::uint64_t bit = 0; bit < bits; ++bit) {

@@ -19,6 +19,9 @@ struct Wanted {
     bool is_rowid;       // INTEGER PRIMARY KEY: the value is the row's id
     bool real_affinity;  // whole numbers are stored as integers, and mean floating-point ones
     bool has_default;    // records that are too short do not mean null
+    // What is made of whole numbers: those from `least` to `most` less `less`, then some of their bits.
+    std::int64_t less = 0, least = 0, most = 0;
+    std::uint8_t first_bit = 0, bits = 64;
 };
 
 // Zeros, `count` of them; what is never written takes no memory, in columns of some size.

@@ -30,6 +30,20 @@ std::uint64_t local_part(std::uint64_t size, std::uint64_t usable) {
     return part <= most ? part : least;
 }
 
+void change(const Wanted& wanted, std::int64_t* values, std::size_t count) {
+    if (wanted.less != 0) {
+        for (std::size_t i = 0; i < count; ++i) {
+            const bool within = values[i] >= wanted.least && values[i] <= wanted.most;
+            const auto less = static_cast<std::uint64_t>(within ? wanted.less : 0);  // may wrap, as unsigned
+            values[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(values[i]) - less);
+        }
+    }
+    if (wanted.bits < 64) {
+        const auto mask = static_cast<std::int64_t>((std::uint64_t{1} << wanted.bits) - 1);
+        for (std::size_t i = 0; i < count; ++i) values[i] = values[i] >> wanted.first_bit & mask;
+    }
+}
+
 }  // namespace
 
 LeafReader::LeafReader(const Pager& pager, const Shape& shape, const Columns& columns, Budget& budget)
@@ -142,6 +156,7 @@ void LeafReader::integers(std::size_t k, std::size_t column, std::uint64_t row, 
         out[i] = (static_cast<std::int64_t>(be64(places[i].at)) >> rule.shift & rule.mask) | rule.constant;
         valid[i] = rule.valid & accepted;
     }
+    change(shape_.wanted()[column], out, rows_);
 }
 
 void LeafReader::reals(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {

@@ -83,9 +83,15 @@ NB_MODULE(_sqlite_columns, module) {
         .def(
             "__init__",
             [](Wanted* self, std::uint32_t index, Kind kind, bool is_rowid, bool real_affinity,
-               bool has_default) { new (self) Wanted{index, kind, is_rowid, real_affinity, has_default}; },
+               bool has_default, std::int64_t less, std::int64_t least, std::int64_t most,
+               std::uint8_t first_bit, std::uint8_t bits) {
+                if (first_bit > 63 || bits > 64) throw std::invalid_argument("bits beyond a number");
+                new (self) Wanted{index, kind,  is_rowid, real_affinity, has_default,
+                                  less,  least, most,     first_bit,     bits};
+            },
             nb::arg("index"), nb::arg("kind"), nb::kw_only(), nb::arg("is_rowid") = false,
-            nb::arg("real_affinity") = false, nb::arg("has_default") = false);
+            nb::arg("real_affinity") = false, nb::arg("has_default") = false, nb::arg("less") = 0,
+            nb::arg("least") = 0, nb::arg("most") = 0, nb::arg("first_bit") = 0, nb::arg("bits") = 64);
     nb::class_<Column>(module, "Column")
         .def("__len__", &Column::length)
         .def_prop_ro("null_count", &Column::nulls)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from busfare.bench_cli import bench_app
 from busfare.errors import BusfareError, InputError
+from busfare.output import AsJson, Html, print_json, say_page, write_file
 
 if TYPE_CHECKING:
     from busfare.job import How
@@ -30,18 +31,11 @@ nodes_app = typer.Typer(
     help="The catalogue of nodes; show one, or check a node file of your own.", rich_markup_mode=None
 )
 app.add_typer(nodes_app, name="nodes")
-bench_app = typer.Typer(
-    help="Run migration methods and overlap strategies for real, beside what is predicted of them.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
 app.add_typer(bench_app, name="bench")
 
 TracePath = Annotated[
     Path, typer.Argument(metavar="TRACE", help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that opens offline.")]
 RecordedOn = Annotated[
     str | None,
     typer.Option(
@@ -119,14 +113,14 @@ def report(
     if html:
         from busfare.report.page import report_page
 
-        _write(html, report_page(result, read))
+        write_file(html, report_page(result, read))
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         from busfare.report.terminal import show_report
 
         show_report(result)
-    _say_page(html)
+    say_page(html)
     check(result, limits)
 
 
@@ -226,16 +220,16 @@ def what_if(
     if perfetto:
         from busfare.report.export import perfetto_beside
 
-        _write(perfetto, perfetto_beside(read, predicted_trace(found.together.played)).decode())
+        write_file(perfetto, perfetto_beside(read, predicted_trace(found.together.played)).decode())
     if html:
         from busfare.report.what_if_page import what_if_page
 
-        _write(html, what_if_page(result, read, predicted_trace(found.together.played)))
+        write_file(html, what_if_page(result, read, predicted_trace(found.together.played)))
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         show_what_if(result)
-    _say_page(html)
+    say_page(html)
 
 
 def _report_job(
@@ -252,14 +246,14 @@ def _report_job(
     if html:
         from busfare.report.job_page import job_page
 
-        _write(html, job_page(result, recorded_on))
+        write_file(html, job_page(result, recorded_on))
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         from busfare.report.jobs import show_job
 
         show_job(result)
-    _say_page(html)
+    say_page(html)
     return result
 
 
@@ -290,14 +284,14 @@ def project(
     if html:
         from busfare.report.page import projection_page
 
-        _write(html, projection_page(result, read))
+        write_file(html, projection_page(result, read))
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         from busfare.report.terminal import show_projection
 
         show_projection(result)
-    _say_page(html)
+    say_page(html)
 
 
 @app.command()
@@ -325,7 +319,7 @@ def compare(
     recorded_on, target = _recorded_on(first, from_, "--from"), _recorded_on(second, to, "--to")
     result = compared(first, second, recorded_on, target, model)
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         from busfare.report.terminal import show_comparison
 
@@ -367,7 +361,7 @@ def price(
         "prices": prices,
     }
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         from busfare.report.terminal import show_prices
 
@@ -452,12 +446,12 @@ def plan(
     if html:
         from busfare.report.plan_page import plan_page
 
-        _write(html, plan_page(result))
+        write_file(html, plan_page(result))
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         show_plan(result)
-    _say_page(html)
+    say_page(html)
 
 
 @nodes_app.callback(invoke_without_command=True)
@@ -469,7 +463,7 @@ def nodes(context: typer.Context, json: AsJson = False) -> None:
 
     result = catalogue_result()
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         from busfare.report.terminal import show_nodes
 
@@ -490,7 +484,7 @@ def nodes_show(
 
     shown = load_node(node)
     if json:
-        _print_json({"schema": "busfare.nodes/1", **node_result(shown)})
+        print_json({"schema": "busfare.nodes/1", **node_result(shown)})
     else:
         print(draw(shown))
 
@@ -634,126 +628,17 @@ def probe(
             device.close()
         probed = probing.evaluated(record, knees)
     if output:
-        _write(output, encode(probed.node))
+        write_file(output, encode(probed.node))
     if raw and from_:
         write(probed.record, raw)
     result = probing.result(probed)
     if html:
-        _write(html, probe_page(result))
+        write_file(html, probe_page(result))
     if json:
-        _print_json(result)
+        print_json(result)
     else:
         show_probe(result)
-    _say_page(html)
-
-
-BenchNode = Annotated[
-    str | None,
-    typer.Option(
-        "--node", metavar="NODE", help="Predict by its parameters; else this machine is probed first."
-    ),
-]
-BenchFrom = Annotated[
-    Path | None, typer.Option("--from", metavar="FILE", help="Show what an earlier --json wrote.")
-]
-BenchQuick = Annotated[bool, typer.Option("--quick", help="Fewer cases and repeats: 15 seconds.")]
-BenchVirtual = Annotated[
-    str | None, typer.Option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
-]
-
-
-@bench_app.command("methods")
-def bench_methods(
-    node: BenchNode = None,
-    quick: BenchQuick = False,
-    largest: Annotated[
-        str, typer.Option("--largest", metavar="N", help="Ints of the longest vector, 1048576 to 268435456.")
-    ] = "268435456",
-    virtual: BenchVirtual = None,
-    from_: BenchFrom = None,
-    json: AsJson = False,
-    html: Html = None,
-) -> None:
-    """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
-    from busfare.measure.bench.commands import again, methods
-    from busfare.report.probe_progress import progress
-
-    with progress() as shown:
-        result = again(from_, "methods") if from_ else methods(node, quick, largest, virtual, shown, _say)
-    with _readable(from_):
-        if html:
-            from busfare.report.methods_page import methods_page
-
-            _write(html, methods_page(result))
-        if json:
-            _print_json(result)
-        else:
-            from busfare.report.benches import show_methods
-
-            show_methods(result)
-    _say_page(html)
-
-
-@bench_app.command("strategies")
-def bench_strategies(
-    node: BenchNode = None,
-    quick: BenchQuick = False,
-    kernel: Annotated[
-        Path | None,
-        typer.Option("--kernel", metavar="FILE.cu", help="A kernel of your own; see docs/bench.md."),
-    ] = None,
-    inputs: Annotated[int, typer.Option("--in", metavar="N", help="With --kernel: its input arrays.")] = 1,
-    outputs: Annotated[int, typer.Option("--out", metavar="N", help="With --kernel: its output arrays.")] = 1,
-    function: Annotated[
-        str | None, typer.Option("--function", metavar="NAME", help="With --kernel: which of several.")
-    ] = None,
-    levels: Annotated[
-        int, typer.Option("--levels", metavar="N", help="With --kernel: levels of its grid.")
-    ] = 42,
-    level: Annotated[
-        int, typer.Option("--level-elements", metavar="N", help="With --kernel: doubles of one level.")
-    ] = 1 << 20,
-    virtual: BenchVirtual = None,
-    from_: BenchFrom = None,
-    json: AsJson = False,
-    html: Html = None,
-) -> None:
-    """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
-    from busfare.measure.bench.commands import again, strategies
-    from busfare.report.probe_progress import progress
-
-    own = (kernel, inputs, outputs, function, levels, level) if kernel else None
-    with progress() as shown:
-        result = again(from_, "strategies") if from_ else strategies(node, quick, own, virtual, shown, _say)
-    with _readable(from_):
-        if html:
-            from busfare.report.strategies_page import strategies_page
-
-            _write(html, strategies_page(result))
-        if json:
-            _print_json(result)
-        else:
-            from busfare.report.benches import show_strategies
-
-            show_strategies(result)
-    _say_page(html)
-
-
-@contextmanager
-def _readable(path: Path | None) -> Iterator[None]:
-    """A result from a file may hold anything: what is missing in it is no fault of the program."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        if path is None:
-            raise
-        what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{path}: a figure is missing or wrong ({what}); run the benchmark again") from None
-
-
-def _say(line: str) -> None:
-    """What is about to be done."""
-    print(line, file=sys.stderr)
+    say_page(html)
 
 
 def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
@@ -781,25 +666,6 @@ def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:
     return found
 
 
-def _print_json(result: dict[str, Any]) -> None:
-    import msgspec
-
-    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); name another place") from None
-
-
-def _say_page(html: Path | None) -> None:
-    if html:
-        print(f"page written: {html}", file=sys.stderr)
-
-
 def _one_line(message: str) -> str:
     return " ".join(message.split())
 
@@ -822,6 +688,8 @@ def _with_empty_values(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Runs the command line and exits with its status: 0 done, 1 a limit passed, 2 unusable input, 3 no GPU."""
+    # Imports make many objects and no garbage: looking for it among them takes a tenth of the start.
+    gc.set_threshold(100_000, 50, 50)
     command = typer.main.get_command(app)
     try:
         status = command.main(_with_empty_values(sys.argv[1:]), standalone_mode=False, prog_name="busfare")

@@ -69,6 +69,42 @@ def test_a_union_of_lanes_is_that_of_their_rows_in_whatever_order(
         assert found.ends.tolist() == expected.ends.tolist()
 
 
+@settings(deadline=None)
+@given(operations)
+def test_lengths_of_sets_of_lanes_are_those_of_their_rows_in_whatever_order(
+    rows: list[dict[str, object]],
+) -> None:
+    frame = table(rows)
+    kernels, none = pl.col("kind") == "kernel", pl.col("device").is_null()
+    sets = [pl.lit(True), kernels, kernels | none, none, pl.lit(False)]
+    for ordered in (frame, frame.sort("start_ns")):
+        chosen = [ordered.filter(which.fill_null(False)) for which in sets]
+        expected = [
+            Union.of(part["start_ns"].to_numpy(), part["end_ns"].to_numpy()).length() for part in chosen
+        ]
+        assert lanes_of(ordered).lengths(*sets) == expected
+        assert lanes_of(ordered).lengths(kernels, none) == [expected[1], expected[3]]
+        assert lanes_of(ordered).union(pl.lit(True)).length() == expected[0]
+
+
+@settings(deadline=None)
+@given(operations, st.integers(0, 6))
+def test_longest_gaps_are_those_of_the_union(rows: list[dict[str, object]], most: int) -> None:
+    frame = table(rows)
+    which = pl.col("kind") != "copy"
+    for ordered in (frame, frame.sort("start_ns")):
+        starts, ends = lanes_of(ordered).union(which).gaps()
+        longest = np.argsort(starts - ends, kind="stable")[:most]
+        expected = [(int(starts[at]), int(ends[at])) for at in longest]
+        assert lanes_of(ordered).longest_gaps(which, most) == expected
+
+
+def test_more_lengths_than_one_pass_finds() -> None:
+    frame = table([{"kind": "copy", "start_ns": at, "length": 1, "stream": at} for at in range(100)])
+    sets = [pl.col("stream") < most for most in range(100)]
+    assert lanes_of(frame).lengths(*sets) == list(range(100))
+
+
 def test_lanes_are_made_once_a_table_and_go_with_it() -> None:
     frame = table([{"kind": "copy", "start_ns": 1, "length": 3, "bytes": 4}])
     assert lanes_of(frame) is lanes_of(frame)

@@ -163,11 +163,13 @@ bool plays(const Columns& c) {
     const Played p = simulate(t, dependencies(t), poll, true);
     if (!holds(t, p, critical_path(t, p))) return false;
     const std::vector<std::uint8_t> call_class(t.calls.size(), 1), operation_class(t.operations.size(), 255);
+    std::vector<std::uint8_t> unit(t.operations.size());
+    for (std::size_t i = 0; i < unit.size(); ++i) unit[i] = i % 3 == 0;
     Columns again = c;
     again.duration = alone(t, p.operation_start, p.operation_end, poll);
     again.turn = p.operation_start;
     Explained x = explain(again.timeline(), {p.call_start, p.call_end, p.operation_start, p.operation_end,
-                                             call_class, operation_class});
+                                             call_class, operation_class, unit});
     again.own = x.own;
     again.wait_lag = x.wait_lag;
     again.wait = x.wait;

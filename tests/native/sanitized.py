@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.fuzz.corpus import CORPUS
@@ -24,11 +25,14 @@ HERE = Path(__file__).parent
 SCANNER = HERE.parents[1] / "native/kineto"
 REPLAY = HERE.parents[1] / "native/replay"
 FILES_A_RUN = 250
+#: The machine that compiles is the one that runs.
+X86 = platform.machine() in ("x86_64", "AMD64")
 
 
 def build(folder: Path) -> Path:
     """Compiles the scanner's driver. Raises CalledProcessError if it does not compile."""
-    return _build(folder / "scan_files", SCANNER, ("event_scanner", "decimal", "unescape"))
+    parts = ("event_scanner", "decimal", "unescape", "bracket_blocks", "bracket_blocks_avx2")
+    return _build(folder / "scan_files", SCANNER, parts, ["-mavx2", "-mpclmul", "-mpopcnt"] if X86 else [])
 
 
 def build_timelines(folder: Path) -> Path:
@@ -37,7 +41,7 @@ def build_timelines(folder: Path) -> Path:
     return _build(folder / "random_timelines", REPLAY, parts)
 
 
-def _build(program: Path, library: Path, parts: tuple[str, ...]) -> Path:
+def _build(program: Path, library: Path, parts: tuple[str, ...], more: Sequence[str] = ()) -> Path:
     sources = [HERE / f"{program.name}.cpp", *(library / f"{part}.cpp" for part in parts)]
     flags = [
         "-std=c++20",
@@ -49,7 +53,9 @@ def _build(program: Path, library: Path, parts: tuple[str, ...]) -> Path:
         "-fno-sanitize-recover=all",
     ]
     compiler = os.environ.get("CXX", "c++")
-    subprocess.run([compiler, *flags, f"-I{library}", *map(str, sources), "-o", str(program)], check=True)
+    subprocess.run(
+        [compiler, *flags, *more, f"-I{library}", *map(str, sources), "-o", str(program)], check=True
+    )
     return program
 
 

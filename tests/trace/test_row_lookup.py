@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.trace.row_lookup import occurs, places
+from busfare.trace.row_lookup import first_pairs, in_order, occurs, places
+from busfare.trace.tables import MEMORY_KINDS
 
 #: Dense, sparse, and at the ends of what fits.
 number = st.one_of(
@@ -39,3 +44,40 @@ def test_which_pairs_occur(
     frames = [pl.DataFrame(part, schema=schema, orient="row") for part in (have, rows)]
     known = {plain(p) for p in have}
     assert occurs(*frames).tolist() == [plain(p) in known for p in rows]
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 6)), min_size=1), st.randoms())
+def test_rows_in_another_order(rows: list[int | None], dice: random.Random) -> None:
+    words = [None if row is None else MEMORY_KINDS[row] for row in rows]
+    columns = [
+        *(pl.Series([row or 0 for row in rows], dtype=kind) for kind in (pl.Int64, pl.Int32, pl.UInt8)),
+        pl.Series(rows, dtype=pl.Int64),
+        pl.Series(words, dtype=pl.Enum(MEMORY_KINDS)),
+        pl.Series(words, dtype=pl.Categorical),
+        pl.Series(words, dtype=pl.String),
+        pl.Series([None] * len(rows), dtype=pl.Int32),
+    ]
+    order = np.array(dice.sample(range(len(rows)), len(rows)), np.uint32)
+    for column in columns:
+        found = in_order(column, order)
+        assert found.dtype == column.dtype
+        assert found.to_list() == [column.to_list()[row] for row in order]
+
+
+def test_a_row_that_is_not_there_is_not_taken() -> None:
+    with pytest.raises(IndexError):
+        in_order(pl.Series([1, 2]), np.array([0, 2], np.uint32))
+
+
+@settings(deadline=None)
+@given(st.lists(pair, max_size=90), st.lists(pair, max_size=30))
+def test_the_first_row_of_each_pair(
+    have: list[tuple[int | None, int | None]], rows: list[tuple[int | None, int | None]]
+) -> None:
+    schema = {"process": pl.Int64, "correlation": pl.Int64}
+    frames = [pl.DataFrame(part, schema=schema, orient="row") for part in (have, rows)]
+    usable = [row for row in rows if row[1] != -(1 << 63)]  # which stands for a null
+    frames[1] = pl.DataFrame(usable, schema=schema, orient="row")
+    expected = [have.index(row) if row in have and row[1] is not None else -1 for row in usable]
+    assert first_pairs(*frames).tolist() == expected

@@ -118,3 +118,47 @@ def test_benchmarks_are_judged_from_their_seconds_alone(tmp_path: Path) -> None:
     assert "VIRTUAL, nothing measured" in "".join(picture.itertext())
     bars = [e for e in picture.iter("{http://www.w3.org/2000/svg}g") for e in e if e.tag.endswith("rect")]
     assert len(bars) == 4, "a bar a strategy, at its fastest number of streams"
+
+
+def test_nas_on_shared_gpus_is_judged_from_raw_runs() -> None:
+    done = run("hybrid.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "official values" in done.stdout
+    assert "× multiple-mps (measured)" in done.stdout
+    assert "% of the limit, the link" in done.stdout and "% of the limit, the kernels" in done.stdout
+
+
+def test_nas_runs_that_missed_their_values_fail(tmp_path: Path) -> None:
+    """Figures made up: a limit of 0.5 s, a run of 0.625 s whose checksums are off, and one that ended without a result."""
+    half = 2 * 16 * 512**3 / 0.5
+    result = {
+        "schema": "busfare.hybrid.ft/1", "mode": "funneled", "device": "made up", "ranks": 4, "class": "C",
+        "algorithm": "slabs", "iterations": 1, "verified": False, "seconds": 0.7, "iteration_seconds": [0.625],
+        "breakdown_seconds": {"fft_1d": 0, "fft_2d": 0, "outstanding_communication": 0.1, "synchronous_local_copies": 0.5,
+                              "barrier": 0},
+    }  # fmt: skip
+    packed = result | {"algorithm": "packed-slabs", "iteration_seconds": [0.5], "verified": True}
+    found = {
+        "machine": "made up", "gpu": "made up", "driver": "-", "date": "-",
+        "limits": {"both_directions": [{"each_way_together_bytes_per_second": half}], "device_copy_bytes_per_second": 1e15},
+        "runs": [
+            {"command": "a", "status": 1, "result": result}, {"command": "b", "status": 0, "result": packed},
+            {"command": "nas_ft", "status": 70, "result": None},
+        ],
+    }  # fmt: skip
+    path = tmp_path / "made-up.json"
+    path.write_text(json.dumps(found))
+    command = [sys.executable, str(ROOT / "validation" / "hybrid.py"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert (
+        "official values: 1 of 2 runs that were compared, 1 ended without a result (goal: all) MISSED"
+        in done.stdout
+    )
+    assert "slabs, funneled 0.80 × packed slabs, funneled (measured) (goal 1) MISSED" in done.stdout
+    assert "class C, 4 ranks, funneled: 80.0 % of the limit, the link (goal 90) MISSED" in done.stdout
+    path.write_text(json.dumps(found | {"superseded": True}))
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "MISSED" not in again.stdout and "SUPERSEDED" in again.stdout
+    path.write_text("[]")
+    assert subprocess.run(command, capture_output=True, text=True, check=False).returncode == 2

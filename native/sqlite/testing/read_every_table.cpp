@@ -1,6 +1,7 @@
 #include "read_every_table.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -66,6 +67,8 @@ Columns read(const Pager& pager, std::uint32_t root, std::uint32_t turn, unsigne
         wanted.push_back(
             {index, static_cast<Kind>((index + turn) % 3), false, index == 2, index == 26 && turn == 2});
     }
+    wanted[0].less = INT64_MAX, wanted[0].least = INT64_MIN, wanted[0].most = 0;
+    wanted[1].first_bit = 24, wanted[1].bits = 24;
     wanted.push_back({0, Kind::integer, true, false, false});
     return read_table(pager, root, wanted, {threads, [] { return false; }, kSmallPieces});
 }

@@ -1,6 +1,6 @@
 """What a trace adds up to: totals, exposed time, distributions, gaps. Nothing is predicted here."""
 
-from busfare.account.call_names import calls_named
+from busfare.account.call_names import Names, calls_named, names_of
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.account.totals import (
@@ -28,6 +28,7 @@ __all__ = [
     "GpuTotals",
     "IdleGap",
     "Lanes",
+    "Names",
     "Totals",
     "Union",
     "by_path",
@@ -39,6 +40,7 @@ __all__ = [
     "kernel_union",
     "lanes_of",
     "makespan_seconds",
+    "names_of",
     "size_histogram",
     "streams",
     "top_copies",

@@ -21,5 +21,34 @@ def unite(
 ) -> tuple[Numbers, Numbers] | None:
     """The union of the intervals in chosen lanes; None if they are not in order of their starts."""
 
+def longest_gaps(
+    starts: Numbers, ends: Numbers, lane_of: NDArray[np.uint32], chosen: NDArray[np.uint8], most: int
+) -> tuple[Numbers, Numbers] | None:
+    """The longest gaps between intervals of the union of the chosen lanes, longest first; None if out of order."""
+
+def lengths(
+    starts: Numbers, ends: Numbers, lane_of: NDArray[np.uint32], sets_of: NDArray[np.uint64], sets: int
+) -> Numbers | None:
+    """The lengths of the unions of the intervals of sets of lanes; bit k of `sets_of` a lane: whether it is in set k.
+
+    None if the intervals are not in order of their starts. At most 64 sets.
+    """
+
+def tally(
+    number_of: NDArray[np.uint32],
+    lane_of: NDArray[np.uint32],
+    chosen: NDArray[np.uint8],
+    starts: Numbers,
+    ends: Numbers,
+    numbers: int,
+) -> tuple[Numbers, Numbers, NDArray[np.float64]]:
+    """By number, of the rows in chosen lanes: the first row (-1: none), how many, and their ns.
+
+    Raises IndexError for a number of `numbers` or more.
+    """
+
+def rows_of(number_of: NDArray[np.uint32], chosen: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """The rows whose number is chosen. Raises IndexError for a number that `chosen` does not have."""
+
 def shared(a_starts: Numbers, a_ends: Numbers, b_starts: Numbers, b_ends: Numbers) -> int:
     """Nanoseconds in both of two unions."""

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
+from busfare.trace.words import words_of
 
 __all__ = ["Lanes", "grouped", "lanes_of"]
 
 NS = 1e-9
+#: How many lengths one pass finds.
+MOST_SETS = 64
 KEYS = ("kind", "direction", "source_memory", "destination_memory", "device", "process", "stream")
 
 
@@ -31,15 +34,26 @@ class Lanes:
     lane_of: NDArray[np.uint32]
     starts: Times
     ends: Times
-    _unions: dict[bytes, Union] = field(default_factory=dict)  # by the lanes chosen: most are asked for often
+    # By the lanes chosen: most are asked for often.
+    _unions: dict[bytes, Union] = field(default_factory=dict)
+    _lengths: dict[bytes, int] = field(default_factory=dict)
 
     def chosen(self, which: pl.Expr) -> NDArray[np.bool_]:
         """Of each lane, whether `which` (of the groups' columns) is true; shape (lanes,)."""
-        return self.groups.select(which.fill_null(False)).to_series().to_numpy()
+        return self._chosen([which])[0]
 
-    def rows(self, which: pl.Expr) -> NDArray[np.bool_]:
-        """Of each operation, whether its lane is chosen; shape (n,)."""
-        return self.chosen(which)[self.lane_of]
+    def _chosen(self, which: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
+        asked = [expression.fill_null(False).alias(str(number)) for number, expression in enumerate(which)]
+        # With columns, so that a constant stands for every lane.
+        found = self.groups.with_columns(asked)
+        return [found[str(number)].to_numpy() for number in range(len(asked))]
+
+    def rows(self, which: pl.Expr) -> NDArray[np.uint32]:
+        """The operations of the chosen lanes, in order."""
+        chosen = self.chosen(which)
+        if not chosen.any():
+            return np.zeros(0, np.uint32)
+        return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
 
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
@@ -48,11 +62,45 @@ class Lanes:
         if key not in self._unions:
             united = _lanes.unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
             if united is None:  # the operations are not in order
-                rows = chosen[self.lane_of]
+                rows = _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
                 self._unions[key] = Union.of(self.starts[rows], self.ends[rows])
             else:
                 self._unions[key] = Union(*united)
         return self._unions[key]
+
+    def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
+        """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
+        chosen = self.chosen(which).view(np.uint8)
+        found = _lanes.longest_gaps(self.starts, self.ends, self.lane_of, chosen, most)
+        if found is None:  # the operations are not in order
+            order = np.argsort(self.starts, kind="stable")
+            ordered = self.starts[order], self.ends[order], self.lane_of[order]
+            found = _lanes.longest_gaps(*ordered, chosen, most)
+            assert found is not None
+        return list(zip(found[0].tolist(), found[1].tolist(), strict=True))
+
+    def lengths(self, *which: pl.Expr) -> list[int]:
+        """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""
+        keys = []
+        wanted: dict[bytes, NDArray[np.bool_]] = {}
+        for chosen in self._chosen(which):
+            keys.append(chosen.tobytes())
+            if keys[-1] not in self._lengths:
+                wanted[keys[-1]] = chosen
+        sets = list(wanted.items())
+        for first in range(0, len(sets), MOST_SETS):
+            some = sets[first : first + MOST_SETS]
+            bits = np.zeros(self.groups.height, np.uint64)
+            for number, (_, chosen) in enumerate(some):
+                bits |= chosen.astype(np.uint64) << np.uint64(number)
+            found = _lanes.lengths(self.starts, self.ends, self.lane_of, bits, len(some))
+            if found is None:  # the operations are not in order
+                order = np.argsort(self.starts, kind="stable")
+                ordered = self.starts[order], self.ends[order], self.lane_of[order]
+                found = _lanes.lengths(*ordered, bits, len(some))
+                assert found is not None
+            self._lengths.update(zip((key for key, _ in some), found.tolist(), strict=True))
+        return [self._lengths[key] for key in keys]
 
 
 #: By the table's identity; an entry goes with its table.
@@ -71,7 +119,11 @@ def lanes_of(operations: pl.DataFrame) -> Lanes:
 def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
     """The lanes of operations that are alike in columns `keys`."""
     table = operations.select(keys)
-    lane_of, first_rows = _lanes.group([array for column in table for array in _plain(column)])
+    words = words_of(operations)
+    of_words = [words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum]
+    others = [column for column in table if column.dtype != pl.Enum]
+    packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
+    lane_of, first_rows = _lanes.group([*packed, *(array for column in others for array in _plain(column))])
     starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
     sizes = np.ascontiguousarray(operations["bytes"].fill_null(-1).to_numpy())
     sums = _lanes.sums(lane_of, starts, ends, sizes, len(first_rows))
@@ -83,6 +135,15 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
         rated_seconds=sums["rated_ns"] * NS,
     )
     return Lanes(groups, lane_of, starts, ends)
+
+
+def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
+    """Up to four columns of small numbers as one: what is alike in it is alike in all."""
+    made = codes[0].astype(np.uint32)
+    for code in codes[1:]:
+        made <<= np.uint32(8)
+        made |= code
+    return made
 
 
 def _plain(column: pl.Series) -> list[NDArray[np.int64]]:

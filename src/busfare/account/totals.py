@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from busfare.account import _lanes
+from busfare.account.call_names import names_of
 from busfare.account.intervals import Union
-from busfare.account.lanes import Lanes, grouped, lanes_of
+from busfare.account.lanes import Lanes, lanes_of
 from busfare.trace import Trace
 
 __all__ = [
@@ -111,6 +113,12 @@ def totals(trace: Trace) -> Totals:
         .iter_rows()
     }
     none = (0, 0.0)
+    ordinals = _ordinals(lanes)
+    # All at once: each is then known when it is asked for.
+    of = [pl.lit(True), *(_of_gpu(device) for device in ordinals)]
+    lanes.lengths(
+        *(gpu & part for gpu in of for part in (pl.lit(True), is_work(), is_transfer() | is_work()))
+    )
     return Totals(
         transfers=_copy_totals(lanes, pl.lit(True)),
         kernels=kinds.get("kernel", none)[0],
@@ -120,7 +128,7 @@ def totals(trace: Trace) -> Totals:
         sets=kinds.get("set", none)[0],
         set_seconds=kinds.get("set", none)[1],
         makespan_seconds=makespan_seconds(trace),
-        gpus=[_gpu_totals(device, lanes) for device in _ordinals(lanes)],
+        gpus=[_gpu_totals(device, lanes) for device in ordinals],
     )
 
 
@@ -140,25 +148,30 @@ def makespan_seconds(trace: Trace) -> float:
 
 def _copy_totals(lanes: Lanes, of: pl.Expr) -> CopyTotals:
     transfers = lanes.groups.filter(of & is_transfer())
-    exposed = lanes.union(of & is_transfer()).minus(lanes.union(of & is_work()))
+    either, work = lanes.lengths(of & (is_transfer() | is_work()), of & is_work())
     return CopyTotals(
         count=int(transfers["count"].sum()),
         bytes=int(transfers["bytes"].sum()),
         seconds=float(transfers["seconds"].sum()),
-        exposed_seconds=exposed * NS,
+        exposed_seconds=(either - work) * NS,
     )
 
 
+def _of_gpu(device: int | None) -> pl.Expr:
+    return pl.col("device").eq_missing(device)
+
+
 def _gpu_totals(device: int | None, lanes: Lanes) -> GpuTotals:
-    of_gpu = pl.col("device").eq_missing(device)
+    of_gpu = _of_gpu(device)
+    busy, kernels_busy = lanes.lengths(of_gpu, of_gpu & is_work())
     work = lanes.groups.filter(of_gpu & is_work())
     return GpuTotals(
         device=device,
         kernels=int(work["count"].sum()),
         kernel_seconds=float(work["seconds"].sum()),
         transfers=_copy_totals(lanes, of_gpu),
-        busy_seconds=lanes.union(of_gpu).length() * NS,
-        kernel_busy_seconds=lanes.union(of_gpu & is_work()).length() * NS,
+        busy_seconds=busy * NS,
+        kernel_busy_seconds=kernels_busy * NS,
     )
 
 
@@ -192,8 +205,7 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     unknown size are not in it.
     """
     transfers = lanes_of(operations).rows(is_transfer())
-    sized = operations.select("start_ns", "end_ns", "bytes").filter(transfers)
-    sized = sized.drop_nulls("bytes")
+    sized = operations.select("start_ns", "end_ns", "bytes")[transfers].drop_nulls("bytes")
     if sized.is_empty():
         return pl.DataFrame(
             schema={
@@ -221,11 +233,29 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
 
 def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds."""
-    work = grouped(operations, ("kind", "name")).groups.filter(is_work())
+    lanes, names = lanes_of(operations), operations["name"]
+    numbers = names.to_physical()
+    least, most_number = numbers.min(), numbers.max()
+    size = 0 if least is None else int(most_number) + 1  # type: ignore[arg-type]
+    number_of = np.ascontiguousarray(
+        (numbers.fill_null(size) if numbers.null_count() else numbers).to_numpy()
+    )
+    found = []
+    for kind in ("kernel", "graph"):
+        chosen = lanes.chosen(pl.col("kind") == kind)
+        if chosen.any():
+            first_rows, count, ns = _lanes.tally(
+                number_of, lanes.lane_of, chosen.view(np.uint8), lanes.starts, lanes.ends, size + 1
+            )
+            present = np.flatnonzero(count)
+            work = {"name": names[first_rows[present]], "count": count[present], "seconds": ns[present] * NS}
+            found.append(pl.DataFrame(work))
+    if not found:
+        return pl.DataFrame(schema={"name": pl.String, "count": pl.Int64, "seconds": pl.Float64})
     return (
-        work.group_by("name")
-        .agg(count=pl.col("count").sum(), seconds=pl.col("seconds").sum())
-        .with_columns(pl.col("name").cast(pl.String))
+        pl.concat(found)
+        .group_by(pl.col("name").cast(pl.String))
+        .agg(pl.col("count").sum(), pl.col("seconds").sum())
         .sort("seconds", "count", "name", descending=[True, True, False])
         .head(most)
     )
@@ -233,8 +263,8 @@ def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
 
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
-    rows = np.flatnonzero(lanes_of(operations).rows(is_transfer()))
-    taken = (operations["end_ns"] - operations["start_ns"]).to_numpy()[rows]
+    rows = lanes_of(operations).rows(is_transfer())
+    taken = (operations["end_ns"][rows] - operations["start_ns"][rows]).to_numpy()
     if len(rows) > most:  # those as long as the last one wanted, or longer, are few
         rows = rows[taken >= np.partition(taken, -most)[-most]]
     columns = [
@@ -277,16 +307,17 @@ def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
     lanes = lanes_of(operations)
     rows = []
     for device in _ordinals(lanes):
-        of_gpu = pl.col("device").eq_missing(device)
+        of_gpu = _of_gpu(device)
         parts = [("kernels", of_gpu & is_work())]
         parts += [
             (direction, of_gpu & is_transfer() & (pl.col("direction") == direction))
             for direction in ("h2d", "d2h", "d2d", "p2p")
         ]
+        lanes.lengths(*(which for _, which in parts))
         for work, which in parts:
             part = lanes.groups.filter(which)
             if part.height:
-                busy = lanes.union(which).length() * NS
+                busy = lanes.lengths(which)[0] * NS
                 moved = None if work == "kernels" or busy == 0 else float(part["bytes"].sum()) / busy
                 share = busy / makespan_seconds if makespan_seconds else 0.0
                 rows.append((device, work, busy, share, moved))
@@ -311,29 +342,25 @@ def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
     found: list[tuple[int, int, int | None]] = []
     lanes = lanes_of(trace.operations)
     for device in _ordinals(lanes):
-        starts, ends = lanes.union(pl.col("device").eq_missing(device)).gaps()
-        lengths = ends - starts
-        longest = np.arange(len(lengths))
-        if len(lengths) > most:
-            longest = np.flatnonzero(lengths >= np.partition(lengths, -most)[-most])
-        longest = longest[np.argsort(-lengths[longest], kind="stable")][:most]
-        found += [(int(lengths[i]), int(starts[i]), device) for i in longest]
+        gaps = lanes.longest_gaps(_of_gpu(device), most)
+        found += [(end - start, start, device) for start, end in gaps]
     found.sort(key=lambda gap: -gap[0])
     return [_explained(trace.calls, device, start, length) for length, start, device in found[:most]]
 
 
 def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int) -> IdleGap:
     # Calls stand in order of their start.
-    begun = int(calls["start_ns"].search_sorted(start + length))
-    within = calls.select("start_ns", "end_ns", "name").head(begun).filter(pl.col("end_ns") > start)
-    inside = pl.min_horizontal("end_ns", pl.lit(start + length)) - pl.max_horizontal(
-        "start_ns", pl.lit(start)
-    )
-    longest = (
-        within.group_by(pl.col("name").cast(pl.String))
-        .agg(inside.sum().alias("inside"))
-        .sort("inside", "name", descending=[True, False])
-        .head(1)
-    )
-    name, spent = longest.row(0) if longest.height else (None, 0)
-    return IdleGap(device, start, length * NS, name, spent * NS)
+    end = start + length
+    begun = int(calls["start_ns"].search_sorted(end))
+    starts, ends = (calls[name].slice(0, begun).to_numpy() for name in ("start_ns", "end_ns"))
+    within = np.flatnonzero(ends > start)
+    if not len(within):
+        return IdleGap(device, start, length * NS, None, 0.0)
+    inside = np.minimum(ends[within], end) - np.maximum(starts[within], start)
+    names = names_of(calls)
+    number_of = names.of[within]
+    present = np.unique(number_of)
+    spent = {names.texts[number]: int(inside[number_of == number].sum()) for number in present}
+    # Of those as long the first by name, and no name before any.
+    name = min(spent, key=lambda text: (-spent[text], text is not None, text or ""))
+    return IdleGap(device, start, length * NS, name, spent[name] * NS)

@@ -16,6 +16,7 @@ from busfare.account import (
     Union,
     calls_named,
     is_transfer,
+    is_work,
     kernel_union,
     lanes_of,
     makespan_seconds,
@@ -66,19 +67,22 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
 
 def _rows(trace: Trace, lanes: pl.Expr, rows: pl.Expr | None = None) -> pl.DataFrame:
     """The operations of these lanes, and of them those for which `rows` is true: what findings look at."""
-    operations = trace.operations.select(COLUMNS)
     chosen = lanes_of(trace.operations).rows(lanes)
-    if rows is not None:  # both at once: no more is copied than is wanted
-        chosen &= operations.select(rows.fill_null(False)).to_series().to_numpy()
-    return operations.filter(chosen)
+    if rows is not None and len(chosen):  # no more is copied than is wanted
+        looked_at = trace.operations.select(rows.meta.root_names())[chosen]
+        chosen = chosen[looked_at.select(rows.fill_null(False)).to_series().to_numpy()]
+    return trace.operations.select(COLUMNS)[chosen]
 
 
 def _rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> pl.DataFrame:
     """The operations of these lanes that one of `calls` submitted."""
-    operations = trace.operations.select(COLUMNS)
-    return operations.filter(
-        lanes_of(trace.operations).rows(lanes) & occurs(calls.drop_nulls("correlation"), operations)
+    if calls.is_empty():
+        return trace.operations.select(COLUMNS).clear()
+    chosen = lanes_of(trace.operations).rows(lanes)
+    called = occurs(
+        calls.drop_nulls("correlation"), trace.operations.select("process", "correlation")[chosen]
     )
+    return trace.operations.select(COLUMNS)[chosen[called]]
 
 
 def _seconds(frame: pl.DataFrame) -> float:
@@ -210,16 +214,18 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 def _kernel_seconds_without_copies(trace: Trace) -> float:
     """Kernel time that no copy uses yet: no more copy time than that can hide behind kernels."""
-    return kernel_union(trace).minus(lanes_of(trace.operations).union(is_transfer())) * NS
+    either, transfers = lanes_of(trace.operations).lengths(is_transfer() | is_work(), is_transfer())
+    return (either - transfers) * NS
 
 
 def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
     lanes = lanes_of(trace.operations)
-    copies, work = lanes.union(COPY & TO_OR_FROM_HOST), kernel_union(trace)
-    total = copies.length() * NS
-    if total == 0 or work.length() == 0:
+    copies = COPY & TO_OR_FROM_HOST
+    copied, work, either = lanes.lengths(copies, is_work(), copies | is_work())
+    total = copied * NS
+    if total == 0 or work == 0:
         return
-    exposed = copies.minus(work) * NS
+    exposed = (either - work) * NS
     if exposed < 0.5 * total:
         return
     one_way = [
@@ -316,8 +322,7 @@ def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if waits.height < MANY_WAITS:
         return
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
-    busy = lanes_of(trace.operations).union(pl.lit(True)).length() * NS
-    idle = max(0.0, makespan_seconds(trace) - busy)
+    idle = max(0.0, makespan_seconds(trace) - lanes_of(trace.operations).lengths(pl.lit(True))[0] * NS)
     yield Finding(
         "synchronisations",
         "The host waits for the GPU again and again",

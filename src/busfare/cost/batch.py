@@ -4,8 +4,10 @@ sizes.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -23,6 +25,8 @@ _HOST_KINDS = ("pageable", "pinned", "managed", "mapped")
 _WORDS = (*_MOVES, "set", "h2d", "d2h", "d2d", "p2p", *_HOST_KINDS, "device")
 _WORDS_TYPE = pl.Enum(_WORDS)
 _CODE = {word: code for code, word in enumerate(_WORDS)}
+#: In place of a null; no table has so many words.
+NONE = 255
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,23 @@ class Batch:
     copies: FloatArray
 
 
-def batches(operations: pl.DataFrame) -> Iterator[Batch]:
-    """The batches of all copies, migrations and sets of known size; other rows are in none."""
+#: By the table's identity; an entry goes with its table.
+_known: dict[int, list[Batch]] = {}
+
+
+def batches(operations: pl.DataFrame) -> list[Batch]:
+    """The batches of all copies, migrations and sets of known size; other rows are in none.
+
+    Sorted out once a table: the latency of a trace and each model's prices come from the same ones.
+    """
+    found = _known.get(id(operations))
+    if found is None:
+        found = _known[id(operations)] = list(_sorted_out(operations))
+        weakref.finalize(operations, _known.pop, id(operations), None)
+    return found
+
+
+def _sorted_out(operations: pl.DataFrame) -> Iterator[Batch]:
     kind, direction = _words(operations, "kind"), _words(operations, "direction")
     direction = np.where(kind == _CODE["set"], _CODE["d2d"], direction)
     to_gpu, to_host = direction == _CODE["h2d"], direction == _CODE["d2h"]
@@ -103,12 +122,32 @@ def priced(operations: pl.DataFrame, price: Callable[[Batch], Seconds | None]) -
 
 def _words(frame: pl.DataFrame, name: str) -> NDArray[np.int64]:
     """The places of a column's words in `_WORDS`, -1 for none; shape (rows,)."""
-    if name not in frame.columns:
+    if name not in frame.columns or frame[name].null_count() == frame.height:
         return np.full(frame.height, -1, np.int64)
-    return frame[name].cast(_WORDS_TYPE, strict=False).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+    column = frame[name]
+    if not isinstance(column.dtype, pl.Enum):
+        column = column.cast(_WORDS_TYPE, strict=False)
+    numbers = column.to_physical()
+    if numbers.null_count():
+        numbers = numbers.fill_null(NONE)
+    return np.asarray(_places(column.dtype)[numbers.to_numpy()], np.int64)
+
+
+@lru_cache
+def _places(words: pl.Enum) -> NDArray[np.int64]:
+    """The place in `_WORDS` of each word of a type, -1 for others and behind the last."""
+    places = np.full(NONE + 1, -1, np.int64)
+    for number, word in enumerate(words.categories):
+        places[number] = _CODE.get(word, -1)
+    return places
 
 
 def _numbers(frame: pl.DataFrame, name: str, otherwise: int) -> NDArray[np.int64]:
-    if name not in frame.columns:
+    if name not in frame.columns or frame[name].null_count() == frame.height:
         return np.full(frame.height, otherwise, np.int64)
-    return frame[name].cast(pl.Int64, strict=False).fill_null(otherwise).to_numpy()
+    column = frame[name]
+    if column.dtype not in (pl.Int64, pl.Int32):
+        column = column.cast(pl.Int64, strict=False)
+    if column.null_count():
+        column = column.fill_null(otherwise)
+    return column.to_numpy().astype(np.int64, copy=False)

@@ -13,6 +13,7 @@ from busfare.replay.edit import next_on_thread, without_operations
 from busfare.replay.prices import nanoseconds_pinned
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
+from busfare.trace.words import NONE, words_of
 
 __all__ = ["Batch", "Collect"]
 
@@ -82,14 +83,7 @@ class Collect:
         return f"read results below {self.below_bytes} bytes once, at the end"
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        small = timeline.operations.select(
-            found=(
-                (pl.col("kind") == "copy")
-                & (pl.col("direction") == "d2h")
-                & (pl.col("bytes") < self.below_bytes)
-                & pl.col("launched")
-            ).fill_null(False)
-        )["found"].to_numpy()
+        small = _small(timeline, self.below_bytes, "d2h")
         last = np.zeros(len(small), bool)
         for stream in np.unique(timeline.columns["operation_stream"][small]):
             last[np.flatnonzero(small & (timeline.columns["operation_stream"] == stream))[-1]] = True
@@ -99,41 +93,50 @@ class Collect:
         return Applied(
             without_operations(_without_waits_behind(timeline, removed), removed),
             int(small.sum()),
-            int(timeline.operations.filter(pl.Series(small))["bytes"].sum()),
+            int(timeline.operations["bytes"].filter(pl.Series(small)).sum()),
             ["the host decides nothing by these results while the program runs"],
         )
 
 
+def _small(timeline: Timeline, below: int, *directions: str) -> NDArray[np.bool_]:
+    """Launched copies of these directions and fewer bytes; shape (operations,)."""
+    words = words_of(timeline.operations)
+    sizes = timeline.operations["bytes"]
+    size = (sizes.fill_null(below) if sizes.null_count() else sizes).to_numpy()
+    found = words.among("kind", "copy") & words.among("direction", *directions) & (size < below)
+    return np.asarray(found & (timeline.columns["operation_launched"] != 0))
+
+
 def _groups(timeline: Timeline, below: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """A number for each run of small copies (-1: in none), and whether an operation is the last of its run."""
+    """A number for each run of small copies (-1: in none), and whether an operation is the last of its run.
+
+    A run ends where one is not small, goes another way or comes from another thread than the one before in its stream.
+    """
     columns = timeline.columns
-    threads = (
-        columns["call_thread"][np.maximum(columns["operation_call"], 0)] if timeline.calls.height else None
-    )
-    frame = timeline.operations.select(
-        "bytes", small=(
-            (pl.col("kind") == "copy")
-            & pl.col("direction").is_in(["h2d", "d2h"])
-            & (pl.col("bytes") < below)
-            & pl.col("launched")
-        ).fill_null(False),
-        path=pl.format("{} {} {}", pl.col("direction"), pl.col("source_memory"), pl.col("destination_memory")),
-    ).with_columns(
-        stream=pl.Series(columns["operation_stream"]),
-        thread=pl.Series(threads if threads is not None else np.zeros(timeline.operations.height, np.int32)),
-    ).with_row_index("row")  # fmt: skip
-    same = pl.all_horizontal(
-        (pl.col(name) == pl.col(name).shift(1).over("stream")).fill_null(False)
-        for name in ("small", "path", "thread")
-    )
-    frame = frame.with_columns(run=(~same).cum_sum().over("stream"))
-    frame = frame.with_columns(
-        length=pl.len().over("stream", "run"),
-        last=pl.col("row") == pl.col("row").max().over("stream", "run"),
-        number=pl.struct("stream", "run").rank("dense").cast(pl.Int64),
-    )
-    inside = (frame["small"] & (frame["length"] > 1)).to_numpy()
-    return np.where(inside, frame["number"].to_numpy(), -1), frame["last"].to_numpy()
+    words = words_of(timeline.operations)
+    path = np.zeros(timeline.operations.height, np.int64)
+    known = np.ones(len(path), bool)
+    for name in ("direction", "source_memory", "destination_memory"):
+        codes = words.codes(name)
+        path = path << 8 | codes
+        known &= codes != NONE
+    small = _small(timeline, below, "h2d", "d2h")
+    calls = np.maximum(columns["operation_call"], 0)
+    thread = columns["call_thread"][calls] if len(columns["call_thread"]) else np.zeros(len(path), np.int32)
+    order = np.argsort(columns["operation_stream"], kind="stable")
+    alike = np.ones(max(len(order) - 1, 0), bool)
+    for values in (columns["operation_stream"], small, path, known, thread):
+        alike &= values[order][1:] == values[order][:-1]
+    alike &= known[order][1:]
+    begins = np.flatnonzero(np.concatenate([np.ones(min(len(order), 1), bool), ~alike]))
+    lengths = np.diff(np.append(begins, len(order)))
+    last = np.zeros(len(order), bool)
+    last[order[begins + lengths - 1]] = True
+    number = np.empty(len(order), np.int64)
+    number[order] = np.repeat(np.arange(len(begins)), lengths)
+    long = np.empty(len(order), bool)
+    long[order] = np.repeat(lengths > 1, lengths)
+    return np.where(small & long, number, -1), last
 
 
 def _without_waits_behind(timeline: Timeline, removed: NDArray[np.bool_]) -> Timeline:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay.edit import (
+    calls_named,
+    expression,
     next_on_thread,
     usual_call_ns,
     with_durations,
@@ -23,6 +24,7 @@ from busfare.replay.prices import nanoseconds_on, nanoseconds_pinned
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 from busfare.trace.api_calls import SYMBOL_COPY
+from busfare.trace.words import words_of
 
 __all__ = [
     "Applied",
@@ -120,19 +122,20 @@ def matching(timeline: Timeline, pattern: str) -> Mask:
     """Operations whose description matches. Raises InputError for what is no regular expression."""
     if not pattern:
         return np.ones(timeline.operations.height, bool)
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise InputError(f"{pattern[:80]!r} is not a regular expression ({error}); mend it") from None
+    compiled = expression(pattern)
     return np.array([compiled.search(text) is not None for text in described(timeline).to_list()], bool)
 
 
 def _bytes(timeline: Timeline, mask: Mask) -> int:
-    return int(timeline.operations.filter(pl.Series(mask))["bytes"].sum())
+    return int(timeline.operations["bytes"].filter(pl.Series(mask)).sum())
 
 
-def _is(timeline: Timeline, expression: pl.Expr) -> Mask:
-    return timeline.operations.select(found=expression.fill_null(False))["found"].to_numpy()
+def _among(timeline: Timeline, column: str, *words: str) -> Mask:
+    return words_of(timeline.operations).among(column, *words)
+
+
+def _pageable(timeline: Timeline) -> Mask:
+    return _among(timeline, "source_memory", "pageable") | _among(timeline, "destination_memory", "pageable")
 
 
 def _calls_of(timeline: Timeline, operations: Mask) -> Mask:
@@ -140,13 +143,6 @@ def _calls_of(timeline: Timeline, operations: Mask) -> Mask:
     launched = operations & (timeline.columns["operation_launched"] != 0)
     mask[timeline.columns["operation_call"][launched]] = True
     return mask
-
-
-def call_names(timeline: Timeline, pattern: str) -> Mask:
-    """Calls whose name matches; shape (calls,)."""
-    return timeline.calls.select(found=pl.col("name").cast(pl.String).str.contains(pattern).fill_null(False))[
-        "found"
-    ].to_numpy()
 
 
 @dataclass(frozen=True)
@@ -160,10 +156,8 @@ class Pin:
         return "pin the host buffers" + (f" of {self.pattern}" if self.pattern else "")
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-        chosen = _is(
-            timeline, (pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]) & pageable
-        )
+        chosen = _among(timeline, "kind", "copy") & _among(timeline, "direction", "h2d", "d2h")
+        chosen &= _pageable(timeline)
         chosen &= matching(timeline, self.pattern)
         if not chosen.any():
             return Applied(timeline, 0)
@@ -185,7 +179,7 @@ class Pin:
             .otherwise("destination_memory"),
         )
         calls = _calls_of(timeline, chosen)
-        asynchronous = calls & call_names(timeline, ASYNC_COPY)
+        asynchronous = calls & calls_named(timeline, ASYNC_COPY)
         usual = np.where(asynchronous, _pinned_call_ns(timeline), usual_call_ns(timeline, ASYNC_COPY))
         launch = columns["operation_launch_lag"].copy()
         launch[chosen] = np.minimum(launch[chosen], usual[columns["operation_call"][chosen]])
@@ -207,11 +201,11 @@ class Pin:
 
 def _pinned_call_ns(timeline: Timeline) -> int:
     """What submitting a copy of pinned memory takes the host: as such copies of the trace do, else by its launches."""
+    memory = ("source_memory", "destination_memory")
     pinned = _calls_of(
-        timeline,
-        _is(timeline, (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")),
+        timeline, _among(timeline, memory[0], "pinned") | _among(timeline, memory[1], "pinned")
     )
-    free = pinned & call_names(timeline, ASYNC_COPY) & (timeline.columns["call_wait"] == WAIT["none"])
+    free = pinned & calls_named(timeline, ASYNC_COPY) & (timeline.columns["call_wait"] == WAIT["none"])
     if free.any():
         return int(np.median(timeline.columns["call_own"][free]))
     return min(usual_call_ns(timeline, ASYNC_COPY), int(COPY_OF_LAUNCH * usual_call_ns(timeline, "Launch")))
@@ -229,11 +223,10 @@ class Async:
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         columns = timeline.columns
-        directions = ["h2d", "d2h"] if self.pattern else ["h2d"]
-        pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-        copies = (pl.col("kind") == "copy") & pl.col("direction").is_in(directions)
-        chosen = _is(timeline, copies & ~pageable.fill_null(False)) & matching(timeline, self.pattern)
-        back = bool((chosen & _is(timeline, pl.col("direction") == "d2h")).any())
+        directions = ("h2d", "d2h") if self.pattern else ("h2d",)
+        chosen = _among(timeline, "kind", "copy") & _among(timeline, "direction", *directions)
+        chosen &= ~_pageable(timeline) & matching(timeline, self.pattern)
+        back = bool((chosen & _among(timeline, "direction", "d2h")).any())
         calls = _calls_of(timeline, chosen)
         following = next_on_thread(timeline)
         waiting = np.isin(columns["call_wait"], [WAIT["stream"], WAIT["given"]])
@@ -272,10 +265,10 @@ class DropSynchronisations:
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         columns = timeline.columns
-        waiting = call_names(timeline, SYNCHRONISE) & (columns["call_wait"] != WAIT["none"])
+        waiting = calls_named(timeline, SYNCHRONISE) & (columns["call_wait"] != WAIT["none"])
         if self.pattern:
-            waiting &= call_names(timeline, self.pattern)
-        out = _calls_of(timeline, _is(timeline, pl.col("direction") == "d2h"))
+            waiting &= calls_named(timeline, self.pattern)
+        out = _calls_of(timeline, _among(timeline, "direction", "d2h"))
         needed = np.zeros(len(waiting), bool)
         following = next_on_thread(timeline)
         needed[following[out][following[out] >= 0]] = True
@@ -344,11 +337,7 @@ class Remove:
         return f"no {self.what}"
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        removed = _is(
-            timeline,
-            (pl.col("direction").cast(pl.String) == self.what)
-            | (pl.col("kind").cast(pl.String) == self.what),
-        )
+        removed = _among(timeline, "direction", self.what) | _among(timeline, "kind", self.what)
         return Applied(without_operations(timeline, removed), int(removed.sum()), _bytes(timeline, removed))
 
 
@@ -362,11 +351,13 @@ class NoSymbolCopies:
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         called = np.zeros(timeline.operations.height, bool)
-        by_name = call_names(timeline, SYMBOL_COPY)
+        by_name = calls_named(timeline, SYMBOL_COPY)
         launched = timeline.columns["operation_launched"] != 0
         called[launched] = by_name[timeline.columns["operation_call"][launched]]
-        static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
-        removed = _is(timeline, pl.col("kind") == "copy") & (called | _is(timeline, static))
+        static = _among(timeline, "source_memory", "static") | _among(
+            timeline, "destination_memory", "static"
+        )
+        removed = _among(timeline, "kind", "copy") & (called | static)
         return Applied(
             without_operations(timeline, removed),
             int(removed.sum()),
@@ -386,7 +377,7 @@ class CopySpeed:
         return f"copies {self.factor:g} times as fast"
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        moved = _is(timeline, pl.col("kind").is_in(["copy", "migration"]))
+        moved = _among(timeline, "kind", "copy", "migration")
         duration = timeline.columns["operation_duration"] / np.where(moved, self.factor, 1.0)
         return Applied(with_durations(timeline, duration), int(moved.sum()), _bytes(timeline, moved))
 
@@ -407,7 +398,7 @@ class ToNode:
                 f"{timeline.trace.path}: the trace names no GPU of the catalogue; "
                 "say where it was recorded with --from NODE"
             )
-        moved = _is(timeline, pl.col("kind").is_in(["copy", "migration"]))
+        moved = _among(timeline, "kind", "copy", "migration")
         duration = nanoseconds_on(timeline, setting.recorded_on, self.node, setting.model)
         return Applied(
             replace(with_durations(timeline, duration), node=self.node),
@@ -431,7 +422,7 @@ class Kernels:
         return f"kernel times{which} × {self.factor:.4g}" + (f" ({self.why})" if self.why else "")
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        chosen = _is(timeline, pl.col("kind").is_in(["kernel", "graph", "set"]))
+        chosen = _among(timeline, "kind", "kernel", "graph", "set")
         chosen &= matching(timeline, self.pattern)
         duration = timeline.columns["operation_duration"] * np.where(chosen, self.factor, 1.0)
         return Applied(with_durations(timeline, duration), int(chosen.sum()))

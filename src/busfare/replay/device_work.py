@@ -8,8 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.replay.host_calls import HostCalls
+from busfare.replay.host_calls import HostCalls, alike
 from busfare.trace import Trace
+from busfare.trace.row_lookup import first_pairs
+from busfare.trace.words import words_of
 
 __all__ = ["CLASSES", "DeviceWork", "Engines", "class_of", "engines", "issued", "observed_before", "unit_of"]
 
@@ -18,7 +20,6 @@ Times = NDArray[np.int64]
 #: Operations whose lags are alike.
 CLASSES = ("kernel", "set", "migration", "graph", "pinned copy", "pageable copy", "other copy")
 ENGINE_WORK = ("h2d", "d2h", "p2p", "kernels")
-_NUMBER_OF_WORK = {direction: number for number, direction in enumerate(ENGINE_WORK[:-1])}
 STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
 #: Clocks of host and GPU agree to about this, in nanoseconds.
 TOLERANCE_NS = 5_000
@@ -36,42 +37,41 @@ class DeviceWork(NamedTuple):
 
 def issued(trace: Trace, host: HostCalls) -> DeviceWork:
     """The operations of `trace` that have times, sorted as the calls issued them."""
-    operations = (
-        trace.operations.with_row_index("row")
-        .filter(pl.col("start_ns").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns")))
-        .with_columns(pl.col("stream").fill_null(-1), pl.col("device").fill_null(0))
+    operations = trace.operations.with_row_index("row")
+    starts, ends = operations["start_ns"], operations["end_ns"]
+    if starts.null_count() or ends.null_count() or (ends < starts).any():
+        operations = operations.filter(starts.is_not_null() & (ends >= starts))
+    begun = operations["start_ns"].to_numpy()
+    launching = first_pairs(host.inside, operations)
+    called = host.inside["call"].to_numpy()
+    known = launching >= 0
+    launched = np.zeros(len(begun), bool)
+    launched[known] = begun[known] >= host.inside["start_ns"].to_numpy()[launching[known]]
+    position = np.searchsorted(host.calls["start_ns"].to_numpy(), begun, side="right") - 1
+    call = position.astype(np.int32)
+    call[launched] = called[launching[launched]]
+    order = np.lexsort((begun, call))  # like starts keep their order
+    operations = operations[order].with_columns(
+        pl.col("stream").fill_null(-1),
+        pl.col("device").fill_null(0),
+        call=pl.Series(call[order]),
+        launched=pl.Series(launched[order]),
     )
-    launching = host.inside.drop_nulls("correlation").unique(
-        ["process", "correlation"], keep="first", maintain_order=True
+    number, used = alike(operations.select("process", "device", "context", "stream"))
+    return DeviceWork(
+        operations.with_columns(stream_number=pl.Series(number.astype(np.int32))), _streams(trace, used)
     )
-    operations = operations.join(
-        launching.rename({"start_ns": "called_ns"}),
-        on=["process", "correlation"],
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
-    launched = pl.col("call").is_not_null() & (pl.col("start_ns") >= pl.col("called_ns"))
-    starts = host.calls["start_ns"].to_numpy()
-    position = np.searchsorted(starts, operations["start_ns"].to_numpy(), side="right") - 1
-    operations = operations.with_columns(launched=launched.fill_null(False), position=pl.Series(position))
-    operations = operations.with_columns(
-        call=pl.when("launched").then("call").otherwise("position").cast(pl.Int32)
-    ).sort("call", "start_ns", "row")
-    streams, operations = _streams(trace, operations)
-    return DeviceWork(operations.drop("position", "called_ns"), streams)
 
 
-def _streams(trace: Trace, operations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    key = ["process", "device", "context", "stream"]
-    used = operations.select(key).unique(maintain_order=True)
+def _streams(trace: Trace, used: pl.DataFrame) -> pl.DataFrame:
+    """`used` streams, with what the trace says of them."""
     kinds = trace.streams.select("process", "context", "stream", "kind").unique(
         ["process", "context", "stream"], keep="last", maintain_order=True
     )
     used = used.join(
         kinds, on=["process", "context", "stream"], how="left", nulls_equal=True, maintain_order="left"
     )
-    used = used.with_columns(
+    return used.with_columns(
         pl.int_range(pl.len(), dtype=pl.Int32).alias("stream_number"),
         device_number=pl.struct("process", "device").rank("dense").cast(pl.Int32) - 1,
         context_number=pl.struct("process", "device", "context").rank("dense").cast(pl.Int32) - 1,
@@ -83,32 +83,18 @@ def _streams(trace: Trace, operations: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
         .fill_null(2)
         .cast(pl.UInt8),
     )
-    operations = operations.join(
-        used.select(*key, "stream_number"), on=key, how="left", nulls_equal=True, maintain_order="left"
-    )
-    return used, operations
 
 
 def class_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
     """The number of each operation's class in `CLASSES`; shape (operations,)."""
-    host_side = pl.col("source_memory").is_in(["pageable"]) | pl.col("destination_memory").is_in(["pageable"])
-    pinned = pl.col("source_memory").is_in(["pinned"]) | pl.col("destination_memory").is_in(["pinned"])
-    kind = pl.col("kind").cast(pl.String)
-    name = (
-        pl.when(kind != "copy")
-        .then(kind)
-        .when(host_side.fill_null(False))
-        .then(pl.lit("pageable copy"))
-        .when(pinned.fill_null(False))
-        .then(pl.lit("pinned copy"))
-        .otherwise(pl.lit("other copy"))
-    )
-    numbers = {text: number for number, text in enumerate(CLASSES)}
-    return (
-        operations.select(
-            name.replace_strict(numbers, default=len(CLASSES) - 1).cast(pl.UInt8).alias("class")
-        )
-    )["class"].to_numpy()
+    words = words_of(operations)
+    found = np.full(operations.height, CLASSES.index("other copy"), np.uint8)
+    for memory in ("pinned", "pageable"):
+        either = words.among("source_memory", memory) | words.among("destination_memory", memory)
+        found[either] = CLASSES.index(f"{memory} copy")
+    for kind in ("kernel", "set", "migration", "graph"):
+        found[words.among("kind", kind)] = CLASSES.index(kind)
+    return found
 
 
 def unit_of(operation_class: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -135,16 +121,12 @@ def engines(work: DeviceWork, trace: Trace) -> Engines:
     gpu_of_stream, gpus = _physical_gpus(work.streams, trace)
     stream = operations["stream_number"].to_numpy()
     gpu = gpu_of_stream[stream]
-    copies = pl.col("kind").is_in(["copy", "migration"]) & pl.col("direction").is_in(ENGINE_WORK[:-1])
-    kernels = pl.col("kind").is_in(["kernel", "graph"])
-    what = operations.select(
-        number=pl.when(copies)
-        .then(pl.col("direction").cast(pl.String).replace_strict(_NUMBER_OF_WORK, default=None))
-        .when(kernels)
-        .then(pl.lit(len(ENGINE_WORK) - 1))
-        .cast(pl.Int64)
-        .fill_null(-1)
-    )["number"].to_numpy()
+    words = words_of(operations)
+    what = np.full(operations.height, -1, np.int64)
+    what[words.among("kind", "kernel", "graph")] = len(ENGINE_WORK) - 1
+    copies = words.among("kind", "copy", "migration")
+    for number, direction in enumerate(ENGINE_WORK[:-1]):
+        what[copies & words.among("direction", direction)] = number
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
     lane = np.where(what >= 0, gpu * len(ENGINE_WORK) + what, -1)
     of = np.full(operations.height, -1, np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.errors import InputError
 from busfare.replay.device_work import unit_of
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
+from busfare.trace.words import words_of
 
 __all__ = [
+    "calls_named",
     "calls_only_for",
+    "expression",
     "next_on_thread",
     "usual_call_ns",
     "with_durations",
@@ -125,19 +130,32 @@ def next_on_thread(timeline: Timeline) -> Rows:
     return following
 
 
+def calls_named(timeline: Timeline, pattern: str) -> Mask:
+    """Calls whose name matches; shape (calls,). Raises InputError for what is no regular expression."""
+    compiled = expression(pattern)
+    found = np.array([bool(name) and compiled.search(name) is not None for name in timeline.call_names], bool)
+    return found[timeline.call_name]
+
+
+def expression(pattern: str) -> re.Pattern[str]:
+    """`pattern` compiled. Raises InputError for what is no regular expression."""
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"{pattern[:80]!r} is not a regular expression ({error}); mend it") from None
+
+
 def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     """The median host time of calls that wait for nothing and whose name matches, or the usual one."""
-    free = timeline.calls.with_columns(
-        own=pl.Series(timeline.columns["call_own"]), wait=pl.Series(timeline.columns["call_wait"])
-    ).filter((pl.col("wait") == WAIT["none"]) & pl.col("name").cast(pl.String).str.contains(pattern))
-    median = free["own"].median()
-    return ASYNCHRONOUS_CALL_NS if median is None else int(median)  # type: ignore[arg-type]
+    free = (timeline.columns["call_wait"] == WAIT["none"]) & calls_named(timeline, pattern)
+    own = timeline.columns["call_own"][free]
+    return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
 
 
 def with_own_kernel_engines(timeline: Timeline) -> Timeline:
     """Kernels that now lie in several streams of a GPU run one at a time, unless the recording shows more."""
     columns = timeline.columns
-    kernels = timeline.operations["kind"].is_in(["kernel", "graph"]).to_numpy()
+    kernels = words_of(timeline.operations).among("kind", "kernel", "graph")
     free = kernels & (columns["operation_engine"] < 0)
     devices = columns["stream_device"][columns["operation_stream"]]
     engine, slots = columns["operation_engine"].copy(), list(columns["engine_slots"])

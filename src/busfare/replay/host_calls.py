@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["HANDS_OVER_AFTER_NS", "HostCalls", "between_calls", "handed_over", "outermost"]
+from busfare.account import _lanes
+from busfare.trace.tables import WAITS_FOR
+from busfare.trace.words import words_of
+
+__all__ = ["HANDS_OVER_AFTER_NS", "HostCalls", "alike", "between_calls", "handed_over", "outermost"]
 
 Rows = NDArray[np.int32]
 Times = NDArray[np.int64]
@@ -29,30 +34,74 @@ class HostCalls(NamedTuple):
 
 def outermost(calls: pl.DataFrame) -> HostCalls:
     """Driver calls within runtime calls folded into those; rows without a time are left out."""
-    thread = ["process", "thread"]
-    ordered = calls.filter(pl.col("start_ns").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns"))).sort(
-        "start_ns", "end_ns", descending=[False, True], maintain_order=True
+    ordered = _in_order(calls)
+    starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
+    thread_of, threads = alike(ordered.select("process", "thread"))
+    by_thread = np.argsort(thread_of, kind="stable")
+    begins = np.searchsorted(thread_of[by_thread], np.arange(threads.height + 1))
+    outer = np.ones(ordered.height, bool)
+    call = np.empty(ordered.height, np.int64)
+    for first, last in itertools.pairwise(begins):
+        mine = by_thread[first:last]
+        reached = np.maximum.accumulate(ends[mine])
+        outer[mine[1:]] = starts[mine[1:]] >= reached[:-1]
+    number = np.cumsum(outer) - 1
+    for first, last in itertools.pairwise(begins):
+        mine = by_thread[first:last]
+        # An inner call's outer one is the last before it that is one.
+        call[mine] = number[mine[np.maximum.accumulate(np.where(outer[mine], np.arange(len(mine)), 0))]]
+    rows = np.flatnonzero(outer)
+    kept = ordered if len(rows) == ordered.height else ordered[rows]
+    kept = _with_inner_waits(ordered, kept, rows, np.flatnonzero(~outer), call)
+    rank = threads.select(pl.struct("process", "thread").rank("dense").cast(pl.Int32) - 1).to_series()
+    kept = kept.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of[rows]]))
+    return HostCalls(
+        kept, ordered.select("process", "correlation", "start_ns").with_columns(call=pl.Series(call))
     )
-    reached = pl.col("end_ns").cum_max().shift(1).over(thread)
-    ordered = ordered.with_columns(outer=(reached.is_null() | (pl.col("start_ns") >= reached)))
-    ordered = ordered.with_columns(
-        call=pl.when("outer").then(pl.col("outer").cum_sum().cast(pl.Int64) - 1)
-    ).with_columns(call=pl.col("call").forward_fill().over(thread))
-    outer = ordered.filter("outer")
-    waiting = (
-        ordered.filter(~pl.col("outer") & (pl.col("waits_for") != "none"))
-        .unique("call", keep="first", maintain_order=True)
-        .select("call", inner_waits="waits_for", inner_stream="stream", inner_event="event")
-    )
-    outer = outer.join(waiting, on="call", how="left", maintain_order="left")
-    takes_inner = (pl.col("waits_for") == "none") & pl.col("inner_waits").is_not_null()
-    outer = outer.with_columns(
-        pl.when(takes_inner).then("inner_waits").otherwise("waits_for").alias("waits_for"),
-        pl.when(takes_inner).then("inner_stream").otherwise("stream").alias("stream"),
-        pl.when(takes_inner).then("inner_event").otherwise("event").alias("event"),
-        thread_number=pl.struct(thread).rank("dense").cast(pl.Int32) - 1,
-    ).drop("inner_waits", "inner_stream", "inner_event", "outer", "call")
-    return HostCalls(outer, ordered.select("process", "correlation", "start_ns", "call"))
+
+
+def _in_order(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls that have times, by start, the longer ones first."""
+    if calls["start_ns"].null_count() or calls["end_ns"].null_count():
+        calls = calls.filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
+    starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    if (ends < starts).any():
+        calls = calls.filter(pl.Series(ends >= starts))
+        starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    later = (starts[1:] > starts[:-1]) | ((starts[1:] == starts[:-1]) & (ends[1:] <= ends[:-1]))
+    return calls if later.all() else calls[np.lexsort((-ends, starts))]
+
+
+def _with_inner_waits(
+    ordered: pl.DataFrame,
+    outer: pl.DataFrame,
+    outer_rows: NDArray[np.int64],
+    inner_rows: NDArray[np.int64],
+    call: NDArray[np.int64],
+) -> pl.DataFrame:
+    """`outer`, what it waits for taken from the first inner call that waits, where the outer one does not."""
+    words = words_of(ordered)
+    waiting = words.among("waits_for", *WAITS_FOR[1:])
+    inner = inner_rows[waiting[inner_rows]]
+    of_call, first = np.unique(call[inner], return_index=True)
+    takes = words.among("waits_for", "none")[outer_rows[of_call]]
+    if not takes.any():
+        return outer
+    source = outer_rows.copy()
+    source[of_call[takes]] = inner[first[takes]]
+    return outer.with_columns(ordered[name][source] for name in ("waits_for", "stream", "event"))
+
+
+def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
+    """Rows that are alike in all columns (of whole numbers): which of them each is, and each once, as they appear."""
+    arrays = []
+    for column in table:
+        if column.null_count():
+            arrays.append(column.is_null().cast(pl.UInt8).to_numpy())
+            column = column.fill_null(0)
+        arrays.append(np.ascontiguousarray(column.to_numpy()))
+    of, first_rows = _lanes.group(arrays)
+    return of, table[first_rows]
 
 
 def between_calls(calls: pl.DataFrame, origin_ns: int) -> Times:
@@ -60,8 +109,13 @@ def between_calls(calls: pl.DataFrame, origin_ns: int) -> Times:
 
     Without what the recorder itself took of it.
     """
-    before = calls.select(pl.col("end_ns").shift(1).over("thread_number"))["end_ns"]
-    gap = calls["start_ns"] - before.fill_null(origin_ns)
+    thread = calls["thread_number"].to_numpy()
+    order = np.argsort(thread, kind="stable")
+    ends = calls["end_ns"].to_numpy()
+    before = np.full(len(order), origin_ns, np.int64)
+    same = thread[order[1:]] == thread[order[:-1]]
+    before[order[1:][same]] = ends[order[:-1][same]]
+    gap = pl.Series(calls["start_ns"].to_numpy() - before)
     if "recorder_ns" in calls.columns:
         gap = (gap - calls["recorder_ns"].fill_null(0)).clip(lower_bound=0)
     return gap.to_numpy().astype(np.int64)
@@ -76,6 +130,8 @@ def handed_over(calls: pl.DataFrame) -> Rows:
     after = np.full(calls.height, -1, np.int32)
     if calls.height == 0:
         return after
+    if calls["process"].n_unique() > calls["thread_number"].max():  # type: ignore[operator]
+        return after  # each process has one thread
     numbered = calls.with_row_index("row").with_columns(
         gap=pl.col("start_ns") - pl.col("end_ns").shift(1).over("thread_number"),
         next_start=pl.col("start_ns").shift(-1).over("thread_number"),

@@ -13,6 +13,7 @@ from busfare.replay import _core
 from busfare.replay.shared_links import shared_links
 from busfare.replay.timeline import Timeline
 from busfare.trace.tables import KINDS
+from busfare.trace.words import words_of
 
 __all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play"]
 
@@ -99,21 +100,25 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
 
 def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
     """What the chain that decides the run's length consists of, longest first: part, seconds, share."""
-    path = critical_path(taken_apart)
-    total = int((path["end_ns"] - path["start_ns"]).sum())
-    parts = (
-        path.select(
-            part=pl.col("step").cast(pl.String).replace_strict(PARTS, default="other"),
-            length=pl.col("end_ns") - pl.col("start_ns"),
-        )
-        .group_by("part")
-        .agg(pl.col("length").sum())
-        .filter(pl.col("length") > 0)
-        .sort("length", "part", descending=[True, False])
+    found = _core.play(_linked(taken_apart), path=True)
+    lengths = found["path_end"] - found["path_start"]
+    # Steps by number, and behind them operations by kind.
+    step = found["path_step"].astype(np.int64)
+    operation = step == STEPS.index("operation")
+    step[operation] = (
+        len(STEPS) + words_of(taken_apart.operations).codes("kind")[found["path_row"][operation]]
+    )
+    names = [*STEPS, *KINDS]
+    total, sums = int(lengths.sum()), dict.fromkeys([*PARTS.values(), "other"], 0)
+    for number in np.flatnonzero(np.bincount(step)).tolist():
+        part = PARTS.get(names[number], "other") if number < len(names) else "other"
+        sums[part] += int(lengths[step == number].sum())
+    parts = sorted(
+        ((part, length) for part, length in sums.items() if length > 0), key=lambda p: (-p[1], p[0])
     )
     return [
         {"part": part, "seconds": length * NS, "share": length / total if total else 0.0}
-        for part, length in parts.iter_rows()
+        for part, length in parts
     ]
 
 

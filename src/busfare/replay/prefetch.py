@@ -88,9 +88,7 @@ def _resident(
     stalled = pl.max_horizontal(pl.col("taken") - pl.col("within"), 0.0)
     quiet = pl.when(pl.col("quiet").is_not_null()).then(pl.min_horizontal("quiet", "taken"))
     return frame.select(
-        found=pl.when(pl.col("within") == 0)
-        .then("taken")
-        .otherwise(pl.coalesce(quiet, stalled))
+        found=pl.when(pl.col("within") == 0).then("taken").otherwise(pl.coalesce(quiet, stalled))
     )["found"].to_numpy()
 
 

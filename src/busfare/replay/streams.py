@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from busfare.replay.changes import Applied, Setting, matching
 from busfare.replay.edit import usual_call_ns, with_own_kernel_engines
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
+from busfare.trace.words import words_of
 
 __all__ = ["Streams", "are_pipelines", "chunks"]
 
@@ -64,25 +66,21 @@ def chunks(timeline: Timeline, kernel: str = "") -> NDArray[np.int64]:
     A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
     description matches `kernel`).
     """
-    columns = timeline.columns
-    frame = timeline.operations.select(
-        into=((pl.col("kind") == "copy") & (pl.col("direction") == "h2d")).fill_null(False),
-        work=pl.col("kind").is_in(["kernel", "graph"]),
-        bytes=pl.col("bytes").fill_null(0),
-    ).with_columns(
-        stream=pl.Series(columns["operation_stream"]), wanted=pl.Series(matching(timeline, kernel))
-    )
-    before = pl.col("into").shift(1).over("stream").fill_null(False)
-    frame = frame.with_columns(start=pl.col("into") & ~before)
-    frame = frame.with_columns(number=pl.col("start").cum_sum().over("stream"))
-    group = ("stream", "number")
-    whole = (
-        (pl.col("number") > 0)
-        & (pl.col("work") & pl.col("wanted")).any().over(group)
-        & pl.col("into").any().over(group)
-    )
-    frame = frame.with_columns(chunk=pl.when(whole).then(pl.struct(group).rank("dense").cast(pl.Int64) - 1))
-    return frame["chunk"].fill_null(-1).to_numpy()
+    words = words_of(timeline.operations)
+    into = words.among("kind", "copy") & words.among("direction", "h2d")
+    wanted = words.among("kind", "kernel", "graph") & matching(timeline, kernel)
+    streams = timeline.columns["operation_stream"]
+    order = np.argsort(streams, kind="stable")
+    into, streams = into[order], streams[order]
+    begins = into.copy()
+    begins[1:] &= ~into[:-1] | (streams[1:] != streams[:-1])
+    another = np.ones(len(order), bool)
+    another[1:] = begins[1:] | (streams[1:] != streams[:-1])
+    number = np.cumsum(another) - 1  # of the part of a stream up to the next beginning
+    whole = begins[another] & (np.bincount(number, weights=wanted[order], minlength=0) > 0)
+    chunk = np.empty(len(order), np.int64)
+    chunk[order] = np.where(whole[number], number, -1)
+    return chunk
 
 
 def are_pipelines(timeline: Timeline) -> bool:
@@ -92,21 +90,22 @@ def are_pipelines(timeline: Timeline) -> bool:
     left on the GPU.
     """
     chunk = chunks(timeline)
-    inside = (
-        timeline.operations.select("kind", "direction", "bytes")
-        .with_columns(chunk=pl.Series(chunk))
-        .filter(pl.col("chunk") >= 0)
-    )
-    each = inside.group_by("chunk").agg(
-        kernels=pl.col("kind").is_in(["kernel", "graph"]).sum(),
-        out=(pl.col("direction") == "d2h").any(),
-        bytes_in=pl.col("bytes").filter(pl.col("direction") == "h2d").sum(),
-    )
-    if each.height < 2:
+    inside = chunk >= 0
+    words = words_of(timeline.operations)
+    into, out = words.among("direction", "h2d"), words.among("direction", "d2h")
+    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
+
+    def of_chunks(weights: NDArray[Any]) -> NDArray[Any]:
+        return np.bincount(chunk[inside], weights=weights[inside])
+
+    kernels = of_chunks(words.among("kind", "kernel", "graph"))
+    number = int(np.count_nonzero(np.bincount(chunk[inside])))
+    if number < 2:
         return False
-    much = pl.col("bytes_in") >= MUCH_BYTES * pl.col("kernels")
-    fitting = each.filter((pl.col("out") | much) & (pl.col("kernels") <= MOST_KERNELS_A_CHUNK)).height
-    return 2 * fitting > each.height
+    much = of_chunks(np.where(into, sizes, 0)) >= MUCH_BYTES * kernels
+    # A chunk holds a kernel: numbers that are none have none.
+    fitting = (kernels > 0) & (kernels <= MOST_KERNELS_A_CHUNK) & ((of_chunks(out) > 0) | much)
+    return 2 * int(np.count_nonzero(fitting)) > number
 
 
 def _spread(timeline: Timeline, chunk: NDArray[np.int64], stream: int, count: int) -> Timeline:

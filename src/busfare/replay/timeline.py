@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.account import names_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import _core
@@ -63,6 +64,7 @@ class Timeline:
     streams: pl.DataFrame
     operation_class: NDArray[np.uint8]
     call_class: NDArray[np.uint8]
+    call_name: NDArray[np.uint32]  # of `call_names`
     call_names: list[str]
     lags: Lags
     unexplained_ns: int
@@ -131,10 +133,8 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
         for name, values in columns.items()
     }
-    call_names = calls["name"].cast(pl.String).fill_null("").unique(maintain_order=True).to_list()
-    numbers = {name: min(number, 255) for number, name in enumerate(call_names)}
-    named = calls["name"].cast(pl.String).fill_null("").replace_strict(numbers, return_dtype=pl.UInt8)
-    call_class = np.ascontiguousarray(named.to_numpy(), np.uint8)
+    names = names_of(calls)
+    call_class = np.minimum(names.of, 255).astype(np.uint8)
     operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
     starts_ns, ends_ns = _since(operations["start_ns"], origin), _since(operations["end_ns"], origin)
     explained = _core.explain(
@@ -166,7 +166,8 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         streams=work.streams,
         operation_class=operation_class,
         call_class=call_class,
-        call_names=call_names,
+        call_name=names.of,
+        call_names=[name or "" for name in names.texts],
         lags=Lags(*(explained[f"typical_{what}"] for what in ("launch", "order", "turn", "call"))),
         unexplained_ns=int(explained["operation_extra"].sum()),
         omissions=_omissions(

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from busfare.replay.device_work import DeviceWork
 from busfare.replay.host_calls import HostCalls
 from busfare.trace import Trace
+from busfare.trace.tables import WAITS_FOR
+from busfare.trace.words import NONE, words_of
 
 __all__ = ["ACT", "WAIT", "Acts", "Waits", "acts", "waits"]
 
@@ -129,28 +131,21 @@ class Waits(NamedTuple):
 def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     """What each outermost call waits for. A wait of unknown target waits for what ended last before it returned."""
     calls, operations = host.calls, work.operations
-    said = (
-        calls["waits_for"]
-        .cast(pl.String)
-        .replace_strict(WAIT, return_dtype=pl.UInt8)
-        .to_numpy()
-        .astype(np.uint8)
-    )
+    of_words = np.full(NONE + 1, WAIT["none"], np.uint8)
+    of_words[: len(WAITS_FOR)] = [WAIT[word] for word in WAITS_FOR]
+    said = of_words[words_of(calls).codes("waits_for")]
     key = np.full(calls.height, -1, np.int32)
-    launching = operations.filter("launched")["call"].to_numpy()
+    launched, owner = operations["launched"].to_numpy(), operations["call"].to_numpy()
     has_work = np.zeros(calls.height, bool)
-    has_work[launching] = True
+    has_work[owner[launched]] = True
     # Copies of pageable memory are staged by the calling thread, whatever the call's name.
-    starts_within = (
-        operations["start_ns"] < calls["end_ns"].gather(operations["call"].clip(0)) if calls.height else None
-    )
-    if starts_within is not None:
-        pageable = operations.filter(
-            pl.col("launched")
-            & (pl.col("kind") == "copy")
-            & ((pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable"))
-            & starts_within
-        )["call"].to_numpy()
+    words = words_of(operations)
+    staged = words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
+    staged &= words.among("kind", "copy") & launched
+    rows = np.flatnonzero(staged)
+    if len(rows):
+        starts_within = operations["start_ns"].to_numpy()[rows] < calls["end_ns"].to_numpy()[owner[rows]]
+        pageable = owner[rows[starts_within]]
         said[pageable] = np.where(said[pageable] == WAIT["none"], WAIT["operation"], said[pageable])
     _name_streams(calls, work, said, key)
     _name_devices(calls, work, said, key)
@@ -193,12 +188,12 @@ def _last_used(
 
 
 def _name_streams(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8], key: Rows) -> None:
+    rows = np.flatnonzero(said == WAIT["stream"])
+    if len(rows) == 0 or calls["stream"].null_count() == calls.height:
+        return
     known = work.streams.group_by("process", "stream").agg(
         pl.col("stream_number").first(), pl.len().alias("of_this_name")
     )
-    rows = np.flatnonzero(said == WAIT["stream"])
-    if calls["stream"].null_count() == calls.height:
-        return
     named = calls[rows].join(known, on=["process", "stream"], how="left", maintain_order="left")
     number = pl.when(pl.col("of_this_name") == 1).then("stream_number")
     key[rows] = named.select(number.fill_null(-1).alias("number"))["number"].to_numpy()
@@ -237,16 +232,18 @@ def _name_devices(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8]
 def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, said: NDArray[np.uint8], key: Rows) -> None:
     """Launches that took long while their stream had much to do waited for an operation of it to end."""
     took = (calls["end_ns"] - calls["start_ns"]).to_numpy()
-    launched = operations.drop("row").with_row_index("row").filter("launched")
-    if launched.is_empty():
-        return
-    owner = launched["call"].to_numpy()
+    launched = np.flatnonzero(operations["launched"].to_numpy())
+    owner = operations["call"].to_numpy()[launched]
     if not (took[owner] >= LONG_LAUNCH_NS).any():
         return
-    for part in launched.partition_by("stream_number"):
-        mine, calling = part["row"].to_numpy().astype(np.int64), part["call"].to_numpy()
-        ends = np.sort(part["end_ns"].to_numpy())
-        done = np.searchsorted(ends, calls["start_ns"].to_numpy()[calling], side="right")
+    begun, ended = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    streams, all_ends = operations["stream_number"].to_numpy()[launched], operations["end_ns"].to_numpy()
+    for stream in np.unique(streams):
+        mine = launched[streams == stream]
+        if len(mine) <= FULL_QUEUE:
+            continue
+        calling, ends = owner[streams == stream], np.sort(all_ends[mine])
+        done = np.searchsorted(ends, begun[calling], side="right")
         waiting = (
             (np.arange(len(mine)) - done >= FULL_QUEUE)
             & (took[calling] >= LONG_LAUNCH_NS)
@@ -254,14 +251,10 @@ def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, said: NDArray[np
         )
         if not waiting.any():
             continue
-        by_end = mine[np.argsort(part["end_ns"].to_numpy(), kind="stable")]
-        at = np.searchsorted(ends, calls["end_ns"].to_numpy()[calling[waiting]], side="right") - 1
+        by_end = mine[np.argsort(all_ends[mine], kind="stable")]
+        at = np.searchsorted(ends, ended[calling[waiting]], side="right") - 1
         found = by_end[np.maximum(at, 0)]
-        fits = (
-            (at >= 0)
-            & (ends[np.maximum(at, 0)] > calls["start_ns"].to_numpy()[calling[waiting]])
-            & (found < mine[waiting])
-        )
+        fits = (at >= 0) & (ends[np.maximum(at, 0)] > begun[calling[waiting]]) & (found < mine[waiting])
         said[calling[waiting][fits]] = WAIT["given"]
         key[calling[waiting][fits]] = found[fits]
 

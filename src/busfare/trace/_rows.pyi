@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,3 +9,12 @@ def occurs(
     have_first: Numbers, have_second: Numbers, first: Numbers, second: Numbers, found: NDArray[np.uint8]
 ) -> None:
     """Sets `found` to whether each pair (first, second) is one of the others."""
+
+def first(have_first: Numbers, have_second: Numbers, first: Numbers, second: Numbers, found: Numbers) -> None:
+    """Sets `found` to the first of the others that each pair (first, second) is, or to -1."""
+
+def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[Any]) -> None:
+    """Sets `taken` to the values of those rows; `values` come in parts, one behind the other.
+
+    Raises IndexError for a row that is not there.
+    """

@@ -10,7 +10,10 @@ class Kind(Enum):
     TEXT = ...
 
 class Wanted:
-    """A column by its place in the table's records."""
+    """A column by its place in the table's records.
+
+    Whole numbers from `least` to `most` are read less `less`; then `bits` bits from `first_bit` on, if not all.
+    """
 
     def __init__(
         self,
@@ -20,6 +23,11 @@ class Wanted:
         is_rowid: bool = False,
         real_affinity: bool = False,
         has_default: bool = False,
+        less: int = 0,
+        least: int = 0,
+        most: int = 0,
+        first_bit: int = 0,
+        bits: int = 64,
     ) -> None: ...
 
 class Column:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+
 import polars as pl
 
 from busfare.trace.tables import WAITS_FOR
@@ -12,6 +15,7 @@ __all__ = [
     "GRAPH_LAUNCH",
     "STREAM_WAIT_EVENT",
     "SYMBOL_COPY",
+    "meaning",
     "plain_name",
     "waits_for",
 ]
@@ -56,3 +60,18 @@ def waits_for(plain: pl.Expr) -> pl.Expr:
         .otherwise(pl.lit("none"))
         .cast(pl.Enum(WAITS_FOR))
     )
+
+
+@lru_cache(maxsize=4096)
+def meaning(name: str) -> tuple[str, str]:
+    """The call's plain name and what it waits for: `plain_name` and `waits_for` of one name."""
+    plain = re.sub(ABI_SUFFIX, "", name, count=1)
+    for what, pattern in (
+        ("stream", WAITS_FOR_STREAM),
+        ("event", WAITS_FOR_EVENT),
+        ("device", WAITS_FOR_DEVICE),
+        ("operation", BLOCKING_COPY),
+    ):
+        if re.search(pattern, plain):
+            return plain, what
+    return plain, "none"

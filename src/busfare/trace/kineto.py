@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +17,16 @@ from zlib_ng import zlib_ng
 from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.kineto_rows import Events, with_nulls
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
+from busfare.trace.row_lookup import first_rows
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
     DIRECTIONS,
     EVENTS,
+    KINDS,
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
@@ -59,7 +63,9 @@ MEMORY_OF = {
 }
 MEMORY_OF |= {"Device Static": "static", "Managed Static": "managed"}
 #: `Host` of AMD traces says neither pinned nor pageable.
-COPY_NAME = r"(?i)^Memcpy (?<direction>\w+)(?: \((?<source>[\w ]+) -> (?<destination>[\w ]+)\))?"
+COPY_NAME = re.compile(
+    r"^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?", re.IGNORECASE
+)
 
 NO_ID = [-1, 4294967295]
 
@@ -115,7 +121,7 @@ def read(path: Path) -> Trace:
         scanner.unusable, "unusable-events", "entries of the event list without usable times: left out"
     )
 
-    events = _events_table(scanner)
+    events = Events.of(scanner)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _calls(events)
     operations = _with_graph_nodes(_operations(events, omissions), calls)
@@ -131,9 +137,8 @@ def read(path: Path) -> Trace:
         host=_host(header),
     )
     name_process(trace)
-    shared = operations.filter(pl.col("graph_node").is_not_null()).height
     omissions.add_if(
-        shared,
+        operations.height - operations["graph_node"].null_count(),
         "graph-nodes",
         "operations inside CUDA graph launches: seen, but not how they depend on each other; "
         "taken in the order observed",
@@ -197,7 +202,7 @@ def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
                     return
                 inflate = zlib_ng.decompressobj(31)
             try:
-                piece = inflate.decompress(waiting, 4 * PIECE)
+                piece = inflate.decompress(waiting, PIECE)
             except zlib_ng.error:  # type: ignore[misc]  # its stubs do not say that it is an exception
                 omissions.add(
                     "damaged-gzip",
@@ -211,109 +216,125 @@ def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
             omissions.add("truncated-gzip", "the compressed file ends in the middle")
 
 
-def _events_table(scanner: EventScanner) -> pl.DataFrame:
-    columns = scanner.columns
-    texts = pl.Series("text", [name.decode("utf-8", "replace") for name in scanner.names], dtype=pl.String)
-    frame = pl.DataFrame(
-        {name: values for name, values in columns.items() if name not in ("name", "sync_kind")}
-    )
-    missing = [name for name, kind in frame.schema.items() if kind == pl.Int64]
-    frame = frame.with_columns(
-        pl.when(pl.col(name) != MISSING).then(pl.col(name)).alias(name) for name in missing
-    )
-    return frame.with_columns(
-        pl.Series("name", texts.gather(_indices(columns["name"]))).fill_null("(unnamed)"),
-        pl.Series("sync_kind", texts.gather(_indices(columns["sync_kind"]))),
-        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
-    )
-
-
-def _indices(values: NDArray[np.int64]) -> pl.Series:
-    indices = pl.Series(values, dtype=pl.Int64)
-    return indices.set(indices < 0, None)
-
-
-def _operations(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    frame = events.filter(pl.col("category") <= SET)
-    if frame.is_empty():
+def _operations(events: Events, omissions: Omissions) -> pl.DataFrame:
+    rows = events.where(events["category"] <= SET)
+    if len(rows) == 0:
         return empty(OPERATIONS)
-    category = pl.col("category")
-    copy = category == COPY
-    parts = pl.col("name").str.extract_groups(COPY_NAME)
-    frame = frame.with_columns(
-        kind=pl.when(category == KERNEL)
-        .then(pl.lit("kernel"))
-        .when(copy)
-        .then(pl.lit("copy"))
-        .otherwise(pl.lit("set")),
-        # Older traces give the device as the process, and the stream as the thread, of a GPU row.
-        device=pl.coalesce("device", "process"),
-        stream=pl.coalesce("stream", "thread"),
-        process=pl.lit(None, dtype=pl.Int64),
-        copied=pl.when(copy).then(parts),
-    ).unnest("copied")
-    frame = frame.with_columns(
-        direction=pl.col("direction").replace_strict(
-            DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
-        ),
-        source_memory=pl.col("source").replace_strict(
-            MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS)
-        ),
-        destination_memory=pl.col("destination").replace_strict(
-            MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS)
-        ),
-        copy_count=pl.when(copy).then(1),
-        correlation=pl.when(pl.col("correlation") > 0).then("correlation"),
-        graph_node=pl.when(pl.col("graph_node") > 0).then("graph_node"),
-        name=pl.when(copy).then(None).otherwise("name"),
+    copy = rows["category"] == COPY
+    texts, which = rows.each_text("name")
+    parts = [COPY_NAME.search(text or "") for text in texts]
+    direction = [found and DIRECTION_OF.get(found["direction"]) for found in parts]
+    sides = [[found and found[side] for found in parts] for side in ("source", "destination")]
+    host = pl.Series(["Host" in ends for ends in zip(*sides, strict=True)], dtype=pl.Boolean)
+    source, destination = (
+        pl.Series([side and MEMORY_OF.get(side) for side in of_texts], dtype=pl.Enum(MEMORY_KINDS))
+        for of_texts in sides
     )
-    unknown = frame.filter((pl.col("kind") == "copy") & pl.col("direction").is_null()).height
+    other = pl.Series(~copy)
+    kinds = pl.Series(KINDS[: SET + 1], dtype=pl.Enum(KINDS))
+
+    def of_copies(values: pl.Series) -> pl.Series:
+        return values[which].set(other, None)
+
+    frame = pl.DataFrame(
+        {
+            "kind": kinds[rows["category"]],
+            "direction": of_copies(pl.Series(direction, dtype=pl.Enum(DIRECTIONS))),
+            "start_ns": rows["start_ns"],
+            "end_ns": rows.ends(),
+            "bytes": rows.numbers("bytes"),
+            "source_memory": of_copies(source),
+            "destination_memory": of_copies(destination),
+            # Older traces give the device as the process, and the stream as the thread, of a GPU row.
+            "device": _either(rows, "device", "process"),
+            "context": rows.numbers("context"),
+            "stream": _either(rows, "stream", "thread"),
+            "correlation": rows.numbers("correlation", 1),
+            "name": texts.fill_null("(unnamed)").cast(pl.Categorical)[which].set(~other, None),
+            "graph_node": rows.numbers("graph_node", 1),
+            "copy_count": with_nulls(np.ones(len(rows), np.int32), ~copy, "copy_count"),
+        }
+    )
     omissions.add_if(
-        unknown,
+        int(copy.sum()) - frame["direction"].drop_nulls().len(),
         "unknown-direction",
         "copies whose name does not say their direction: counted, with no direction",
     )
-    host = frame.filter((pl.col("source") == "Host") | (pl.col("destination") == "Host")).height
     omissions.add_if(
-        host,
+        int(of_copies(host).sum()),
         "unknown-memory",
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
     return conform(frame, OPERATIONS)
 
 
+def _either(events: Events, first: str, second: str) -> pl.Series:
+    values = np.where(events[first] != MISSING, events[first], events[second])
+    return with_nulls(values, values == MISSING, first)
+
+
 def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Numbers the operations of each graph launch whose nodes the trace does not number itself."""
-    launches = calls.filter(pl.col("name").cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))[
-        "correlation"
-    ]
+    names = calls["name"].unique().drop_nulls()
+    launching = names.filter(names.cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))
+    if launching.is_empty():
+        return operations
+    launches = calls["correlation"].filter(calls["name"].is_in(launching.implode()))
     launched = pl.col("correlation").is_in(launches.drop_nulls().unique().implode())
     number = pl.int_range(1, pl.len() + 1).over("correlation")
     return operations.with_columns(pl.coalesce("graph_node", pl.when(launched).then(number)))
 
 
-def _calls(events: pl.DataFrame) -> pl.DataFrame:
-    frame = events.filter(pl.col("category").is_in([RUNTIME_CALL, DRIVER_CALL]))
-    if frame.is_empty():
+def _calls(events: Events) -> pl.DataFrame:
+    category = events["category"]
+    found = events.where((category == RUNTIME_CALL) | (category == DRIVER_CALL))
+    if len(found) == 0:
         return empty(CALLS)
-    plain = api_calls.plain_name(pl.col("name"))
-    frame = frame.with_columns(name=plain, correlation=pl.when(pl.col("correlation") > 0).then("correlation"))
-    frame = frame.with_columns(waits_for=api_calls.waits_for(pl.col("name"))).drop("stream")
-    waits = events.filter(
-        pl.col("category") == SYNC, pl.col("sync_kind").is_in(["Stream Sync", "Event Sync"])
-    ).select(
-        "correlation",
-        stream=pl.when(pl.col("sync_kind") == "Stream Sync", ~pl.col("stream").is_in(NO_ID)).then("stream"),
-        event=pl.when(pl.col("sync_kind") == "Event Sync", pl.col("waited_event") >= 0).then("waited_event"),
+    texts, which = found.each_text("name")
+    meanings = [api_calls.meaning(text or "(unnamed)") for text in texts]
+    stream, event = _waited_for(events, found["correlation"])
+    return conform(
+        pl.DataFrame(
+            {
+                "start_ns": found["start_ns"],
+                "end_ns": found.ends(),
+                "process": found.numbers("process"),
+                "thread": found.numbers("thread"),
+                "name": pl.Series([plain for plain, _ in meanings], dtype=pl.Categorical())[which],
+                "correlation": found.numbers("correlation", 1),
+                "waits_for": pl.Series([waits for _, waits in meanings], dtype=CALLS["waits_for"])[which],
+                "stream": stream,
+                "event": event,
+            }
+        ),
+        CALLS,
     )
-    return conform(frame.join(waits.unique("correlation", keep="first"), on="correlation", how="left"), CALLS)
 
 
-def _dependencies(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    waits = events.filter(pl.col("category") == SYNC, pl.col("sync_kind") == "Stream Wait Event")
-    records = events.filter(pl.col("category") == EVENT_RECORD)
-    if waits.is_empty() and records.is_empty():
+def _waited_for(events: Events, correlations: NDArray[np.int64]) -> tuple[pl.Series, pl.Series]:
+    """The stream or the event that each call waits for, as the first synchronisation of its correlation says."""
+    waits = events.where(
+        (events["category"] == SYNC)
+        & (events["correlation"] > 0)
+        & events.is_text("sync_kind", "Stream Sync", "Event Sync")
+    )
+    rows = first_rows(waits["correlation"].astype(np.uint64), np.maximum(correlations, 0).astype(np.uint64))
+    for_event = waits.is_text("sync_kind", "Event Sync")
+    stream = ~for_event & (waits["stream"] != MISSING) & ~np.isin(waits["stream"], NO_ID)
+    values = []
+    for name, known in (("stream", stream), ("waited_event", for_event & (waits["waited_event"] >= 0))):
+        # The last one answers for calls without such a row.
+        given = np.append(waits[name], 0)[rows]
+        values.append(with_nulls(given, ~np.append(known, False)[rows], name))
+    return values[0], values[1]
+
+
+def _dependencies(events: Events, calls: pl.DataFrame) -> pl.DataFrame:
+    waiting = (events["category"] == SYNC) & events.is_text("sync_kind", "Stream Wait Event")
+    recording = events["category"] == EVENT_RECORD
+    if not waiting.any() and not recording.any():
         return empty(EVENTS)
+    waits, records = _table(events.where(waiting)), _table(events.where(recording))
     known = pl.col("waited_correlation") > 0
     waits = waits.with_columns(
         kind=pl.lit("wait"),
@@ -345,8 +366,19 @@ def _dependencies(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(conform(frame, EVENTS) for frame in cleaned)
 
 
-def _markers(events: pl.DataFrame) -> pl.DataFrame:
-    return conform(events.filter(pl.col("category") == ANNOTATION), MARKERS)
+def _table(events: Events) -> pl.DataFrame:
+    names = ("start_ns", "device", "context", "stream", "correlation", "waited_stream", "waited_event")
+    columns = {name: events.numbers(name) for name in (*names, "waited_correlation")}
+    return pl.DataFrame(columns | {"end_ns": events.ends()})
+
+
+def _markers(events: Events) -> pl.DataFrame:
+    found = events.where(events["category"] == ANNOTATION)
+    texts, which = found.each_text("name")
+    columns = {"start_ns": found["start_ns"], "end_ns": found.ends()}
+    columns |= {name: found.numbers(name) for name in ("process", "thread")}
+    columns["name"] = texts.fill_null("(unnamed)").cast(pl.Categorical)[which]
+    return conform(pl.DataFrame(columns), MARKERS)
 
 
 def _decoded(text: bytes | None, kind: type[object] | object) -> object:

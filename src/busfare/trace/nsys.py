@@ -5,7 +5,9 @@ Tables and columns come and go with the version, so everything is looked up by n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +17,13 @@ from busfare.trace import api_calls, nsys_devices
 from busfare.trace.cupti_numbers import DIRECTION_OF
 from busfare.trace.omissions import Omissions
 from busfare.trace.row_lookup import occurs, places
-from busfare.trace.table_source import TableSource
+from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, TableSource, bits_of
 from busfare.trace.tables import (
     CALLS,
     DIRECTIONS,
     EVENTS,
+    KINDS,
+    LATEST,
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
@@ -32,6 +36,7 @@ from busfare.trace.trace import Trace
 __all__ = ["matches", "read"]
 
 INT = pl.Int64()
+T = TypeVar("T")
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -49,6 +54,8 @@ MEMORY_OF = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 
 NO_ID = [-1, 4294967295]  # no stream, or no event; SQLite exports hold it unsigned
 
 A_CHUNK = 1 << 16
+#: Where process and thread stand in a serialised global id.
+PROCESS, THREAD = Change(first_bit=24, bits=24), Change(first_bit=0, bits=24)
 
 PLACE = {"deviceId": INT, "contextId": INT, "streamId": INT, "correlationId": INT, "globalPid": INT}
 TIMES = {"start": INT, "end": INT}
@@ -73,12 +80,18 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     Raises InputError if a table that is there cannot be read.
     """
     omissions = Omissions()
+    tables = _Counted(tables)
     strings = tables.read("StringIds", {"id": INT, "value": pl.String()}).unique("id", keep="first")
     strings = strings.drop_nulls()
 
-    called = tables.read(CALLS_TABLE, TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT})
+    # Large tables are read as if nobody asked for threads, and again if they are not so large after all.
+    without_threads = "calls.thread" in unused and (tables.most_rows(CALLS_TABLE) or 0) > above
+    of_calls = TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT}
+    called = tables.read(CALLS_TABLE, of_calls, {"globalTid": PROCESS} if without_threads else AS_THEY_ARE)
     unused = unused if called.height > above else frozenset()
-    calls, names = _calls(called, strings, unused, omissions)
+    if without_threads and "calls.thread" not in unused:
+        called, without_threads = tables.read(CALLS_TABLE, of_calls), False
+    calls, names = _calls(called, strings, without_threads, omissions)
     del called
     events, waits = _events(tables, calls, names, omissions)
     if not unused >= {"calls.stream", "calls.event"}:
@@ -121,26 +134,33 @@ def _version(tables: TableSource) -> tuple[str, str]:
 
 
 def _process(ids: pl.Series) -> pl.Series:
-    """The process id within a serialised global id: bits 24 to 47."""
-    return _bits(ids, 24).alias("process")
+    """The process id within a serialised global id."""
+    return bits_of(ids, PROCESS.first_bit, PROCESS.bits).alias("process")
 
 
 def _thread(ids: pl.Series) -> pl.Series:
-    """The thread id within a serialised global id: the lowest 24 bits."""
-    return _bits(ids, 0).alias("thread")
+    """The thread id within a serialised global id."""
+    return bits_of(ids, THREAD.first_bit, THREAD.bits).alias("thread")
 
 
-def _bits(numbers: pl.Series, first: int) -> pl.Series:
-    """24 bits of each number, from bit `first` on."""
-    given = numbers.fill_null(0).to_numpy()
-    made = np.empty(len(given), np.int64)
-    for at in range(0, len(given), A_CHUNK):  # a piece at a time stays in the processor's cache
-        piece = made[at : at + A_CHUNK]
-        np.right_shift(given[at : at + A_CHUNK], first, out=piece)
-        np.bitwise_and(piece, 0xFFFFFF, out=piece)
-    if not numbers.null_count():
-        return pl.Series(made)
-    return pl.select(pl.when(numbers.is_not_null()).then(pl.Series(made))).to_series()
+class _Counted:
+    """The tables, their times counted from about where the trace begins, and processes in place of their global ids."""
+
+    def __init__(self, tables: TableSource) -> None:
+        self._tables = tables
+        begins = [tables.first(table, "start") for table in (CALLS_TABLE, KERNELS, COPIES, SETS, GRAPHS)]
+        # Which are the first rows of tables that are written in order, nearly.
+        self._first = min(
+            (begin for begin in begins if begin is not None and 0 <= begin <= LATEST), default=0
+        )
+        self.path, self.names = tables.path, tables.names
+        self.columns, self.first, self.most_rows = tables.columns, tables.first, tables.most_rows
+        self.close = tables.close
+
+    def read(self, table: str, wanted: Schema, changes: Changes = AS_THEY_ARE) -> pl.DataFrame:
+        of_times = {name: Change(less=self._first) for name in TIMES if name in wanted}
+        of_ids = {"globalPid": PROCESS} if "globalPid" in wanted else {}
+        return self._tables.read(table, wanted, {**of_times, **of_ids, **changes})
 
 
 def _placed(frame: pl.DataFrame) -> pl.DataFrame:
@@ -152,6 +172,7 @@ def _placed(frame: pl.DataFrame) -> pl.DataFrame:
         "contextId": "context",
         "streamId": "stream",
         "correlationId": "correlation",
+        "globalPid": "process",
         "graphNodeId": "graph_node",
     }
     frame = frame.rename(names, strict=False)
@@ -161,7 +182,7 @@ def _placed(frame: pl.DataFrame) -> pl.DataFrame:
         for name in ("correlation", "graph_node")
         if name in frame.columns and (frame[name] == 0).any()
     ]
-    return frame.with_columns(_process(frame["globalPid"]), *with_none).drop("globalPid")
+    return frame.with_columns(with_none)
 
 
 @dataclass(frozen=True)
@@ -228,34 +249,40 @@ def _copies(tables: TableSource, place: Schema, omissions: Omissions) -> pl.Data
     frame = tables.read(COPIES, {**place, **what})
     if frame.is_empty():
         return empty(OPERATIONS)
-    migration = pl.col("copyKind").is_in(list(MIGRATION_DIRECTION_OF))
-    direction = pl.col("copyKind").replace_strict(
-        DIRECTION_OF | MIGRATION_DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
-    )
-    memory = {
-        new: pl.when(migration)
-        .then(pl.lit(side))
-        .otherwise(pl.col(old).replace_strict(MEMORY_OF, default=None, return_dtype=pl.String))
-        .cast(pl.Enum(MEMORY_KINDS))
-        for old, new, side in (
-            ("srcKind", "source_memory", "managed"),
-            ("dstKind", "destination_memory", "managed"),
-        )
-    }
-    frame = _placed(frame).with_columns(
-        kind=pl.when(migration).then(pl.lit("migration")).otherwise(pl.lit("copy")),
-        direction=direction,
-        peer_device=pl.when(pl.col("copyKind") == 10).then("dstDeviceId"),
+    frame = _placed(frame)
+    kinds = frame["copyKind"]
+    migration = _words(kinds, dict.fromkeys(MIGRATION_DIRECTION_OF, True), pl.Boolean(), otherwise=False)
+    memory = [_words(frame[side], MEMORY_OF, pl.Enum(MEMORY_KINDS)) for side in ("srcKind", "dstKind")]
+    if migration.any():
+        managed = pl.lit("managed", dtype=pl.Enum(MEMORY_KINDS))
+        memory = [pl.select(pl.when(migration).then(managed).otherwise(side)).to_series() for side in memory]
+    to_peer = kinds == 10
+    frame = frame.with_columns(
+        kind=_words(
+            kinds, dict.fromkeys(MIGRATION_DIRECTION_OF, "migration"), pl.Enum(KINDS), otherwise="copy"
+        ),
+        direction=_words(kinds, DIRECTION_OF | MIGRATION_DIRECTION_OF, pl.Enum(DIRECTIONS)),
+        source_memory=memory[0],
+        destination_memory=memory[1],
+        peer_device=pl.when(to_peer).then("dstDeviceId") if to_peer.any() else pl.lit(None, dtype=INT),
         copy_count=pl.col("copyCount").fill_null(1).clip(1),
-        **memory,
     )
-    unknown = frame.filter(pl.col("direction").is_null())
     omissions.add_if(
-        unknown.height,
+        frame["direction"].null_count(),
         "unknown-direction",
         "copies of a kind that this version does not know: counted, with no direction",
     )
     return frame
+
+
+def _words(
+    numbers: pl.Series, words: Mapping[int, T], kind: pl.DataType, otherwise: T | None = None
+) -> pl.Series:
+    """What the numbers mean; `otherwise` for a null and for any that is not listed."""
+    most = max(words) + 1
+    table = pl.Series([words.get(number, otherwise) for number in range(most + 1)], dtype=kind)
+    given = (numbers.fill_null(-1) if numbers.null_count() else numbers).to_numpy()
+    return table[pl.Series(np.where((given >= 0) & (given < most), given, most).astype(np.uint32))]
 
 
 def _sets(tables: TableSource) -> pl.DataFrame:
@@ -286,21 +313,30 @@ def _graphs(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
 
 
 def _calls(
-    frame: pl.DataFrame, strings: pl.DataFrame, unused: frozenset[str], omissions: Omissions
+    frame: pl.DataFrame, strings: pl.DataFrame, without_threads: bool, omissions: Omissions
 ) -> tuple[pl.DataFrame, pl.Series]:
-    """The calls, and the plain name of each; null where it is lost."""
+    """The calls, and the plain name of each; null where it is lost.
+
+    `without_threads`: the global ids are processes already.
+    """
     if frame.is_empty():
         return empty(CALLS), pl.Series(dtype=pl.Categorical())
     named = _Texts.of(frame["nameId"], strings, "(unnamed call)")
-    names = named.texts.alias("text").to_frame().with_columns(plain=api_calls.plain_name(pl.col("text")))
-    names = names.with_columns(
-        waits_for=api_calls.waits_for(pl.col("plain")), plain=pl.col("plain").cast(pl.Categorical)
+    meanings = [api_calls.meaning(text) for text in named.texts]
+    names = pl.DataFrame(
+        {
+            "plain": pl.Series([plain for plain, _ in meanings], dtype=pl.Categorical()),
+            "waits_for": pl.Series([waits for _, waits in meanings], dtype=CALLS["waits_for"]),
+        }
     )
     unnamed = int(named.unknown().sum())
     omissions.add_if(unnamed, "unnamed-calls", "API calls whose name is lost: taken to wait for nothing")
     frame = frame.select(
-        _process(frame["globalTid"]),
-        *([] if "calls.thread" in unused else [_thread(frame["globalTid"])]),
+        *(
+            [pl.col("globalTid").alias("process")]
+            if without_threads
+            else [_process(frame["globalTid"]), _thread(frame["globalTid"])]
+        ),
         start_ns="start",
         end_ns="end",
         correlation="correlationId",
@@ -373,9 +409,7 @@ def _events(
 
 def _calls_of(tables: list[pl.DataFrame], calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     """Process, correlation, plain name and times of the calls that rows of `tables` come from: each once."""
-    ids = pl.concat(
-        frame.select(_process(frame["globalPid"]), correlation="correlationId") for frame in tables
-    )
+    ids = pl.concat(frame.select(process="globalPid", correlation="correlationId") for frame in tables)
     ids = ids.drop_nulls("correlation")
     picked = occurs(ids, calls.select("process", "correlation"))
     found = calls.select("process", "correlation", "start_ns", "end_ns").with_columns(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from busfare.trace import _rows
 
-__all__ = ["distinct", "first_rows", "occurs", "places"]
+__all__ = ["distinct", "first_pairs", "first_rows", "in_order", "occurs", "places"]
 
 #: A direct table may be this many times longer than what is looked up in it.
 SPARSE = 8
@@ -70,6 +72,29 @@ def places(ids: pl.Series, wanted: pl.Series) -> npt.NDArray[np.uint32]:
     return joined["place"].fill_null(none).to_numpy(writable=True)
 
 
+def in_order(column: pl.Series, order: npt.NDArray[np.uint32], less: int = 0) -> pl.Series:
+    """The column's values in the rows that `order` names; numbers less `less`.
+
+    Memory is what this costs: values are taken from wherever their part of the column lies, once, into large pages.
+    """
+    if column.null_count() == len(column):
+        return column
+    if column.null_count() or not column.dtype.is_integer():
+        taken = column[pl.Series(order)]
+        return taken - less if less else taken
+    values = _taken(column, order)
+    if less:
+        values -= less
+    return pl.Series(column.name, values)
+
+
+def _taken(column: pl.Series, order: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    parts = [np.ascontiguousarray(part.to_numpy()) for part in column.get_chunks()]
+    taken = np.empty(len(order), parts[0].dtype)
+    _rows.take(parts, order, taken)
+    return taken
+
+
 def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.bool_]:
     """Of each row of `wanted`, whether its process and correlation are those of a row of `have`.
 
@@ -86,4 +111,20 @@ def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.bool_]:
 
 def _numbers(column: pl.Series, none: int) -> npt.NDArray[np.int64]:
     """A column's numbers, with `none` for null."""
-    return np.ascontiguousarray(column.fill_null(none).to_numpy())
+    return np.ascontiguousarray((column.fill_null(none) if column.null_count() else column).to_numpy())
+
+
+def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """The first row of `have` of the process and correlation of each row of `wanted`; -1 where there is none.
+
+    Nulls of processes are like nulls; a null correlation is nobody's.
+    """
+    found = np.empty(wanted.height, np.int64)
+    names = ("process", "correlation")
+    of_have, of_wanted = (
+        [_numbers(frame[name], MOST_NEGATIVE) for name in names] for frame in (have, wanted)
+    )
+    _rows.first(of_have[0], of_have[1], of_wanted[0], of_wanted[1], found)
+    if wanted["correlation"].null_count():
+        found[wanted["correlation"].is_null().to_numpy()] = -1
+    return found

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import polars as pl
 
 from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
-from busfare.trace.row_lookup import occurs
-from busfare.trace.tables import WAITS_FOR
+from busfare.trace.row_lookup import in_order, occurs
+from busfare.trace.tables import EARLIEST, LATEST, WAITS_FOR
 from busfare.trace.trace import Omission, Trace
+from busfare.trace.words import NONE, words_of
 
 __all__ = ["make_sound"]
 
-#: Nanoseconds; wide enough for times since 1970, and any difference of two of them fits 64 bits.
-EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
+#: From here on several columns are put in order at once.
+MANY_ROWS = 1 << 18
+TIMES = ("start_ns", "end_ns")
 TABLES = ("operations", "calls", "events", "markers")
 
 #: How to record the GPU, where a trace has nothing of it.
@@ -57,9 +61,9 @@ def make_sound(trace: Trace) -> None:
     )
     trace.calls = _with_blocking_pageable(trace)
     join_clocks(trace, omissions)
-    _count_from_first(trace)
+    first = _first(trace)
     for table in TABLES:
-        _sort(trace, table)
+        _in_order_from(trace, table, first)
     orphans = _without_call(trace)
     omissions.add_if(
         orphans,
@@ -97,6 +101,8 @@ def _in_range(times: pl.Series) -> bool:
 
 def _marked(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     start, end = pl.col("start_ns"), pl.col("end_ns")
+    if frame.is_empty():
+        return frame
     kept = frame.filter(
         start.is_between(EARLIEST, LATEST)
         & (end.is_null() | (end.is_between(EARLIEST, LATEST) & (end >= start)))
@@ -106,6 +112,8 @@ def _marked(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 
 
 def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    if events.is_empty():
+        return events
     start, end = pl.col("start_ns"), pl.col("end_ns")
     kept = events.filter(start.is_between(EARLIEST, LATEST))
     omissions.add_if(
@@ -146,43 +154,55 @@ def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
     return trace.calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)))
 
 
-def _count_from_first(trace: Trace) -> None:
+def _first(trace: Trace) -> int:
+    """The first start in the trace."""
     timed = (
         (trace.operations, trace.calls) if trace.operations.height or trace.calls.height else (trace.markers,)
     )
     starts = [frame["start_ns"].min() for frame in timed if frame.height]
-    if not starts:
-        return
-    first = min(int(start) for start in starts)  # type: ignore[arg-type]
-    if first == 0:
-        return
-    for table in TABLES:
-        frame = getattr(trace, table).clone()
-        for name in ("start_ns", "end_ns"):
-            frame.replace_column(frame.get_column_index(name), frame[name] - first)
-        setattr(trace, table, frame)
+    return min((int(start) for start in starts), default=0)  # type: ignore[arg-type]
 
 
-def _sort(trace: Trace, table: str) -> None:
-    """Puts a table in order of start; like starts keep their order. One that is in order already is not copied."""
+def _in_order_from(trace: Trace, table: str, first: int) -> None:
+    """Puts a table in order of start, its times counted from `first`; like starts keep their order."""
     frame = getattr(trace, table)
-    if frame["start_ns"].is_sorted():
+    is_sorted = frame["start_ns"].is_sorted()
+    if is_sorted and first == 0:
         return
-    # Tables come in order, one behind the other: a sort that merges such runs is fast.
-    order = pl.Series(np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32))
     frame = frame.clone()
     setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
-    for number, column in enumerate(frame.columns):
-        frame.replace_column(number, frame[column].gather(order))
+    if is_sorted:
+        for name in TIMES:
+            frame.replace_column(frame.get_column_index(name), _less(frame[name], first))
+        return
+    # Tables come in order, one behind the other: a sort that merges such runs is fast.
+    order = np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32)
+
+    def put(number: int) -> None:
+        column = frame[frame.columns[number]]
+        frame.replace_column(number, in_order(column, order, first if column.name in TIMES else 0))
+
+    if frame.height < MANY_ROWS:
+        for number in range(frame.width):
+            put(number)
+        return
+    with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
+        list(threads.map(put, range(frame.width)))
+
+
+def _less(times: pl.Series, first: int) -> pl.Series:
+    # numpy asks for large pages, which Polars does not.
+    return times - first if times.null_count() else pl.Series(times.name, times.to_numpy() - first)
 
 
 def _without_call(trace: Trace) -> int:
     if trace.calls.is_empty():
         return 0
-    operations = (
-        trace.operations.lazy()
-        .filter(pl.col("kind") != "migration")
-        .select("process", "correlation")
-        .collect()
-    )
-    return int((~occurs(trace.calls, operations)).sum())
+    found = occurs(trace.calls, trace.operations)
+    orphans = len(found) - int(np.count_nonzero(found))
+    if orphans:
+        # The driver makes migrations without a call.
+        words = words_of(trace.operations)
+        migrations = words.among("kind", "migration") | (words.codes("kind") == NONE)
+        orphans -= int(np.count_nonzero(migrations & ~found))
+    return orphans

@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
-from busfare.trace.table_source import with_all
+from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, with_all
+from busfare.trace.tables import EARLIEST, LATEST
 
 __all__ = ["DirectColumns", "UnreadableError", "quoted"]
 
@@ -33,8 +34,10 @@ class DirectColumns:
             database.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'table'")
         )
 
-    def read(self, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
-        """The columns of `table`, which it has, as those types; rows in order of rowid.
+    def read(
+        self, table: str, columns: dict[str, pl.DataType], changes: Changes = AS_THEY_ARE
+    ) -> pl.DataFrame:
+        """The columns of `table`, which it has, as those types, and changed so; rows in order of rowid.
 
         A value of another type than its column's is null. Raises UnreadableError if SQLite had better answer: the
         table is damaged, WITHOUT ROWID, or has columns of types or defaults that are not read here.
@@ -45,7 +48,7 @@ class DirectColumns:
         if not set(columns.values()) <= set(KIND_OF):
             raise UnreadableError("a type that only SQLite reads")
         layout = self._layout(table)
-        wanted = [layout[name](KIND_OF[kind]) for name, kind in columns.items()]
+        wanted = [layout[name](KIND_OF[kind], changes.get(name, Change())) for name, kind in columns.items()]
         read = self._file.read(root, wanted, pl.thread_pool_size())
         # A column of nothing but nulls takes no memory as a constant.
         kept = [
@@ -81,15 +84,20 @@ class _Place:
         self.real_affinity = real_affinity
         self.has_default = has_default
 
-    def __call__(self, kind: Kind) -> Wanted:
-        if self.is_rowid and kind != Kind.INTEGER:
-            raise UnreadableError("a rowid that is not to be a whole number")
+    def __call__(self, kind: Kind, change: Change) -> Wanted:
+        if self.is_rowid and (kind != Kind.INTEGER or change != Change()):
+            raise UnreadableError("a rowid that is not to be a whole number, or to be changed")
         return Wanted(
             self.index,
             kind,
             is_rowid=self.is_rowid,
             real_affinity=self.real_affinity,
             has_default=self.has_default,
+            less=change.less,
+            least=EARLIEST,
+            most=LATEST,
+            first_bit=change.first_bit,
+            bits=change.bits,
         )
 
 

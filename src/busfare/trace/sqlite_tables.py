@@ -11,7 +11,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.sqlite_direct import DirectColumns, UnreadableError, quoted
-from busfare.trace.table_source import with_all
+from busfare.trace.table_source import AS_THEY_ARE, Changes, changed, with_all
 from busfare.trace.tables import Schema
 
 __all__ = ["SqliteTables"]
@@ -80,7 +80,24 @@ class SqliteTables:
             self._columns[table] = [row[1] for row in rows]
         return self._columns[table]
 
-    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
+    def first(self, table: str, column: str) -> int | None:
+        """What the first row has in a column; None if that is no whole number, or there is none."""
+        if column not in self.columns(table):
+            return None
+        return self._one(f"SELECT {quoted(column)} FROM {quoted(table)} LIMIT 1")
+
+    def most_rows(self, table: str) -> int | None:
+        """The largest rowid; None if there is none."""
+        return self._one(f"SELECT max(rowid) FROM {quoted(table)}") if table in self.names else None
+
+    def _one(self, query: str) -> int | None:
+        try:
+            row = self._database.execute(query).fetchone()
+        except DAMAGE:  # whoever reads the table is told
+            return None
+        return row[0] if row and isinstance(row[0], int) else None
+
+    def read(self, table: str, wanted: Schema, changes: Changes = AS_THEY_ARE) -> pl.DataFrame:
         """The columns of `wanted`, as those types; one that `table` lacks is null. No rows without `table`.
 
         A value of another type than its column's becomes null. Raises InputError if the file is damaged.
@@ -88,15 +105,15 @@ class SqliteTables:
         present = {name: kind for name, kind in wanted.items() if name in self.columns(table)}
         if not present:
             return pl.DataFrame(schema=wanted)
-        frame = self._straight(table, present)
-        return with_all(self._stepped(table, present) if frame is None else frame, wanted)
+        frame = self._straight(table, present, changes)
+        return with_all(changed(self._stepped(table, present), changes) if frame is None else frame, wanted)
 
-    def _straight(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame | None:
+    def _straight(self, table: str, present: dict[str, pl.DataType], changes: Changes) -> pl.DataFrame | None:
         """The columns from the file's pages; None if SQLite is to read them."""
         if self._direct is None:
             return None
         try:
-            return self._direct.read(table, present)
+            return self._direct.read(table, present, changes)
         except (*DAMAGE, UnreadableError) as error:
             self._left_to_sqlite = str(error)
             return None

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import polars as pl
 
-from busfare.trace.tables import Schema
+from busfare.trace.tables import EARLIEST, LATEST, Schema
 
-__all__ = ["TableSource", "with_all"]
+__all__ = ["AS_THEY_ARE", "Change", "TableSource", "bits_of", "changed", "with_all"]
+
+A_CHUNK = 1 << 16
+
+
+class Change(NamedTuple):
+    """What is made of a column's whole numbers while they are read, which takes no further memory.
+
+    Usable times are counted from `less`; of other numbers `bits` are taken from `first_bit` on. A null stays one.
+    """
+
+    less: int = 0
+    first_bit: int = 0
+    bits: int = 64
+
+
+Changes = Mapping[str, Change]
+AS_THEY_ARE: Changes = {}
 
 
 class TableSource(Protocol):
     """Named tables with named columns, any of which may be missing."""
 
-    path: Path
+    @property
+    def path(self) -> Path:
+        """The file or directory."""
 
     @property
     def names(self) -> set[str]:
@@ -24,8 +45,14 @@ class TableSource(Protocol):
     def columns(self, table: str) -> list[str]:
         """Columns of `table`; none if it is not there."""
 
-    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
-        """The columns of `wanted`, as those types; one that `table` lacks is all null.
+    def first(self, table: str, column: str) -> int | None:
+        """What the first row has in a column of whole numbers; None if that is not to be had cheaply."""
+
+    def most_rows(self, table: str) -> int | None:
+        """No more rows than this are in `table`; None if that is not to be had cheaply."""
+
+    def read(self, table: str, wanted: Schema, changes: Changes = AS_THEY_ARE) -> pl.DataFrame:
+        """The columns of `wanted`, as those types, and changed so; one that `table` lacks is all null.
 
         No rows if the table is not there, or has none of the columns. Raises InputError if it cannot be read.
         """
@@ -39,3 +66,32 @@ def with_all(frame: pl.DataFrame, wanted: Schema) -> pl.DataFrame:
         pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns
     ]
     return frame.with_columns(lacking).select(*wanted)
+
+
+def changed(frame: pl.DataFrame, changes: Changes) -> pl.DataFrame:
+    """`frame` with its columns changed, where that was not done while they were read."""
+    made = []
+    for name, change in changes.items():
+        if name in frame.columns:
+            column = frame[name]
+            if change.less:
+                usable = pl.col(name).is_between(EARLIEST, LATEST)
+                counted = pl.when(usable).then(pl.col(name) - change.less).otherwise(name)
+                column = frame.select(counted.alias(name)).to_series()
+            if change.bits < 64:
+                column = bits_of(column, change.first_bit, change.bits)
+            made.append(column.alias(name))
+    return frame.with_columns(made)
+
+
+def bits_of(numbers: pl.Series, first: int, bits: int) -> pl.Series:
+    """Some bits of each number, from bit `first` on."""
+    given = (numbers.fill_null(0) if numbers.null_count() else numbers).to_numpy()
+    made = np.empty(len(given), np.int64)
+    for at in range(0, len(given), A_CHUNK):  # a piece at a time stays in the processor's cache
+        piece = made[at : at + A_CHUNK]
+        np.right_shift(given[at : at + A_CHUNK], first, out=piece)
+        np.bitwise_and(piece, (1 << bits) - 1, out=piece)
+    if not numbers.null_count():
+        return pl.Series(made)
+    return pl.select(pl.when(numbers.is_not_null()).then(pl.Series(made))).to_series()

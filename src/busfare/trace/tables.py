@@ -15,8 +15,10 @@ __all__ = [
     "CALLS_RECORDED",
     "DEVICES",
     "DIRECTIONS",
+    "EARLIEST",
     "EVENTS",
     "KINDS",
+    "LATEST",
     "MARKERS",
     "MEMORY_KINDS",
     "OPERATIONS",
@@ -28,6 +30,8 @@ __all__ = [
     "empty",
 ]
 
+#: Usable times in nanoseconds: wide enough for those since 1970, and any difference of two fits 64 bits.
+EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: What ran on the GPU. `graph` is a whole graph launch whose nodes the trace hides.
 KINDS = ("kernel", "copy", "set", "migration", "graph")
 DIRECTIONS = ("h2d", "d2h", "d2d", "p2p", "h2h")
@@ -149,8 +153,10 @@ def conform(frame: pl.DataFrame, schema: Schema, optional: Schema | None = None)
     meant, a kind that is not listed) becomes null: readers must have mapped and counted it before.
     """
     wanted = dict(schema) | {k: v for k, v in (optional or {}).items() if k in frame.columns}
-    lacking = [
-        pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns
+    given = frame.schema
+    changed = [
+        pl.col(name).cast(kind, strict=False) if name in given else pl.lit(None, dtype=kind).alias(name)
+        for name, kind in wanted.items()
+        if given.get(name) != kind
     ]
-    cast = [pl.col(name).cast(kind, strict=False) for name, kind in wanted.items()]
-    return frame.with_columns(lacking).select(cast)
+    return (frame.with_columns(changed) if changed else frame).select(*wanted)

@@ -1,0 +1,38 @@
+"""What the commands share in what they write: one JSON object, pages, files; and the options that ask for them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from busfare.errors import InputError
+
+__all__ = ["AsJson", "Html", "print_json", "say_page", "write_file"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that opens offline.")]
+
+
+def print_json(result: dict[str, Any]) -> None:
+    """One line on standard output."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Makes the file, and its folders. Raises InputError where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); name another place") from None
+
+
+def say_page(html: Path | None) -> None:
+    """Says where the page is, if one was asked for."""
+    if html:
+        print(f"page written: {html}", file=sys.stderr)

@@ -1,0 +1,161 @@
+"""What `bench mg` does where there is a GPU, with programs that answer what an H200 answered (`results/hybrid/`): no GPU
+is needed, and nothing is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.errors import BusfareError, InputError, NoGpuError
+from busfare.measure.nas import commands
+from busfare.measure.nas.case import cases_of
+from busfare.measure.nas.limit import rates_of_limits, rates_of_node
+from busfare.measure.nas.machine import Machine
+from busfare.measure.nas.programs import Programs
+from busfare.node import load_node
+
+RECORDED = Path(__file__).parents[3] / "results" / "hybrid" / "h200-one-gpu.json"
+H200 = Machine(16, ("NVIDIA H200",), True)
+
+#: Answers with a recorded result of the mode and ranks asked for; says which ones it was asked for.
+PROGRAM = """#!{python}
+import json, os, sys
+words = [w for w in sys.argv[1:] if w != "--timed"]
+asked = dict(zip(words[::2], words[1::2]))
+ranks, mode = int(os.environ["RANKS"]), asked["--mode"]
+with open({log!r}, "a") as log:
+    log.write(f"{{mode}} {{ranks}} {{'--timed' in sys.argv}} {{os.environ.get('CUDA_MPS_PIPE_DIRECTORY', '')!r}}\\n")
+if {slow} and mode == "multiple":
+    import time; time.sleep(60)
+runs = [r["result"] for r in json.load(open({recorded!r}))["runs"] if r["result"]["schema"] == "busfare.hybrid.mg/1"]
+fits = [r for r in runs if (r["mode"], r["ranks"], r["class"]) == (mode, ranks, asked["--class"])]
+if not fits:
+    sys.exit(f"nas_mg: rank 0: mode {{mode}} with {{ranks}} ranks: nobody recorded it")
+result = dict(fits[0], timed="--timed" in sys.argv, verified={verified}, gpus=1)
+if result["timed"]:
+    result["breakdown_seconds"] = dict(result["breakdown_seconds"], kernels=0.05, copies=0.001)
+json.dump(result, open(asked["--json"], "w"))
+sys.exit(0 if result["verified"] else 1)
+"""
+LAUNCHER = '#!/bin/sh\nshift; export RANKS=$1; shift; exec "$@"\n'
+DAEMON = '#!/bin/sh\nif [ "$1" = -d ]; then echo started >> {log}; else cat >> {log}; fi\n'
+
+
+class Place:
+    """A folder with the programs, the launcher, `device_limits` and NVIDIA's MPS, all played."""
+
+    def __init__(self, folder: Path, verified: bool = True, slow: bool = False) -> None:
+        self.folder, self.log, self.daemon_log = folder, folder / "asked.txt", folder / "mps.txt"
+        self.log.touch()
+        self._script(
+            "nas_mg",
+            PROGRAM.format(
+                python=sys.executable, log=str(self.log), recorded=str(RECORDED), verified=verified, slow=slow
+            ),
+        )
+        limits = json.loads(RECORDED.read_text(encoding="utf-8"))["limits"]
+        (folder / "limits.json").write_text(json.dumps(limits))
+        self._script("device_limits", f"#!/bin/sh\ncat {folder / 'limits.json'}\n")
+        self._script("mpirun", LAUNCHER)
+        self._script("nvidia-cuda-mps-control", DAEMON.format(log=self.daemon_log))
+
+    def _script(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+
+def bench(place: Place, monkeypatch: pytest.MonkeyPatch, **asked: Any) -> dict[str, Any]:
+    monkeypatch.setattr(commands, "this_machine", lambda: H200)
+    monkeypatch.setenv("PATH", f"{place.folder}{os.pathsep}{os.environ['PATH']}")
+    options = {"size": "C", "ranks": None, "modes": None, "node": None, "timeout_s": 60.0} | asked
+    return commands.bench("mg", build=place.folder, progress=None, say=lambda line: None, **options)
+
+
+def test_every_mode_runs_twice_once_with_its_parts_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    result = bench(place, monkeypatch)
+    asked = [line.split()[:3] for line in place.log.read_text().splitlines()]
+    assert ["funneled", "4", "False"] in asked and ["funneled", "4", "True"] in asked
+    runs = {(r["mode"], r["ranks"]): r for r in result["runs"]}
+    assert runs.keys() >= {("single", 1), ("multiple", 8), ("multiple-mps", 4), ("funneled", 8)}
+    funneled = runs["funneled", 4]
+    assert funneled["parts_timed"] is True
+    assert funneled["measured_parts_seconds"]["kernels"] == pytest.approx(0.05 / 20)
+    assert result["rates"]["source"] == "device_limits, just before"
+    assert funneled["limit_share_percent"] == pytest.approx(
+        100 * funneled["limit"]["predicted_seconds"] / funneled["measured_iteration_seconds"]
+    )
+    assert result["fastest"] == {"mode": "single", "ranks": 1, "algorithm": "", "class": "C"}
+
+
+def test_what_fails_is_left_out_in_the_programs_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = bench(Place(tmp_path), monkeypatch, modes="funneled,cpu", ranks="4")
+    assert [r["mode"] for r in result["runs"]] == ["funneled"]
+    assert [row["case"] for row in result["left_out"]] == ["cpu, 4 ranks"]
+    assert "nobody recorded it" in result["left_out"][0]["why"]
+    with pytest.raises(BusfareError, match="nothing could be measured"):
+        bench(Place(tmp_path), monkeypatch, modes="cpu", ranks="4")
+
+
+def test_mps_runs_around_its_mode_alone_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path)
+    bench(place, monkeypatch, modes="multiple,multiple-mps", ranks="4")
+    assert place.daemon_log.read_text().split() == ["started", "quit"] * 2
+    led = {line.split()[0]: line.split()[3] for line in place.log.read_text().splitlines()}
+    assert led["multiple"] == "''"
+    assert "busfare-mps-" in led["multiple-mps"]
+    assert not Path(led["multiple-mps"].strip("'")).exists(), "its folder is gone with it"
+
+
+def test_a_run_that_takes_too_long_is_ended_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+    result = bench(
+        Place(tmp_path, slow=True), monkeypatch, modes="multiple,funneled", ranks="4", timeout_s=3.0
+    )
+    assert time.monotonic() - began < 40
+    assert [r["mode"] for r in result["runs"]] == ["funneled"]
+    assert "took longer than 3 s" in result["left_out"][0]["why"]
+
+
+def test_values_that_are_not_the_official_ones_are_said_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = bench(Place(tmp_path, verified=False), monkeypatch, modes="funneled", ranks="4")
+    assert result["all_verified"] is False
+    assert result["runs"][0]["verified"] is False
+
+
+def test_a_node_of_the_catalogue_gives_nearly_the_limit_that_was_measured() -> None:
+    measured = rates_of_limits(json.loads(RECORDED.read_text(encoding="utf-8"))["limits"], "device_limits")
+    probed = rates_of_node(load_node("h200-probed"))
+    assert probed.each_way_bytes_per_s == pytest.approx(measured.each_way_bytes_per_s, rel=0.03)
+    assert probed.source == "the parameters of h200-probed"
+
+
+def test_modes_that_cannot_run_are_named_with_the_reason() -> None:
+    programs = Programs(Path("mpirun"), Path("nas_ft"), Path("device_limits"))
+    cases, left_out = cases_of("ft", Machine(4, ("NVIDIA H200", "NVIDIA H200"), False), programs, (), ())
+    assert {(c.mode, c.ranks, c.algorithm) for c in cases} >= {
+        ("cpu", 4, "packed-slabs"), ("single", 2, "slabs"), ("funneled", 4, "slabs"),
+    }  # fmt: skip
+    assert max(c.ranks for c in cases) == 4
+    assert [row["case"] for row in left_out] == ["mode multiple-mps"]
+    without = Programs(Path("mpirun"), Path("nas_ft"), None)
+    with pytest.raises(InputError, match="built without CUDA"):
+        cases_of("ft", H200, without, ("funneled",), ())
+    with pytest.raises(NoGpuError, match="no GPU"):
+        cases_of("ft", Machine(4, (), False), without, ("funneled",), ())

@@ -1,0 +1,254 @@
+"""NAS FT and MG on GPUs that ranks share: `python validation/hybrid.py [FILE.json …]`.
+
+Reads `results/hybrid/*.json`, raw runs as the programs wrote them, and recomputes every figure: official values reached,
+what funneling gains, slabs beside packed slabs, the share of the limit that the model gives, FT's kernels beside cuFFT,
+MG's beside copies, the transform on processors beside FFTW-MPI, and what a message and a tiny task cost. Files marked as
+superseded are printed without verdicts. Exit status 1 where a run missed the official values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from busfare.errors import InputError
+from busfare.measure.nas.limit import rates_of_limits
+from busfare.measure.nas.problem import Benchmark
+from busfare.measure.nas.result import gains, rows_of
+
+FOLDER = Path(__file__).parents[1] / "results" / "hybrid"
+BENCHMARKS: tuple[Benchmark, ...] = ("ft", "mg")
+#: The project's goals: funneled over `multiple` and over `multiple-mps`, slabs over packed slabs (times as fast); the
+#: share of the limit, MG's stencils of the copy rate (percent at least); FT's kernels over cuFFT's (percent at most);
+#: the transform on processors over FFTW-MPI's (times at most).
+OVER_MULTIPLE, OVER_MPS, OVER_PACKED = 1.3, 1.0, 1.0
+LEAST_SHARE, LEAST_STENCIL, MOST_ABOVE_CUFFT, MOST_OVER_FFTW = 90.0, 80.0, 5.0, 1.10
+#: cuFFT's own transform, and ours of the same data.
+KERNELS = (("ft_planes", "cufft_planes"), ("ft_lines_contiguous", "cufft_contiguous_lines"))
+#: Kernels by variant, in a session whose copy rate the other file has; `new` are the variants that were taken.
+VARIANTS, VARIANTS_SESSION = "h200-kernel-variants.txt", "h200-two-gpu-machine.json"
+TAKEN = {"resid512w": "rows8", "psinv512w": "rows8", "fused512w": "fused3", "fusedreplace512w": "base"}
+STENCILS = ("mg_resid", "mg_psinv", "mg_rprj3", "mg_interp", "mg_interp_resid", "mg_interp_resid_replace")
+#: Goals are judged on this class, on these numbers of ranks, on one GPU.
+JUDGED_CLASS, JUDGED_RANKS = "C", (4, 8)
+
+
+def main() -> int:
+    paths = [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.json"))
+    if not paths:
+        print("no results: results/hybrid/ has no *.json; hybrid/README.md says which programs write them")
+        return 0
+    verified = True
+    for path in paths:
+        try:
+            found = json.loads(path.read_text("utf-8"))
+            if not isinstance(found, dict):
+                raise InputError("no JSON object")
+            verified &= judge(path, found)
+        except (OSError, ValueError, InputError) as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            return 2
+        except (KeyError, TypeError) as error:
+            print(f"{path}: a key of the results is missing or wrong: {error}", file=sys.stderr)
+            return 2
+        print()
+    if not sys.argv[1:]:
+        variants(FOLDER / VARIANTS, FOLDER / VARIANTS_SESSION)
+    return 0 if verified else 1
+
+
+def judge(path: Path, found: dict[str, Any]) -> bool:
+    """Prints one file; whether every run that ended reached the official values."""
+    if found.get("schema") == "busfare.hybrid.against_fftw_mpi/1":
+        against_fftw(path, found)
+        return True
+    old = bool(found.get("superseded"))
+    print(
+        f"{path.name}: {found['gpu']}, driver {found['driver']}, {found['date']}, commit {found.get('commit')}"
+    )
+    print(f"  {found['machine']}{'; SUPERSEDED, no verdicts' if old else ''}")
+    limits = found.get("limits")
+    rates = rates_of_limits(limits, path.name) if limits else None
+    if rates:
+        print(
+            f"  limit from: {rates.each_way_bytes_per_s / 1e9:.1f} GB/s each way together, "
+            f"{rates.memory_bytes_per_s / 1e12:.2f} TB/s copied in GPU memory (measured)"
+        )
+    verified = True
+    for benchmark in BENCHMARKS:
+        rows, left_out = rows_of(benchmark, found["runs"], rates)
+        if rows or left_out:
+            verified &= runs(benchmark, rows, left_out, old)
+    if limits:
+        kernels(limits, old)
+    for run in found["runs"]:
+        if (run.get("result") or {}).get("schema") == "busfare.hybrid.communication/1":
+            messages(run["result"])
+    return verified
+
+
+def runs(benchmark: Benchmark, rows: list[dict[str, Any]], left_out: list[dict[str, str]], old: bool) -> bool:
+    """Every run of FT or MG, and the goals on them."""
+    print(
+        f"  {benchmark.upper()}: class, GPUs, mode, ranks, order; iteration, measured ms | limit, predicted ms | share % | "
+        "verified"
+    )
+    for row in rows:
+        limit = row["limit"]
+        said = (
+            f"{1e3 * limit['predicted_seconds']:9.3f} | {row['limit_share_percent']:5.1f}"
+            if limit
+            else "        – |     –"
+        )
+        variant = " ".join(f"{key}={value}" for key, value in row["variant"].items())
+        print(
+            f"    {row['class']} {row['gpus']} {row['mode']:12} {row['ranks']:2} {row['algorithm']:12} "
+            f"{1e3 * row['measured_iteration_seconds']:9.3f} | {said} | {said_of(row['verified'])}  {variant}"
+        )
+    for row in left_out:
+        print(f"    no result: {row['case']}: {row['why']}")
+    compared = [row for row in rows if row["verified"] is not None]
+    good = sum(row["verified"] for row in compared)
+    # What the measuring script itself cut off says nothing of the program.
+    ended = [row for row in left_out if not row["why"].startswith("cut off")]
+    print(
+        f"    official values: {good} of {len(compared)} runs that were compared, {len(ended)} ended without a "
+        f"result (goal: all) {verdict(good == len(compared) and not ended, old)}"
+    )
+    for gain in gains(rows):
+        goal = goal_of(gain)
+        times = gain["measured_times_as_fast"]
+        judged = f" (goal {goal:g}) {verdict(times >= goal, old)}" if goal else ""
+        print(
+            f"    class {gain['class']}, {gain['ranks']} ranks, {gain['gpus']} GPUs: {gain['way']} {times:.2f} × "
+            f"{gain['over']} (measured){judged}"
+        )
+    for ranks in JUDGED_RANKS:
+        best = fastest(rows, ranks)
+        if best is not None and best["limit"]:
+            share = best["limit_share_percent"]
+            print(
+                f"    class {JUDGED_CLASS}, {ranks} ranks, funneled: {share:.1f} % of the limit, the {best['limit']['by']} "
+                f"(goal {LEAST_SHARE:g}) {verdict(share >= LEAST_SHARE, old)}"
+            )
+    return good == len(compared)
+
+
+def goal_of(gain: dict[str, Any]) -> float | None:
+    """What a gain ought to be at least; None where no goal was set."""
+    if gain["class"] != JUDGED_CLASS or gain["ranks"] not in JUDGED_RANKS or gain["gpus"] != 1:
+        return None
+    goals = {"multiple": OVER_MULTIPLE, "multiple-mps": OVER_MPS, "packed slabs, funneled": OVER_PACKED}
+    return goals.get(gain["over"])
+
+
+def fastest(rows: list[dict[str, Any]], ranks: int) -> dict[str, Any] | None:
+    """The fastest funneled run on one GPU, with the data moved as it comes."""
+    wanted = ("funneled", ranks, JUDGED_CLASS, 1)
+    own = [
+        r
+        for r in rows
+        if (r["mode"], r["ranks"], r["class"], r["gpus"]) == wanted and r["algorithm"] != "packed-slabs"
+    ]
+    return min(own, key=lambda r: float(r["measured_iteration_seconds"]), default=None)
+
+
+def kernels(limits: dict[str, Any], old: bool) -> None:
+    """FT's kernels beside cuFFT's own, MG's beside a copy in GPU memory; all measured."""
+    for table in ("fft_512_64_planes", "fft_512_4_planes"):
+        seconds = {row["name"]: row["seconds"] for row in limits.get(table, ())}
+        for own, cufft in KERNELS:
+            if own in seconds and cufft in seconds:
+                above = 100 * (seconds[own] / seconds[cufft] - 1)
+                print(
+                    f"  {table} {own}: {1e6 * seconds[own]:.1f} µs, {cufft} {1e6 * seconds[cufft]:.1f} µs, {above:+.1f} % "
+                    f"(goal {MOST_ABOVE_CUFFT:g}) {verdict(above <= MOST_ABOVE_CUFFT, old)}"
+                )
+        others = [name for name in seconds if name not in {n for pair in KERNELS for n in pair}]
+        print(f"  {table}: " + ", ".join(f"{name} {1e6 * seconds[name]:.1f} µs" for name in others))
+    copy = limits["device_copy_bytes_per_second"]
+    for table in ("mg_512", "mg_256"):
+        for row in limits.get(table, ()):
+            if row["name"] not in STENCILS:
+                print(f"  {table} {row['name']}: {1e6 * row['seconds']:.1f} µs")
+                continue
+            share = 100 * row["bytes_per_second"] / copy
+            judged = (
+                f" (goal {LEAST_STENCIL:g}) {verdict(share >= LEAST_STENCIL, old)}"
+                if table == "mg_512"
+                else ""
+            )
+            print(
+                f"  {table} {row['name']}: {1e6 * row['seconds']:.1f} µs, {share:.1f} % of the copy rate{judged}"
+            )
+
+
+def variants(path: Path, session: Path) -> None:
+    """MG's kernels as they were and as they were chosen, of the copy rate of their session; all measured."""
+    if not (path.is_file() and session.is_file()):
+        return
+    copy = json.loads(session.read_text("utf-8"))["limits"]["device_copy_bytes_per_second"]
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for line in path.read_text("utf-8").splitlines():
+        name, _, said = line.partition(" :: ")
+        for kernel, rate, us in re.findall(r"(\S+) (\d+) GB/s ([\d.]+) us", said):
+            found[name, kernel] = float(rate) * 1e9, float(us)
+    print(f"{path.name}: kernels of MG by variant, of {copy / 1e12:.2f} TB/s (measured)")
+    for kernel, name in TAKEN.items():
+        (before, slow), (rate, fast) = found["base", kernel], found[name, kernel]
+        share = 100 * rate / copy
+        print(
+            f"  {kernel}: {name} {fast:.0f} µs, {share:.1f} % of the copy rate (goal {LEAST_STENCIL:g}) "
+            f"{verdict(share >= LEAST_STENCIL, False)}; base {slow:.0f} µs, {100 * before / copy:.1f} %"
+        )
+    apart = found["rows8", "interp512w"][1] + found["rows8", "resid512w"][1]
+    saved = sum(found["base", k][1] - found[TAKEN[k], k][1] for k in ("resid512w", "psinv512w", "fused512w"))
+    print(
+        f"  interp and resid one after the other {apart:.0f} µs, fused {found['fused3', 'fused512w'][1]:.0f} µs"
+    )
+    print(f"  a top level of resid, psinv and interp with resid takes {saved:.0f} µs less than with base")
+
+
+def messages(result: dict[str, Any]) -> None:
+    """From GPU to GPU through both hosts, with shared staging memory and with separate buffers; and a tiny task."""
+    sizes = {(row["path"], row["bytes"]): row for row in result["by_size"]}
+    most = max(row["bytes"] for row in result["by_size"])
+    for path in ("device_to_device_shared", "device_to_device_separate"):
+        row = sizes.get((path, most))
+        if row:
+            print(
+                f"  {result['mode']}, {path}: {row['flooded_bytes_per_second'] / 1e9:.1f} GB/s in messages of {most} "
+                "bytes (measured)"
+            )
+    for name, seconds in result["tiny_tasks"].items():
+        if isinstance(seconds, float):
+            each = 1e6 * seconds / result["ranks"]
+            print(f"  {result['mode']}, tiny tasks, {name}, counted over all ranks: {each:.1f} µs (measured)")
+
+
+def against_fftw(path: Path, found: dict[str, Any]) -> None:
+    """FT's transform on processors beside FFTW's own distributed one, rounds in turn."""
+    ratio = found["median_ratio"]
+    print(f"{path.name}: {found['machine']}, {found['mpi']}, {found['date']}; {found['command']}")
+    print(
+        f"  transform, class {found['class']}, {found['ranks']} ranks: {ratio:.2f} of FFTW-MPI's time, median of "
+        f"{len(found['our_seconds'])} rounds (measured; goal at most {MOST_OVER_FFTW:g}) "
+        f"{verdict(ratio <= MOST_OVER_FFTW, False)}"
+    )
+
+
+def said_of(verified: bool | None) -> str:
+    """In a table."""
+    return {True: "yes", False: "NO", None: "–"}[verified]
+
+
+def verdict(met: bool, old: bool) -> str:
+    """Empty for results that newer ones supersede."""
+    return "" if old else "met" if met else "MISSED"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
