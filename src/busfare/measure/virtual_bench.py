@@ -27,6 +27,8 @@ _BEHIND_S, _LAUNCH_S, _CALL_S = 1.1e-6, 2.6e-6, 2.3e-6
 _MEMORY_BYTES_PER_S, _FLOPS = 8e11, 5e12
 #: Kernels reach this share of the memory's peak.
 _MEMORY_SHARE = 0.88
+#: Threads that a processor of a GPU holds at once.
+_THREADS = 2048
 #: What the host writes and adds up in a second, ints of one vector in memory.
 _FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
 
@@ -136,11 +138,16 @@ class VirtualStrategies:
         flows = []
         if program.mapped_in:
             flows.append(Flow("h2d", "mapped", into))
-        if program.mapped_out:
-            flows.append(Flow("d2h", "mapped", out))
         kept = (0.0 if program.mapped_in else bytes_ * kernel.inputs) + (0.0 if program.mapped_out else out)
         memory = kept / (_MEMORY_SHARE * (gpu.memory_bandwidth_bytes_per_s or _MEMORY_BYTES_PER_S))
         work = max(memory, op.part.count * kernel.flops / (gpu.flops_per_s or _FLOPS))
+        if program.mapped_out:
+            # Threads that compute are not in the queue; one that reads device memory queues with those reads too.
+            writing = out * self._link.pace("d2h", "mapped", frozenset())
+            reads = 0.0 if program.mapped_in else into
+            queue = max(0.0, 1 - work / writing) * out / (out + reads)
+            at_once = float((gpu.multiprocessors or 0) * _THREADS * ELEMENT_BYTES * kernel.outputs)
+            flows.append(Flow("d2h", "mapped", out, queue, min(at_once, out)))
         return Activity("gpu", op.stream, work, flows, op.after, issued_at)
 
 
@@ -213,7 +220,9 @@ class VirtualMethods:
                 [Activity("gpu", 0, alone - _LAUNCH_S, flows)], Laws(self._link.setup, self._link.pace)
             )
         elif self._method == "managed":
-            ranges["kernel"] += self._device.migrated("h2d", bytes_, touched=True)
+            # Threads whose pages are there compute while others wait for theirs.
+            faults = self._device.migrated("h2d", bytes_, touched=True)
+            ranges["kernel"] = _LAUNCH_S + max(alone - _LAUNCH_S, faults)
             ranges["sum"] += self._device.migrated("d2h", bytes_, touched=True)
         else:
             memory = "pageable" if self._method == "pageable" else "pinned"

@@ -15,16 +15,41 @@ __all__ = ["Activity", "Flow", "Laws", "simulate"]
 
 Way = Literal["h2d", "d2h"]
 Medium = Literal["copy", "mapped"]
-_DUST = 1e-15
+#: Seconds and bytes that are none.
+_DUST, _CRUMB = 1e-15, 1e-6
+#: In so many steps a queue empties.
+_STEPS = 12
 
 
 @dataclass
 class Flow:
-    """Bytes that a copy engine, or a kernel itself, moves."""
+    """Bytes that a copy engine, or a kernel itself, moves.
+
+    Mapped writes queue for the link, and copies the other way wait in that queue: `queue` is its length, 1 for a
+    kernel that does nothing but write. Once `last_bytes` are left no thread is left to start, and the queue empties
+    with them.
+    """
 
     way: Way
     medium: Medium
     bytes_left: float
+    queue: float = 1.0
+    last_bytes: float = 0.0
+
+    @property
+    def queue_now(self) -> float:
+        """The queue's length in the middle of the step that begins now."""
+        left = self.bytes_left - self.last_bytes / (2 * _STEPS)
+        return self.queue * min(1.0, max(0.0, left) / self.last_bytes) if self.last_bytes else self.queue
+
+    @property
+    def until_queue_changes(self) -> float:
+        """Bytes until the queue is another one."""
+        return (
+            self.bytes_left - self.last_bytes
+            if self.bytes_left > self.last_bytes + _CRUMB
+            else self.last_bytes / _STEPS
+        )
 
 
 @dataclass
@@ -48,7 +73,7 @@ class Activity:
 class Laws:
     """How the machine behaves. `setup(activity, turn, idle)`: seconds before the activity's bytes or work, where it is
     the engine's `turn`-th (from 1) and the engine was `idle` before; `pace(way, medium, opposite)`: seconds a byte
-    while `opposite` media move data the other way.
+    while `opposite` media move data the other way, as fast and with as long a queue as they ever do.
     """
 
     setup: Callable[[Activity, int, bool], float]
@@ -64,7 +89,7 @@ class _Running:
 
     @property
     def done(self) -> bool:
-        return self.setup <= _DUST and self.work <= _DUST and all(f.bytes_left <= 1e-6 for f in self.flows)
+        return self.setup <= _DUST and self.work <= _DUST and all(f.bytes_left <= _CRUMB for f in self.flows)
 
 
 def simulate(activities: list[Activity], laws: Laws) -> float:
@@ -140,11 +165,8 @@ class _Machine:
 
 def _advance(now: float, running: dict[str, _Running], wakes: list[float], laws: Laws) -> float:
     """The next moment at which anything changes; everything that runs gets on until then."""
-    moving = [f for one in running.values() if one.setup <= _DUST for f in one.flows if f.bytes_left > 1e-6]
-    paces = [
-        laws.pace(f.way, f.medium, frozenset(other.medium for other in moving if other.way != f.way))
-        for f in moving
-    ]
+    moving = [f for one in running.values() if one.setup <= _DUST for f in one.flows if f.bytes_left > _CRUMB]
+    paces = [_pace(f, [other for other in moving if other.way != f.way], laws) for f in moving]
     steps = [at - now for at in wakes]
     for one in running.values():
         if one.setup > _DUST:
@@ -152,6 +174,8 @@ def _advance(now: float, running: dict[str, _Running], wakes: list[float], laws:
         elif one.work > _DUST:
             steps.append(one.work)
     steps += [f.bytes_left * pace for f, pace in zip(moving, paces, strict=True)]
+    if len(moving) > 1:
+        steps += [f.until_queue_changes * p for f, p in zip(moving, paces, strict=True) if f.last_bytes]
     if not steps:
         raise ValueError("some activities wait for each other")
     step = min(steps)
@@ -163,3 +187,18 @@ def _advance(now: float, running: dict[str, _Running], wakes: list[float], laws:
         elif one.work > _DUST:
             one.work -= step
     return now + step
+
+
+def _pace(flow: Flow, opposite: list[Flow], laws: Laws) -> float:
+    """Seconds a byte of `flow` now."""
+    media = frozenset(other.medium for other in opposite)
+    full = laws.pace(flow.way, flow.medium, media)
+    if len(media) != 1 or media == {flow.medium}:
+        return full
+    alone = laws.pace(flow.way, flow.medium, frozenset())
+    if flow.medium == "copy":
+        return alone + (full - alone) * max(other.queue_now for other in opposite)
+    # Copies that wait in a queue take less of the link.
+    other = opposite[0]
+    share = laws.pace(other.way, "copy", frozenset()) / _pace(other, [flow], laws)
+    return alone + (full - alone) * share

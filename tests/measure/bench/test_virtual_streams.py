@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 import pytest
 
 from busfare.measure.virtual_streams import Activity, Flow, Laws, simulate
@@ -46,6 +48,37 @@ def test_a_kernel_on_mapped_memory_is_as_long_as_its_longest_part() -> None:
     for read, work, written in ((5.0, 2.0, 3.0), (1.0, 6.0, 2.0), (1.0, 2.0, 7.0)):
         kernel = Activity("gpu", 0, work, [Flow("h2d", "mapped", read), Flow("d2h", "mapped", written)])
         assert simulate([kernel], laws()) == pytest.approx(max(read, work, written))
+
+
+def starving(way: str, medium: str, opposite: frozenset[str]) -> float:
+    """A second a byte; copies take three beside a kernel that does nothing but write mapped memory."""
+    return 3.0 if medium == "copy" and "mapped" in opposite else 1.0
+
+
+@pytest.mark.parametrize(("queue", "pace"), [(1.0, 3.0), (0.5, 2.0), (0.0, 1.0)])
+def test_copies_wait_in_the_queue_of_mapped_writes_as_long_as_it_is(queue: float, pace: float) -> None:
+    kernel = Activity("gpu", 0, 0.0, [Flow("d2h", "mapped", 60, queue)])
+    copies = copy("h2d", 40, 1)
+    seconds = simulate([kernel, copies], Laws(lambda activity, turn, idle: 0.0, starving))
+    # While the kernel writes for 60 s, copies move 60 / pace bytes; the rest goes at full pace.
+    assert seconds == pytest.approx(max(60, 60 + 40 - 60 / pace))
+
+
+def test_the_queue_empties_with_a_kernels_last_bytes() -> None:
+    kernel = Activity("gpu", 0, 0.0, [Flow("d2h", "mapped", 60, 1.0, last_bytes=30)])
+    seconds = simulate([kernel, copy("h2d", 90, 1)], Laws(lambda activity, turn, idle: 0.0, starving))
+    # 30 s at a third; then at 1 / (1 + 2 x), x from 1 to 0 within 30 s: 30 ln(3) / 2 bytes.
+    assert seconds == pytest.approx(60 + 90 - 30 / 3 - 30 * log(3) / 2, rel=1e-3)
+
+
+def test_copies_that_wait_slow_mapped_writes_the_less() -> None:
+    def pace(way: str, medium: str, opposite: frozenset[str]) -> float:
+        return (3.0 if medium == "copy" else 2.0) if opposite else 1.0
+
+    kernel = Activity("gpu", 0, 0.0, [Flow("d2h", "mapped", 30)])
+    seconds = simulate([kernel, copy("h2d", 10, 1)], Laws(lambda activity, turn, idle: 0.0, pace))
+    # The copy takes 30 s, at a third of its pace; writes take 4/3 s a byte then, and 1 s the 7.5 bytes that are left.
+    assert seconds == pytest.approx(30 + 7.5)
 
 
 def test_nothing_starts_before_it_is_issued() -> None:

@@ -62,12 +62,13 @@ class Work:
         return max(self.levels, self.elements // ALIGNED)
 
     def cut(self, chunks: int) -> list[Span]:
-        """The elements in so many parts, as equal as may be: of whole levels while those suffice, else of parts of
-        levels. Raises ValueError for less than one chunk or more than there can be.
+        """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21.
+
+        Raises ValueError for less than one chunk or more than there can be.
         """
         if not 1 <= chunks <= self.most_chunks:
             raise ValueError(f"{chunks} chunks of {self.name}")
-        unit = self.level if chunks <= self.levels else ALIGNED
+        unit = self.level if self.levels % chunks == 0 else ALIGNED
         units = -(-self.elements // unit)
         edges = [min(self.elements, unit * (units * n // chunks)) for n in range(chunks + 1)]
         return [Span(a, b) for a, b in pairwise(edges)]
