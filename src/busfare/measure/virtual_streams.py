@@ -1,7 +1,8 @@
 """Streams, copy engines, kernels and mapped memory of a machine that is not there: a small simulation of flows.
 
-It shares nothing with `busfare.plan`: a prediction held against it is held against another's idea of the machine.
-Everything that moves is a flow with a pace, and the pace of each follows at every moment from what else moves.
+It shares no code with `busfare.plan`: everything that moves is a flow with a pace, and the pace of each follows at every
+moment from what else moves. How long a queue mapped writes keep, and how a kernel's reads and writes slow each other,
+are the laws that `plan` has too.
 """
 
 from __future__ import annotations
@@ -193,9 +194,18 @@ def _pace(flow: Flow, opposite: list[Flow], laws: Laws) -> float:
     """Seconds a byte of `flow` now."""
     media = frozenset(other.medium for other in opposite)
     full = laws.pace(flow.way, flow.medium, media)
-    if len(media) != 1 or media == {flow.medium}:
+    if len(media) != 1 or (media == {"copy"} and flow.medium == "copy"):
         return full
     alone = laws.pace(flow.way, flow.medium, frozenset())
+    if media == {flow.medium}:
+        # A kernel mixes its reads and writes: both ways end together, and the lesser one loads the link but in part.
+        other = opposite[0]
+        back = laws.pace(other.way, "mapped", frozenset({"mapped"}))
+        lesser, larger = sorted((flow.bytes_left * full, other.bytes_left * back))
+        load = (lesser / larger) ** 2
+        idle = laws.pace(other.way, "mapped", frozenset())
+        own, theirs = alone + (full - alone) * load, idle + (back - idle) * load
+        return max(own, theirs * other.bytes_left / flow.bytes_left)
     if flow.medium == "copy":
         return alone + (full - alone) * max(other.queue_now for other in opposite)
     # Copies that wait in a queue take less of the link.

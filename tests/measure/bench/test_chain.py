@@ -1,5 +1,5 @@
 """Probe, node file, plan, bench, without a break: on virtual nodes, whose streams are played by a simulation that
-shares nothing with `plan`. Nothing here is measured.
+shares no code with `plan`, but its laws of mapped memory. Nothing here is measured.
 """
 
 from __future__ import annotations

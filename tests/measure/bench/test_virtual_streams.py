@@ -81,6 +81,12 @@ def test_copies_that_wait_slow_mapped_writes_the_less() -> None:
     assert seconds == pytest.approx(30 + 7.5)
 
 
+def test_a_kernel_mixes_its_reads_and_writes() -> None:
+    kernel = Activity("gpu", 0, 0.0, [Flow("h2d", "mapped", 20), Flow("d2h", "mapped", 40)])
+    # Half the load costs a quarter of what full load would, of twice the time.
+    assert simulate([kernel], laws(slowed=2.0)) == pytest.approx(40 * 1.25)
+
+
 def test_nothing_starts_before_it_is_issued() -> None:
     assert simulate([copy("h2d", 1, issued_at=10.0)], laws()) == pytest.approx(11)
 
