@@ -3,9 +3,9 @@
 Run `python validation/probe.py [FILE.json.gz …]`. Recomputes every figure from `results/probe/*-run1.json.gz`
 (fitted) and `*-run2.json.gz` (a second run in a fresh process, nothing fitted). Exit status 1 where a median
 misses its goal on a machine that stayed as it was: not where the two runs' own measurements of the same cases differ by
-more than the goal, nor for a bandwidth that changed during the run, as `probe` itself says. A largest error that misses is printed as MISSED, with the case. Each case beyond its goal follows,
-with what limits it: how far two measurements of that same case differ, in one run and between the two. No parameters
-can be nearer to both runs than half of that.
+more than the goal, nor for a bandwidth that changed during the run, as `probe` itself says. A largest error that misses
+is printed as MISSED, with the case. Each case beyond its goal follows, with what limits it: how far two measurements of
+that same case differ, in one run and between the two. No parameters can be nearer to both runs than half of that.
 """
 
 from __future__ import annotations
