@@ -325,6 +325,23 @@ def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> N
     assert predicted(recorded, Prefetch()) == pytest.approx(40 + 400 + link, rel=0.1)
 
 
+def test_a_kernel_that_faults_stands_still_between_the_moves_too() -> None:
+    """Batches of faults 250 µs apart, each moving for 20 µs, as on an H200: nothing shows the kernel without them."""
+    pages: list[dict[str, Any]] = [
+        copy(200 + 250.0 * at, 220 + 250.0 * at, 512 << 10, memory="managed", stream=None)
+        | {"kind": "migration"}
+        for at in range(64)
+    ]
+    # 1 ms of work follows the last move.
+    calls = [
+        call(40, 45, "cudaLaunchKernel", correlation=1),
+        call(46, 17_000, "cudaDeviceSynchronize", "device"),
+    ]
+    recorded = trace(kernel(50, 16_970, correlation=1), *pages, calls=calls)
+    link = 32 * MIB / 12.3e9 * 1e6
+    assert predicted(recorded, Prefetch()) == pytest.approx(50 + 1_000 + link, rel=0.1)
+
+
 def test_changes_are_played_alone_and_together_and_the_first_run_stays() -> None:
     taken_apart = timeline(pipeline(8, memory="pageable"))
     before = {name: values.copy() for name, values in taken_apart.columns.items()}
