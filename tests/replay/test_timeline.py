@@ -10,6 +10,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.replay import Timeline, critical_path, play, timeline
+from busfare.replay.timeline import LONGEST_NS
 from busfare.trace import Trace
 from tests.traces import call, copy, kernel, trace
 
@@ -313,3 +314,14 @@ def test_a_changed_timeline_leaves_the_first_as_it_was() -> None:
     before = {name: values.copy() for name, values in first.columns.items()}
     first.with_columns(operation_duration=np.zeros(2, np.int64))
     assert all(np.array_equal(first.columns[name], values) for name, values in before.items())
+
+
+def test_times_of_a_broken_clock_replay_too() -> None:
+    far = 2.0**61 / 1000
+    recorded = trace(
+        kernel(0, 0),
+        kernel(0, far),
+        kernel(far, far),
+        calls=[call(-0.001, 0, "cudaLaunchKernel", correlation=7)],
+    )
+    assert play(timeline(recorded)).makespan_ns == timeline(recorded).recorded_ns == LONGEST_NS

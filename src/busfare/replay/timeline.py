@@ -33,6 +33,11 @@ COLUMN_TYPES: dict[str, Any] = {
 }
 
 
+TIMES = ("start_ns", "end_ns")
+#: A year and some. The core's sums over all columns stay within 64 bits.
+LONGEST_NS = 1 << 55
+
+
 @dataclass(frozen=True)
 class Lags:
     """Typical times by class, in nanoseconds: call to start; start behind another of the same unit, and behind one of
@@ -78,6 +83,7 @@ class Timeline:
 
 def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     """`trace` taken apart; `node` is where it was recorded. Raises InputError where it holds nothing with times."""
+    trace = _within_a_year(trace)
     host = outermost(trace.calls)
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
@@ -175,6 +181,18 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         ),
         node=node,
     )
+
+
+def _within_a_year(trace: Trace) -> Trace:
+    """`trace` with times later than a year after its first one at that year's end: no clock that works gives such."""
+    tables = {name: getattr(trace, name) for name in ("operations", "calls", "events")}
+    firsts = [frame["start_ns"].min() for frame in tables.values() if frame["start_ns"].count()]
+    lasts = [frame[name].max() for frame in tables.values() for name in TIMES if frame[name].count()]
+    end = min(firsts, default=0) + LONGEST_NS
+    if max(lasts, default=0) <= end:
+        return trace
+    late = pl.col(*TIMES).clip(upper_bound=end)
+    return replace(trace, **{name: frame.with_columns(late) for name, frame in tables.items()})
 
 
 def _since(times: pl.Series, origin: int) -> NDArray[np.int64]:
