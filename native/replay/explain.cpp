@@ -20,7 +20,8 @@ constexpr Time kMostLaunch = 1000000, kMostOrder = 10000;
 constexpr Time kTurnRound = 20000;
 // Where a trace shows no case of its own.
 constexpr Time kUsualLaunch = 5000, kUsualOrder = 1000, kUsualCall = 2000;
-// From a kernel to a copy or back: what `busfare probe` measures on an H100 and an H200 (`after_kernel_s`).
+// From a kernel to a copy or back: `busfare probe` measures 2.7 to 5.2 µs from a kernel to a copy on H100s
+// and H200s (`after_kernel_s`).
 constexpr Time kUsualTurn = 3500;
 
 Time median(std::vector<Time>& values, Time otherwise) {

@@ -324,4 +324,6 @@ def test_times_of_a_broken_clock_replay_too() -> None:
         kernel(far, far),
         calls=[call(-0.001, 0, "cudaLaunchKernel", correlation=7)],
     )
-    assert play(timeline(recorded)).makespan_ns == timeline(recorded).recorded_ns == LONGEST_NS
+    taken_apart = timeline(recorded)
+    assert play(taken_apart).makespan_ns == taken_apart.recorded_ns == LONGEST_NS
+    assert {o.id: o.count for o in taken_apart.omissions}["replay-late"] == 2

@@ -14,9 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def run(script: str) -> subprocess.CompletedProcess[str]:
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(ROOT / "validation" / script)]
+    command = [sys.executable, str(ROOT / "validation" / script), *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, check=False
     )
@@ -30,9 +30,25 @@ def test_what_follows_from_the_papers_own_formulas_follows() -> None:
 
 
 def test_the_probes_medians_and_bandwidths_meet_their_goals() -> None:
-    done = run("probe.py")
+    steady = [str(ROOT / "results" / "probe" / f"{gpu}-run1.json.gz") for gpu in ("h100", "h200")]
+    done = run("probe.py", *steady)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("nvbandwidth's method") >= 4
+
+
+def test_the_probe_of_two_gpus_meets_its_goals_but_for_pageable_medians_of_a_second_run() -> None:
+    done = run("probe.py", str(ROOT / "results" / "probe" / "h200-x2-run1.json.gz"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    judged = [line for line in done.stdout.splitlines() if "sizes not fitted" in line or "bandwidth " in line]
+    assert len(judged) == 4 + 4 + 2
+    missed = [line.split("|")[0] for line in judged if "MISSED" in line]
+    assert len(missed) == 2 and all("second run" in line and "pageable" in line for line in missed)
+
+
+def test_goals_that_a_changing_host_missed_are_said() -> None:
+    done = run("probe.py", str(ROOT / "results" / "probe" / "h100-second-run1.json.gz"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "first run was disturbed" in done.stdout and "MISSED" in done.stdout
 
 
 def test_w14s_best_strategies_are_the_predicted_ones() -> None:

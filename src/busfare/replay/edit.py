@@ -82,7 +82,7 @@ def _lags_behind(timeline: Timeline, removed: Mask) -> NDArray[np.int64]:
     moved = same_stream & (before < place - 1) & ~gone
     turned = moved & (units[place - 1] != units) & (units[np.maximum(before, 0)] == units)
     rows = in_stream[turned]
-    lag[rows] = np.minimum(lag[rows], timeline.lags.order[timeline.operation_class[rows]])
+    lag[rows] = np.minimum(lag[rows], timeline.usual_order_ns[timeline.operation_class[rows]])
     return lag
 
 

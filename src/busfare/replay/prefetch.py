@@ -17,7 +17,7 @@ from busfare.replay.timeline import Timeline
 __all__ = ["Prefetch"]
 
 #: A move this soon after the one before belongs to the same chain of faults, for which the kernel stands still: batches
-#: of faults followed each other by 65 to 400 µs on an H100 and an H200. Nanoseconds.
+#: of faults followed each other by 50 to 400 µs on an H100 and an H200. Nanoseconds.
 FAULT_NS = 500_000
 
 

@@ -19,7 +19,7 @@ from busfare.replay.shared_links import alone, shared_links
 from busfare.replay.waits import acts, waits
 from busfare.trace import Omission, Trace
 
-__all__ = ["COLUMN_TYPES", "Lags", "Timeline", "timeline"]
+__all__ = ["COLUMN_TYPES", "LONGEST_NS", "Timeline", "timeline"]
 
 Columns = dict[str, NDArray[Any]]
 #: Types that the core takes, by the column's name behind its table; all others are times, int64.
@@ -36,18 +36,6 @@ COLUMN_TYPES: dict[str, Any] = {
 TIMES = ("start_ns", "end_ns")
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
-
-
-@dataclass(frozen=True)
-class Lags:
-    """Typical times by class, in nanoseconds: call to start; start behind another of the same unit, and behind one of
-    another unit; and a call that does not wait.
-    """
-
-    launch: NDArray[np.int64]
-    order: NDArray[np.int64]
-    turn: NDArray[np.int64]
-    call: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -71,7 +59,7 @@ class Timeline:
     call_class: NDArray[np.uint8]
     call_name: NDArray[np.uint32]  # of `call_names`
     call_names: list[str]
-    lags: Lags
+    usual_order_ns: NDArray[np.int64]  # by class: how soon work starts behind other work of its unit
     unexplained_ns: int
     omissions: list[Omission]
     node: Node | None = None
@@ -83,7 +71,7 @@ class Timeline:
 
 def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     """`trace` taken apart; `node` is where it was recorded. Raises InputError where it holds nothing with times."""
-    trace = _within_a_year(trace)
+    trace, moved = _within_a_year(trace)
     host = outermost(trace.calls)
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
@@ -174,25 +162,30 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         call_class=call_class,
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
-        lags=Lags(*(explained[f"typical_{what}"] for what in ("launch", "order", "turn", "call"))),
+        usual_order_ns=explained["typical_order"],
         unexplained_ns=int(explained["operation_extra"].sum()),
         omissions=_omissions(
-            operations, work.streams, waiting_for.observed, waiting_for.unknown, done.lost, explained
+            operations, work.streams, waiting_for.observed, waiting_for.unknown, done.lost, moved, explained
         ),
         node=node,
     )
 
 
-def _within_a_year(trace: Trace) -> Trace:
-    """`trace` with times later than a year after its first one at that year's end: no clock that works gives such."""
+def _within_a_year(trace: Trace) -> tuple[Trace, int]:
+    """`trace` with times later than a year after its first one at that year's end, and how many rows that moved.
+
+    No clock that works gives such times.
+    """
     tables = {name: getattr(trace, name) for name in ("operations", "calls", "events")}
     firsts = [frame["start_ns"].min() for frame in tables.values() if frame["start_ns"].count()]
     lasts = [frame[name].max() for frame in tables.values() for name in TIMES if frame[name].count()]
     end = min(firsts, default=0) + LONGEST_NS
     if max(lasts, default=0) <= end:
-        return trace
-    late = pl.col(*TIMES).clip(upper_bound=end)
-    return replace(trace, **{name: frame.with_columns(late) for name, frame in tables.items()})
+        return trace, 0
+    late = pl.any_horizontal(pl.col(*TIMES) > end)
+    moved = sum(frame.filter(late).height for frame in tables.values())
+    kept = {name: frame.with_columns(pl.col(*TIMES).clip(upper_bound=end)) for name, frame in tables.items()}
+    return replace(trace, **kept), moved
 
 
 def _since(times: pl.Series, origin: int) -> NDArray[np.int64]:
@@ -222,6 +215,7 @@ def _omissions(
     observed: int,
     unknown: int,
     lost: int,
+    moved: int,
     explained: dict[str, Any],
 ) -> list[Omission]:
     unlaunched = operations.height - int(operations["launched"].sum())
@@ -233,6 +227,7 @@ def _omissions(
         ("replay-waits", observed, "waits whose target the trace does not name wait for what was observed to end last"),
         ("replay-waits-unknown", unknown, "calls that may wait, while nothing that the trace shows ended, keep their time"),
         ("replay-events", lost, "waits of streams for events whose record the trace lacks are left out"),
+        ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
         ("replay-streams", unknown_kind, "streams of unknown kind are taken not to wait for the default stream"),
         ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],
          "waits that the recorded times contradict are left out"),
