@@ -108,10 +108,10 @@ def test_copies_know_their_addresses_and_allocations(everything: Path) -> None:
 def test_calls_and_what_they_wait_for(everything: Path) -> None:
     calls = reader.read(everything).calls
     assert calls.select(pl.col("name").cast(pl.String), "waits_for", "stream").rows()[4:] == [
-        ("cudaEventRecord", "none", None),
-        ("cudaStreamWaitEvent", "none", None),
-        ("cudaStreamSynchronize", "stream", 13),
-        ("cudaDeviceSynchronize", "device", None),
+        ("cuEventRecord", "none", None),
+        ("cuStreamWaitEvent", "none", None),
+        ("cuStreamSynchronize", "stream", 13),
+        ("cuCtxSynchronize", "device", None),
     ]
     assert calls["thread"].unique().to_list() == [77]
 

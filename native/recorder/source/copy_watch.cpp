@@ -29,6 +29,7 @@ struct CopyCall {
     uint8_t rows;  ///< where the number of rows is, of a 2D copy; else 0
     uint8_t kind;  ///< where the cudaMemcpyKind is; else 0
     HostSide host;
+    bool described = false;  ///< the first parameter points to a CUDA_MEMCPY2D instead
 };
 
 constexpr uint8_t kLinearKind = offsetof(cudaMemcpy_v3020_params, kind);
@@ -56,6 +57,10 @@ constexpr CopyCall rows_kind(int number) {
 }
 constexpr CopyCall peer(int number) {
     return {static_cast<uint16_t>(number), 0, 16, 32, 0, 0, HostSide::kNone};
+}
+
+constexpr CopyCall described(int number) {
+    return {static_cast<uint16_t>(number), 0, 0, 0, 0, 0, HostSide::kNone, true};
 }
 
 constexpr CopyCall kRuntimeCalls[] = {
@@ -88,6 +93,12 @@ constexpr CopyCall kDriverCalls[] = {
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpy_ptds, HostSide::kNone),
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync, HostSide::kNone),
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync_ptsz, HostSide::kNone),
+    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2D_v2),
+    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2D_v2_ptds),
+    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DUnaligned_v2),
+    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DUnaligned_v2_ptds),
+    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2),
+    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2_ptsz),
     peer(CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeer),
     peer(CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeer_ptds),
     peer(CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync),
@@ -180,6 +191,23 @@ T parameter(const void* parameters, size_t offset) {
     return value;
 }
 
+/// Where one side of a 2D copy begins; 0 in an array.
+uint64_t begin_of(CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y, size_t pitch) {
+    if (type == CU_MEMORYTYPE_ARRAY) return 0;
+    const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
+    return base + y * pitch + x;
+}
+
+void read_description(const void* parameters, CopyAddresses& row) {
+    const auto* const copy = parameter<const CUDA_MEMCPY2D*>(parameters, 0);
+    if (!copy) return;
+    row.source = begin_of(copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY,
+                          copy->srcPitch);
+    row.destination = begin_of(copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
+                               copy->dstY, copy->dstPitch);
+    row.bytes = copy->WidthInBytes * copy->Height;
+}
+
 bool hash_source(HostSide host, int kind) {
     return host == HostSide::kSource ||
            ((host == HostSide::kAsKindSays || host == HostSide::kAsKindSaysAsync) && kind == kHostToDevice);
@@ -191,12 +219,16 @@ bool hash_destination(HostSide host, int kind) {
 
 }  // namespace
 
-void CopyWatch::subscribe(CUpti_SubscriberHandle subscriber) const {
-    for (const CopyCall& call : kRuntimeCalls) {
-        cupti_.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, call.number);
+void CopyWatch::subscribe(CUpti_SubscriberHandle subscriber, CallDomains domains) const {
+    if (domains.runtime) {
+        for (const CopyCall& call : kRuntimeCalls) {
+            cupti_.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, call.number);
+        }
     }
-    for (const CopyCall& call : kDriverCalls) {
-        cupti_.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.number);
+    if (domains.driver) {
+        for (const CopyCall& call : kDriverCalls) {
+            cupti_.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.number);
+        }
     }
 }
 
@@ -217,10 +249,14 @@ bool CopyWatch::note(CUpti_CallbackDomain domain, CUpti_CallbackId number, const
     ring.last_correlation = data.correlationId;
     CopyAddresses row{};
     row.correlation = data.correlationId;
-    row.destination = parameter<uint64_t>(parameters, call->destination);
-    row.source = parameter<uint64_t>(parameters, call->source);
-    row.bytes = parameter<uint64_t>(parameters, call->bytes);
-    if (call->rows) row.bytes *= parameter<uint64_t>(parameters, call->rows);
+    if (call->described) {
+        read_description(parameters, row);
+    } else {
+        row.destination = parameter<uint64_t>(parameters, call->destination);
+        row.source = parameter<uint64_t>(parameters, call->source);
+        row.bytes = parameter<uint64_t>(parameters, call->bytes);
+        if (call->rows) row.bytes *= parameter<uint64_t>(parameters, call->rows);
+    }
     if (after) take_fingerprint(row, row.destination);
     if (fingerprint_ && hash_source(call->host, kind)) take_fingerprint(row, row.source);
     if (ring.push(row)) wake_writer_();

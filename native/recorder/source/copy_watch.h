@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cupti_library.h"
+#include "options.h"
 
 namespace busfare::recorder {
 
@@ -29,8 +30,8 @@ class CopyWatch {
     CopyWatch(const CuptiLibrary& cupti, bool fingerprint, std::function<void()> wake_writer)
         : cupti_(cupti), fingerprint_(fingerprint), wake_writer_(std::move(wake_writer)) {}
 
-    /// Turns on the callbacks of every copy call whose parameters are known.
-    void subscribe(CUpti_SubscriberHandle subscriber) const;
+    /// Turns on the callbacks of the copy calls of these domains whose parameters are known.
+    void subscribe(CUpti_SubscriberHandle subscriber, CallDomains domains) const;
 
     /// Off: copies pass unnoted.
     void turn(bool on) { on_ = on; }

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kinds.h"
+
 namespace busfare::recorder {
 namespace {
 
@@ -20,7 +22,8 @@ constexpr size_t kOverheadDataOffset = 48;
 constexpr size_t kNvlinkPortsOffset = 56;
 constexpr size_t kNvlinkBandwidthOffset = 72;
 
-constexpr uint64_t kNoNumber = 0xFFFFFFFF;  // CUPTI's 'does not apply' of 32-bit numbers
+constexpr uint64_t kLeftOut = ~uint64_t{0};  // of a call's name
+constexpr uint64_t kNoNumber = 0xFFFFFFFF;   // CUPTI's 'does not apply' of 32-bit numbers
 
 template <typename T>
 const T& as(const CUpti_Activity* record) {
@@ -52,8 +55,8 @@ uint64_t eight_bytes(const CUuuid& uuid, size_t from) {
 
 }  // namespace
 
-Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows)
-    : cupti_(cupti), journal_(journal), windows_(windows) {}
+Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows, bool all_calls)
+    : cupti_(cupti), journal_(journal), windows_(windows), all_calls_(all_calls) {}
 
 void Decoder::decode(const FullBuffer& buffer) {
     CUpti_Activity* record = nullptr;
@@ -166,8 +169,10 @@ void Decoder::call(const CUpti_Activity* record, CUpti_CallbackDomain domain) {
     if (names[number] == 0) {
         const char* name = nullptr;
         const bool known = cupti_.callback_name(domain, call.cbid, &name) == CUPTI_SUCCESS && name;
-        names[number] = journal_.string(known ? std::string_view(name) : std::string_view("unknown"));
+        const bool wanted = all_calls_ || !known || is_call_of_interest(name);
+        names[number] = !wanted ? kLeftOut : journal_.string(known ? std::string_view(name) : "unknown");
     }
+    if (names[number] == kLeftOut) return;
     journal_.append(TableId::kCalls, {call.start, duration(call.start, call.end), uint64_t(domain),
                                       names[number], call.threadId, call.correlationId, call.returnValue});
 }

@@ -16,7 +16,9 @@ namespace busfare::recorder {
 /// version's types; the few later fields that are wanted are read at their offset where the version has them.
 class Decoder {
   public:
-    Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows);
+    /// Without `all_calls`, those that `is_call_of_interest` does not name are left out: a CUPTI that cannot
+    /// turn single calls on gives them all.
+    Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows, bool all_calls);
 
     void decode(const FullBuffer& buffer);
 
@@ -41,6 +43,7 @@ class Decoder {
     const CuptiLibrary& cupti_;
     Journal& journal_;
     const Windows& windows_;
+    const bool all_calls_;
     std::vector<uint64_t> call_names_[3];  ///< by domain and callback number; 0: not yet asked for
 };
 

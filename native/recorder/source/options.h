@@ -21,7 +21,14 @@ enum Kind : uint32_t {
     kGraphs = 1u << 11,     ///< one record a graph launch, in place of its nodes
     kAddresses = 1u << 12,  ///< source and destination of each copy
     kDefault = kKernels | kCopies | kSets | kCalls | kWaits | kEvents | kMemory | kManaged | kMarkers |
-        kOverheads | kAddresses,
+               kOverheads | kAddresses,
+};
+
+/// Whose calls are recorded. A runtime call makes driver calls, so the driver's alone show all that reaches
+/// it; with both on, CUPTI leaves out the driver calls that runtime calls make.
+struct CallDomains {
+    bool runtime = false;
+    bool driver = true;
 };
 
 enum class Capture { kWhole, kProfilerCalls, kNvtxRange };
@@ -35,6 +42,7 @@ struct Options {
     Capture capture = Capture::kWhole;
     std::string nvtx_range;
     uint32_t kinds = kDefault;
+    CallDomains calls;
     bool fingerprint = false;
     std::string cupti;    ///< colon-separated libraries to try after those that the process can find itself
     std::string command;  ///< the command line, for the recording's facts
@@ -43,7 +51,8 @@ struct Options {
     bool trust_cupti = false;   ///< accept a CUPTI newer than the layouts that were checked
 };
 
-/// Reads the environment. An unknown word in `BUSFARE_RECORD_KINDS` is said on standard error and skipped.
+/// Reads the environment. Unknown words in `BUSFARE_RECORD_KINDS` and `_CALLS` are said on standard error and
+/// skipped.
 Options options_from_environment();
 
 }  // namespace busfare::recorder

@@ -70,8 +70,8 @@ Session::Session(const CuptiLibrary& cupti, Options options)
     : cupti_(cupti),
       options_(std::move(options)),
       pool_(options_.buffer_bytes, options_.buffer_limit),
-      decoder_(cupti, journal_, windows_),
-      kinds_(cupti, options_.kinds),
+      decoder_(cupti, journal_, windows_, options_.kinds & kAllCalls),
+      kinds_(cupti, options_.kinds, options_.calls),
       copies_(cupti, options_.fingerprint, [this] { pool_.wake(); }),
       gate_(options_.nvtx_range) {}
 
@@ -155,25 +155,23 @@ bool Session::subscribe() {
         say(why.c_str());
         return false;
     }
-    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API,
-                           CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000);
-    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
-                           CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
+    watch(CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged, CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000);
     kinds_.enable_calls(true);
-    if (options_.kinds & kAddresses) copies_.subscribe(subscriber_);
+    if (options_.kinds & kAddresses) copies_.subscribe(subscriber_, options_.calls);
     if (options_.capture == Capture::kNvtxRange) gate_.subscribe(cupti_, subscriber_);
     if (options_.capture == Capture::kProfilerCalls) {
-        for (const CUpti_CallbackId call : {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000,
-                                            CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000}) {
-            cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API, call);
-        }
-        for (const CUpti_CallbackId call :
-             {CUPTI_DRIVER_TRACE_CBID_cuProfilerStart, CUPTI_DRIVER_TRACE_CBID_cuProfilerStop}) {
-            cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call);
-        }
+        watch(CUPTI_DRIVER_TRACE_CBID_cuProfilerStart, CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000);
+        watch(CUPTI_DRIVER_TRACE_CBID_cuProfilerStop, CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000);
     }
     if (options_.capture == Capture::kWhole && options_.delay_seconds <= 0) operations(true);
     return true;
+}
+
+void Session::watch(CUpti_CallbackId driver_call, CUpti_CallbackId runtime_call) const {
+    // A single callback of the runtime slows all of its calls, and each of these makes the driver's.
+    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, driver_call);
+    if (options_.calls.runtime)
+        cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API, runtime_call);
 }
 
 bool Session::run_threads() {
@@ -272,8 +270,9 @@ void Session::write_once(bool everything) {
         drain_addresses();
     }
     lose(Loss::kNoBuffer, pool_.refused());
-    windows_.drain(
-        [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
+    windows_.drain([this](uint64_t time, bool on) {
+        journal_.append(TableId::kWindows, {time, on ? 1u : 0u});
+    });
     if (everything) journal_.flush();
     pool_.prepare();
 }

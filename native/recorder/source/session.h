@@ -42,6 +42,7 @@ class Session {
     bool open();
     void state_facts();
     bool subscribe();
+    void watch(CUpti_CallbackId driver_call, CUpti_CallbackId runtime_call) const;
     bool run_threads();
     void abandon();
 

@@ -110,14 +110,42 @@ void emit(CUpti_ActivityKind kind, Record record) {
     g_used += bytes;
 }
 
+/// A runtime call and the driver call that it makes; both bear one correlation number.
+struct Call {
+    uint32_t runtime;
+    uint32_t driver;
+};
+
+constexpr Call kLaunch = {CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
+                          CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel};
+constexpr Call kCopyIn = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+                          CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2};
+constexpr Call kCopyOut = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+                           CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
+constexpr Call kCopy2d = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_v3020,
+                          CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2};
+constexpr Call kEventRecord = {CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020,
+                               CUPTI_DRIVER_TRACE_CBID_cuEventRecord};
+constexpr Call kGetDevice = {CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020,
+                             CUPTI_DRIVER_TRACE_CBID_cuCtxGetDevice};
+constexpr Call kMallocManaged = {CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000,
+                                 CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged};
+constexpr Call kProfilerStart = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000,
+                                 CUPTI_DRIVER_TRACE_CBID_cuProfilerStart};
+constexpr Call kProfilerStop = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000,
+                                CUPTI_DRIVER_TRACE_CBID_cuProfilerStop};
+
+bool recorded(CUpti_CallbackDomain domain, uint32_t number) {
+    const auto kind =
+        domain == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
+    const std::lock_guard lock(g_mutex);
+    return g_kinds.contains(kind) || g_calls.contains(key(domain, number));
+}
+
 void emit_call(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation, uint64_t start,
                uint64_t end) {
     const auto kind =
         domain == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
-    {
-        const std::lock_guard lock(g_mutex);
-        if (!g_kinds.contains(kind) && !g_calls.contains(key(domain, number))) return;
-    }
     CUpti_ActivityAPI call{};
     call.cbid = number;
     call.correlationId = correlation;
@@ -136,6 +164,24 @@ void call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlatio
     data.functionParams = parameters;
     data.correlationId = correlation;
     g_callback(g_userdata, domain, number, &data);
+}
+
+/// The record of a runtime call, or else of the driver call that it makes: as CUPTI, not of both.
+void emit_call(const Call& call, uint32_t correlation, uint64_t start, uint64_t end) {
+    if (recorded(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime)) {
+        emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, start, end);
+    } else if (recorded(CUPTI_CB_DOMAIN_DRIVER_API, call.driver)) {
+        emit_call(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, start + 2, end - 2);
+    }
+}
+
+/// The callbacks of a runtime call and of the driver call in it.
+void call_back(const Call& call, uint32_t correlation, const void* runtime_parameters,
+               const void* driver_parameters) {
+    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_ENTER, runtime_parameters);
+    for (const CUpti_ApiCallbackSite site : {CUPTI_API_ENTER, CUPTI_API_EXIT})
+        call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, site, driver_parameters);
+    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT, runtime_parameters);
 }
 
 uint64_t tick(uint64_t by) {
@@ -179,6 +225,8 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
     static constexpr Named kNamed[] = {
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
          "cudaMemcpyAsync_v3020"},
+        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_v3020,
+         "cudaMemcpy2DAsync_v3020"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
          "cudaLaunchKernel_v7000"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020,
@@ -191,6 +239,14 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
          "cudaEventRecord_v3020"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, "cudaGetDevice_v3020"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync_v2"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2, "cuMemcpy2DAsync_v2"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, "cuStreamSynchronize"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent, "cuStreamWaitEvent"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuEventRecord, "cuEventRecord"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxGetDevice, "cuCtxGetDevice"},
     };
     for (const Named& named : kNamed) {
         if (named.domain == domain && named.call == call) {
@@ -216,6 +272,7 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
     g_kinds.erase(kind);
     return CUPTI_SUCCESS;
 }
+#ifndef FAKE_CUPTI_WITHOUT_SINGLE_CALLS
 // As CUPTI of CUDA 13.0 on an H100: once there is a context, single calls are no longer turned on.
 CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId call, uint8_t on) {
     const std::lock_guard lock(g_mutex);
@@ -231,6 +288,7 @@ CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId call, uint8_t on) {
        : (void)g_calls.erase(key(CUPTI_CB_DOMAIN_DRIVER_API, call));
     return CUPTI_SUCCESS;
 }
+#endif
 CUptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t bytes, CUpti_Activity** record) {
     const uint8_t* next = *record ? reinterpret_cast<uint8_t*>(*record) + size_of((*record)->kind) : buffer;
     if (next >= buffer + bytes) return CUPTI_ERROR_MAX_LIMIT_REACHED;
@@ -291,8 +349,7 @@ uint32_t fake_setting() {
 uint32_t fake_kernel(const char* name, uint64_t graph_node) {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(1000);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, correlation,
-              start, start + 300);
+    emit_call(kLaunch, correlation, start, start + 300);
     CUpti_ActivityKernel13 kernel{};
     kernel.name = name;
     kernel.start = start + 400;
@@ -315,18 +372,58 @@ uint32_t fake_copy(int kind, int source_kind, int destination_kind, void* destin
     const uint64_t start = tick(2000);
     const cudaMemcpyAsync_v3020_params parameters = {destination, source, bytes,
                                                      static_cast<cudaMemcpyKind>(kind), nullptr};
-    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, correlation,
-              CUPTI_API_ENTER, &parameters);
-    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, correlation,
-              CUPTI_API_EXIT, &parameters);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, correlation, start,
-              start + 700);
+    const Call& call = kind == cudaMemcpyDeviceToHost ? kCopyOut : kCopyIn;
+    const cuMemcpyHtoDAsync_v2_params in = {reinterpret_cast<CUdeviceptr>(destination), source, bytes,
+                                            nullptr};
+    const cuMemcpyDtoHAsync_v2_params out = {destination, reinterpret_cast<CUdeviceptr>(source), bytes,
+                                             nullptr};
+    call_back(call, correlation, &parameters,
+              &call == &kCopyOut ? static_cast<const void*>(&out) : static_cast<const void*>(&in));
+    emit_call(call, correlation, start, start + 700);
     CUpti_ActivityMemcpy7 copy{};
     copy.copyKind = static_cast<uint8_t>(kind);
     copy.srcKind = static_cast<uint8_t>(source_kind);
     copy.dstKind = static_cast<uint8_t>(destination_kind);
     copy.flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
     copy.bytes = bytes;
+    copy.start = start + 800;
+    copy.end = start + 1800;
+    copy.contextId = 1;
+    copy.streamId = 13;
+    copy.correlationId = correlation;
+    copy.copyCount = 1;
+    emit(CUPTI_ACTIVITY_KIND_MEMCPY, copy);
+    return correlation;
+}
+
+/// `rows` rows of `width` bytes to the device, from the second row and the fourth byte of a buffer on the
+/// host.
+uint32_t fake_rows(void* destination, const void* source, uint64_t width, uint64_t rows, uint64_t pitch) {
+    const uint32_t correlation = ++g_correlation;
+    const uint64_t start = tick(2000);
+    const void* const first = static_cast<const char*>(source) + pitch + 3;
+    const cudaMemcpy2DAsync_v3020_params parameters = {
+        destination, width, first, pitch, width, rows, cudaMemcpyHostToDevice, nullptr};
+    CUDA_MEMCPY2D described{};
+    described.srcXInBytes = 3;
+    described.srcY = 1;
+    described.srcMemoryType = CU_MEMORYTYPE_HOST;
+    described.srcHost = source;
+    described.srcPitch = pitch;
+    described.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    described.dstDevice = reinterpret_cast<CUdeviceptr>(destination);
+    described.dstPitch = width;
+    described.WidthInBytes = width;
+    described.Height = rows;
+    const cuMemcpy2DAsync_v2_params driver = {&described, nullptr};
+    call_back(kCopy2d, correlation, &parameters, &driver);
+    emit_call(kCopy2d, correlation, start, start + 700);
+    CUpti_ActivityMemcpy7 copy{};
+    copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+    copy.srcKind = CUPTI_ACTIVITY_MEMORY_KIND_PINNED;
+    copy.dstKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    copy.flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
+    copy.bytes = width * rows;
     copy.start = start + 800;
     copy.end = start + 1800;
     copy.contextId = 1;
@@ -372,12 +469,15 @@ uint32_t fake_set(uint64_t bytes) {
 }
 
 uint32_t fake_wait(int type) {
-    static constexpr CUpti_CallbackId kCalls[] = {0, 0, CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020,
-                                                  CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
-                                                  CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020};
+    static constexpr Call kCalls[] = {
+        {},
+        {},
+        {CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020, CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent},
+        {CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize},
+        {CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize}};
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(1000);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, kCalls[type], correlation, start, start + 500);
+    emit_call(kCalls[type], correlation, start, start + 500);
     CUpti_ActivitySynchronization2 wait{};
     wait.type = static_cast<CUpti_ActivitySynchronizationType>(type);
     wait.start = start + 10;
@@ -394,8 +494,7 @@ uint32_t fake_wait(int type) {
 uint32_t fake_event() {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(500);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020, correlation, start,
-              start + 200);
+    emit_call(kEventRecord, correlation, start, start + 200);
     CUpti_ActivityCudaEvent3 event{};
     event.correlationId = correlation;
     event.contextId = 1;
@@ -409,8 +508,7 @@ uint32_t fake_event() {
 uint32_t fake_query() {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(50);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, correlation, start,
-              start + 9);
+    emit_call(kGetDevice, correlation, start, start + 9);
     return correlation;
 }
 
@@ -456,10 +554,8 @@ uint32_t fake_allocation(const void* address, uint64_t bytes, int kind, int rele
 uint32_t fake_managed(uint64_t bytes) {
     const uint32_t correlation = ++g_correlation;
     const cudaMallocManaged_v6000_params parameters{};
-    for (const CUpti_ApiCallbackSite site : {CUPTI_API_ENTER, CUPTI_API_EXIT}) {
-        call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000, correlation,
-                  site, &parameters);
-    }
+    const cuMemAllocManaged_params driver{};
+    call_back(kMallocManaged, correlation, &parameters, &driver);
     CUpti_ActivityUnifiedMemoryCounter3 counter{};
     counter.counterKind = CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_HTOD;
     counter.value = bytes;
@@ -499,11 +595,7 @@ uint32_t fake_nvlink() {
 
 uint32_t fake_profiler(int start) {
     const uint32_t correlation = ++g_correlation;
-    const uint32_t call = start ? CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000
-                                : CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000;
-    for (const CUpti_ApiCallbackSite site : {CUPTI_API_ENTER, CUPTI_API_EXIT}) {
-        call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call, correlation, site, nullptr);
-    }
+    call_back(start ? kProfilerStart : kProfilerStop, correlation, nullptr, nullptr);
     return correlation;
 }
 
