@@ -92,7 +92,7 @@ def test_queries_are_recorded_only_when_asked_for(recorded: Callable[..., Run]) 
     def names(run: Run) -> set[str]:
         return {run.only.strings[number] for number in run.only.table("calls")["name"].tolist()}
 
-    for calls, query in (("driver", "cuCtxGetDevice"), ("runtime", "cudaGetDevice_v3020")):
+    for calls, query in (("driver", "cuCtxGetDevice"), ("both", "cudaGetDevice_v3020")):
         assert query not in names(recorded("everything", calls=calls))
         assert query in names(recorded("everything", calls=calls, kinds=["default", "all-calls"]))
 

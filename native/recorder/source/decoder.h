@@ -6,6 +6,7 @@
 #include "buffer_pool.h"
 #include "cupti_library.h"
 #include "journal.h"
+#include "note.h"
 #include "windows.h"
 
 namespace busfare::recorder {
@@ -22,6 +23,9 @@ class Decoder {
 
     void decode(const FullBuffer& buffer);
 
+    /// The rows of a call that callbacks noted; a copy's with its fingerprint or null.
+    void note(const Note& note, const Note* fingerprint);
+
   private:
     void decode_record(const CUpti_Activity* record);
     void kernel(const CUpti_Activity* record);
@@ -29,6 +33,7 @@ class Decoder {
     void peer_copy(const CUpti_Activity* record);
     void set(const CUpti_Activity* record);
     void call(const CUpti_Activity* record, CUpti_CallbackDomain domain);
+    uint64_t call_name(CUpti_CallbackDomain domain, CUpti_CallbackId call);
     void wait(const CUpti_Activity* record);
     void event(const CUpti_Activity* record);
     void managed(const CUpti_Activity* record);

@@ -90,12 +90,8 @@ void Kinds::enable_calls(bool on) const {
             }
         }
     };
-    if (calls_.runtime) {
-        enable(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_CB_DOMAIN_RUNTIME_API, cupti_.enable_runtime_call);
-    }
-    if (calls_.driver) {
-        enable(CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_CB_DOMAIN_DRIVER_API, cupti_.enable_driver_call);
-    }
+    enable(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_CB_DOMAIN_RUNTIME_API, cupti_.enable_runtime_call);
+    enable(CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_CB_DOMAIN_DRIVER_API, cupti_.enable_driver_call);
 }
 
 void Kinds::enable_managed() const {

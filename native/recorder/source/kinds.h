@@ -11,8 +11,7 @@ namespace busfare::recorder {
 /// Turns the activity of CUPTI on and off that the wanted kinds need.
 class Kinds {
   public:
-    Kinds(const CuptiLibrary& cupti, uint32_t wanted, CallDomains calls)
-        : cupti_(cupti), wanted_(wanted), calls_(calls) {}
+    Kinds(const CuptiLibrary& cupti, uint32_t wanted) : cupti_(cupti), wanted_(wanted) {}
 
     /// What must be known from the start, also when recording begins later: devices, contexts, streams,
     /// links, allocations. False, with a reason, when CUPTI refuses the first of them.
@@ -31,7 +30,6 @@ class Kinds {
   private:
     const CuptiLibrary& cupti_;
     const uint32_t wanted_;
-    const CallDomains calls_;
 };
 
 /// Whether a call is one that submits, waits, allocates or frees; the rest are queries that cost little and

@@ -48,15 +48,6 @@ uint32_t kinds_named(std::string_view words) {
     return kinds;
 }
 
-CallDomains domains_named(std::string_view word) {
-    if (word == "runtime") return {true, false};
-    if (word == "both") return {true, true};
-    if (!word.empty() && word != "driver") {
-        sayf("unknown choice of calls '%.*s' skipped", static_cast<int>(word.size()), word.data());
-    }
-    return {};
-}
-
 }  // namespace
 
 Options options_from_environment() {
@@ -78,11 +69,12 @@ Options options_from_environment() {
     if (const std::string_view words = text("BUSFARE_RECORD_KINDS"); !words.empty()) {
         options.kinds = kinds_named(words);
     }
-    const std::string_view calls = text("BUSFARE_RECORD_CALLS");
-    if (calls == "none") {
+    if (const std::string_view calls = text("BUSFARE_RECORD_CALLS"); calls == "both") {
+        options.calls = Calls::kBoth;
+    } else if (calls == "none") {
         options.kinds &= ~(kCalls | kAllCalls);
-    } else {
-        options.calls = domains_named(calls);
+    } else if (!calls.empty() && calls != "driver") {
+        sayf("unknown choice of calls '%.*s' skipped", static_cast<int>(calls.size()), calls.data());
     }
     const std::string_view capture = text("BUSFARE_RECORD_CAPTURE");
     if (capture == "profiler-calls") options.capture = Capture::kProfilerCalls;

@@ -21,14 +21,14 @@ enum Kind : uint32_t {
     kGraphs = 1u << 11,     ///< one record a graph launch, in place of its nodes
     kAddresses = 1u << 12,  ///< source and destination of each copy
     kDefault = kKernels | kCopies | kSets | kCalls | kWaits | kEvents | kMemory | kManaged | kMarkers |
-               kOverheads | kAddresses,
+        kOverheads | kAddresses,
+    kByCallbacks = kCalls | kAllCalls | kWaits | kEvents,  ///< unless CUPTI's own records are asked for
 };
 
-/// Whose calls are recorded. A runtime call makes driver calls, so the driver's alone show all that reaches
-/// it; with both on, CUPTI leaves out the driver calls that runtime calls make.
-struct CallDomains {
-    bool runtime = false;
-    bool driver = true;
+/// Whose calls are recorded, with the waits and event records among them.
+enum class Calls {
+    kDriver,  ///< those of the driver, also where the runtime makes them, by callbacks
+    kBoth,    ///< those that the program makes, of the runtime and of the driver, by CUPTI's own records
 };
 
 enum class Capture { kWhole, kProfilerCalls, kNvtxRange };
@@ -42,13 +42,19 @@ struct Options {
     Capture capture = Capture::kWhole;
     std::string nvtx_range;
     uint32_t kinds = kDefault;
-    CallDomains calls;
+    Calls calls = Calls::kDriver;
     bool fingerprint = false;
     std::string cupti;    ///< colon-separated libraries to try after those that the process can find itself
     std::string command;  ///< the command line, for the recording's facts
     size_t buffer_bytes = size_t{2} << 20;
     size_t buffer_limit = 128;  ///< buffers; the memory bound is `buffer_bytes * buffer_limit`
     bool trust_cupti = false;   ///< accept a CUPTI newer than the layouts that were checked
+
+    /// The kinds that callbacks are to find, and those that are left to CUPTI.
+    uint32_t watched_kinds() const {
+        return calls == Calls::kDriver ? kinds & (kByCallbacks | kAddresses) : kinds & kAddresses;
+    }
+    uint32_t cupti_kinds() const { return calls == Calls::kDriver ? kinds & ~kByCallbacks : kinds; }
 };
 
 /// Reads the environment. Unknown words in `BUSFARE_RECORD_KINDS` and `_CALLS` are said on standard error and

@@ -156,33 +156,49 @@ void emit_call(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlatio
     emit(kind, call);
 }
 
+/// What the clock shows to callbacks; 0: what it shows to all.
+thread_local uint64_t t_now = 0;
+
+/// One call of one domain begins or ends. `shared` is what the two callbacks hand each other.
 void call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation, CUpti_ApiCallbackSite site,
-               const void* parameters) {
+               const void* parameters, uint64_t* shared, uint64_t now) {
     if (!g_callback || !g_callbacks.contains(key(domain, number))) return;
+    CUresult result = CUDA_SUCCESS;
     CUpti_CallbackData data{};
     data.callbackSite = site;
     data.functionParams = parameters;
+    data.functionReturnValue = site == CUPTI_API_EXIT ? &result : nullptr;
     data.correlationId = correlation;
+    data.correlationData = shared;
+    data.contextUid = 1;
+    t_now = now;
     g_callback(g_userdata, domain, number, &data);
+    t_now = 0;
 }
 
-/// The record of a runtime call, or else of the driver call that it makes: as CUPTI, not of both.
+/// The record of a runtime call. As with CUPTI of CUDA 12 and 13, the driver call in it has callbacks but no
+/// record, whether the runtime's calls are recorded or not.
 void emit_call(const Call& call, uint32_t correlation, uint64_t start, uint64_t end) {
-    if (recorded(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime)) {
+    if (recorded(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime))
         emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, start, end);
-    } else if (recorded(CUPTI_CB_DOMAIN_DRIVER_API, call.driver)) {
-        emit_call(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, start + 2, end - 2);
-    }
 }
 
 /// The callbacks of a runtime call and of the driver call in it.
-void call_back(const Call& call, uint32_t correlation, const void* runtime_parameters,
-               const void* driver_parameters) {
-    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_ENTER, runtime_parameters);
-    for (const CUpti_ApiCallbackSite site : {CUPTI_API_ENTER, CUPTI_API_EXIT})
-        call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, site, driver_parameters);
-    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT, runtime_parameters);
+void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t end,
+               const void* runtime_parameters, const void* driver_parameters) {
+    uint64_t outer = 0, inner = 0;
+    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_ENTER, runtime_parameters,
+              &outer, start);
+    call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_ENTER, driver_parameters,
+              &inner, start + 2);
+    call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_EXIT, driver_parameters, &inner,
+              end - 2);
+    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT, runtime_parameters,
+              &outer, end);
 }
+
+const CUstream kStream = reinterpret_cast<CUstream>(0x5000);
+const CUevent kEvent = reinterpret_cast<CUevent>(0x6000);
 
 uint64_t tick(uint64_t by) {
     return g_clock.fetch_add(by);
@@ -201,7 +217,12 @@ CUptiResult cuptiGetResultString(CUptiResult, const char** text) {
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetTimestamp(uint64_t* now) {
-    *now = g_clock;
+    *now = t_now ? t_now : g_clock.load();
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetStreamIdEx(CUcontext, CUstream stream, uint8_t per_thread, uint32_t* number) {
+    if (stream != kStream && stream) return CUPTI_ERROR_INVALID_STREAM;
+    *number = stream ? 13 : per_thread ? 8 : 7;
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* userdata) {
@@ -349,6 +370,8 @@ uint32_t fake_setting() {
 uint32_t fake_kernel(const char* name, uint64_t graph_node) {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(1000);
+    const cuLaunchKernel_params parameters{};
+    call_back(kLaunch, correlation, start, start + 300, nullptr, &parameters);
     emit_call(kLaunch, correlation, start, start + 300);
     CUpti_ActivityKernel13 kernel{};
     kernel.name = name;
@@ -377,7 +400,7 @@ uint32_t fake_copy(int kind, int source_kind, int destination_kind, void* destin
                                             nullptr};
     const cuMemcpyDtoHAsync_v2_params out = {destination, reinterpret_cast<CUdeviceptr>(source), bytes,
                                              nullptr};
-    call_back(call, correlation, &parameters,
+    call_back(call, correlation, start, start + 700, &parameters,
               &call == &kCopyOut ? static_cast<const void*>(&out) : static_cast<const void*>(&in));
     emit_call(call, correlation, start, start + 700);
     CUpti_ActivityMemcpy7 copy{};
@@ -416,7 +439,7 @@ uint32_t fake_rows(void* destination, const void* source, uint64_t width, uint64
     described.WidthInBytes = width;
     described.Height = rows;
     const cuMemcpy2DAsync_v2_params driver = {&described, nullptr};
-    call_back(kCopy2d, correlation, &parameters, &driver);
+    call_back(kCopy2d, correlation, start, start + 700, &parameters, &driver);
     emit_call(kCopy2d, correlation, start, start + 700);
     CUpti_ActivityMemcpy7 copy{};
     copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
@@ -477,6 +500,12 @@ uint32_t fake_wait(int type) {
         {CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize}};
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(1000);
+    const cuStreamWaitEvent_params waits_event = {kStream, kEvent, 0};
+    const cuStreamSynchronize_params waits = {kStream};
+    call_back(kCalls[type], correlation, start, start + 500, nullptr,
+              type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT
+                  ? static_cast<const void*>(&waits_event)
+                  : static_cast<const void*>(&waits));
     emit_call(kCalls[type], correlation, start, start + 500);
     CUpti_ActivitySynchronization2 wait{};
     wait.type = static_cast<CUpti_ActivitySynchronizationType>(type);
@@ -494,6 +523,8 @@ uint32_t fake_wait(int type) {
 uint32_t fake_event() {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(500);
+    const cuEventRecord_params parameters = {kEvent, kStream};
+    call_back(kEventRecord, correlation, start, start + 200, nullptr, &parameters);
     emit_call(kEventRecord, correlation, start, start + 200);
     CUpti_ActivityCudaEvent3 event{};
     event.correlationId = correlation;
@@ -508,6 +539,7 @@ uint32_t fake_event() {
 uint32_t fake_query() {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(50);
+    call_back(kGetDevice, correlation, start, start + 9, nullptr, nullptr);
     emit_call(kGetDevice, correlation, start, start + 9);
     return correlation;
 }
@@ -555,7 +587,8 @@ uint32_t fake_managed(uint64_t bytes) {
     const uint32_t correlation = ++g_correlation;
     const cudaMallocManaged_v6000_params parameters{};
     const cuMemAllocManaged_params driver{};
-    call_back(kMallocManaged, correlation, &parameters, &driver);
+    const uint64_t now = g_clock;
+    call_back(kMallocManaged, correlation, now, now + 100, &parameters, &driver);
     CUpti_ActivityUnifiedMemoryCounter3 counter{};
     counter.counterKind = CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_HTOD;
     counter.value = bytes;
@@ -595,7 +628,8 @@ uint32_t fake_nvlink() {
 
 uint32_t fake_profiler(int start) {
     const uint32_t correlation = ++g_correlation;
-    call_back(start ? kProfilerStart : kProfilerStop, correlation, nullptr, nullptr);
+    const uint64_t now = tick(100);
+    call_back(start ? kProfilerStart : kProfilerStop, correlation, now, now + 90, nullptr, nullptr);
     return correlation;
 }
 

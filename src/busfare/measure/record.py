@@ -25,8 +25,8 @@ KINDS = (
     "overheads", "graphs", "addresses",
 )  # fmt: skip
 
-#: Whose calls: with `both`, those that the program itself makes, of the runtime and of the driver.
-CALLS = ("driver", "runtime", "both", "none")
+#: Whose calls: the driver's, also where the runtime makes them; or `both`, as the program itself makes them.
+CALLS = ("driver", "both", "none")
 
 #: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
 _LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}

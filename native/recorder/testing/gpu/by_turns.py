@@ -30,6 +30,19 @@ from busfare.measure.record import environment
 from busfare.trace.recording import read_recording
 
 HERE = Path(__file__).parent
+DEFAULT = (
+    "kernels",
+    "copies",
+    "sets",
+    "calls",
+    "waits",
+    "events",
+    "memory",
+    "managed",
+    "markers",
+    "overheads",
+    "addresses",
+)
 #: Options of `environment`; None: not recorded.
 VARIANTS: dict[str, dict[str, object] | None] = {
     "bare": None,
@@ -37,6 +50,7 @@ VARIANTS: dict[str, dict[str, object] | None] = {
     "operations": {"kinds": ["kernels", "copies", "sets"]},
     "no-calls": {"calls": "none"},
     "default": {},
+    "no-overheads": {"kinds": [kind for kind in DEFAULT if kind != "overheads"]},
     "both": {"calls": "both"},
 }
 LOOPS = {
@@ -44,9 +58,9 @@ LOOPS = {
     "copies": 20_000,
     "waited-kernels": 6_000,
     "waited-copies": 6_000,
-    "queries": 100_000,
+    "queries": 50_000,
 }
-STEPS = {"train": 40, "infer": 150, "lookups": 30}
+STEPS = {"train": 30, "infer": 80, "lookups": 20}
 
 
 @dataclass
@@ -144,9 +158,10 @@ def main() -> None:
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=75, help="how long turns are taken")
-    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument(
+        "--variants", default=",".join(VARIANTS), help="a process each; a name may come more than once"
+    )
     parser.add_argument("--only", default="loops,torch")
-    parser.add_argument("--copies", type=int, default=1, help="processes of each variant")
     parser.add_argument(
         "--extra", default="{}", help="JSON: name to environment variables, recorded by default"
     )
@@ -158,14 +173,13 @@ def main() -> None:
     wanted += [(name, {}, extra) for name, extra in extras.items()]
     parts = arguments.only.split(",")
     loops, steps = [], []
-    for _ in range(arguments.copies):
-        for name, options, extra in wanted:
-            if "torch" in parts:
-                command = [sys.executable, str(HERE / "torch_steps.py")]
-                steps.append(start(name, command, library, scratch, options, extra))
-            if "loops" in parts and name != "profiler":
-                command = [str((arguments.build / "programs").absolute()), "serve"]
-                loops.append(start(name, command, library, scratch, options, extra))
+    for name, options, extra in wanted:
+        if "torch" in parts:
+            command = [sys.executable, str(HERE / "torch_steps.py")]
+            steps.append(start(name, command, library, scratch, options, extra))
+        if "loops" in parts and name != "profiler":
+            command = [str((arguments.build / "programs").absolute()), "serve"]
+            loops.append(start(name, command, library, scratch, options, extra))
     began = time.monotonic()
     for server in steps:
         assert server.process.stdout
@@ -216,14 +230,14 @@ def main() -> None:
     )
     shutil.rmtree(scratch)
     for what, by_variant in samples.items():
-        bare = statistics.median([value for values in by_variant["bare"] for value in values])
-        print(f"{what}: bare {bare:.3f} us")
+        bare = [value for values in by_variant.get("bare", []) for value in values]
+        base = statistics.median(bare) if bare else None
+        print(what)
         for name, processes in by_variant.items():
             median = statistics.median([value for values in processes for value in values])
             each = " ".join(f"{statistics.median(values):.3f}" for values in processes)
-            print(
-                f"  {name:20} {median:9.3f}  {median - bare:+9.3f}  {100 * (median / bare - 1):+6.1f} %  [{each}]"
-            )
+            more = f"{median - base:+9.3f}  {100 * (median / base - 1):+6.1f} %" if base else ""
+            print(f"  {name:16} {median:9.3f} us  {more}  [{each}]")
 
 
 if __name__ == "__main__":
