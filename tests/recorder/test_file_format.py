@@ -90,7 +90,7 @@ def test_everything_recorded_is_read_back(recorded: Callable[..., Run]) -> None:
     recording = recorded("everything").only
     assert recording.complete
     assert rows(recording) == {
-        "strings": len(recording.strings), "facts": 7, "kernels": 2, "copies": 3, "sets": 1, "calls": 8, "waits": 3,
+        "strings": len(recording.strings), "facts": 8, "kernels": 2, "copies": 3, "sets": 1, "calls": 8, "waits": 3,
         "events": 1, "streams": 1, "contexts": 1, "devices": 1, "pcie_links": 1, "nvlinks": 1, "managed": 2,
         "markers": 2, "overheads": 1, "allocations": 3, "copy_addresses": 2, "demangled": 1, "end": 1,
         "windows": 2,

@@ -126,3 +126,20 @@ def test_the_export_tells_the_driver_from_the_runtime(recorded: Recorded, tmp_pa
             assert database.execute(
                 "SELECT DISTINCT eventClass FROM CUPTI_ACTIVITY_KIND_RUNTIME"
             ).fetchall() == [(event_class,)]
+
+
+@pytest.mark.parametrize("calls", ["driver", "both", "none"])
+def test_a_recording_says_whose_calls_it_holds(recorded: Recorded, calls: str) -> None:
+    assert recorded("rounds", "1", calls=calls).only.facts["calls"] == calls
+
+
+@pytest.mark.parametrize("calls", ["driver", "both", "none"])
+def test_waits_and_events_are_found_either_way(recorded: Recorded, calls: str) -> None:
+    recording = recorded("everything", calls=calls).only
+    waits, events = recording.table("waits"), recording.table("events")
+    assert waits["type"].tolist() == [2, 3, 4] and events["stream"].tolist() == [13]
+    assert waits["stream"].tolist() == [13, 13, 0xFFFFFFFF]
+    assert waits["event_sync"].tolist()[0] == events["event_sync"].tolist()[0] > 0
+    assert waits["event"].tolist()[0] == events["event"].tolist()[0]
+    assert len(recorded("everything", calls=calls, kinds=["events"]).only.table("waits")) == 0
+    assert len(recorded("everything", calls=calls, kinds=["waits"]).only.table("events")) == 0

@@ -120,6 +120,8 @@ void Session::state_facts() {
     journal_.fact("cuda", cuda_version_text(driver_cuda_version()));
     journal_.fact("cupti", std::to_string(cupti_.version));
     journal_.fact("command", options_.command);
+    const bool calls = options_.kinds & (kCalls | kAllCalls);
+    journal_.fact("calls", !calls ? "none" : options_.calls == Calls::kDriver ? "driver" : "both");
     if (!rank.empty()) journal_.fact("rank", rank);
     if (options_.capture == Capture::kNvtxRange) journal_.fact("capture", "nvtx:" + options_.nvtx_range);
     if (options_.capture == Capture::kProfilerCalls) journal_.fact("capture", "profiler-calls");
