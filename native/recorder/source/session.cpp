@@ -258,9 +258,8 @@ void Session::write_once(bool everything) {
         drain_notes();
     }
     lose(Loss::kNoBuffer, pool_.refused());
-    windows_.drain([this](uint64_t time, bool on) {
-        journal_.append(TableId::kWindows, {time, on ? 1u : 0u});
-    });
+    windows_.drain(
+        [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
     if (everything) journal_.flush();
     pool_.prepare();
 }
