@@ -1,6 +1,7 @@
 """Times programs that stay alive, a stretch of each in turn: bare, recorded in several ways, under PyTorch's profiler.
 
-    python by_turns.py --build DIR --out results.json --seconds 75 [--variants bare,default,…] [--extra JSON]
+    python by_turns.py --build DIR --out results.json --seconds 90 [--variants bare,default,…] [--extra JSON]
+    python by_turns.py --show results.json
 
 DIR holds libbusfare_recorder.so and `programs` (built from programs.cu). What is compared is timed within a second of
 each other, so a drift of the machine meets all alike; each figure is the median of its stretches. Writes one JSON
@@ -30,6 +31,8 @@ from busfare.measure.record import environment
 from busfare.trace.recording import read_recording
 
 HERE = Path(__file__).parent
+#: By what was timed and variant, microseconds: a list a process.
+Samples = dict[str, dict[str, list[list[float]]]]
 DEFAULT = (
     "kernels",
     "copies",
@@ -153,20 +156,8 @@ def held(output: Path) -> Iterator[dict[str, object]]:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=75, help="how long turns are taken")
-    parser.add_argument(
-        "--variants", default=",".join(VARIANTS), help="a process each; a name may come more than once"
-    )
-    parser.add_argument("--only", default="loops,torch")
-    parser.add_argument(
-        "--extra", default="{}", help="JSON: name to environment variables, recorded by default"
-    )
-    arguments = parser.parse_args()
-    scratch = Path(tempfile.mkdtemp(prefix="busfare-turns-"))
+def begin(arguments: argparse.Namespace, scratch: Path) -> list[tuple[Server, Callable[[Server], None]]]:
+    """The programs, once those of PyTorch have said that they are ready."""
     library = (arguments.build / "libbusfare_recorder.so").absolute()
     extras: dict[str, dict[str, str]] = json.loads(arguments.extra)
     wanted = [(name, VARIANTS[name], {}) for name in arguments.variants.split(",") if name]
@@ -180,64 +171,98 @@ def main() -> None:
         if "loops" in parts and name != "profiler":
             command = [str((arguments.build / "programs").absolute()), "serve"]
             loops.append(start(name, command, library, scratch, options, extra))
-    began = time.monotonic()
     for server in steps:
         assert server.process.stdout
         server.process.stdout.readline()
-    waited = time.monotonic() - began
-    servers = [(server, time_loops) for server in loops] + [(server, time_steps) for server in steps]
-    servers = [each for each in servers if answers(*each)]  # not counted: each process's first stretch
-    for server, _ in servers:
-        server.samples.clear()
-    began, turns = time.monotonic(), 0
-    shuffle = random.Random(1)
-    while turns < 2 or time.monotonic() - began < arguments.seconds:
-        shuffle.shuffle(servers)
-        servers = [each for each in servers if answers(*each)]
-        turns += 1
-    recorded: dict[str, list[dict[str, object]]] = {}
-    samples: dict[str, dict[str, list[list[float]]]] = {}
-    for server in loops + steps:
-        assert server.process.stdin
-        server.process.stdin.close()
-    for server in loops + steps:
-        server.process.wait(timeout=30)
-        if server.output:
-            recorded.setdefault(server.name, []).extend(held(server.output))
+    return [(server, time_loops) for server in loops] + [(server, time_steps) for server in steps]
+
+
+def samples_of(servers: list[Server]) -> Samples:
+    found: Samples = {}
+    for server in servers:
         for what, values in server.samples.items():
-            samples.setdefault(what, {}).setdefault(server.name, []).append(values)
+            found.setdefault(what, {}).setdefault(server.name, []).append(values)
+    return found
+
+
+def show(results: dict[str, object]) -> None:
+    """Medians, and what they add to those of `bare`; in brackets those of each process."""
+    print(results["gpu"], results["date"], f"{results['turns']} turns")
+    samples: Samples = results["samples_us"]  # type: ignore[assignment]
+    for what, by_variant in samples.items():
+        bare = [value for values in by_variant.get("bare", []) for value in values]
+        base = statistics.median(bare) if bare else None
+        print(what)
+        for name, processes in sorted(by_variant.items()):
+            if not any(processes):
+                continue
+            median = statistics.median([value for values in processes for value in values])
+            each = " ".join(f"{statistics.median(values):.3f}" for values in processes if values)
+            more = f"{median - base:+9.3f}  {100 * (median / base - 1):+6.1f} %" if base else ""
+            print(f"  {name:16} {median:9.3f} us  {more}  [{each}]")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--show", type=Path, help="print the figures of a results file, and nothing else")
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seconds", type=float, default=90, help="from the start to the last turn's end")
+    parser.add_argument(
+        "--variants", default=",".join(VARIANTS), help="a process each; a name may come more than once"
+    )
+    parser.add_argument("--only", default="loops,torch")
+    parser.add_argument(
+        "--extra", default="{}", help="JSON: name to environment variables, recorded by default"
+    )
+    arguments = parser.parse_args()
+    if arguments.show:
+        return show(json.loads(arguments.show.read_text()))
+    if not arguments.build or not arguments.out:
+        parser.error("--build and --out are needed")
+    began = time.monotonic()
     machine = subprocess.run(
         ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
         capture_output=True,
         text=True,
     )
+    scratch = Path(tempfile.mkdtemp(prefix="busfare-turns-"))
+    results: dict[str, object] = {
+        "gpu": machine.stdout.strip(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(sys.argv),
+        "cores": os.cpu_count(),
+        "turns": 0,
+        "samples_us": {},
+    }
+    every = begin(arguments, scratch)
+    servers = [each for each in every if answers(*each)]  # not counted: each process's first stretch
+    for server, _ in servers:
+        server.samples.clear()
+    results["seconds_to_start"] = time.monotonic() - began
+    shuffle = random.Random(1)
+    turns, slowest = 0, 0.0
+    while time.monotonic() - began + slowest < arguments.seconds:
+        turn = time.monotonic()
+        shuffle.shuffle(servers)
+        servers = [each for each in servers if answers(*each)]
+        slowest = max(slowest, time.monotonic() - turn)
+        turns += 1
+        # A run that is cut short is still worth having.
+        results |= {"turns": turns, "samples_us": samples_of([server for server, _ in every])}
+        arguments.out.write_text(json.dumps(results, indent=1))
+    show(results)
+    for server, _ in every:
+        assert server.process.stdin
+        server.process.stdin.close()
+    recorded: dict[str, list[dict[str, object]]] = {}
+    for server, _ in every:
+        server.process.wait(timeout=30)
+        if server.output:
+            recorded.setdefault(server.name, []).extend(held(server.output))
     errors = {file.name: file.read_text()[-400:] for file in scratch.glob("*.err") if file.stat().st_size}
-    arguments.out.write_text(
-        json.dumps(
-            {
-                "gpu": machine.stdout.strip(),
-                "date": datetime.now(UTC).isoformat(timespec="seconds"),
-                "command": " ".join(sys.argv),
-                "cores": os.cpu_count(),
-                "seconds_to_start": waited,
-                "turns": turns,
-                "samples_us": samples,
-                "recorded": recorded,
-                "standard_error": errors,
-            },
-            indent=1,
-        )
-    )
+    arguments.out.write_text(json.dumps(results | {"recorded": recorded, "standard_error": errors}, indent=1))
     shutil.rmtree(scratch)
-    for what, by_variant in samples.items():
-        bare = [value for values in by_variant.get("bare", []) for value in values]
-        base = statistics.median(bare) if bare else None
-        print(what)
-        for name, processes in by_variant.items():
-            median = statistics.median([value for values in processes for value in values])
-            each = " ".join(f"{statistics.median(values):.3f}" for values in processes)
-            more = f"{median - base:+9.3f}  {100 * (median / base - 1):+6.1f} %" if base else ""
-            print(f"  {name:16} {median:9.3f} us  {more}  [{each}]")
 
 
 if __name__ == "__main__":
