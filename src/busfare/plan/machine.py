@@ -13,6 +13,7 @@ import numpy as np
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
+from busfare.plan.equations import LULL_S
 from busfare.plan.line import Line, line_of, one_piece
 
 __all__ = ["Basis", "Category", "Machine", "Way", "category_of", "in_one_stream", "machine_of"]
@@ -41,7 +42,8 @@ class Way:
     (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
     beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
     memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and
-    `prefetched` are managed memory. `starving_measured`: what mapped memory does to copies was measured on the node.
+    `prefetched` are managed memory. `starving_measured`: what mapped memory does to copies was measured on the node. `lull` (s): for
+    how long, in each kernel that writes mapped memory, copies go on as if it did not.
     """
 
     copy: Line
@@ -56,6 +58,7 @@ class Way:
     mapped_beside_copy: float
     gap_beside_copy: float = 0.0
     starving_measured: bool = False
+    lull: float = LULL_S
 
 
 @dataclass(frozen=True, slots=True)

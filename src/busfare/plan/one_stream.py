@@ -13,7 +13,7 @@ from busfare.plan.machine import Machine
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.schedule import makespan
-from busfare.plan.work import cut_of, engines_of, lines_of, load_of, mapped_work, tasks_of
+from busfare.plan.work import cut_of, engines_of, lines_of, load_of, mapped_work, rounds_of, tasks_of
 
 __all__ = ["in_one_stream", "of_pageable"]
 
@@ -53,7 +53,8 @@ def _mapped(problems: Sequence[Problem], machine: Machine) -> list[float]:
     """Seconds of kernels that read and write host memory themselves [W14 eq 6], each way slowed by the other."""
     lines = lines_of(machine, "mapped")
     work = mapped_work(load_of(problems, machine, "mapped", ONE), lines)
-    seconds = eq6_shared(work, np.asarray(lines.h2d_slowdown), np.asarray(lines.d2h_slowdown))
+    slowdowns = np.asarray(lines.h2d_slowdown), np.asarray(lines.d2h_slowdown)
+    seconds = eq6_shared(work, *slowdowns, rounds_of(problems, machine, "mapped"))
     launches = np.array([p.launch_seconds for p in problems])
     return [float(t) for t in seconds[:, 0] + launches]
 
