@@ -15,6 +15,7 @@ from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byt
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
 from busfare.plan.equations import LULL_S
 from busfare.plan.line import Line, line_of, one_piece
+from busfare.plan.way import JUST_WRITTEN, Way
 
 __all__ = ["Basis", "Category", "Machine", "Way", "category_of", "in_one_stream", "machine_of"]
 
@@ -32,33 +33,6 @@ FAULT_LATENCY_S = {"h2d": 4.8e-5, "d2h": 1.85e-5}
 PREFETCH_LATENCY_S = 4.4e-5
 #: The least that a GPU moves for one access to host memory: a sector of its cache.
 SECTOR_BYTES = 32.0
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One direction of the host link.
-
-    `gap` is g (s), and `gap_beside_copy` g while copies run the other way, 0 where that is not known. The slow-downs
-    (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
-    beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
-    memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and
-    `prefetched` are managed memory. `starving_measured`: what mapped memory does to copies was measured on the node. `lull` (s): for
-    how long, in each kernel that writes mapped memory, copies go on as if it did not.
-    """
-
-    copy: Line
-    pageable: Line
-    mapped: Line
-    faulted: Line
-    prefetched: Line
-    gap: float
-    beside_copy: float
-    beside_mapped: float
-    mapped_both: float
-    mapped_beside_copy: float
-    gap_beside_copy: float = 0.0
-    starving_measured: bool = False
-    lull: float = LULL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +151,13 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         mapped_both=mapped_both,
         mapped_beside_copy=beside_copy,
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
+        lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
+        written={
+            m.memory: line_of(m.written, copy.latencies[0])
+            for m in (pinned, node.measurement(direction, "pageable"), managed)
+            if m is not None and m.written
+        },
+        written_by_default=JUST_WRITTEN[direction],
         starving_measured=bool(
             pinned and pinned.mapped_gap_per_byte_s and node.measurement("d2h", "mapped") is not None
         ),
