@@ -15,6 +15,7 @@ from busfare.node.file import decode
 from busfare.plan import Plan, Problem, Step, machine_of, plan
 from busfare.plan.machine import Machine, Way, in_one_stream
 from busfare.plan.sweep import faster_link
+from busfare.plan.way import JUST_WRITTEN
 
 NODES = (
     "gtx-680",
@@ -383,6 +384,24 @@ def test_copies_in_several_streams_take_what_rows_say() -> None:
     answer = plan(Problem("in", 1e7, 8.0, 1e-6, streams=10), machine)
     # The last copy out starts from a kernel.
     assert seconds(answer, "streams") == pytest.approx(260e-6 + 1e-7 + 8e-6 + 4e-6, rel=1e-3)
+
+
+def test_what_the_processor_has_just_written_takes_longer() -> None:
+    written = "\n[[measured.written]]\nlatency_overhead_s = 3e-5\ngap_per_byte_s = 2e-11\n"
+    file = PROBED + probed("h2d", "pinned", 2e-11) + written + probed("d2h", "pinned", 2e-11)
+    machine = machine_of(decode(file, "written.toml"))
+    # 30 µs in place of 8; of less than a megabyte the share.
+    assert machine.h2d.just_written("pinned", 4 << 20) == pytest.approx(22e-6)
+    assert machine.h2d.just_written("pinned", 1 << 19) == pytest.approx(11e-6)
+    problem = Problem("both", 1e8, 1e8, 1e-3)
+    fresh = replace(problem, written=True)
+    for strategy in ("explicit", "mapped"):
+        more = seconds(plan(fresh, machine), strategy) - seconds(plan(problem, machine), strategy)
+        assert more == pytest.approx(22e-6)
+    assert seconds(plan(fresh, machine), "streams") == seconds(plan(problem, machine), "streams")
+    # Nobody measured pageable memory here.
+    per_byte, most = JUST_WRITTEN["h2d"]["pageable"]
+    assert machine.h2d.just_written("pageable", 1e9) == pytest.approx(per_byte * most)
 
 
 def test_a_faster_link_has_faster_rows() -> None:

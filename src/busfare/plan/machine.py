@@ -162,7 +162,13 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
             pinned and pinned.mapped_gap_per_byte_s and node.measurement("d2h", "mapped") is not None
         ),
     )
-    return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
+    found = [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
+    if way.starving_measured and direction == "h2d":
+        told = pinned is not None and pinned.mapped_lull_s is not None
+        kind: Kind = "measured" if told else "estimated"
+        said = "[[measured]] mapped_lull_s" if told else "two H200s 14 µs, an H100 8 µs"
+        found.append(Basis("lull of mapped writes, a kernel", way.lull, "s", kind, said))
+    return way, found
 
 
 def _measured_line(measured: Measured | None, start: float) -> Line | None:
