@@ -108,6 +108,13 @@ def test_the_lull_of_hybrids_and_what_the_processor_wrote_come_back() -> None:
     assert piecewise(found.written, sizes) == pytest.approx(2.7e-5 + sizes * 1.9e-11, rel=0.02)
 
 
+def test_the_quick_run_has_rows_of_whole_curves_alone() -> None:
+    node = probing.probe(probing.open_device("gtx-titan"), fast=True, seed=5).node
+    for way in ("h2d", "d2h"):
+        assert [row.copies for row in node.measurement(way, "pinned").rows] == [8, 64]
+    assert node.measurement("h2d", "pinned").mapped_lull_s
+
+
 @pytest.fixture(scope="module")
 def whole() -> probing.Probed:
     return probing.probe(probing.open_device("gtx-titan"), fast=False, seed=5)

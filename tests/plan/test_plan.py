@@ -307,7 +307,9 @@ def probed(direction: str, memory: str, gap: float, **more: float) -> str:
 
 def test_a_probed_nodes_slow_downs_are_taken() -> None:
     both = {"both_directions_gap_per_byte_s": 2.4e-11}
-    file = PROBED + probed("h2d", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=3e-11, **both)
+    file = PROBED + probed(
+        "h2d", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=3e-11, mapped_lull_s=1e-5, **both
+    )
     file += probed("d2h", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=2e-11, **both)
     file += probed("h2d", "mapped", 2.1e-11, mapped_gap_per_byte_s=2.52e-11, **both)
     file += probed("d2h", "mapped", 2e-11, mapped_gap_per_byte_s=2.2e-11, **both)

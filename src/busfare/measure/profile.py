@@ -119,7 +119,8 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     rows = []
     for count in sorted({c.count for c in own if c.mode == "streams" and c.direction == one.direction}):
         sizes, seconds, doubt = _curve(own, replace(one, mode="streams", count=count))
-        if len(sizes):
+        # One size alone is no curve: the quick run has it for the hybrid's sake.
+        if len(sizes) > 1:
             rows.append(Row(copies=count, pieces=fit(sizes, seconds, NEAR, doubt).pieces))
     if rows:
         extras["rows"] = tuple(rows)
