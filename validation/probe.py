@@ -24,8 +24,8 @@ from busfare.node import Measured
 FOLDER = Path(__file__).parents[1] / "results" / "probe"
 #: Percent: median and largest.
 GOALS = {"pinned": (1.0, 3.0), "pageable": (5.0, 15.0)}
-#: What nvbandwidth does: 16 copies of 512 MiB behind a blocking kernel, the median of 3 [its README]. Older runs have
-#: their 3 samples in a row, newer ones 5 at moments of their own: a host may be slow for one.
+#: What nvbandwidth does: 16 copies of 512 MiB behind a blocking kernel, the median of 3 [its README]. Some older
+#: runs have 3 samples in a row, newer ones 5 at moments of their own: a host may be slow for one.
 COPIES, COPY_BYTES = 16, 512 << 20
 BANDWIDTH_GOAL = 1.0
 
