@@ -137,7 +137,8 @@ def bench_version(strategy: str, streams: int, measured: float, predicted: float
 def test_benchmarks_are_judged_from_their_seconds_alone(tmp_path: Path) -> None:
     """Figures made up so that each verdict can be reckoned by hand."""
     cell = {
-        "name": "state 42×1048576", "kernel": "state", "levels": 42, "level_elements": 1 << 20, "measured_link_seconds": 0.019, "measured_kernel_seconds": 0.001,
+        "name": "state 42×1048576", "kernel": "state", "levels": 42, "level_elements": 1 << 20,
+        "measured_link_seconds": 0.019, "measured_kernel_seconds": 0.001,
         "best": {"predicted": {"strategy": "mapped", "streams": 1, "seconds": 0.0195}},
         "streams": {"predicted_best": 8},
         "versions": [
