@@ -208,8 +208,8 @@ std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t str
 std::vector<Json> mg_kernels(const funnel::KernelTable& table, cudaStream_t stream, char* memory, int n) {
     const nas::Grid fine = nas::Grid::of(n, n, n, true), coarse = nas::Grid::of(n / 2, n / 2, n / 2, true);
     const auto step = static_cast<std::uint64_t>(fine.doubles() + 255) / 256 * 256 * 8;
-    const auto u = reinterpret_cast<std::uint64_t>(memory), v = u + step, r = v + step, c = r + step,
-               w = c + step;
+    const auto u = reinterpret_cast<std::uint64_t>(memory), v = u + step, r = v + step, c = r + step;
+
     const double points = static_cast<double>(fine.points());
     std::vector<Json> rows;
     const auto add = [&](const std::string& name, double words, std::uint32_t kernel, const auto& arguments) {
@@ -220,10 +220,12 @@ std::vector<Json> mg_kernels(const funnel::KernelTable& table, cudaStream_t stre
     add("mg_psinv", 3, nas::mg_stencil, nas::StencilArguments{fine, u, r, u, {-0.3, 0.03, -0.01, 0}});
     add("mg_rprj3", 1 + 0.125, nas::mg_restrict, nas::RestrictArguments{fine, coarse, r, c});
     add("mg_interp", 2 + 0.125, nas::mg_interpolate, nas::InterpolateArguments{coarse, fine, c, u, 0});
-    add("mg_interp_resid", 4 + 0.125, nas::mg_interpolate_residual,
-        nas::InterpolateResidualArguments{coarse, fine, c, u, w, v, r, nas::mg_operator});
-    add("mg_interp_resid_replace", 3 + 0.125, nas::mg_interpolate_residual,
-        nas::InterpolateResidualArguments{coarse, fine, c, 0, w, v, r, nas::mg_operator});
+    add("mg_correct_residual", 2 + 0.125, nas::mg_correct_residual,
+        nas::CorrectResidualArguments{coarse, fine, c, r, nas::mg_operator});
+    add("mg_correct_and_smooth", 3 + 0.125, nas::mg_correct_and_smooth,
+        nas::CorrectAndSmoothArguments{coarse, fine, c, r, u, 0, {-0.3, 0.03, -0.01, 0}});
+    add("mg_correct_and_smooth_replace", 2 + 0.125, nas::mg_correct_and_smooth,
+        nas::CorrectAndSmoothArguments{coarse, fine, c, r, u, 1, {-0.3, 0.03, -0.01, 0}});
     nas::SolveCoarseArguments solve{nas::Grid::of(16, 16, 16, true), 4,  1, 1, 1,
                                     {-0.3, 0.03, -0.01, 0},          {}, {}};
     solve.residual[0] = r;

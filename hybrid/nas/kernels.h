@@ -19,7 +19,8 @@ enum Kernel : std::uint32_t {
     mg_stencil,
     mg_restrict,
     mg_interpolate,
-    mg_interpolate_residual,
+    mg_correct_residual,
+    mg_correct_and_smooth,
     mg_solve_coarse,
     mg_pack_ghosts,
     mg_fill_ghosts,
@@ -103,12 +104,21 @@ struct InterpolateArguments {
     std::int32_t replace;
 };
 
-/// interp and the resid after it in one pass: `to` becomes `old` (0: nothing) plus the interpolated
-/// correction, and `residual` becomes base + Σ weight[d] · (neighbours of `to` at distance d). `to` is
-/// another array than `old`; its ghost cells are left alone.
-struct InterpolateResidualArguments {
+/// interp and the resid after it in one pass: residual += Σ weight[d] · (neighbours, at distance d, of the
+/// interpolated correction `from`), which is r - A z as the benchmark's text has it, where the residual of
+/// what is corrected is at hand.
+struct CorrectResidualArguments {
     Grid coarse, fine;
-    std::uint64_t from, old, to, base, residual;
+    std::uint64_t from, residual;
+    std::array<double, 4> weight;
+};
+
+/// interp and psinv in one pass: `to` += (`replace`: =) the interpolated correction + Σ weight[d] ·
+/// (neighbours of `residual` at distance d).
+struct CorrectAndSmoothArguments {
+    Grid coarse, fine;
+    std::uint64_t from, residual, to;
+    std::int32_t replace;
     std::array<double, 4> weight;
 };
 

@@ -85,7 +85,6 @@ class Mg {
         }
         v_ = halo_.make_field(local_grid(top_, box_));
         fused_ = options.fused && team.sharing() != funnel::Sharing::cpu;
-        if (fused_) corrected_ = halo_.make_field(local_grid(top_, box_));
         choose_coarse(options);
         partials_ = team.lane().allocate(2 * norm_blocks * word);
         dense_ = team.lane().allocate(dense_bytes(local_grid(bottom_, box_)));
@@ -98,7 +97,6 @@ class Mg {
             for (const auto& fields : {u_, r_})
                 for (const Field& field : fields) halo_.release(field);
             halo_.release(v_);
-            if (fused_) halo_.release(corrected_);
             team_.lane().release(partials_);
             team_.lane().release(dense_);
         } catch (const funnel::Error&) {
@@ -134,9 +132,8 @@ class Mg {
         else
             solve_coarse();
         for (int level = bottom_ + 1; level <= top_; ++level) {
-            const Field& corrected = level == top_ && fused_ ? corrected_ : u(level);
-            correct(level, corrected, level < top_ ? r(level) : v_);
-            smooth(level, corrected);
+            correct(level);
+            smooth(level);
         }
     }
 
@@ -210,31 +207,34 @@ class Mg {
         last_ = halo_.exchange(r(level), task);
     }
 
-    void smooth(int level, const Field& corrected) {
-        funnel::Task task = new_task();
-        task.add_kernel(mg_stencil, StencilArguments{u(level).grid, corrected.data, r(level).data,
-                                                     u(level).data, size_.smoother});
-        halo_.exchange(u(level), task);
-    }
-
-    /// u(level) += the interpolated coarse correction (below the top, = it), left in `corrected`; r = base -
-    /// A u.
-    void correct(int level, const Field& corrected, const Field& base) {
+    /// r of the level with the coarse correction applied. Fused, the correction itself is not stored, and is
+    /// added to u(level) by `smooth`; else it is added here, at the lower levels to nothing.
+    void correct(int level) {
         const Grid &coarse = u(level - 1).grid, &fine = u(level).grid;
-        const bool replace = level < top_;
         funnel::Task task = new_task();
         if (fused_) {
-            task.add_kernel(
-                mg_interpolate_residual,
-                InterpolateResidualArguments{coarse, fine, u(level - 1).data, replace ? 0 : u(level).data,
-                                             corrected.data, base.data, r(level).data, minus(mg_operator)});
-            halo_.exchange(r(level), task);
-            return;
+            task.add_kernel(mg_correct_residual,
+                            CorrectResidualArguments{coarse, fine, u(level - 1).data, r(level).data,
+                                                     minus(mg_operator)});
+        } else {
+            task.add_kernel(mg_interpolate, InterpolateArguments{coarse, fine, u(level - 1).data,
+                                                                 u(level).data, level < top_ ? 1 : 0});
+            add_residual(task, level, level < top_ ? r(level) : v_);
         }
-        task.add_kernel(mg_interpolate, InterpolateArguments{coarse, fine, u(level - 1).data, u(level).data,
-                                                             replace ? 1 : 0});
-        add_residual(task, level, base);
         halo_.exchange(r(level), task);
+    }
+
+    void smooth(int level) {
+        funnel::Task task = new_task();
+        if (fused_)
+            task.add_kernel(mg_correct_and_smooth,
+                            CorrectAndSmoothArguments{u(level - 1).grid, u(level).grid, u(level - 1).data,
+                                                      r(level).data, u(level).data, level < top_ ? 1 : 0,
+                                                      size_.smoother});
+        else
+            task.add_kernel(mg_stencil, StencilArguments{u(level).grid, u(level).data, r(level).data,
+                                                         u(level).data, size_.smoother});
+        halo_.exchange(u(level), task);
     }
 
     void add_residual(funnel::Task& task, int level, const Field& base) {
@@ -312,7 +312,6 @@ class Mg {
     std::vector<Field> u_, r_;
     Field v_;
     bool fused_ = false;
-    Field corrected_;  ///< the top level's u between interpolation and smoothing, when they are fused
     bool coarse_on_device_ = false;
     SolveCoarseArguments solve_{};
     std::vector<int> others_;  ///< every rank but 0

@@ -101,10 +101,16 @@ void interpolate(const InterpolateArguments& a) {
         }
 }
 
-void interpolate_residual(const InterpolateResidualArguments& a) {
-    if (a.old != 0) std::memcpy(doubles(a.to), doubles(a.old), a.fine.doubles() * sizeof(double));
-    interpolate({a.coarse, a.fine, a.from, a.to, a.old == 0 ? 1 : 0});
-    stencil({a.fine, a.base, a.to, a.residual, a.weight});
+void correct_residual(const CorrectResidualArguments& a) {
+    std::vector<double> correction(a.fine.doubles());
+    const auto z = reinterpret_cast<std::uint64_t>(correction.data());
+    interpolate({a.coarse, a.fine, a.from, z, 1});
+    stencil({a.fine, a.residual, z, a.residual, a.weight});
+}
+
+void correct_and_smooth(const CorrectAndSmoothArguments& a) {
+    interpolate({a.coarse, a.fine, a.from, a.to, a.replace});
+    stencil({a.fine, a.to, a.residual, a.to, a.weight});
 }
 
 void pack_ghosts(const PackArguments& a) {
@@ -180,8 +186,10 @@ void add_mg_host_kernels(funnel::KernelTable& table) {
               [](void*, const void* a) { restrict_residual(*static_cast<const RestrictArguments*>(a)); });
     table.add(mg_interpolate,
               [](void*, const void* a) { interpolate(*static_cast<const InterpolateArguments*>(a)); });
-    table.add(mg_interpolate_residual, [](void*, const void* a) {
-        interpolate_residual(*static_cast<const InterpolateResidualArguments*>(a));
+    table.add(mg_correct_residual,
+              [](void*, const void* a) { correct_residual(*static_cast<const CorrectResidualArguments*>(a)); });
+    table.add(mg_correct_and_smooth, [](void*, const void* a) {
+        correct_and_smooth(*static_cast<const CorrectAndSmoothArguments*>(a));
     });
     table.add(mg_solve_coarse,
               [](void*, const void* a) { solve_coarse(*static_cast<const SolveCoarseArguments*>(a)); });

@@ -1,0 +1,204 @@
+#include <cuda_runtime.h>
+
+#include "nas/cuda_kernels.h"
+#include "nas/mg_march.cuh"
+
+namespace nas {
+namespace {
+
+/// Coarse rows that a thread's fine rows and the one on either side lie on and between. The first fine row
+/// lies between two coarse rows.
+constexpr int coarse_rows = march_rows / 2 + 2;
+/// Those of its own rows alone.
+constexpr int own_coarse_rows = march_rows / 2 + 1;
+
+/// Of one coarse plane, by coarse row: the correction at the thread's x, and the sum of the corrections at its
+/// neighbours in x.
+struct CoarsePlane {
+    double middle[coarse_rows], sides[coarse_rows];
+};
+
+/// Where a thread finds the coarse points left of, at and right of its x. A fine point between two coarse
+/// ones has the mean of `here` and `right`, and its neighbours lie on those.
+struct CoarseColumns {
+    int left, here, right;
+    bool between;
+};
+__device__ CoarseColumns coarse_columns(const Grid& coarse, int x) {
+    const auto around = [&](int i) {
+        return !coarse.wraps_x ? i : i < 1 ? i + coarse.nx : i > coarse.nx ? i - coarse.nx : i;
+    };
+    const int h = x / 2;
+    const bool between = x % 2 != 0;
+    return {around(between ? h : h - 1), around(h), around(h + 1), between};
+}
+__device__ CoarsePlane load_coarse(const double* __restrict__ plane, const int (&rows)[coarse_rows],
+                                   CoarseColumns at) {
+    CoarsePlane loaded;
+    const double *left = plane + opaque(at.left), *here = plane + opaque(at.here),
+                 *right = plane + opaque(at.right);
+#pragma unroll
+    for (int j = 0; j < coarse_rows; ++j) {
+        const double l = left[rows[j]], h = here[rows[j]], r = right[rows[j]];
+        loaded.middle[j] = at.between ? 0.5 * (h + r) : h;
+        loaded.sides[j] = at.between ? h + r : 0.5 * (l + r) + h;
+    }
+    return loaded;
+}
+__device__ CoarsePlane mean(const CoarsePlane& a, const CoarsePlane& b) {
+    CoarsePlane m;
+#pragma unroll
+    for (int j = 0; j < coarse_rows; ++j) {
+        m.middle[j] = 0.5 * (a.middle[j] + b.middle[j]);
+        m.sides[j] = 0.5 * (a.sides[j] + b.sides[j]);
+    }
+    return m;
+}
+
+/// What one fine plane of the correction adds to the outputs.
+__device__ PlaneSums<march_rows> sum_correction(const CoarsePlane& correction, double w0, double w1, double w2,
+                                                double w3) {
+    double middle[march_rows + 2], sides[march_rows + 2];
+#pragma unroll
+    for (int j = 0; j < march_rows + 2; ++j) {
+        // The first of the rows, y0 - 1, lies on a coarse row.
+        if (j % 2 == 0) {
+            middle[j] = correction.middle[j / 2];
+            sides[j] = correction.sides[j / 2];
+        } else {
+            middle[j] = 0.5 * (correction.middle[j / 2] + correction.middle[j / 2 + 1]);
+            sides[j] = 0.5 * (correction.sides[j / 2] + correction.sides[j / 2 + 1]);
+        }
+    }
+    return weighted<march_rows>(middle, sides, w0, w1, w2, w3);
+}
+
+/// r += the stencil of the interpolated correction, which is never stored: its points are made of the coarse
+/// ones as they are needed. Every block starts on an odd plane and takes an even number of them.
+__global__ void __launch_bounds__(lanes* warps, 1)
+    correct_residual(CorrectResidualArguments a, int planes_per_block) {
+    const Grid g = a.fine;
+    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
+    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
+    if (x > g.nx || y0 > g.ny) return;
+    const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
+    const int z1 = min(z0 + planes_per_block - 1, g.nz);
+    const std::int64_t plane = g.plane(), coarse_plane = a.coarse.plane();
+    double* residual = doubles(a.residual) + g.at(x, y0, z0);
+    const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
+    int rows[coarse_rows];
+#pragma unroll
+    for (int j = 0; j < coarse_rows; ++j) rows[j] = min(y0 / 2 + j, a.coarse.ny + 1) * a.coarse.stride;
+    const CoarseColumns columns = coarse_columns(a.coarse, x);
+    const double* coarse = doubles(a.from) + a.coarse.at(0, 0, z0 / 2);
+
+    CoarsePlane lower = load_coarse(coarse, rows, columns);
+    CoarsePlane upper = load_coarse(coarse + coarse_plane, rows, columns);
+    coarse += 2 * coarse_plane;
+    PlaneSums<march_rows> below = sum_correction(lower, w0, w1, w2, w3);
+    PlaneSums<march_rows> here = sum_correction(mean(lower, upper), w0, w1, w2, w3);
+    const auto step = [&](const CoarsePlane& correction) {
+        double sum[march_rows];
+#pragma unroll
+        for (int j = 0; j < march_rows; ++j)
+            sum[j] = y0 + j <= g.ny ? residual[static_cast<std::int64_t>(j) * g.stride] : 0;
+        const PlaneSums<march_rows> above = sum_correction(correction, w0, w1, w2, w3);
+#pragma unroll
+        for (int j = 0; j < march_rows; ++j) {
+            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
+            if (y0 + j <= g.ny) residual[static_cast<std::int64_t>(j) * g.stride] = sum[j];
+            below.beside[j] = here.beside[j];
+            here.own[j] = above.own[j];
+            here.beside[j] = above.beside[j];
+        }
+        residual += plane;
+    };
+    for (int z = z0; z <= z1; z += 2) {
+        step(upper);  // the plane above an odd one lies on a coarse plane
+        lower = upper;
+        upper = load_coarse(coarse, rows, columns);
+        coarse += coarse_plane;
+        step(mean(lower, upper));
+    }
+}
+
+/// u += the interpolated correction + the stencil of r, which marches as `stencil` does.
+__global__ void __launch_bounds__(lanes* warps, 1)
+    correct_and_smooth(CorrectAndSmoothArguments a, int planes_per_block) {
+    const Grid g = a.fine;
+    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
+    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
+    if (x > g.nx || y0 > g.ny) return;
+    const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
+    const int z1 = min(z0 + planes_per_block - 1, g.nz);
+    const std::int64_t plane = g.plane(), start = g.at(x, y0, z0), coarse_plane = a.coarse.plane();
+    const double* next = doubles(a.residual) + start + plane;
+    double* out = doubles(a.to) + start;
+    const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
+    int rows[march_rows + 2], rows_of_coarse[own_coarse_rows];
+#pragma unroll
+    for (int j = 0; j < march_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
+#pragma unroll
+    for (int j = 0; j < own_coarse_rows; ++j)
+        rows_of_coarse[j] = min(y0 / 2 + j, a.coarse.ny + 1) * a.coarse.stride;
+    const CoarseColumns columns = coarse_columns(a.coarse, x);
+    const int first = columns.here, second = columns.between ? columns.right : columns.here;
+    const double* coarse = doubles(a.from) + a.coarse.at(0, 0, z0 / 2);
+    const auto load = [&](double(&points)[own_coarse_rows]) {
+#pragma unroll
+        for (int j = 0; j < own_coarse_rows; ++j)
+            points[j] = 0.5 * (coarse[first + rows_of_coarse[j]] + coarse[second + rows_of_coarse[j]]);
+        coarse += coarse_plane;
+    };
+
+    const Neighbours beside = neighbours(g, x);
+    PlaneSums<march_rows> below = sum_plane<march_rows>(next - 2 * plane, rows, beside, w0, w1, w2, w3);
+    PlaneSums<march_rows> here = sum_plane<march_rows>(next - plane, rows, beside, w0, w1, w2, w3);
+    const auto step = [&](const double(&correction)[own_coarse_rows]) {
+        double sum[march_rows];
+#pragma unroll
+        for (int j = 0; j < march_rows; ++j) {
+            sum[j] = j % 2 == 0 ? 0.5 * (correction[j / 2] + correction[j / 2 + 1]) : correction[j / 2 + 1];
+            if (!a.replace) sum[j] += out[rows[j + 1]];
+        }
+        const PlaneSums<march_rows> above = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
+#pragma unroll
+        for (int j = 0; j < march_rows; ++j) {
+            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
+            if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
+            below.beside[j] = here.beside[j];
+            here.own[j] = above.own[j];
+            here.beside[j] = above.beside[j];
+        }
+        next += plane;
+        out += plane;
+    };
+    double lower[own_coarse_rows], upper[own_coarse_rows];
+    load(lower);
+    for (int z = z0; z <= z1; z += 2) {
+        load(upper);
+#pragma unroll
+        for (int j = 0; j < own_coarse_rows; ++j) lower[j] = 0.5 * (lower[j] + upper[j]);
+        step(lower);
+        step(upper);
+#pragma unroll
+        for (int j = 0; j < own_coarse_rows; ++j) lower[j] = upper[j];
+    }
+}
+
+}  // namespace
+
+void add_mg_correction_cuda_kernels(funnel::KernelTable& table) {
+    table.add(mg_correct_residual, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const CorrectResidualArguments*>(arguments);
+        const March march = March::of(a.fine);
+        correct_residual<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, march.planes);
+    });
+    table.add(mg_correct_and_smooth, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const CorrectAndSmoothArguments*>(arguments);
+        const March march = March::of(a.fine);
+        correct_and_smooth<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, march.planes);
+    });
+}
+
+}  // namespace nas
