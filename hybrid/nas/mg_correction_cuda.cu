@@ -18,28 +18,28 @@ struct CoarsePlane {
     double middle[coarse_rows], sides[coarse_rows];
 };
 
-/// Where a thread finds the coarse points left of, at and right of its x. A fine point between two coarse
-/// ones has the mean of `here` and `right`, and its neighbours lie on those.
+/// Coarse column `here`, and from there to its left and right. A fine point between two coarse ones has the
+/// mean of `here` and `right`, and its neighbours lie on those.
 struct CoarseColumns {
-    int left, here, right;
+    int here, left, right;
     bool between;
 };
 __device__ CoarseColumns coarse_columns(const Grid& coarse, int x) {
     const auto around = [&](int i) {
         return !coarse.wraps_x ? i : i < 1 ? i + coarse.nx : i > coarse.nx ? i - coarse.nx : i;
     };
-    const int h = x / 2;
+    const int h = x / 2, here = around(h);
     const bool between = x % 2 != 0;
-    return {around(between ? h : h - 1), around(h), around(h + 1), between};
+    return {here, between ? 0 : around(h - 1) - here, around(h + 1) - here, between};
 }
-__device__ CoarsePlane load_coarse(const double* __restrict__ plane, const int (&rows)[coarse_rows],
-                                   CoarseColumns at) {
+__device__ CoarsePlane load_coarse(const Rows& rows, int stride, int to_after, CoarseColumns at) {
     CoarsePlane loaded;
-    const double *left = plane + opaque(at.left), *here = plane + opaque(at.here),
-                 *right = plane + opaque(at.right);
+    const int to_left = opaque(at.left), to_right = opaque(at.right);
 #pragma unroll
     for (int j = 0; j < coarse_rows; ++j) {
-        const double l = left[rows[j]], h = here[rows[j]], r = right[rows[j]];
+        const double* row = j == coarse_rows - 1 ? rows.after + to_after
+                                                 : (j == 0 ? rows.before : rows.own) + (j - 1) * stride;
+        const double l = __ldg(row + to_left), h = __ldg(row), r = __ldg(row + to_right);
         loaded.middle[j] = at.between ? 0.5 * (h + r) : h;
         loaded.sides[j] = at.between ? h + r : 0.5 * (l + r) + h;
     }
@@ -76,25 +76,24 @@ __device__ PlaneSums<march_rows> sum_correction(const CoarsePlane& correction, d
 /// r += the stencil of the interpolated correction, which is never stored: its points are made of the coarse
 /// ones as they are needed. Every block starts on an odd plane and takes an even number of them.
 __global__ void __launch_bounds__(lanes* warps, 1)
-    correct_residual(CorrectResidualArguments a, int planes_per_block) {
+    correct_residual(const __grid_constant__ CorrectResidualArguments a, int planes_per_block) {
     const Grid g = a.fine;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
     const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
     if (x > g.nx || y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
-    const std::int64_t plane = g.plane(), coarse_plane = a.coarse.plane();
+    const std::int64_t plane = g.plane();
     double* residual = doubles(a.residual) + g.at(x, y0, z0);
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[coarse_rows];
-#pragma unroll
-    for (int j = 0; j < coarse_rows; ++j) rows[j] = min(y0 / 2 + j, a.coarse.ny + 1) * a.coarse.stride;
     const CoarseColumns columns = coarse_columns(a.coarse, x);
-    const double* coarse = doubles(a.from) + a.coarse.at(0, 0, z0 / 2);
-
-    CoarsePlane lower = load_coarse(coarse, rows, columns);
-    CoarsePlane upper = load_coarse(coarse + coarse_plane, rows, columns);
-    coarse += 2 * coarse_plane;
+    const int coarse_y = y0 / 2 + 1;
+    const Planes from(a.from, a.coarse, a.coarse.at(columns.here, coarse_y, 0), coarse_y, march_rows / 2);
+    const int to_after = min(coarse_rows - 2, a.coarse.ny + 1 - coarse_y) * a.coarse.stride;
+    int coarse_z = z0 / 2;
+    CoarsePlane lower = load_coarse(from.at(coarse_z), a.coarse.stride, to_after, columns);
+    Rows coarse = from.at(++coarse_z);
+    CoarsePlane upper = load_coarse(coarse, a.coarse.stride, to_after, columns);
     PlaneSums<march_rows> below = sum_correction(lower, w0, w1, w2, w3);
     PlaneSums<march_rows> here = sum_correction(mean(lower, upper), w0, w1, w2, w3);
     const auto step = [&](const CoarsePlane& correction) {
@@ -116,45 +115,45 @@ __global__ void __launch_bounds__(lanes* warps, 1)
     for (int z = z0; z <= z1; z += 2) {
         step(upper);  // the plane above an odd one lies on a coarse plane
         lower = upper;
-        upper = load_coarse(coarse, rows, columns);
-        coarse += coarse_plane;
+        from.advance(coarse, coarse_z++);
+        upper = load_coarse(coarse, a.coarse.stride, to_after, columns);
         step(mean(lower, upper));
     }
 }
 
 /// u += the interpolated correction + the stencil of r, which marches as `stencil` does.
 __global__ void __launch_bounds__(lanes* warps, 1)
-    correct_and_smooth(CorrectAndSmoothArguments a, int planes_per_block) {
+    correct_and_smooth(const __grid_constant__ CorrectAndSmoothArguments a, int planes_per_block) {
     const Grid g = a.fine;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
     const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
     if (x > g.nx || y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
-    const std::int64_t plane = g.plane(), start = g.at(x, y0, z0), coarse_plane = a.coarse.plane();
-    const double* next = doubles(a.residual) + start + plane;
-    double* out = doubles(a.to) + start;
+    const std::int64_t plane = g.plane();
+    double* out = doubles(a.to) + g.at(x, y0, z0);
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[march_rows + 2], rows_of_coarse[own_coarse_rows];
+    int rows[march_rows + 2];
 #pragma unroll
     for (int j = 0; j < march_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
-#pragma unroll
-    for (int j = 0; j < own_coarse_rows; ++j)
-        rows_of_coarse[j] = min(y0 / 2 + j, a.coarse.ny + 1) * a.coarse.stride;
     const CoarseColumns columns = coarse_columns(a.coarse, x);
-    const int first = columns.here, second = columns.between ? columns.right : columns.here;
-    const double* coarse = doubles(a.from) + a.coarse.at(0, 0, z0 / 2);
-    const auto load = [&](double(&points)[own_coarse_rows]) {
+    const int second = columns.between ? columns.right : 0, coarse_y = y0 / 2 + 1;
+    const Planes from(a.from, a.coarse, a.coarse.at(columns.here, coarse_y, 0), coarse_y, march_rows / 2);
+    const auto load = [&](const Rows& coarse, double(&points)[own_coarse_rows]) {
 #pragma unroll
-        for (int j = 0; j < own_coarse_rows; ++j)
-            points[j] = 0.5 * (coarse[first + rows_of_coarse[j]] + coarse[second + rows_of_coarse[j]]);
-        coarse += coarse_plane;
+        for (int j = 0; j < own_coarse_rows; ++j) {
+            const double* row = (j == 0 ? coarse.before : coarse.own) + (j - 1) * a.coarse.stride;
+            points[j] = 0.5 * (__ldg(row) + __ldg(row + second));
+        }
     };
 
     const Neighbours beside = neighbours(g, x);
-    PlaneSums<march_rows> below = sum_plane<march_rows>(next - 2 * plane, rows, beside, w0, w1, w2, w3);
-    PlaneSums<march_rows> here = sum_plane<march_rows>(next - plane, rows, beside, w0, w1, w2, w3);
-    const auto step = [&](const double(&correction)[own_coarse_rows]) {
+    const Planes in(a.residual, g, g.at(x, y0, 0), y0, march_rows);
+    PlaneSums<march_rows> below = sum_plane<march_rows>(in.at(z0 - 1), rows, beside, w0, w1, w2, w3);
+    Rows next = in.at(z0);
+    PlaneSums<march_rows> here = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
+    const auto step = [&](int z, const double(&correction)[own_coarse_rows]) {
+        in.advance(next, z);
         double sum[march_rows];
 #pragma unroll
         for (int j = 0; j < march_rows; ++j) {
@@ -170,17 +169,19 @@ __global__ void __launch_bounds__(lanes* warps, 1)
             here.own[j] = above.own[j];
             here.beside[j] = above.beside[j];
         }
-        next += plane;
         out += plane;
     };
     double lower[own_coarse_rows], upper[own_coarse_rows];
-    load(lower);
+    load(from.at(z0 / 2), lower);
+    // The plane after the last coarse one is not needed, so none of these lies beyond the grid.
+    Rows coarse = from.side<0>(z0 / 2 + 1);
     for (int z = z0; z <= z1; z += 2) {
-        load(upper);
+        load(coarse, upper);
+        coarse.advance(from.plane);
 #pragma unroll
         for (int j = 0; j < own_coarse_rows; ++j) lower[j] = 0.5 * (lower[j] + upper[j]);
-        step(lower);
-        step(upper);
+        step(z, lower);
+        step(z + 1, upper);
 #pragma unroll
         for (int j = 0; j < own_coarse_rows; ++j) lower[j] = upper[j];
     }

@@ -15,7 +15,8 @@ namespace {
 /// from L1. The bound of one block a multiprocessor lets the compiler keep more loads under way. (Tried on an
 /// H200 and slower: shuffles for x, streaming loads, two, six or eight rows, tighter bounds on registers, and
 /// writing the ghost cells in x along with the row, which cost 20 %.)
-__global__ void __launch_bounds__(lanes* warps, 1) stencil(StencilArguments a, int planes_per_block) {
+__global__ void __launch_bounds__(lanes* warps, 1)
+    stencil(const __grid_constant__ StencilArguments a, int planes_per_block) {
     const Grid g = a.grid;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
     const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
@@ -23,7 +24,6 @@ __global__ void __launch_bounds__(lanes* warps, 1) stencil(StencilArguments a, i
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
     const std::int64_t plane = g.plane(), start = g.at(x, y0, z0);
-    const double* next = doubles(a.in) + start + plane;
     const double* base = doubles(a.base) + start;
     double* out = doubles(a.out) + start;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
@@ -32,9 +32,12 @@ __global__ void __launch_bounds__(lanes* warps, 1) stencil(StencilArguments a, i
     for (int j = 0; j < march_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
 
     const Neighbours beside = neighbours(g, x);
-    PlaneSums<march_rows> below = sum_plane<march_rows>(next - 2 * plane, rows, beside, w0, w1, w2, w3);
-    PlaneSums<march_rows> here = sum_plane<march_rows>(next - plane, rows, beside, w0, w1, w2, w3);
+    const Planes in(a.in, g, g.at(x, y0, 0), y0, march_rows);
+    PlaneSums<march_rows> below = sum_plane<march_rows>(in.at(z0 - 1), rows, beside, w0, w1, w2, w3);
+    Rows next = in.at(z0);
+    PlaneSums<march_rows> here = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
     for (int z = z0; z <= z1; ++z) {
+        in.advance(next, z);
         double sum[march_rows];
 #pragma unroll
         for (int j = 0; j < march_rows; ++j) sum[j] = base[rows[j + 1]];
@@ -47,29 +50,32 @@ __global__ void __launch_bounds__(lanes* warps, 1) stencil(StencilArguments a, i
             here.own[j] = above.own[j];
             here.beside[j] = above.beside[j];
         }
-        next += plane;
         base += plane;
         out += plane;
     }
 }
 
-__global__ void restrict_residual(RestrictArguments a) {
+__global__ void restrict_residual(const __grid_constant__ RestrictArguments a) {
     const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) + 1;
     const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y) + 1;
     const int z = static_cast<int>(blockIdx.z) + 1;
     if (x > a.coarse.nx || y > a.coarse.ny) return;
-    const double* r = doubles(a.from) + a.fine.at(2 * x, 2 * y, 2 * z);
+    const std::int64_t at = a.fine.at(2 * x, 2 * y, 2 * z);
     const int right = neighbours(a.fine, 2 * x).right;
+    const bool last_row = y == a.coarse.ny, last_plane = z == a.coarse.nz;
     double by_distance[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int dz = -1; dz <= 1; ++dz)
 #pragma unroll
-        for (int dy = -1; dy <= 1; ++dy)
+        for (int dy = -1; dy <= 1; ++dy) {
+            const std::uint64_t within = dy > 0 && last_row ? a.from.at(1, 0) : a.from.at(0, 0),
+                                beyond = dy > 0 && last_row ? a.from.at(1, 1) : a.from.at(0, 1);
+            const double* row = doubles(dz > 0 && last_plane ? beyond : within) + at +
+                                static_cast<std::int64_t>(a.fine.stride) * dy + a.fine.plane() * dz;
 #pragma unroll
             for (int dx = -1; dx <= 1; ++dx)
-                by_distance[(dx != 0) + (dy != 0) + (dz != 0)] +=
-                    r[(dx > 0 ? right : dx) + static_cast<std::int64_t>(a.fine.stride) * dy +
-                      a.fine.plane() * dz];
+                by_distance[(dx != 0) + (dy != 0) + (dz != 0)] += __ldg(row + (dx > 0 ? right : dx));
+        }
     const double value =
         0.5 * by_distance[0] + 0.25 * by_distance[1] + 0.125 * by_distance[2] + 0.0625 * by_distance[3];
     doubles(a.to)[a.coarse.at(x, y, z)] = value;
@@ -263,7 +269,7 @@ __global__ void pack_ghosts(PackArguments a, GhostBlocks blocks) {
 
 __global__ void fill_ghosts(FillArguments a, GhostBlocks blocks) {
     const GhostCell c = ghost_cell(a.grid, blocks);
-    if (c.in_box < 0) return;
+    if (c.in_box < 0 || a.source[c.direction] == 0) return;
     const double* source = doubles(a.source[c.direction]);
     const bool packed = (a.packed >> c.direction & 1) != 0;
     doubles(a.data)[a.grid.at(c.box.x0 + c.x, c.box.y0 + c.y, c.box.z0 + c.z)] =

@@ -54,16 +54,55 @@ __device__ PlaneSums<n> weighted(const double (&middle)[n + 2], const double (&s
     return sums;
 }
 
-/// `rows` holds the offsets of the thread's rows and of the one on either side.
+/// Where a thread finds, of one plane, the row before its own, its own, and the row after them.
+struct Rows {
+    const double *before, *own, *after;
+
+    __device__ void advance(std::int64_t doubles) {
+        before += doubles;
+        own += doubles;
+        after += doubles;
+    }
+};
+
+/// Finds the planes of a field, whose first and last rows and planes may lie with neighbours, for a thread that
+/// has `n` rows from the grid's row `y` on. `offset` is where its column starts in plane 0.
+struct Planes {
+    const Around& field;
+    std::int64_t offset, plane;
+    int nz;
+    bool first, last;  ///< the row before is the grid's row 0; the row after its row ny + 1
+
+    __device__ Planes(const Around& around, const Grid& g, std::int64_t at, int y, int n)
+        : field(around), offset(at), plane(g.plane()), nz(g.nz), first(y == 1), last(y + n > g.ny) {}
+
+    template <int dz>
+    __device__ Rows side(int z) const {
+        const std::int64_t at = offset + plane * z;
+        return {doubles(first ? field.at(-1, dz) : field.at(0, dz)) + at, doubles(field.at(0, dz)) + at,
+                doubles(last ? field.at(1, dz) : field.at(0, dz)) + at};
+    }
+    __device__ Rows at(int z) const { return z < 1 ? side<-1>(z) : z > nz ? side<1>(z) : side<0>(z); }
+    /// From plane z to the next.
+    __device__ void advance(Rows& rows, int z) const {
+        if (z == nz)
+            rows = side<1>(z + 1);
+        else
+            rows.advance(plane);
+    }
+};
+
+/// `offsets` are those of the thread's rows and of the one on either side.
 template <int n>
-__device__ PlaneSums<n> sum_plane(const double* __restrict__ in, const int (&rows)[n + 2], Neighbours beside,
-                                  double w0, double w1, double w2, double w3) {
+__device__ PlaneSums<n> sum_plane(const Rows& rows, const int (&offsets)[n + 2], Neighbours beside, double w0,
+                                  double w1, double w2, double w3) {
     double middle[n + 2], sides[n + 2];
-    const double *left = in + opaque(beside.left), *right = in + opaque(beside.right);
+    const int left = opaque(beside.left), right = opaque(beside.right);
 #pragma unroll
     for (int j = 0; j < n + 2; ++j) {
-        middle[j] = in[rows[j]];
-        sides[j] = left[rows[j]] + right[rows[j]];
+        const double* row = (j == 0 ? rows.before : j == n + 1 ? rows.after : rows.own) + offsets[j];
+        middle[j] = __ldg(row);
+        sides[j] = __ldg(row + left) + __ldg(row + right);
     }
     return weighted<n>(middle, sides, w0, w1, w2, w3);
 }
