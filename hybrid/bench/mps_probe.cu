@@ -1,5 +1,6 @@
-// One process on the GPU under whatever MPS daemon the environment names: a context, a copy each way, done. Run
-// by run/with_mps.sh under a time limit, because a daemon that cannot serve lets its clients wait without end.
+// One process on the GPU under whatever MPS daemon the environment names: a context, a copy each way, done.
+// Run by run/with_mps.sh under a time limit, because a daemon that cannot serve lets its clients wait without
+// end.
 #include <cuda_runtime.h>
 
 #include <chrono>

@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -44,6 +45,35 @@ class CudaDevice final : public Device {
 
     void release(DeviceAddress address) override {
         check(cudaFree(reinterpret_cast<void*>(address)), "cudaFree");
+    }
+
+    MemoryHandle share(DeviceAddress address) override {
+        cudaIpcMemHandle_t handle;
+        check(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(address)), "sharing device memory");
+        MemoryHandle shared{};
+        static_assert(sizeof handle <= sizeof shared);
+        std::memcpy(shared.data(), &handle, sizeof handle);
+        return shared;
+    }
+
+    DeviceAddress map(const MemoryHandle& shared) override {
+        cudaIpcMemHandle_t handle;
+        std::memcpy(&handle, shared.data(), sizeof handle);
+        void* memory = nullptr;
+        const cudaError_t status = cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess);
+        if (status == cudaErrorInvalidValue || status == cudaErrorPeerAccessUnsupported ||
+            status == cudaErrorMapBufferObjectFailed || status == cudaErrorNotSupported ||
+            status == cudaErrorInvalidResourceHandle || status == cudaErrorTooManyPeers) {
+            cudaGetLastError();  // not sticky: the device goes on serving
+            throw Error(Fault::allocation_refused, std::string("mapping another process's device memory: ") +
+                                                       cudaGetErrorString(status));
+        }
+        check(status, "mapping another process's device memory");
+        return reinterpret_cast<DeviceAddress>(memory);
+    }
+
+    void unmap(DeviceAddress address) override {
+        check(cudaIpcCloseMemHandle(reinterpret_cast<void*>(address)), "unmapping device memory");
     }
 
     void register_host(void* base, std::size_t bytes) override {
@@ -134,10 +164,10 @@ int numa_node_of(int ordinal) {
 
 }  // namespace
 
-std::vector<GpuPlace> visible_gpus() {
-    // An owner serves more streams than CUDA's eight hardware queues by default; streams that share a queue
-    // wait for each other. Read by the driver at the first call, and left alone where the user has set it.
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+std::vector<GpuPlace> visible_gpus(int queues) {
+    // CUDA takes eight by default. Read by the driver at the first call, and left alone where the user has
+    // set it.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(queues).c_str(), 0);
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) {
         cudaGetLastError();

@@ -92,7 +92,8 @@ Halo::~Halo() {
 }
 
 Field Halo::make_field(const Grid& grid) {
-    Field field{grid, team_.lane().allocate(static_cast<std::size_t>(grid.doubles()) * sizeof(double)), {}, {}};
+    Field field{
+        grid, team_.lane().allocate(static_cast<std::size_t>(grid.doubles()) * sizeof(double)), {}, {}};
     field.around = Around::of(field.data);
     funnel::Task zero;
     zero.add_kernel(mg_zero, ZeroArguments{field.data, static_cast<std::uint64_t>(grid.doubles())});

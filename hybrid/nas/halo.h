@@ -42,9 +42,9 @@ class Halo {
     /// Staging memory that a halo of this finest grid takes.
     static std::size_t mail_bytes(const Grid& finest);
 
-    /// `mail_offset`: where that memory starts, the same on every rank. `in_place`: kernels find the points of
-    /// neighbours in the same memory through `Field::around`, and only the others' ghost cells are filled; for
-    /// whole rows.
+    /// `mail_offset`: where that memory starts, the same on every rank. `in_place`: kernels find the points
+    /// of neighbours in the same memory through `Field::around`, and only the others' ghost cells are filled;
+    /// for whole rows.
     Halo(funnel::Team& team, const RankBox& box, const Grid& finest, std::uint64_t mail_offset,
          bool in_place = false);
     ~Halo();

@@ -84,8 +84,8 @@ struct SetPointsArguments {
 };
 
 /// A field as a kernel reads it beyond its own part: an address for the rows and planes before, within and
-/// after the part, in y and z, such that a ghost point's own index finds the neighbour's point there. All nine
-/// are the field's own where its ghost cells are kept; else rows are whole (`wraps_x`) and a multiple of
+/// after the part, in y and z, such that a ghost point's own index finds the neighbour's point there. All
+/// nine are the field's own where its ghost cells are kept; else rows are whole (`wraps_x`) and a multiple of
 /// `rows_together` in number.
 struct Around {
     static constexpr std::int32_t rows_together = 4;
@@ -100,8 +100,8 @@ struct Around {
     NAS_BOTH_SIDES std::uint64_t own() const { return at(0, 0); }
 };
 
-/// The address by which a ghost point's index finds the point of the neighbour, whose array of the same grid is
-/// at `data`, on that side.
+/// The address by which a ghost point's index finds the point of the neighbour, whose array of the same grid
+/// is at `data`, on that side.
 inline std::uint64_t beyond(const Grid& grid, std::uint64_t data, int dy, int dz) {
     const std::int64_t points =
         dy * static_cast<std::int64_t>(grid.stride) * grid.ny + dz * grid.plane() * grid.nz;

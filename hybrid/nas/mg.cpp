@@ -173,9 +173,7 @@ class Mg {
     }
 
     /// The coarse correction of a level; the bottom's comes with its ghost cells.
-    Around correction(int level) {
-        return level == bottom_ ? Around::of(u(level).data) : u(level).around;
-    }
+    Around correction(int level) { return level == bottom_ ? Around::of(u(level).data) : u(level).around; }
 
     funnel::Task new_task() { return halo_.begin_task(timed_); }
 

@@ -12,8 +12,8 @@ constexpr int coarse_rows = march_rows / 2 + 2;
 /// Those of its own rows alone.
 constexpr int own_coarse_rows = march_rows / 2 + 1;
 
-/// Of one coarse plane, by coarse row: the correction at the thread's x, and the sum of the corrections at its
-/// neighbours in x.
+/// Of one coarse plane, by coarse row: the correction at the thread's x, and the sum of the corrections at
+/// its neighbours in x.
 struct CoarsePlane {
     double middle[coarse_rows], sides[coarse_rows];
 };
@@ -56,8 +56,8 @@ __device__ CoarsePlane mean(const CoarsePlane& a, const CoarsePlane& b) {
 }
 
 /// What one fine plane of the correction adds to the outputs.
-__device__ PlaneSums<march_rows> sum_correction(const CoarsePlane& correction, double w0, double w1, double w2,
-                                                double w3) {
+__device__ PlaneSums<march_rows> sum_correction(const CoarsePlane& correction, double w0, double w1,
+                                                double w2, double w3) {
     double middle[march_rows + 2], sides[march_rows + 2];
 #pragma unroll
     for (int j = 0; j < march_rows + 2; ++j) {
@@ -73,9 +73,12 @@ __device__ PlaneSums<march_rows> sum_correction(const CoarsePlane& correction, d
     return weighted<march_rows>(middle, sides, w0, w1, w2, w3);
 }
 
+/// Four blocks fit a multiprocessor: the bound on registers makes both kernels a tenth faster on an H200.
+constexpr int blocks_together = 4;
+
 /// r += the stencil of the interpolated correction, which is never stored: its points are made of the coarse
 /// ones as they are needed. Every block starts on an odd plane and takes an even number of them.
-__global__ void __launch_bounds__(lanes* warps, 1)
+__global__ void __launch_bounds__(lanes* warps, blocks_together)
     correct_residual(const __grid_constant__ CorrectResidualArguments a, int planes_per_block) {
     const Grid g = a.fine;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
@@ -122,7 +125,7 @@ __global__ void __launch_bounds__(lanes* warps, 1)
 }
 
 /// u += the interpolated correction + the stencil of r, which marches as `stencil` does.
-__global__ void __launch_bounds__(lanes* warps, 1)
+__global__ void __launch_bounds__(lanes* warps, blocks_together)
     correct_and_smooth(const __grid_constant__ CorrectAndSmoothArguments a, int planes_per_block) {
     const Grid g = a.fine;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;

@@ -217,8 +217,9 @@ void add_mg_host_kernels(funnel::KernelTable& table) {
               [](void*, const void* a) { restrict_residual(*static_cast<const RestrictArguments*>(a)); });
     table.add(mg_interpolate,
               [](void*, const void* a) { interpolate(*static_cast<const InterpolateArguments*>(a)); });
-    table.add(mg_correct_residual,
-              [](void*, const void* a) { correct_residual(*static_cast<const CorrectResidualArguments*>(a)); });
+    table.add(mg_correct_residual, [](void*, const void* a) {
+        correct_residual(*static_cast<const CorrectResidualArguments*>(a));
+    });
     table.add(mg_correct_and_smooth, [](void*, const void* a) {
         correct_and_smooth(*static_cast<const CorrectAndSmoothArguments*>(a));
     });

@@ -65,8 +65,8 @@ struct Rows {
     }
 };
 
-/// Finds the planes of a field, whose first and last rows and planes may lie with neighbours, for a thread that
-/// has `n` rows from the grid's row `y` on. `offset` is where its column starts in plane 0.
+/// Finds the planes of a field, whose first and last rows and planes may lie with neighbours, for a thread
+/// that has `n` rows from the grid's row `y` on. `offset` is where its column starts in plane 0.
 struct Planes {
     const Around& field;
     std::int64_t offset, plane;

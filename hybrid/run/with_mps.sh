@@ -16,7 +16,7 @@ folder=$(mktemp -d /tmp/mps.XXXXXX) || exit 3 # a short path: the pipes are sock
 CUDA_MPS_PIPE_DIRECTORY=$folder/pipe CUDA_MPS_LOG_DIRECTORY=$folder/log
 export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 mkdir "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
-running=""
+running="" step="the daemon started"
 
 ask() { # what the daemon answers, if it does
     echo "$1" | timeout -k 1 "$2" nvidia-cuda-mps-control 2>&1
@@ -38,8 +38,9 @@ fail() {
     stop
     exit 3
 }
+say() { echo "with_mps.sh: $1" >&2; }
 trap stop EXIT
-trap 'stop; exit 143' INT TERM
+trap 'say "ended by a signal while $step"; stop; exit 143' INT TERM
 
 timeout -k 1 "$start_limit" nvidia-cuda-mps-control -d </dev/null >"$folder/said" 2>&1 ||
     fail "the daemon did not start within $start_limit s: $(tail -n 1 "$folder/said")"
@@ -51,6 +52,7 @@ for argument in "$@"; do
     [ -z "$probe" ] && [ -x "$(dirname -- "$argument")/mps_probe" ] && probe=$(dirname -- "$argument")/mps_probe
 done
 if [ -n "$probe" ]; then
+    step="a first process tried the daemon"
     timeout -k 1 "$probe_limit" "$probe" </dev/null >"$folder/said" 2>&1
     status=$?
     case $status in
@@ -58,9 +60,11 @@ if [ -n "$probe" ]; then
     124 | 137) fail "a process under MPS got nothing done within $probe_limit s" ;;
     *) fail "a process under MPS ended with $status: $(tail -n 1 "$folder/said")" ;;
     esac
+    say "$(tail -n 1 "$folder/said")"
 fi
 
 # In the background, so that a signal to this script ends it at once.
+step="the command ran"
 "$@" </dev/null &
 running=$!
 wait "$running"
