@@ -113,9 +113,10 @@ Field Halo::make_field(const Grid& grid) {
                 all[bundle.source] +
                 (in_staging ? reinterpret_cast<std::uint64_t>(team_.staging().at(bundle.source)) : 0);
             const Direction to = direction(d);
-            if (!in_place_)
+            // Kernels that cannot wrap around a row's end find it in the ghost cells all the same.
+            if (!in_place_ || to.x != 0)
                 field.neighbour[d] = its;
-            else if (to.x == 0)
+            else
                 field.around.data[(to.y + 1) + 3 * (to.z + 1)] = beyond(grid, its, to.y, to.z);
         }
     return field;
