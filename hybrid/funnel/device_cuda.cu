@@ -16,6 +16,17 @@ void check(cudaError_t status, const char* what) {
     throw Error(Fault::device_failed, std::string(what) + ": " + cudaGetErrorString(status));
 }
 
+/// A GPU that does not share its memory with another process, or does not reach it, goes on serving.
+void refuse_or_check(cudaError_t status, const char* what) {
+    if (status == cudaErrorInvalidValue || status == cudaErrorPeerAccessUnsupported ||
+        status == cudaErrorMapBufferObjectFailed || status == cudaErrorNotSupported ||
+        status == cudaErrorInvalidResourceHandle || status == cudaErrorTooManyPeers) {
+        cudaGetLastError();
+        throw Error(Fault::allocation_refused, std::string(what) + ": " + cudaGetErrorString(status));
+    }
+    check(status, what);
+}
+
 class CudaDevice final : public Device {
   public:
     explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
@@ -49,7 +60,8 @@ class CudaDevice final : public Device {
 
     MemoryHandle share(DeviceAddress address) override {
         cudaIpcMemHandle_t handle;
-        check(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(address)), "sharing device memory");
+        refuse_or_check(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(address)),
+                        "sharing device memory");
         MemoryHandle shared{};
         static_assert(sizeof handle <= sizeof shared);
         std::memcpy(shared.data(), &handle, sizeof handle);
@@ -60,15 +72,8 @@ class CudaDevice final : public Device {
         cudaIpcMemHandle_t handle;
         std::memcpy(&handle, shared.data(), sizeof handle);
         void* memory = nullptr;
-        const cudaError_t status = cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess);
-        if (status == cudaErrorInvalidValue || status == cudaErrorPeerAccessUnsupported ||
-            status == cudaErrorMapBufferObjectFailed || status == cudaErrorNotSupported ||
-            status == cudaErrorInvalidResourceHandle || status == cudaErrorTooManyPeers) {
-            cudaGetLastError();  // not sticky: the device goes on serving
-            throw Error(Fault::allocation_refused, std::string("mapping another process's device memory: ") +
-                                                       cudaGetErrorString(status));
-        }
-        check(status, "mapping another process's device memory");
+        refuse_or_check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
+                        "mapping another process's device memory");
         return reinterpret_cast<DeviceAddress>(memory);
     }
 

@@ -101,16 +101,24 @@ class ResidentSlabTransform final : public SlabTransform {
         return members;
     }
 
-    void take_memory(const funnel::Team& team, std::uint64_t slab_bytes) {
+    /// Whether no rank's device refused; collective.
+    template <class Ask>
+    bool all_granted(const Ask& ask) {
         int granted = 1;
         try {
-            for (auto& slab : slab_) slab = lane_.allocate(slab_bytes);
+            ask();
         } catch (const funnel::Error& error) {
             if (error.fault() != funnel::Fault::allocation_refused) throw;
             granted = 0;
         }
         MPI_Allreduce(MPI_IN_PLACE, &granted, 1, MPI_INT, MPI_MIN, staging_.node().world());
-        has_memory_ = granted == 1;
+        return granted == 1;
+    }
+
+    void take_memory(const funnel::Team& team, std::uint64_t slab_bytes) {
+        has_memory_ = all_granted([&] {
+            for (auto& slab : slab_) slab = lane_.allocate(slab_bytes);
+        });
         if (!has_memory_) return;
         const int world = staging_.node().world_size();
         for (int parity = 0; parity < 2; ++parity) {
@@ -125,23 +133,19 @@ class ResidentSlabTransform final : public SlabTransform {
     /// them.
     void map_other_groups(const funnel::Team& team) {
         const int world = staging_.node().world_size();
-        int granted = 1;
+        std::array<funnel::MemoryHandle, 2> mine{};
+        has_memory_ = all_granted([&] { mine = {lane_.share(slab_[0]), lane_.share(slab_[1])}; });
+        if (!has_memory_) return;
         std::vector<funnel::MemoryHandle> handles(2 * world);
-        const std::array<funnel::MemoryHandle, 2> mine = {lane_.share(slab_[0]), lane_.share(slab_[1])};
         MPI_Allgather(mine.data(), sizeof mine, MPI_BYTE, handles.data(), sizeof mine, MPI_BYTE,
                       staging_.node().world());
-        try {
+        has_memory_ = all_granted([&] {
             for (int rank = 0; rank < world; ++rank)
                 for (int parity = 0; parity < 2 && team.member_of(rank) < 0; ++parity) {
                     slabs_of_all_[parity][rank] = lane_.map(handles[2 * rank + parity]);
                     mapped_.push_back(slabs_of_all_[parity][rank]);
                 }
-        } catch (const funnel::Error& error) {
-            if (error.fault() != funnel::Fault::allocation_refused) throw;
-            granted = 0;
-        }
-        MPI_Allreduce(MPI_IN_PLACE, &granted, 1, MPI_INT, MPI_MIN, staging_.node().world());
-        has_memory_ = granted == 1;
+        });
     }
 
     void give_memory_back() {
