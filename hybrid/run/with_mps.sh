@@ -27,7 +27,9 @@ stop() {
     daemon=$(cat "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid" 2>/dev/null)
     servers=$(ask get_server_list 2 | grep -E '^[0-9]+$')
     ask "quit -t 2" 5 >/dev/null
-    for process in $servers $daemon; do kill -9 "$process" 2>/dev/null; done
+    for process in $servers $daemon; do
+        case $(cat "/proc/$process/comm" 2>/dev/null) in nvidia-cuda-mps*) kill -9 "$process" ;; esac
+    done
     rm -rf "$folder"
 }
 fail() {
