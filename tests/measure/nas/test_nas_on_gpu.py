@@ -16,7 +16,7 @@ import pytest
 from busfare.errors import BusfareError, InputError, NoGpuError
 from busfare.measure.nas import commands, machine
 from busfare.measure.nas.case import cases_of
-from busfare.measure.nas.limit import rates_of_limits, rates_of_node
+from busfare.measure.nas.limit import limit_of, rates_of_limits, rates_of_node
 from busfare.measure.nas.machine import Machine
 from busfare.measure.nas.programs import Programs
 from busfare.node import load_node
@@ -169,6 +169,20 @@ def test_a_node_of_the_catalogue_gives_nearly_the_limit_that_was_measured() -> N
     probed = rates_of_node(load_node("h200-probed"))
     assert probed.each_way_bytes_per_s == pytest.approx(measured.each_way_bytes_per_s, rel=0.03)
     assert probed.source == "the parameters of h200-probed"
+
+
+def test_the_kernels_alone_are_a_limit_of_their_own_where_each_was_timed() -> None:
+    limits = json.loads(RECORDED.read_text(encoding="utf-8"))["limits"]
+    names = ["mg_rprj3", "mg_correct_residual", "mg_correct_and_smooth", "mg_resid", "mg_psinv"]
+    names += ["mg_correct_and_smooth_replace", "mg_solve_coarse_16"]
+    for points in (256, 128, 64, 32):
+        limits[f"mg_{points}"] = [{"name": name, "seconds": points * 1e-6} for name in names]
+    told = limit_of("mg", "B", rates_of_limits(limits, "made up"), 2, False)
+    # Four of the finest level, three of each of three coarser ones, and one for the rest, timed beside the coarsest.
+    assert told["predicted_alone_seconds"] == pytest.approx(1e-6 * (4 * 256 + 3 * (128 + 64 + 32) + 32) / 2)
+    del limits["mg_64"]
+    assert limit_of("mg", "B", rates_of_limits(limits, ""), 1, False)["predicted_alone_seconds"] is None
+    assert limit_of("ft", "B", rates_of_limits(limits, ""), 1, True)["predicted_alone_seconds"] is None
 
 
 def test_modes_that_cannot_run_are_named_with_the_reason() -> None:
