@@ -192,6 +192,13 @@ def what_if(
     copy_speed: Annotated[
         str | None, typer.Option(metavar="FACTOR", help="All copies so many times as fast: 2x.")
     ] = None,
+    unrecorded: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long the run takes when it is not recorded: 1.5s; the rest is the recorder's.",
+        ),
+    ] = None,
     from_: FromNode = None,
     model: Annotated[str, typer.Option(help="Cost model for another node.")] = "calibrated",
     perfetto: Annotated[
@@ -206,6 +213,7 @@ def what_if(
     """What a change to the program, or another node, would make of the whole run."""
     from busfare.advise import guess_node
     from busfare.node import load_node
+    from busfare.quantities import parse_seconds
     from busfare.replay.changes import Setting
     from busfare.replay.options import Options, changes_of
     from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
@@ -227,10 +235,11 @@ def what_if(
         copy_speed=copy_speed,
     )
     changes_of(options, None, check_only=True)
+    bare = parse_seconds(unrecorded) if unrecorded else None
     read = _read(trace)
     recorded_on = load_node(from_) if from_ else guess_node(read)
     setting = Setting(recorded_on, model)
-    result, found = answer_what_if(read, changes_of(options, recorded_on), setting, from_ is None)
+    result, found = answer_what_if(read, changes_of(options, recorded_on), setting, from_ is None, bare)
     if perfetto:
         from busfare.report.export import perfetto_beside
 
