@@ -55,30 +55,44 @@ __global__ void __launch_bounds__(lanes* warps, 1)
     }
 }
 
+/// Planes of output of a block; fewer would be faster below 128 points an axis, where little time goes.
+constexpr int restrict_planes = 8;
+
+/// rprj3. A thread marches up z: the weights are a product of one an axis, so each plane of the input is
+/// summed once for the two planes of output beside it.
 __global__ void restrict_residual(const __grid_constant__ RestrictArguments a) {
     const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) + 1;
     const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y) + 1;
-    const int z = static_cast<int>(blockIdx.z) + 1;
     if (x > a.coarse.nx || y > a.coarse.ny) return;
-    const std::int64_t at = a.fine.at(2 * x, 2 * y, 2 * z);
-    const int right = neighbours(a.fine, 2 * x).right;
-    const bool last_row = y == a.coarse.ny, last_plane = z == a.coarse.nz;
-    double by_distance[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int dz = -1; dz <= 1; ++dz)
+    const int z0 = static_cast<int>(blockIdx.z) * restrict_planes + 1;
+    const int z1 = min(z0 + restrict_planes - 1, a.coarse.nz);
+    const int to_right = 1 + neighbours(a.fine, 2 * x).right, stride = a.fine.stride;
+    const Planes in(a.from, a.fine, a.fine.at(2 * x - 1, 2 * y, 0), 2 * y, 1);
+    const auto sum = [&](const Rows& rows) {
+        double total = 0;
 #pragma unroll
         for (int dy = -1; dy <= 1; ++dy) {
-            const std::uint64_t within = dy > 0 && last_row ? a.from.at(1, 0) : a.from.at(0, 0),
-                                beyond = dy > 0 && last_row ? a.from.at(1, 1) : a.from.at(0, 1);
-            const double* row = doubles(dz > 0 && last_plane ? beyond : within) + at +
-                                static_cast<std::int64_t>(a.fine.stride) * dy + a.fine.plane() * dz;
-#pragma unroll
-            for (int dx = -1; dx <= 1; ++dx)
-                by_distance[(dx != 0) + (dy != 0) + (dz != 0)] += __ldg(row + (dx > 0 ? right : dx));
+            const double* row = (dy > 0 ? rows.after : rows.own) + dy * stride;
+            // Rows start on a line, so an odd point and the next lie in one aligned pair.
+            const double2 pair = __ldg(reinterpret_cast<const double2*>(row));
+            const double along = pair.y + 0.5 * (pair.x + __ldg(row + to_right));
+            total += dy == 0 ? along : 0.5 * along;
         }
-    const double value =
-        0.5 * by_distance[0] + 0.25 * by_distance[1] + 0.125 * by_distance[2] + 0.0625 * by_distance[3];
-    doubles(a.to)[a.coarse.at(x, y, z)] = value;
+        return total;
+    };
+    int fine_z = 2 * z0 - 1;
+    Rows rows = in.at(fine_z);
+    double below = sum(rows);
+    double* out = doubles(a.to) + a.coarse.at(x, y, z0);
+    for (int z = z0; z <= z1; ++z) {
+        in.advance(rows, fine_z++);
+        const double here = sum(rows);
+        in.advance(rows, fine_z++);
+        const double above = sum(rows);
+        *out = 0.5 * (here + 0.5 * (below + above));
+        out += a.coarse.plane();
+        below = above;
+    }
 }
 
 /// A thread for each fine x and each coarse y and z, ghosts included: the four fine points that share its
@@ -350,7 +364,8 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_restrict, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const RestrictArguments*>(arguments);
-        const dim3 blocks(blocks_for(a.coarse.nx, lanes), blocks_for(a.coarse.ny, warps), a.coarse.nz);
+        const dim3 blocks(blocks_for(a.coarse.nx, lanes), blocks_for(a.coarse.ny, warps),
+                          blocks_for(a.coarse.nz, restrict_planes));
         restrict_residual<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
     });
     table.add(mg_interpolate, [](void* stream, const void* arguments) {
