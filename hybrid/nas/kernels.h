@@ -131,9 +131,9 @@ struct InterpolateArguments {
     std::int32_t replace;
 };
 
-/// interp and the resid after it in one pass: residual += Σ weight[d] · (neighbours, at distance d, of the
-/// interpolated correction `from`), which is r - A z as the benchmark's text has it, where the residual of
-/// what is corrected is at hand.
+/// interp and the resid after it in one pass, nothing of the correction stored: residual += Σ weight[d] ·
+/// (neighbours, at distance d, of the interpolated correction `from`), which is r - A z as the benchmark's
+/// text has it, where the residual of what is corrected is at hand.
 struct CorrectResidualArguments {
     Grid coarse, fine;
     std::uint64_t residual;
