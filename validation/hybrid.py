@@ -35,7 +35,14 @@ LEAST_SHARE, LEAST_STENCIL, MOST_ABOVE_CUFFT, MOST_OVER_FFTW = 90.0, 80.0, 5.0, 
 KERNELS = (("ft_planes", "cufft_planes"), ("ft_lines_contiguous", "cufft_contiguous_lines"))
 #: Kernels by variant, in a session whose copy rate the other file has; the variants that were taken.
 VARIANTS, VARIANTS_SESSION = "h200-ahead-variants.txt", "h200-four-gpus.json"
-TAKEN = {"resid": "prem", "psinv": "prem", "rprj": "prem", "correct": "prem", "smooth": "prem", "smoothreplace": "prem"}
+TAKEN = {
+    "resid": "prem",
+    "psinv": "prem",
+    "rprj": "prem",
+    "correct": "prem",
+    "smooth": "prem",
+    "smoothreplace": "prem",
+}
 VARIANTS_GRID = "512.512"
 STENCILS = (
     "mg_resid", "mg_psinv", "mg_rprj3", "mg_interp", "mg_interp_resid", "mg_interp_resid_replace", "mg_correct_residual",
