@@ -56,9 +56,11 @@ class Machine:
     def spread(self, program: str, variant: str) -> float:
         return float(self.times["programs"][program]["variants"][variant]["spread"])
 
-    def node(self, plan: Plan) -> str:
-        """The node file that was probed on that very machine, where there is one; else the catalogue's node of its kind."""
-        probed = self.folder / "node.toml"
+    def node(self, plan: Plan, program: str) -> str:
+        """The node file that was probed on the very machine that ran `program`, where there is one; else the catalogue's
+        node of its kind.
+        """
+        probed = self.folder / str(self.times["programs"].get(program, {}).get("node", "node.toml"))
         return str(probed) if probed.exists() else plan.recorded_on.get(self.name, "")
 
     def recording(self, program: str, name: str) -> Path:
@@ -186,8 +188,8 @@ def busfare(*arguments: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def _recorded_on(plan: Plan, machine: Machine, command: str) -> list[str]:
-    node = machine.node(plan)
+def _recorded_on(plan: Plan, machine: Machine, program: str, command: str) -> list[str]:
+    node = machine.node(plan, program)
     return [plan.recorded_on_option[command], node] if node else []
 
 
@@ -196,9 +198,9 @@ def predictor(plan: Plan, machines: dict[str, Machine]) -> Predict:
         path = machine.recording(pair.program, pair.recording)
         options = list(pair.options)
         if pair.target:
-            options[options.index("--node") + 1] = machines[pair.target].node(plan)
+            options[options.index("--node") + 1] = machines[pair.target].node(plan, pair.program)
         bare = f"{machine.seconds(pair.program, pair.before):.9f}s"
-        where = _recorded_on(plan, machine, "what-if")
+        where = _recorded_on(plan, machine, pair.program, "what-if")
         said = busfare("what-if", str(path), *options, "--unrecorded", bare, *where)
         baseline = said["baseline"]
         return Predicted(
@@ -211,7 +213,7 @@ def predictor(plan: Plan, machines: dict[str, Machine]) -> Predict:
 def adviser(plan: Plan) -> FirstAdvice:
     def first_advice(machine: Machine, program: Program) -> str:
         path = machine.recording(program.name, "before-fingerprint" if program.fingerprint else "before")
-        said = busfare("report", str(path), *_recorded_on(plan, machine, "report"))
+        said = busfare("report", str(path), *_recorded_on(plan, machine, program.name, "report"))
         if not said["findings"]:
             raise NoAnswerError("no advice")
         return str(said["findings"][0]["id"])
@@ -277,7 +279,7 @@ def node_change(program: str, origin: Machine, target: Machine, plan: Plan) -> M
     try:
         here, there = origin.recording(program, "before"), target.recording(program, "before")
         measured = origin.seconds(program, "before") / target.seconds(program, "before")
-        nodes = origin.node(plan), target.node(plan)
+        nodes = origin.node(plan, program), target.node(plan, program)
         run = busfare("what-if", str(here), "--from", nodes[0], "--node", nodes[1])
         copies = busfare("compare", str(here), str(there), "--from", nodes[0], "--to", nodes[1])
     except NoAnswerError:
