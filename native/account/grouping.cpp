@@ -152,6 +152,23 @@ std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t r
     return found;
 }
 
+std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, std::size_t rows,
+                                      const std::uint8_t* chosen, Sizes wanted) {
+    if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
+    const auto take = [&](std::size_t i) {
+        return (chosen[lane_of[i]] != 0) & (sizes[i] >= wanted.least) & (sizes[i] <= wanted.most);
+    };
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < rows; ++i) count += take(i);
+    std::vector<std::uint32_t> found(count + 1);
+    for (std::size_t i = 0, at = 0; i < rows; ++i) {
+        found[at] = static_cast<std::uint32_t>(i);
+        at += take(i);
+    }
+    found.resize(count);
+    return found;
+}
+
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes) {
     Sums made(lanes);

@@ -26,6 +26,13 @@ Grouping group(const std::vector<Key>& keys, std::size_t rows);
 std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
                                    const std::uint8_t* chosen, std::size_t numbers);
 
+// Of the rows whose lane is chosen those of a wanted size. Lanes must be as many as `chosen`.
+struct Sizes {
+    std::int64_t least, most;
+};
+std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, std::size_t rows,
+                                      const std::uint8_t* chosen, Sizes wanted);
+
 // Sums over the rows of each lane.
 struct Sums {
     explicit Sums(std::size_t lanes)

@@ -134,6 +134,17 @@ auto chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t
     return given(std::move(found));
 }
 
+auto chosen_rows_sized(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                       const Array<std::int64_t>& sizes, std::int64_t least, std::int64_t most) {
+    check(sizes.size() == lane_of.size());
+    std::vector<std::uint32_t> found;
+    {
+        const nb::gil_scoped_release unlocked;
+        found = rows_sized(lane_of.data(), sizes.data(), lane_of.size(), chosen.data(), {least, most});
+    }
+    return given(std::move(found));
+}
+
 std::int64_t shared_ns(const Array<std::int64_t>& a_starts, const Array<std::int64_t>& a_ends,
                        const Array<std::int64_t>& b_starts, const Array<std::int64_t>& b_ends) {
     check(a_starts.size() == a_ends.size() && b_starts.size() == b_ends.size());
@@ -158,6 +169,8 @@ NB_MODULE(_lanes, module) {
     module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
     module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));
+    module.def("rows_sized", &chosen_rows_sized, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
+               nb::arg("least"), nb::arg("most"));
     module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),
                nb::arg("b_ends"));
 }

@@ -52,3 +52,8 @@ def rows_of(number_of: NDArray[np.uint32], chosen: NDArray[np.uint8]) -> NDArray
 
 def shared(a_starts: Numbers, a_ends: Numbers, b_starts: Numbers, b_ends: Numbers) -> int:
     """Nanoseconds in both of two unions."""
+
+def rows_sized(
+    lane_of: NDArray[np.uint32], chosen: NDArray[np.uint8], sizes: Numbers, least: int, most: int
+) -> NDArray[np.uint32]:
+    """The rows in chosen lanes whose size is from `least` to `most`."""

@@ -14,11 +14,12 @@ from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
 from busfare.trace.words import words_of
 
-__all__ = ["Lanes", "grouped", "lanes_of"]
+__all__ = ["Lanes", "grouped", "lanes_of", "plain"]
 
 NS = 1e-9
 #: How many lengths one pass finds.
 MOST_SETS = 64
+LARGEST = (1 << 63) - 1
 KEYS = ("kind", "direction", "source_memory", "destination_memory", "device", "process", "stream")
 
 
@@ -27,13 +28,14 @@ class Lanes:
     """`groups`: a row a lane, of operations alike in some columns, in order of their first one: those columns, count,
     seconds, bytes (of those whose size is known), and of those that also took time rated_bytes and rated_seconds.
 
-    `lane_of`, `starts`, `ends`: of each operation, shape (n,); nanoseconds.
+    `lane_of`, `starts`, `ends` (nanoseconds), `sizes` (bytes, -1 where they are not known): of each operation, shape (n,).
     """
 
     groups: pl.DataFrame
     lane_of: NDArray[np.uint32]
     starts: Times
     ends: Times
+    sizes: NDArray[np.int64]
     # By the lanes chosen: most are asked for often.
     _unions: dict[bytes, Union] = field(default_factory=dict)
     _lengths: dict[bytes, int] = field(default_factory=dict)
@@ -48,12 +50,15 @@ class Lanes:
         found = self.groups.with_columns(asked)
         return [found[str(number)].to_numpy() for number in range(len(asked))]
 
-    def rows(self, which: pl.Expr) -> NDArray[np.uint32]:
-        """The operations of the chosen lanes, in order."""
+    def rows(self, which: pl.Expr, least: int | None = None, most: int | None = None) -> NDArray[np.uint32]:
+        """The operations of the chosen lanes, in order; with a limit, only those of a known size of `least` to `most`."""
         chosen = self.chosen(which)
         if not chosen.any():
             return np.zeros(0, np.uint32)
-        return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
+        if least is None and most is None:
+            return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
+        limits = (least or 0, LARGEST if most is None else most)
+        return _lanes.rows_sized(self.lane_of, chosen.view(np.uint8), self.sizes, *limits)
 
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
@@ -123,7 +128,7 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
     of_words = [words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum]
     others = [column for column in table if column.dtype != pl.Enum]
     packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
-    lane_of, first_rows = _lanes.group([*packed, *(array for column in others for array in _plain(column))])
+    lane_of, first_rows = _lanes.group([*packed, *(array for column in others for array in plain(column))])
     starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
     sizes = np.ascontiguousarray(operations["bytes"].fill_null(-1).to_numpy())
     sums = _lanes.sums(lane_of, starts, ends, sizes, len(first_rows))
@@ -134,7 +139,7 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
         rated_bytes=sums["rated_bytes"],
         rated_seconds=sums["rated_ns"] * NS,
     )
-    return Lanes(groups, lane_of, starts, ends)
+    return Lanes(groups, lane_of, starts, ends, sizes)
 
 
 def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
@@ -146,7 +151,7 @@ def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
     return made
 
 
-def _plain(column: pl.Series) -> list[NDArray[np.int64]]:
+def plain(column: pl.Series) -> list[NDArray[np.int64]]:
     """A column's numbers, and where it has nulls, which those are."""
     numbers = column.to_physical()
     if not numbers.null_count():
