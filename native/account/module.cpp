@@ -110,6 +110,19 @@ nb::object lengths_of(const Array<std::int64_t>& starts, const Array<std::int64_
     return nb::cast(given(std::move(found)));
 }
 
+nb::object length_with_rows(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
+                            const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                            const Array<std::uint32_t>& rows) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    std::optional<std::int64_t> length;
+    {
+        const nb::gil_scoped_release unlocked;
+        length = length_with({starts.data(), ends.data(), lane_of.data(), lane_of.size()}, chosen.data(),
+                             rows.data(), rows.size());
+    }
+    return length ? nb::cast(*length) : nb::none();
+}
+
 nb::tuple tally_rows(const Array<std::uint32_t>& number_of, const Array<std::uint32_t>& lane_of,
                      const Array<std::uint8_t>& chosen, const Array<std::int64_t>& starts,
                      const Array<std::int64_t>& ends, std::size_t numbers) {
@@ -166,6 +179,8 @@ NB_MODULE(_lanes, module) {
                nb::arg("chosen"), nb::arg("most"));
     module.def("lengths", &lengths_of, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("sets_of"), nb::arg("sets"));
+    module.def("length_with", &length_with_rows, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
+               nb::arg("chosen"), nb::arg("rows"));
     module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
     module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));

@@ -34,6 +34,15 @@ def lengths(
     None if the intervals are not in order of their starts. At most 64 sets.
     """
 
+def length_with(
+    starts: Numbers,
+    ends: Numbers,
+    lane_of: NDArray[np.uint32],
+    chosen: NDArray[np.uint8],
+    rows: NDArray[np.uint32],
+) -> int | None:
+    """The length of the union of the intervals in chosen lanes and of `rows`; None if either is out of order."""
+
 def tally(
     number_of: NDArray[np.uint32],
     lane_of: NDArray[np.uint32],

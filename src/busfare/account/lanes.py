@@ -73,6 +73,14 @@ class Lanes:
                 self._unions[key] = Union(*united)
         return self._unions[key]
 
+    def not_beside(self, rows: NDArray[np.uint32], which: pl.Expr) -> int:
+        """Nanoseconds in which one of the operations `rows` runs, and none of the chosen lanes does."""
+        chosen = self.chosen(which).view(np.uint8)
+        either = _lanes.length_with(self.starts, self.ends, self.lane_of, chosen, rows)
+        if either is None:  # operations or rows are not in order
+            return Union.of(self.starts[rows], self.ends[rows]).minus(self.union(which))
+        return either - self.lengths(which)[0]
+
     def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
         """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
         chosen = self.chosen(which).view(np.uint8)

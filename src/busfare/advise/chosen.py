@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.account import Lanes, Union, _lanes, lanes_of
+from busfare.account import Lanes, _lanes, is_work, lanes_of
 from busfare.account.intervals import Times
 from busfare.account.lanes import plain
 from busfare.cost.model import Seconds
@@ -78,9 +78,10 @@ class Chosen:
         """The sum of their durations."""
         return int((self.ends - self.starts).sum()) * NS
 
-    def exposed(self, kernels: Union) -> float:
-        """Seconds in which one of them runs and no kernel does."""
-        return Union.of(self.starts, self.ends).minus(kernels) * NS
+    @cached_property
+    def exposed(self) -> float:
+        """Seconds in which one of them runs and no kernel does, on any GPU."""
+        return self._of_lanes.not_beside(self.rows, is_work()) * NS
 
     def repriced(self, node: Node | None, memory: str | None = None) -> float | None:
         """Seconds that these copies would take by the data sheet of `node`, with host memory of kind `memory`."""

@@ -12,11 +12,9 @@ import numpy as np
 import polars as pl
 
 from busfare.account import (
-    Union,
     calls_named,
     is_transfer,
     is_work,
-    kernel_union,
     lanes_of,
     makespan_seconds,
 )
@@ -62,11 +60,11 @@ def _seconds(calls: pl.DataFrame) -> float:
     return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
 
 
-def _saved(copies: Chosen, kernels: Union, new_seconds: float | None) -> float | None:
+def _saved(copies: Chosen, new_seconds: float | None) -> float | None:
     """At most what is saved when these copies take `new_seconds`: no more than they are exposed."""
     if new_seconds is None:
         return None
-    return max(0.0, min(copies.seconds() - new_seconds, copies.exposed(kernels)))
+    return max(0.0, min(copies.seconds() - new_seconds, copies.exposed))
 
 
 def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
@@ -76,7 +74,7 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
         return
     size, seconds = copies.bytes(), copies.seconds()
     pinned = copies.repriced(node, "pinned")
-    gain = _saved(copies, kernel_union(trace), pinned)
+    gain = _saved(copies, pinned)
     largest = int(copies.sizes.max())
     repaid = ""
     if pinned is not None and seconds > pinned:
@@ -112,7 +110,7 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
         "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
         "and come back once.",
-        _saved(small, kernel_union(trace), new),
+        _saved(small, new),
     )
 
 
@@ -130,9 +128,9 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.count(max(copies.height, calls.height))} copies to or from __constant__ or __device__ symbols took "
         f"{amounts.time(copies.seconds())} on the GPU and {amounts.time(host)} of the host's time.",
         "Pass the values as kernel arguments, or set the symbol once before the loop.",
-        min(copies.exposed(kernel_union(trace)) + host, host)
+        min(copies.exposed + host, host)
         if calls.height
-        else copies.exposed(kernel_union(trace)),
+        else copies.exposed,
     )
 
 
@@ -143,7 +141,7 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
     copies = rows_of_calls(trace, is_transfer(), calls)
     if not copies.height:
         return
-    exposed = copies.exposed(kernel_union(trace))
+    exposed = copies.exposed
     yield Finding(
         "synchronous-copies",
         "Copies that hold the host up",
@@ -235,7 +233,7 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Check the link's width and generation under load (nvidia-smi -q -d PCIE), the slot, and whether "
         "the process runs on "
         "the GPU's NUMA node.",
-        _saved(large, kernel_union(trace), expected),
+        _saved(large, expected),
     )
 
 
@@ -252,7 +250,7 @@ def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"({amounts.size(copies.bytes())} in {amounts.time(copies.seconds())}; the largest "
         f"{amounts.size(largest)}).",
         "Send such a buffer once, and again only when the host has changed it.",
-        copies.exposed(kernel_union(trace)),
+        copies.exposed,
     )
 
 
