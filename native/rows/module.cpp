@@ -106,6 +106,15 @@ void take_rows(const nb::list& values, const Order& order, const Filled& taken) 
     }
 }
 
+void occurring(const Order& numbers, const Found& found) {
+    const nb::gil_scoped_release unlocked;
+    const std::uint32_t* at = numbers.data();
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < numbers.size(); ++i) most = std::max(most, at[i]);
+    if (numbers.size() > 0 && most >= found.size()) throw std::out_of_range("a number that is not there");
+    for (std::size_t i = 0; i < numbers.size(); ++i) found.data()[at[i]] = 1;
+}
+
 }  // namespace
 
 NB_MODULE(_rows, module) {
@@ -114,5 +123,6 @@ NB_MODULE(_rows, module) {
                nb::arg("second"), nb::arg("found"));
     module.def("first", &first, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
                nb::arg("second"), nb::arg("found"));
+    module.def("occurring", &occurring, nb::arg("numbers"), nb::arg("found"));
     module.def("take", &take_rows, nb::arg("values"), nb::arg("order"), nb::arg("taken"));
 }

@@ -15,7 +15,17 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 std::size_t width(Kind kind) {
-    return kind == Kind::text ? sizeof(TextView) : 8;
+    switch (kind) {
+        case Kind::text:
+            return sizeof(TextView);
+        case Kind::small:
+        case Kind::code32:
+            return 4;
+        case Kind::code8:
+            return 1;
+        default:
+            return 8;
+    }
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ LeafReader::LeafReader(const Pager& pager, const Shape& shape, const Columns& co
     const std::size_t most = pager.usable() / 6 + 1;
     for (auto& places : found_) places.resize(most);
     rowids_.resize(most);
+    numbers_.resize(most);
 }
 
 void LeafReader::read(const PageCells& cells, std::uint64_t row, const std::vector<std::uint8_t*>& valid) {
@@ -142,11 +143,14 @@ std::vector<std::uint8_t> LeafReader::joined(const std::uint8_t* local, std::uin
 }
 
 void LeafReader::integers(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {
-    std::int64_t* out = columns_[column]->values<std::int64_t>() + row;
+    const Kind kind = shape_.wanted()[column].kind;
+    const bool narrower = kind != Kind::integer;
+    std::int64_t* out = narrower ? numbers_.data() : columns_[column]->values<std::int64_t>() + row;
     const Place* places = found_[k].data();
     // Nulls need not be written over zeros, and columns of nothing else are common.
     if (std::all_of(places, places + rows_, [](const Place& place) { return place.type == 0; })) {
         std::fill_n(valid, rows_, std::uint8_t{0});
+        if (kind == Kind::code8 || kind == Kind::code32) narrow(out, column, row, valid);
         return;
     }
     // Whole numbers become floating-point ones where the column says so, and those are not whole numbers.
@@ -157,6 +161,33 @@ void LeafReader::integers(std::size_t k, std::size_t column, std::uint64_t row, 
         valid[i] = rule.valid & accepted;
     }
     change(shape_.wanted()[column], out, rows_);
+    if (narrower) narrow(out, column, row, valid);
+}
+
+void LeafReader::narrow(const std::int64_t* numbers, std::size_t column, std::uint64_t row,
+                        std::uint8_t* valid) {
+    const Wanted& wanted = shape_.wanted()[column];
+    if (wanted.kind == Kind::small) {
+        std::int32_t* out = columns_[column]->values<std::int32_t>() + row;
+        for (std::size_t i = 0; i < rows_; ++i) {
+            out[i] = static_cast<std::int32_t>(numbers[i]);
+            valid[i] = static_cast<std::uint8_t>(valid[i] & (out[i] == numbers[i]));
+        }
+        return;
+    }
+    const Codes& codes = *wanted.codes;
+    const auto code = [&](std::size_t i) {
+        const std::uint64_t at = static_cast<std::uint64_t>(numbers[i]) - static_cast<std::uint64_t>(codes.least);
+        return valid[i] != 0 && at < codes.of.size() ? codes.of[at] : codes.otherwise;
+    };
+    if (wanted.kind == Kind::code8) {
+        std::uint8_t* out = columns_[column]->values<std::uint8_t>() + row;
+        for (std::size_t i = 0; i < rows_; ++i) out[i] = static_cast<std::uint8_t>(code(i));
+    } else {
+        std::uint32_t* out = columns_[column]->values<std::uint32_t>() + row;
+        for (std::size_t i = 0; i < rows_; ++i) out[i] = code(i);
+    }
+    std::fill_n(valid, rows_, std::uint8_t{1});
 }
 
 void LeafReader::reals(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {

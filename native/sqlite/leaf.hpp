@@ -51,6 +51,7 @@ class LeafReader {
     std::vector<std::uint8_t> joined(const std::uint8_t* local, std::uint64_t there, std::uint32_t overflow,
                                      std::uint64_t size);
     void integers(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
+    void narrow(const std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     void reals(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     void texts(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     TextView view(std::size_t column, const char* text, std::size_t length);
@@ -62,7 +63,7 @@ class LeafReader {
     std::size_t rows_ = 0;
     std::vector<Field> fields_;              // of one record
     std::vector<std::vector<Place>> found_;  // a stored column, then a row
-    std::vector<std::int64_t> rowids_;
+    std::vector<std::int64_t> rowids_, numbers_;
     std::deque<std::vector<std::uint8_t>> joined_;  // records of this leaf that go on in other pages
     std::vector<Texts> texts_;
 };

@@ -13,6 +13,9 @@ def occurs(
 def first(have_first: Numbers, have_second: Numbers, first: Numbers, second: Numbers, found: Numbers) -> None:
     """Sets `found` to the first of the others that each pair (first, second) is, or to -1."""
 
+def occurring(numbers: NDArray[np.uint32], found: NDArray[np.uint8]) -> None:
+    """Sets `found` at each of the numbers to 1. Raises IndexError for a number that it does not have."""
+
 def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[Any]) -> None:
     """Sets `taken` to the values of those rows; `values` come in parts, one behind the other.
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from busfare.trace import _rows
 
-__all__ = ["distinct", "first_pairs", "first_rows", "in_order", "occurs", "places"]
+__all__ = ["distinct", "first_pairs", "first_rows", "in_order", "occurring", "occurs", "places", "taken"]
 
 #: A direct table may be this many times longer than what is looked up in it.
 SPARSE = 8
@@ -80,19 +80,26 @@ def in_order(column: pl.Series, order: npt.NDArray[np.uint32], less: int = 0) ->
     if column.null_count() == len(column):
         return column
     if column.null_count() or not column.dtype.is_integer():
-        taken = column[pl.Series(order)]
-        return taken - less if less else taken
-    values = _taken(column, order)
+        found = column[pl.Series(order)]
+        return found - less if less else found
+    values = taken([np.ascontiguousarray(part.to_numpy()) for part in column.get_chunks()], order)
     if less:
         values -= less
     return pl.Series(column.name, values)
 
 
-def _taken(column: pl.Series, order: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
-    parts = [np.ascontiguousarray(part.to_numpy()) for part in column.get_chunks()]
-    taken = np.empty(len(order), parts[0].dtype)
-    _rows.take(parts, order, taken)
-    return taken
+def taken(parts: list[npt.NDArray[Any]], order: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    """The values of the rows `order`, of parts that lie one behind the other."""
+    found = np.empty(len(order), parts[0].dtype)
+    _rows.take(parts, order, found)
+    return found
+
+
+def occurring(numbers: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.bool_]:
+    """Of each number below `count`, whether it is among `numbers`. Raises IndexError for one that is not below."""
+    found = np.zeros(count, np.uint8)
+    _rows.occurring(numbers, found)
+    return found.view(np.bool_)
 
 
 def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.bool_]:
