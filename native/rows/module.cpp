@@ -1,13 +1,17 @@
 // The Python module busfare.trace._rows.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
 
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <vector>
 
+#include "../sqlite/arrow_capsule.hpp"
+#include "order.hpp"
 #include "pairs.hpp"
+#include "sorted_column.hpp"
 
 namespace nb = nanobind;
 
@@ -115,6 +119,38 @@ void occurring(const Order& numbers, const Found& found) {
     for (std::size_t i = 0; i < numbers.size(); ++i) found.data()[at[i]] = 1;
 }
 
+bool merged(const nb::list& numbers, const nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& order) {
+    std::vector<Array> kept;
+    std::vector<busfare::Part> parts;
+    std::size_t rows = 0;
+    for (const nb::handle part : numbers) {
+        kept.push_back(nb::cast<Array>(part));
+        parts.push_back({kept.back().data(), kept.back().size()});
+        rows += kept.back().size();
+    }
+    if (rows != order.size()) throw std::invalid_argument("arrays of unlike lengths");
+    if (rows > std::numeric_limits<std::uint32_t>::max()) throw std::invalid_argument("too many rows");
+    const nb::gil_scoped_release unlocked;
+    return busfare::merged(parts, order.data());
+}
+
+std::shared_ptr<busfare::SortedColumn> sorted_column(const nb::capsule& stream, const Order& order) {
+    auto* content = static_cast<ArrowArrayStream*>(stream.data("arrow_array_stream"));
+    if (content == nullptr || content->release == nullptr) throw std::invalid_argument("no column");
+    const nb::gil_scoped_release unlocked;
+    return std::make_shared<busfare::SortedColumn>(*content, order.data(), order.size());
+}
+
+nb::tuple shared_by_arrow(const std::shared_ptr<busfare::SortedColumn>& column, const nb::object&) {
+    ArrowSchema schema{};
+    schema.format = column->format();
+    schema.name = "";
+    schema.flags = 2;  // nullable
+    schema.release = [](ArrowSchema* s) { s->release = nullptr; };
+    return nb::make_tuple(busfare::sqlite::capsule(schema, "arrow_schema"),
+                          busfare::sqlite::capsule(busfare::SortedColumn::array_of(column), "arrow_array"));
+}
+
 }  // namespace
 
 NB_MODULE(_rows, module) {
@@ -124,5 +160,9 @@ NB_MODULE(_rows, module) {
     module.def("first", &first, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
                nb::arg("second"), nb::arg("found"));
     module.def("occurring", &occurring, nb::arg("numbers"), nb::arg("found"));
+    module.def("merged", &merged, nb::arg("numbers"), nb::arg("order"));
+    nb::class_<busfare::SortedColumn>(module, "SortedColumn")
+        .def("__arrow_c_array__", &shared_by_arrow, nb::arg("requested_schema") = nb::none());
+    module.def("sorted_column", &sorted_column, nb::arg("stream"), nb::arg("order"));
     module.def("take", &take_rows, nb::arg("values"), nb::arg("order"), nb::arg("taken"));
 }

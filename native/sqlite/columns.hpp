@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "buffer.hpp"
+
 namespace busfare::sqlite {
 
 // `small` is a whole number of 32 bits, null where it does not fit; codes stand for whole numbers.
@@ -31,21 +33,6 @@ struct Wanted {
     std::int64_t less = 0, least = 0, most = 0;
     std::uint8_t first_bit = 0, bits = 64;
     std::shared_ptr<const Codes> codes = nullptr;  // of the kinds that are codes
-};
-
-// Zeros, `count` of them; what is never written takes no memory, in columns of some size.
-template <typename T>
-class Buffer {
-  public:
-    explicit Buffer(std::size_t count);
-    T* data() const { return data_.get(); }
-
-  private:
-    struct Free {
-        std::size_t mapped = 0;  // bytes; 0: allocated
-        void operator()(T* p) const;
-    };
-    std::unique_ptr<T, Free> data_;
 };
 
 // Arrow's view of a text: the text itself up to 12 bytes, else its start and where it lies.

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "arrow.hpp"
+#include "arrow_capsule.hpp"
 #include "file_source.hpp"
 #include "table.hpp"
 #include "unreadable.hpp"
@@ -50,20 +51,6 @@ class Database {
     FileSource source_;
     Pager pager_;
 };
-
-// A capsule that releases what it holds, if nobody has taken that out.
-template <typename T>
-nb::object capsule(const T& content, const char* name) {
-    auto held = std::make_unique<T>(content);
-    PyObject* made = PyCapsule_New(held.get(), name, [](PyObject* object) {
-        auto* back = static_cast<T*>(PyCapsule_GetPointer(object, PyCapsule_GetName(object)));
-        if (back->release != nullptr) back->release(back);
-        delete back;
-    });
-    if (made == nullptr) throw nb::python_error();
-    held.release();
-    return nb::steal(made);
-}
 
 }  // namespace
 

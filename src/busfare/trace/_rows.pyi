@@ -21,3 +21,17 @@ def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[A
 
     Raises IndexError for a row that is not there.
     """
+
+def merged(numbers: list[Numbers], order: NDArray[np.uint32]) -> bool:
+    """Sets `order` to the rows in order of their numbers, which come in parts; False if a part is not in order."""
+
+class SortedColumn:
+    """Shared by Arrow's C interface, not copied."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
+
+def sorted_column(stream: Any, order: NDArray[np.uint32]) -> SortedColumn:
+    """The rows `order` of a column of whole numbers, given by Arrow's stream interface.
+
+    Raises IndexError for a row that is not there.
+    """

@@ -10,7 +10,7 @@ import polars as pl
 from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
-from busfare.trace.row_lookup import in_order, occurs
+from busfare.trace.row_lookup import in_order, occurs, order_of
 from busfare.trace.tables import EARLIEST, LATEST, WAITS_FOR
 from busfare.trace.trace import Omission, Trace
 from busfare.trace.words import NONE, words_of
@@ -175,8 +175,7 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
         for name in TIMES:
             frame.replace_column(frame.get_column_index(name), _less(frame[name], first))
         return
-    # Tables come in order, one behind the other: a sort that merges such runs is fast.
-    order = np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32)
+    order = order_of(frame["start_ns"])  # tables come in order, one behind the other
 
     def put(number: int) -> None:
         column = frame[frame.columns[number]]
