@@ -189,6 +189,22 @@ Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::i
     return made;
 }
 
+Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
+                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows) {
+    std::int64_t bounds[Decades::kCount];
+    bounds[0] = 1;
+    for (std::size_t k = 1; k < Decades::kCount; ++k) bounds[k] = 10 * bounds[k - 1];
+    Decades made;
+    for (std::size_t i = 0; i < rows; ++i) {
+        if (!chosen[lane_of[i]] || sizes[i] < 0) continue;
+        const auto above = std::upper_bound(bounds + 1, bounds + Decades::kCount, sizes[i]);
+        const auto decade = static_cast<std::size_t>(above - bounds - 1);
+        ++made.count[decade];
+        made.seconds[decade] += static_cast<double>(ends[i] - starts[i]) * 1e-9;
+    }
+    return made;
+}
+
 Tally tally(const std::uint32_t* number_of, const std::uint32_t* lane_of, const std::uint8_t* chosen,
             const std::int64_t* starts, const std::int64_t* ends, std::size_t rows, std::size_t numbers) {
     Tally made(numbers);

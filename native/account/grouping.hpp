@@ -47,6 +47,15 @@ struct Sums {
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes);
 
+// Of the rows in chosen lanes whose size is known, by decade of size (0: below 10): how many, and their seconds.
+struct Decades {
+    static constexpr std::size_t kCount = 19;
+    std::vector<std::int64_t> count = std::vector<std::int64_t>(kCount);
+    std::vector<double> seconds = std::vector<double>(kCount);
+};
+Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
+                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows);
+
 // Of the rows in chosen lanes, by a number that each row has (such as its name's): the first row (-1: none),
 // how many, and how long they took. Throws std::out_of_range for a number of `numbers` or more.
 struct Tally {

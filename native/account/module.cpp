@@ -138,6 +138,18 @@ nb::tuple tally_rows(const Array<std::uint32_t>& number_of, const Array<std::uin
                           given(std::move(made.ns)));
 }
 
+nb::tuple decades_of(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                     const Array<std::int64_t>& sizes, const Array<std::int64_t>& starts,
+                     const Array<std::int64_t>& ends) {
+    check(sizes.size() == lane_of.size() && starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    Decades made;
+    {
+        const nb::gil_scoped_release unlocked;
+        made = decades(lane_of.data(), chosen.data(), sizes.data(), starts.data(), ends.data(), lane_of.size());
+    }
+    return nb::make_tuple(given(std::move(made.count)), given(std::move(made.seconds)));
+}
+
 auto chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t>& chosen) {
     std::vector<std::uint32_t> found;
     {
@@ -183,6 +195,8 @@ NB_MODULE(_lanes, module) {
                nb::arg("chosen"), nb::arg("rows"));
     module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
+    module.def("decades", &decades_of, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"), nb::arg("starts"),
+               nb::arg("ends"));
     module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));
     module.def("rows_sized", &chosen_rows_sized, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
                nb::arg("least"), nb::arg("most"));

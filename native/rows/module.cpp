@@ -55,11 +55,11 @@ struct Parts {
 };
 
 template <typename T>
-void take(const Parts& parts, const std::uint32_t* order, std::size_t count, void* taken) {
+void take(const Parts& parts, const std::uint32_t* order, std::size_t count, void* taken, T less) {
     T* into = static_cast<T*>(taken);
     if (parts.values.size() == 1) {
         const T* from = static_cast<const T*>(parts.values[0]);
-        for (std::size_t i = 0; i < count; ++i) into[i] = from[order[i]];
+        for (std::size_t i = 0; i < count; ++i) into[i] = static_cast<T>(from[order[i]] - less);
         return;
     }
     if (parts.values.size() == 2) {  // by no branch: which part it is cannot be foretold
@@ -67,7 +67,7 @@ void take(const Parts& parts, const std::uint32_t* order, std::size_t count, voi
         const std::uint32_t begins[2] = {0, parts.ends[0]};
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t part = order[i] >= parts.ends[0];
-            into[i] = from[part][order[i] - begins[part]];
+            into[i] = static_cast<T>(from[part][order[i] - begins[part]] - less);
         }
         return;
     }
@@ -75,11 +75,11 @@ void take(const Parts& parts, const std::uint32_t* order, std::size_t count, voi
         std::size_t part = 0;
         while (order[i] >= parts.ends[part]) ++part;
         const std::uint32_t begin = part == 0 ? 0 : parts.ends[part - 1];
-        into[i] = static_cast<const T*>(parts.values[part])[order[i] - begin];
+        into[i] = static_cast<T>(static_cast<const T*>(parts.values[part])[order[i] - begin] - less);
     }
 }
 
-void take_rows(const nb::list& values, const Order& order, const Filled& taken) {
+void take_rows(const nb::list& values, const Order& order, const Filled& taken, std::int64_t less) {
     std::vector<AnyArray> kept;
     Parts parts;
     std::uint64_t rows = 0;
@@ -98,13 +98,13 @@ void take_rows(const nb::list& values, const Order& order, const Filled& taken) 
     if (order.size() > 0 && most >= rows) throw std::out_of_range("a row that is not there");
     switch (taken.itemsize()) {
         case 1:
-            return take<std::uint8_t>(parts, order.data(), order.size(), taken.data());
+            return take(parts, order.data(), order.size(), taken.data(), static_cast<std::uint8_t>(less));
         case 2:
-            return take<std::uint16_t>(parts, order.data(), order.size(), taken.data());
+            return take(parts, order.data(), order.size(), taken.data(), static_cast<std::uint16_t>(less));
         case 4:
-            return take<std::uint32_t>(parts, order.data(), order.size(), taken.data());
+            return take(parts, order.data(), order.size(), taken.data(), static_cast<std::uint32_t>(less));
         case 8:
-            return take<std::uint64_t>(parts, order.data(), order.size(), taken.data());
+            return take(parts, order.data(), order.size(), taken.data(), static_cast<std::uint64_t>(less));
         default:
             throw std::invalid_argument("values of 1, 2, 4 or 8 bytes are taken");
     }
@@ -164,5 +164,6 @@ NB_MODULE(_rows, module) {
     nb::class_<busfare::SortedColumn>(module, "SortedColumn")
         .def("__arrow_c_array__", &shared_by_arrow, nb::arg("requested_schema") = nb::none());
     module.def("sorted_column", &sorted_column, nb::arg("stream"), nb::arg("order"));
-    module.def("take", &take_rows, nb::arg("values"), nb::arg("order"), nb::arg("taken"));
+    module.def("take", &take_rows, nb::arg("values"), nb::arg("order"), nb::arg("taken"),
+               nb::arg("less") = 0);
 }

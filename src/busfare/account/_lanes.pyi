@@ -56,6 +56,15 @@ def tally(
     Raises IndexError for a number of `numbers` or more.
     """
 
+def decades(
+    lane_of: NDArray[np.uint32],
+    chosen: NDArray[np.uint8],
+    sizes: Numbers,
+    starts: Numbers,
+    ends: Numbers,
+) -> tuple[Numbers, NDArray[np.float64]]:
+    """By decade of size, of the rows in chosen lanes whose size is not below zero: how many, and their seconds."""
+
 def rows_of(number_of: NDArray[np.uint32], chosen: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """The rows whose number is chosen. Raises IndexError for a number that `chosen` does not have."""
 

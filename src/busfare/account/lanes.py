@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -116,16 +117,18 @@ class Lanes:
         return [self._lengths[key] for key in keys]
 
 
+_one_at_a_time = threading.Lock()
 #: By the table's identity; an entry goes with its table.
 _known: dict[int, Lanes] = {}
 
 
 def lanes_of(operations: pl.DataFrame) -> Lanes:
     """The lanes of a table of operations; grouped once, however often they are asked for."""
-    found = _known.get(id(operations))
-    if found is None:
-        found = _known[id(operations)] = grouped(operations, KEYS)
-        weakref.finalize(operations, _known.pop, id(operations), None)
+    with _one_at_a_time:  # a second thread waits for the first one's
+        found = _known.get(id(operations))
+        if found is None:
+            found = _known[id(operations)] = grouped(operations, KEYS)
+            weakref.finalize(operations, _known.pop, id(operations), None)
     return found
 
 

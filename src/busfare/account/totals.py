@@ -204,31 +204,14 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     Decades run without a gap from the smallest to the largest that occurs; the first one starts at 0. Transfers of
     unknown size are not in it.
     """
-    transfers = lanes_of(operations).rows(is_transfer())
-    sized = operations.select("start_ns", "end_ns", "bytes")[transfers].drop_nulls("bytes")
-    if sized.is_empty():
-        return pl.DataFrame(
-            schema={
-                "lower_bytes": pl.Int64,
-                "upper_bytes": pl.Int64,
-                "count": pl.Int64,
-                "seconds": pl.Float64,
-            }
-        )
-    bounds = 10 ** np.arange(0, 19, dtype=np.int64)
-    decades = np.maximum(np.searchsorted(bounds, sized["bytes"].to_numpy(), side="right") - 1, 0)
-    durations = (sized["end_ns"] - sized["start_ns"]).to_numpy() * NS
-    counts = np.bincount(decades)
-    sums = np.bincount(decades, weights=durations)
-    shown = range(int(decades.min()), len(counts))
-    return pl.DataFrame(
-        {
-            "lower_bytes": [0 if d == 0 else 10**d for d in shown],
-            "upper_bytes": [10 ** (d + 1) for d in shown],
-            "count": [int(counts[d]) for d in shown],
-            "seconds": [float(sums[d]) for d in shown],
-        }
-    )
+    lanes = lanes_of(operations)
+    chosen = lanes.chosen(is_transfer()).view(np.uint8)
+    counts, sums = _lanes.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends)
+    present = np.flatnonzero(counts)
+    shown = range(present[0], present[-1] + 1) if len(present) else range(0)
+    kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
+    rows = [(0 if d == 0 else 10**d, 10 ** (d + 1), int(counts[d]), float(sums[d])) for d in map(int, shown)]
+    return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
 def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
@@ -263,8 +246,9 @@ def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
 
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
-    rows = lanes_of(operations).rows(is_transfer())
-    taken = (operations["end_ns"][rows] - operations["start_ns"][rows]).to_numpy()
+    lanes = lanes_of(operations)
+    rows = lanes.rows(is_transfer())
+    taken = lanes.ends[rows] - lanes.starts[rows]
     if len(rows) > most:  # those as long as the last one wanted, or longer, are few
         rows = rows[taken >= np.partition(taken, -most)[-most]]
     columns = [

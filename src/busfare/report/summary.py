@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -20,6 +22,9 @@ UNUSED = frozenset(
 )
 REPLAYED_ROWS = advise.MOST_ROWS
 MOST_ROWS = 10
+#: From here on findings are looked for beside the sums.
+MANY_ROWS = 1 << 18
+T = TypeVar("T")
 GAIN_IS = {
     True: "replay: what the run, replayed with the change and all else as it was, saves",
     False: "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way",
@@ -34,9 +39,10 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
     """
     guessed = node is None
     node = node or advise.guess_node(trace)
-    totals = account.totals(trace)
     run = advise.rebuilt(trace, node)
     operations = trace.operations
+    found = _beside(operations.height, lambda: advise.findings(trace, node, run))
+    totals = account.totals(trace)
     return {
         "schema": SCHEMA,
         "trace": {
@@ -98,10 +104,20 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
                 "rests_on": list(finding.rests_on),
                 "what_if": list(finding.what_if),
             }
-            for finding in advise.findings(trace, node, run)
+            for finding in found()
         ],
         "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
     }
+
+
+def _beside(rows: int, work: Callable[[], T]) -> Callable[[], T]:
+    """What `work` gives; of many rows, it is done by another thread meanwhile."""
+    if rows < MANY_ROWS:
+        return work
+    thread = ThreadPoolExecutor(1)
+    done = thread.submit(work)
+    thread.shutdown(wait=False)
+    return done.result
 
 
 def _copies(copies: account.CopyTotals) -> dict[str, Any]:

@@ -16,8 +16,8 @@ def first(have_first: Numbers, have_second: Numbers, first: Numbers, second: Num
 def occurring(numbers: NDArray[np.uint32], found: NDArray[np.uint8]) -> None:
     """Sets `found` at each of the numbers to 1. Raises IndexError for a number that it does not have."""
 
-def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[Any]) -> None:
-    """Sets `taken` to the values of those rows; `values` come in parts, one behind the other.
+def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[Any], less: int = 0) -> None:
+    """Sets `taken` to the whole numbers of those rows, less `less`; `values` come in parts, one behind the other.
 
     Raises IndexError for a row that is not there.
     """

@@ -95,10 +95,7 @@ def in_order(column: pl.Series, order: npt.NDArray[np.uint32], less: int = 0) ->
         found = pl.Series(_rows.sorted_column(numbers.__arrow_c_stream__(), order))
         found = found - less if less else found
     else:
-        values = taken(_parts(numbers), order)
-        if less:
-            values -= less
-        found = pl.Series(values)
+        found = pl.Series(taken(_parts(numbers), order, less))
     # A name given to the series beside the column would not be heeded.
     return (found.cat.to(column.dtype) if words else found).alias(column.name)
 
@@ -107,10 +104,12 @@ def _parts(numbers: pl.Series) -> list[npt.NDArray[Any]]:
     return [np.ascontiguousarray(part.to_numpy()) for part in numbers.get_chunks()]
 
 
-def taken(parts: list[npt.NDArray[Any]], order: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
-    """The values of the rows `order`, of parts that lie one behind the other."""
+def taken(
+    parts: list[npt.NDArray[Any]], order: npt.NDArray[np.uint32], less: int = 0
+) -> npt.NDArray[Any]:
+    """The whole numbers of the rows `order`, less `less`, of parts that lie one behind the other."""
     found = np.empty(len(order), parts[0].dtype)
-    _rows.take(parts, order, found)
+    _rows.take(parts, order, found, less)
     return found
 
 
