@@ -1,6 +1,7 @@
 #include "sorted_column.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <stdexcept>
 #include <string_view>
@@ -42,37 +43,48 @@ const Format& format_named(std::string_view name) {
     throw std::invalid_argument("no column of whole numbers");
 }
 
-// One piece of the column: `valid` are bits from `first_bit` on, or nullptr where nothing is null.
+// One piece of the column. A mask of 0 in place of all ones reads the first value, or bit, whatever the row.
 struct Piece {
     const std::uint8_t* values;
     const std::uint8_t* valid;
-    std::size_t first_bit;
+    std::size_t value_mask, bit_mask, first_bit;
     std::uint32_t begin, end;  // rows of the whole
-    bool nothing;              // nulls only
+};
+
+constexpr std::size_t kAll = ~std::size_t{0};
+constexpr std::uint8_t kZeros[8] = {}, kOnes[1] = {0xff};
+
+// The piece that holds a row. Which of two it is cannot be foretold, so no branch asks.
+class Pieces {
+  public:
+    explicit Pieces(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {}
+    const Piece& of(std::uint32_t row) const {
+        if (pieces_.size() == 1) return pieces_[0];
+        if (pieces_.size() == 2) return pieces_[row >= pieces_[1].begin];
+        return *std::ranges::find_if(pieces_, [row](const Piece& piece) { return row < piece.end; });
+    }
+
+  private:
+    std::vector<Piece> pieces_;
 };
 
 template <typename T>
-std::size_t take(const std::vector<Piece>& pieces, const std::uint32_t* order, std::size_t count,
-                 std::uint8_t* values, std::uint8_t* valid) {
+std::size_t take(const Pieces& pieces, const std::uint32_t* order, std::size_t count, std::uint8_t* values,
+                 std::uint8_t* valid) {
     T* into = reinterpret_cast<T*>(values);
-    std::size_t nulls = 0;
-    const Piece* piece = pieces.data();
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t row = order[i];
-        if (row < piece->begin || row >= piece->end) {
-            piece = &*std::ranges::find_if(pieces, [row](const Piece& p) { return row < p.end; });
+    std::size_t known = 0;
+    for (std::size_t first = 0; first < count; first += 8) {
+        unsigned bits = 0;
+        for (std::size_t i = first; i < std::min(first + 8, count); ++i) {
+            const Piece& piece = pieces.of(order[i]);
+            const std::size_t at = order[i] - piece.begin, bit = (at + piece.first_bit) & piece.bit_mask;
+            into[i] = reinterpret_cast<const T*>(piece.values)[at & piece.value_mask];
+            bits |= (piece.valid[bit / 8] >> bit % 8 & 1U) << (i - first);
         }
-        const std::size_t at = row - piece->begin, bit = at + piece->first_bit;
-        const bool known =
-            !piece->nothing && (piece->valid == nullptr || (piece->valid[bit / 8] >> bit % 8 & 1) != 0);
-        if (known) {
-            into[i] = reinterpret_cast<const T*>(piece->values)[at];
-            valid[i / 8] = static_cast<std::uint8_t>(valid[i / 8] | 1U << i % 8);
-        } else {
-            ++nulls;
-        }
+        valid[first / 8] = static_cast<std::uint8_t>(bits);
+        known += static_cast<std::size_t>(std::popcount(bits));
     }
-    return nulls;
+    return count - known;
 }
 
 struct Kept {
@@ -101,10 +113,18 @@ SortedColumn::SortedColumn(ArrowArrayStream& stream, const std::uint32_t* order,
         const auto length = static_cast<std::uint64_t>(array->length);
         const auto offset = static_cast<std::size_t>(array->offset);
         if (rows + length > std::numeric_limits<std::uint32_t>::max()) throw std::invalid_argument("too many rows");
-        const auto* valid = static_cast<const std::uint8_t*>(array->buffers[0]);
-        pieces.push_back({static_cast<const std::uint8_t*>(array->buffers[1]) + offset * width, valid, offset,
-                          static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows + length),
-                          valid != nullptr && array->null_count == array->length});
+        Piece piece{static_cast<const std::uint8_t*>(array->buffers[1]) + offset * width,
+                    static_cast<const std::uint8_t*>(array->buffers[0]), kAll, kAll, offset,
+                    static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows + length)};
+        if (piece.valid == nullptr) {
+            piece.valid = kOnes;
+            piece.bit_mask = 0;
+        } else if (array->null_count == array->length) {
+            piece.values = kZeros;
+            piece.valid = kZeros;
+            piece.value_mask = piece.bit_mask = 0;
+        }
+        pieces.push_back(piece);
         rows += length;
         arrays.push_back(std::move(array));
     }
@@ -118,7 +138,7 @@ SortedColumn::SortedColumn(ArrowArrayStream& stream, const std::uint32_t* order,
                         : width == 2 ? take<std::uint16_t>
                         : width == 4 ? take<std::uint32_t>
                                      : take<std::uint64_t>;
-    nulls_ = taking(pieces, order, count, values_.data(), valid_.data());
+    nulls_ = taking(Pieces(std::move(pieces)), order, count, values_.data(), valid_.data());
 }
 
 ArrowArray SortedColumn::array_of(std::shared_ptr<const SortedColumn> column) {
