@@ -12,6 +12,7 @@ import typer
 
 from busfare.bench_cli import bench_app
 from busfare.errors import BusfareError, InputError
+from busfare.one_core_blas import import_numpy
 from busfare.output import AsJson, Html, print_json, say_page, write_file
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def report(
     ] = None,
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
+    import_numpy()
     from busfare.job import How, one_trace
     from busfare.node import load_node
     from busfare.report.limits import check, parse_limit
