@@ -97,7 +97,8 @@ class Table {
 constexpr std::uint32_t kMostDirect = 1 << 22;
 
 // One column of small numbers, by a direct table. False, and nothing done, if it is none.
-bool group_directly(const std::vector<Key>& keys, std::size_t rows, Grouping& made) {
+bool group_directly(const std::vector<Key>& keys, std::size_t rows, std::uint32_t* lane_of,
+                    std::vector<std::int64_t>& first_rows) {
     if (keys.size() != 1 || keys[0].width != 4) return false;
     const auto* numbers = static_cast<const std::uint32_t*>(keys[0].values);
     std::uint32_t most = 0;
@@ -107,30 +108,29 @@ bool group_directly(const std::vector<Key>& keys, std::size_t rows, Grouping& ma
     for (std::size_t i = 0; i < rows; ++i) {
         std::uint32_t& lane = lanes[numbers[i]];
         if (lane == kNone) {
-            lane = static_cast<std::uint32_t>(made.first_rows.size());
-            made.first_rows.push_back(static_cast<std::int64_t>(i));
+            lane = static_cast<std::uint32_t>(first_rows.size());
+            first_rows.push_back(static_cast<std::int64_t>(i));
         }
-        made.lane_of[i] = lane;
+        lane_of[i] = lane;
     }
     return true;
 }
 
 }  // namespace
 
-Grouping group(const std::vector<Key>& keys, std::size_t rows) {
+std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, std::uint32_t* lane_of) {
     if (rows >= kNone) throw std::invalid_argument("more rows than lanes can be numbered");
-    Grouping made;
-    made.lane_of.resize(rows);
-    if (group_directly(keys, rows, made)) return made;
-    Table table(keys, made.first_rows);
+    std::vector<std::int64_t> first_rows;
+    if (group_directly(keys, rows, lane_of, first_rows)) return first_rows;
+    Table table(keys, first_rows);
     std::uint64_t hashes[kBlock];
     for (std::size_t first = 0; first < rows; first += kBlock) {
         const std::size_t count = std::min(kBlock, rows - first);
         std::fill_n(hashes, count, 0x243f6a8885a308d3U);
         for (const Key& key : keys) mix(key, first, count, hashes);
-        for (std::size_t i = 0; i < count; ++i) made.lane_of[first + i] = table.lane(hashes[i], first + i);
+        for (std::size_t i = 0; i < count; ++i) lane_of[first + i] = table.lane(hashes[i], first + i);
     }
-    return made;
+    return first_rows;
 }
 
 std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
@@ -152,8 +152,8 @@ std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t r
     return found;
 }
 
-std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, std::size_t rows,
-                                      const std::uint8_t* chosen, Sizes wanted) {
+std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes,
+                                      std::size_t rows, const std::uint8_t* chosen, Sizes wanted) {
     if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
     const auto take = [&](std::size_t i) {
         return (chosen[lane_of[i]] != 0) & (sizes[i] >= wanted.least) & (sizes[i] <= wanted.most);

@@ -13,13 +13,9 @@ struct Key {
     std::size_t width;
 };
 
-struct Grouping {
-    std::vector<std::uint32_t> lane_of;    // of each row
-    std::vector<std::int64_t> first_rows;  // of each lane, in order of appearance
-};
-
-// Numbers the rows by their values in all `keys`, of `rows` rows each.
-Grouping group(const std::vector<Key>& keys, std::size_t rows);
+// Numbers the rows by their values in all `keys`, of `rows` rows each: sets the number of each row in
+// `lane_of`, and gives the first row of each number, in order of appearance.
+std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, std::uint32_t* lane_of);
 
 // The rows whose lane (or other number) is chosen. Throws std::out_of_range for a number of `numbers` or
 // more.
@@ -30,8 +26,8 @@ std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t r
 struct Sizes {
     std::int64_t least, most;
 };
-std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, std::size_t rows,
-                                      const std::uint8_t* chosen, Sizes wanted);
+std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes,
+                                      std::size_t rows, const std::uint8_t* chosen, Sizes wanted);
 
 // Sums over the rows of each lane.
 struct Sums {
@@ -47,7 +43,8 @@ struct Sums {
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes);
 
-// Of the rows in chosen lanes whose size is known, by decade of size (0: below 10): how many, and their seconds.
+// Of the rows in chosen lanes whose size is known, by decade of size (0: below 10): how many, and their
+// seconds.
 struct Decades {
     static constexpr std::size_t kCount = 19;
     std::vector<std::int64_t> count = std::vector<std::int64_t>(kCount);

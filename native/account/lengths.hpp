@@ -23,8 +23,8 @@ constexpr std::size_t kMostSets = 64;
 bool lengths(const LaneIntervals& intervals, const std::uint64_t* sets_of, std::size_t sets,
              std::vector<std::int64_t>& found);
 
-// The length of the union of the intervals in chosen lanes and of `rows`, `count` of them. Nothing if intervals or
-// rows are not in order.
+// The length of the union of the intervals in chosen lanes and of `rows`, `count` of them. Nothing if
+// intervals or rows are not in order.
 std::optional<std::int64_t> length_with(const LaneIntervals& intervals, const std::uint8_t* chosen,
                                         const std::uint32_t* rows, std::size_t count);
 

@@ -119,7 +119,8 @@ void occurring(const Order& numbers, const Found& found) {
     for (std::size_t i = 0; i < numbers.size(); ++i) found.data()[at[i]] = 1;
 }
 
-bool merged(const nb::list& numbers, const nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& order) {
+bool merged(const nb::list& numbers,
+            const nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& order) {
     std::vector<Array> kept;
     std::vector<busfare::Part> parts;
     std::size_t rows = 0;

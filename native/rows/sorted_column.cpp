@@ -34,7 +34,8 @@ struct Format {
     std::string_view name;
     std::size_t width;
 };
-constexpr Format kFormats[] = {{"c", 1}, {"C", 1}, {"s", 2}, {"S", 2}, {"i", 4}, {"I", 4}, {"l", 8}, {"L", 8}};
+constexpr Format kFormats[] = {{"c", 1}, {"C", 1}, {"s", 2}, {"S", 2},
+                               {"i", 4}, {"I", 4}, {"l", 8}, {"L", 8}};
 
 const Format& format_named(std::string_view name) {
     for (const Format& format : kFormats) {
@@ -112,10 +113,15 @@ SortedColumn::SortedColumn(ArrowArrayStream& stream, const std::uint32_t* order,
         if (array->length == 0) continue;
         const auto length = static_cast<std::uint64_t>(array->length);
         const auto offset = static_cast<std::size_t>(array->offset);
-        if (rows + length > std::numeric_limits<std::uint32_t>::max()) throw std::invalid_argument("too many rows");
+        if (rows + length > std::numeric_limits<std::uint32_t>::max())
+            throw std::invalid_argument("too many rows");
         Piece piece{static_cast<const std::uint8_t*>(array->buffers[1]) + offset * width,
-                    static_cast<const std::uint8_t*>(array->buffers[0]), kAll, kAll, offset,
-                    static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows + length)};
+                    static_cast<const std::uint8_t*>(array->buffers[0]),
+                    kAll,
+                    kAll,
+                    offset,
+                    static_cast<std::uint32_t>(rows),
+                    static_cast<std::uint32_t>(rows + length)};
         if (piece.valid == nullptr) {
             piece.valid = kOnes;
             piece.bit_mask = 0;

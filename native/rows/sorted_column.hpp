@@ -14,7 +14,8 @@ namespace busfare {
 class SortedColumn {
   public:
     // Takes the rows `order`, `count` of them, of what `stream` gives, and releases the stream. Throws
-    // std::invalid_argument if that is no column of such numbers, std::out_of_range for a row that is not there.
+    // std::invalid_argument if that is no column of such numbers, std::out_of_range for a row that is not
+    // there.
     SortedColumn(ArrowArrayStream& stream, const std::uint32_t* order, std::size_t count);
 
     // Arrow's, for all time.

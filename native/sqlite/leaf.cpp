@@ -88,9 +88,10 @@ void LeafReader::read(const PageCells& cells, std::uint64_t row, const std::vect
     }
 }
 
-// Row by row, without a look at the types of headers that were seen before. False, and nothing done, if some record is not
-// to be read so.
-bool LeafReader::by_recipes(const PageCells& cells, std::uint64_t row, const std::vector<std::uint8_t*>& valid) {
+// Row by row, without a look at the types of headers that were seen before. False, and nothing done, if some
+// record is not to be read so.
+bool LeafReader::by_recipes(const PageCells& cells, std::uint64_t row,
+                            const std::vector<std::uint8_t*>& valid) {
     rows_ = cells.count;
     const std::uint8_t* limit = cells.page + pager_.usable() + Pager::kSlack;
     const std::size_t stored = shape_.stored(), most = rowids_.size();
@@ -205,7 +206,8 @@ void LeafReader::integers(std::size_t k, std::size_t column, std::uint64_t row, 
     std::uint64_t any = 0;
     for (std::size_t i = 0; i < rows_; ++i) {
         const IntegerRule& rule = kIntegerRules[std::min(places[i].type, kOther)];
-        numbers_[i] = (static_cast<std::int64_t>(be64(places[i].at)) >> rule.shift & rule.mask) | rule.constant;
+        numbers_[i] =
+            (static_cast<std::int64_t>(be64(places[i].at)) >> rule.shift & rule.mask) | rule.constant;
         valid[i] = rule.valid & accepted;
         any |= places[i].type;
     }
@@ -238,7 +240,8 @@ void LeafReader::narrow(const std::int64_t* numbers, std::size_t column, std::ui
     }
     const Codes& codes = *wanted.codes;
     const auto code = [&](std::size_t i) {
-        const std::uint64_t at = static_cast<std::uint64_t>(numbers[i]) - static_cast<std::uint64_t>(codes.least);
+        const std::uint64_t at =
+            static_cast<std::uint64_t>(numbers[i]) - static_cast<std::uint64_t>(codes.least);
         return valid[i] != 0 && at < codes.of.size() ? codes.of[at] : codes.otherwise;
     };
     if (wanted.kind == Kind::code8) {

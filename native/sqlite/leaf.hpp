@@ -75,7 +75,8 @@ class LeafReader {
     std::vector<std::vector<Place>> found_;  // a stored column, then a row
     std::vector<std::int64_t> rowids_, numbers_;
     Recipes recipes_;
-    // By recipes: the numbers of a stored column, then of the next; and of a row, a bit a column: whether it is one.
+    // By recipes: the numbers of a stored column, then of the next; and of a row, a bit a column: whether it
+    // is one.
     std::vector<std::int64_t> staged_;
     std::vector<std::uint32_t> staged_valid_;
     std::deque<std::vector<std::uint8_t>> joined_;  // records of this leaf that go on in other pages

@@ -89,7 +89,8 @@ NB_MODULE(_sqlite_columns, module) {
                 if ((codes != nullptr) != (kind == Kind::code8 || kind == Kind::code32)) {
                     throw std::invalid_argument("codes go with kinds that are codes");
                 }
-                if (is_rowid && kind != Kind::integer) throw std::invalid_argument("a rowid is a whole number");
+                if (is_rowid && kind != Kind::integer)
+                    throw std::invalid_argument("a rowid is a whole number");
                 new (self) Wanted{index, kind, is_rowid,  real_affinity, has_default,     less,
                                   least, most, first_bit, bits,          std::move(codes)};
             },

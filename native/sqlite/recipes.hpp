@@ -33,8 +33,8 @@ class Recipes {
     // Whether records of this shape have recipes: whole numbers only, and all of them among the first types.
     bool any() const { return !known_.empty(); }
 
-    // The recipe of a record of `size` bytes, all of them at hand; nullptr if it has none. The memory may be touched up to
-    // `limit`. Throws Unreadable, naming `page`, if the values end beyond the record.
+    // The recipe of a record of `size` bytes, all of them at hand; nullptr if it has none. The memory may be
+    // touched up to `limit`. Throws Unreadable, naming `page`, if the values end beyond the record.
     const Recipe* of(const std::uint8_t* record, std::uint64_t size, const std::uint8_t* limit,
                      std::uint64_t page);
 

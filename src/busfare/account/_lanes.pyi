@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 
-def group(columns: list[NDArray[Any]]) -> tuple[NDArray[np.uint32], Numbers]:
-    """Numbers rows that are alike in all columns: the lane of each row, and the first row of each lane."""
+def group(columns: list[NDArray[Any]], lane_of: NDArray[np.uint32]) -> Numbers:
+    """Numbers rows that are alike in all columns: sets the lane of each row, and gives the first row of each lane."""
 
 def sums(
     lane_of: NDArray[np.uint32], starts: Numbers, ends: Numbers, bytes: Numbers, lanes: int

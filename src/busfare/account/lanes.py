@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
+from busfare.account.numbered import numbered
 from busfare.trace.words import words_of
 
 __all__ = ["Lanes", "grouped", "lanes_of", "plain"]
@@ -21,6 +22,7 @@ NS = 1e-9
 #: How many lengths one pass finds.
 MOST_SETS = 64
 LARGEST = (1 << 63) - 1
+A_CHUNK = 1 << 16
 KEYS = ("kind", "direction", "source_memory", "destination_memory", "device", "process", "stream")
 
 
@@ -139,9 +141,9 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
     of_words = [words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum]
     others = [column for column in table if column.dtype != pl.Enum]
     packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
-    lane_of, first_rows = _lanes.group([*packed, *(array for column in others for array in plain(column))])
+    lane_of, first_rows = numbered([*packed, *(array for column in others for array in plain(column))])
     starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
-    sizes = np.ascontiguousarray(operations["bytes"].fill_null(-1).to_numpy())
+    sizes = _sizes(operations["bytes"])
     sums = _lanes.sums(lane_of, starts, ends, sizes, len(first_rows))
     groups = table[first_rows].with_columns(
         count=sums["count"],
@@ -160,6 +162,20 @@ def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
         made <<= np.uint32(8)
         made |= code
     return made
+
+
+def _sizes(bytes_: pl.Series) -> NDArray[np.int64]:
+    """The numbers of a column, -1 for null."""
+    if not bytes_.null_count():
+        return np.ascontiguousarray(bytes_.to_numpy())
+    found = np.empty(len(bytes_), np.int64)  # numpy asks for large pages, which Polars does not
+    at = 0
+    for part in bytes_.get_chunks():
+        for first in range(0, len(part), A_CHUNK):
+            piece = part.slice(first, A_CHUNK)
+            found[at : at + len(piece)] = piece.fill_null(-1).to_numpy()
+            at += len(piece)
+    return found
 
 
 def plain(column: pl.Series) -> list[NDArray[np.int64]]:

@@ -12,6 +12,7 @@ from busfare.account.call_names import names_of
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.trace import Trace
+from busfare.trace.row_lookup import taken
 
 __all__ = [
     "CopyTotals",
@@ -248,9 +249,10 @@ def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
     lanes = lanes_of(operations)
     rows = lanes.rows(is_transfer())
-    taken = lanes.ends[rows] - lanes.starts[rows]
+    lasting = taken([lanes.ends], rows)
+    lasting -= taken([lanes.starts], rows)
     if len(rows) > most:  # those as long as the last one wanted, or longer, are few
-        rows = rows[taken >= np.partition(taken, -most)[-most]]
+        rows = rows[lasting >= np.partition(lasting, -most)[-most]]
     columns = [
         "start_ns",
         "direction",

@@ -14,10 +14,11 @@ from busfare import cost
 from busfare.account import Lanes, _lanes, is_work, lanes_of
 from busfare.account.intervals import Times
 from busfare.account.lanes import plain
+from busfare.account.numbered import numbered
 from busfare.cost.model import Seconds
 from busfare.node import Node
 from busfare.trace import Trace
-from busfare.trace.row_lookup import occurs
+from busfare.trace.row_lookup import occurs, taken
 
 __all__ = ["Chosen", "priced", "rows_of", "rows_of_calls"]
 
@@ -50,17 +51,17 @@ class Chosen:
     @cached_property
     def starts(self) -> Times:
         """Nanoseconds; shape (rows,)."""
-        return self._of_lanes.starts[self.rows]
+        return taken([self._of_lanes.starts], self.rows)
 
     @cached_property
     def ends(self) -> Times:
         """Nanoseconds; shape (rows,)."""
-        return self._of_lanes.ends[self.rows]
+        return taken([self._of_lanes.ends], self.rows)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Bytes, -1 where they are not known; shape (rows,)."""
-        return self._of_lanes.sizes[self.rows]
+        return taken([self._of_lanes.sizes], self.rows)
 
     def where(self, wanted: NDArray[np.bool_]) -> Chosen:
         """Those for which `wanted` is true."""
@@ -95,7 +96,7 @@ class Chosen:
 
     def together(self) -> pl.DataFrame:
         """The first one of each direction and GPU, in order, with the bytes of all."""
-        lanes, first_rows = _lanes.group([self._of_lanes.lane_of[self.rows]])
+        lanes, first_rows = numbered([taken([self._of_lanes.lane_of], self.rows)])
         known = np.maximum(self.sizes, 0)
         sums = _lanes.sums(lanes, self.starts, self.ends, known, len(first_rows))["bytes"]
         firsts = self._at(first_rows)._frame().with_columns(bytes=sums)
@@ -107,12 +108,12 @@ class Chosen:
 
     def _alike(self, *columns: str) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Rows of the same lane and size that are alike in `columns`, numbered; and the first of each number."""
-        keys: list[NDArray[Any]] = [self._of_lanes.lane_of[self.rows], self.sizes]
+        keys: list[NDArray[Any]] = [taken([self._of_lanes.lane_of], self.rows), self.sizes]
         for name in columns:
             column = self.operations[name]
             if column.null_count() < len(column):
                 keys += plain(column[self.rows])
-        return _lanes.group(keys)
+        return numbered(keys)
 
     def _at(self, places: NDArray[np.int64]) -> Chosen:
         return Chosen(self.operations, self.rows[places])
@@ -156,4 +157,3 @@ def rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> Chosen:
     chosen = rows_of(trace, lanes)
     ids = trace.operations.select("process", "correlation")[chosen.rows]
     return chosen.where(occurs(calls.drop_nulls("correlation"), ids))
-

@@ -128,9 +128,7 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.count(max(copies.height, calls.height))} copies to or from __constant__ or __device__ symbols took "
         f"{amounts.time(copies.seconds())} on the GPU and {amounts.time(host)} of the host's time.",
         "Pass the values as kernel arguments, or set the symbol once before the loop.",
-        min(copies.exposed + host, host)
-        if calls.height
-        else copies.exposed,
+        min(copies.exposed + host, host) if calls.height else copies.exposed,
     )
 
 

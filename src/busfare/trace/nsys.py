@@ -59,8 +59,14 @@ NO_ID = [-1, 4294967295]  # no stream, or no event; SQLite exports hold it unsig
 #: Where process and thread stand in a serialised global id.
 PROCESS, THREAD = Change(first_bit=24, bits=24), Change(first_bit=0, bits=24)
 
-PLACE = {"deviceId": SMALL_INT, "contextId": INT, "streamId": INT, "correlationId": INT, "globalPid": INT}
-TIMES = {"start": INT, "end": INT}
+PLACE: dict[str, pl.DataType] = {
+    "deviceId": SMALL_INT,
+    "contextId": INT,
+    "streamId": INT,
+    "correlationId": INT,
+    "globalPid": INT,
+}
+TIMES: dict[str, pl.DataType] = {"start": INT, "end": INT}
 #: What kernels and copies have in common, and those of it that a caller may have no use for.
 OF_OPERATIONS = TIMES | PLACE | {"graphNodeId": INT}
 MEANS = {"contextId": "operations.context", "graphNodeId": "operations.graph_node"}
@@ -90,7 +96,9 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     without_threads = "calls.thread" in unused and (tables.most_rows(CALLS_TABLE) or 0) > above
     of_calls = TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT}
     named = _places(tables, CALLS_TABLE, "nameId", strings)
-    called = tables.read(CALLS_TABLE, of_calls, {**named, **({"globalTid": PROCESS} if without_threads else {})})
+    called = tables.read(
+        CALLS_TABLE, of_calls, {**named, **({"globalTid": PROCESS} if without_threads else {})}
+    )
     unused = unused if called.height > above else frozenset()
     if without_threads and "calls.thread" not in unused:
         called, without_threads = tables.read(CALLS_TABLE, of_calls, named), False

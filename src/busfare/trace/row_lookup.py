@@ -10,7 +10,17 @@ import polars as pl
 
 from busfare.trace import _rows
 
-__all__ = ["distinct", "first_pairs", "first_rows", "in_order", "occurring", "occurs", "order_of", "places", "taken"]
+__all__ = [
+    "distinct",
+    "first_pairs",
+    "first_rows",
+    "in_order",
+    "occurring",
+    "occurs",
+    "order_of",
+    "places",
+    "taken",
+]
 
 #: A direct table may be this many times longer than what is looked up in it.
 SPARSE = 8
@@ -104,9 +114,7 @@ def _parts(numbers: pl.Series) -> list[npt.NDArray[Any]]:
     return [np.ascontiguousarray(part.to_numpy()) for part in numbers.get_chunks()]
 
 
-def taken(
-    parts: list[npt.NDArray[Any]], order: npt.NDArray[np.uint32], less: int = 0
-) -> npt.NDArray[Any]:
+def taken(parts: list[npt.NDArray[Any]], order: npt.NDArray[np.uint32], less: int = 0) -> npt.NDArray[Any]:
     """The whole numbers of the rows `order`, less `less`, of parts that lie one behind the other."""
     found = np.empty(len(order), parts[0].dtype)
     _rows.take(parts, order, found, less)
