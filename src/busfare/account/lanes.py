@@ -45,9 +45,10 @@ class Lanes:
 
     def chosen(self, which: pl.Expr) -> NDArray[np.bool_]:
         """Of each lane, whether `which` (of the groups' columns) is true; shape (lanes,)."""
-        return self._chosen([which])[0]
+        return self.masks([which])[0]
 
-    def _chosen(self, which: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
+    def masks(self, which: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
+        """`chosen` of each, all at once."""
         asked = [expression.fill_null(False).alias(str(number)) for number, expression in enumerate(which)]
         # With columns, so that a constant stands for every lane.
         found = self.groups.with_columns(asked)
@@ -97,9 +98,13 @@ class Lanes:
 
     def lengths(self, *which: pl.Expr) -> list[int]:
         """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""
+        return self.lengths_of(self.masks(which))
+
+    def lengths_of(self, masks: Sequence[NDArray[np.bool_]]) -> list[int]:
+        """`lengths` of lanes that were chosen before."""
         keys = []
         wanted: dict[bytes, NDArray[np.bool_]] = {}
-        for chosen in self._chosen(which):
+        for chosen in masks:
             keys.append(chosen.tobytes())
             if keys[-1] not in self._lengths:
                 wanted[keys[-1]] = chosen

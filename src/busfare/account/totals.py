@@ -291,25 +291,25 @@ def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
     for it.
     """
     lanes = lanes_of(operations)
+    directions = ("h2d", "d2h", "d2d", "p2p")
+    asked = [(device, work) for device in _ordinals(lanes) for work in ("kernels", *directions)]
+    masks = lanes.masks([_of_gpu(device) & _doing(work) for device, work in asked])
+    some = [(*what, mask) for what, mask in zip(asked, masks, strict=True) if mask.any()]
+    sizes = lanes.groups["bytes"].to_numpy()
     rows = []
-    for device in _ordinals(lanes):
-        of_gpu = _of_gpu(device)
-        parts = [("kernels", of_gpu & is_work())]
-        parts += [
-            (direction, of_gpu & is_transfer() & (pl.col("direction") == direction))
-            for direction in ("h2d", "d2h", "d2d", "p2p")
-        ]
-        lanes.lengths(*(which for _, which in parts))
-        for work, which in parts:
-            part = lanes.groups.filter(which)
-            if part.height:
-                busy = lanes.lengths(which)[0] * NS
-                moved = None if work == "kernels" or busy == 0 else float(part["bytes"].sum()) / busy
-                share = busy / makespan_seconds if makespan_seconds else 0.0
-                rows.append((device, work, busy, share, moved))
+    lengths = lanes.lengths_of([mask for _, _, mask in some])
+    for (device, work, mask), ns in zip(some, lengths, strict=True):
+        busy = ns * NS
+        moved = None if work == "kernels" or busy == 0 else float(sizes[mask].sum()) / busy
+        share = busy / makespan_seconds if makespan_seconds else 0.0
+        rows.append((device, work, busy, share, moved))
     kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
     kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
     return pl.DataFrame(rows, schema=kinds, orient="row")
+
+
+def _doing(work: str) -> pl.Expr:
+    return is_work() if work == "kernels" else is_transfer() & (pl.col("direction") == work)
 
 
 @dataclass(frozen=True, slots=True)
