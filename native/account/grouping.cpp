@@ -1,8 +1,10 @@
 #include "grouping.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <stdexcept>
+#include <thread>
 
 namespace busfare {
 
@@ -77,6 +79,8 @@ class Table {
         return lane;
     }
 
+    std::uint64_t hash(std::uint32_t lane) const { return hashes_[lane]; }
+
   private:
     void grow() {
         slots_.assign(2 * slots_.size(), kNone);
@@ -116,6 +120,21 @@ bool group_directly(const std::vector<Key>& keys, std::size_t rows, std::uint32_
     return true;
 }
 
+// From here on a second thread is worth its start.
+constexpr std::size_t kForTwo = 1 << 18;
+
+// Numbers the rows from `begin` to `end`, which are alike by `table`.
+void number(const std::vector<Key>& keys, std::size_t begin, std::size_t end, Table& table,
+            std::uint32_t* lane_of) {
+    std::uint64_t hashes[kBlock];
+    for (std::size_t first = begin; first < end; first += kBlock) {
+        const std::size_t count = std::min(kBlock, end - first);
+        std::fill_n(hashes, count, 0x243f6a8885a308d3U);
+        for (const Key& key : keys) mix(key, first, count, hashes);
+        for (std::size_t i = 0; i < count; ++i) lane_of[first + i] = table.lane(hashes[i], first + i);
+    }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, std::uint32_t* lane_of) {
@@ -123,13 +142,31 @@ std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, 
     std::vector<std::int64_t> first_rows;
     if (group_directly(keys, rows, lane_of, first_rows)) return first_rows;
     Table table(keys, first_rows);
-    std::uint64_t hashes[kBlock];
-    for (std::size_t first = 0; first < rows; first += kBlock) {
-        const std::size_t count = std::min(kBlock, rows - first);
-        std::fill_n(hashes, count, 0x243f6a8885a308d3U);
-        for (const Key& key : keys) mix(key, first, count, hashes);
-        for (std::size_t i = 0; i < count; ++i) lane_of[first + i] = table.lane(hashes[i], first + i);
+    if (rows < kForTwo) {
+        number(keys, 0, rows, table, lane_of);
+        return first_rows;
     }
+    // The second half meanwhile, and then its lanes by those of the first.
+    const std::size_t half = rows / 2;
+    std::vector<std::int64_t> others;
+    Table other(keys, others);
+    std::exception_ptr failed;
+    {
+        const std::jthread beside([&] {
+            try {
+                number(keys, half, rows, other, lane_of);
+            } catch (...) {
+                failed = std::current_exception();
+            }
+        });
+        number(keys, 0, half, table, lane_of);
+    }
+    if (failed) std::rethrow_exception(failed);
+    std::vector<std::uint32_t> lane_for(others.size());
+    for (std::uint32_t lane = 0; lane < others.size(); ++lane) {
+        lane_for[lane] = table.lane(other.hash(lane), static_cast<std::size_t>(others[lane]));
+    }
+    for (std::size_t i = half; i < rows; ++i) lane_of[i] = lane_for[lane_of[i]];
     return first_rows;
 }
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 
@@ -12,6 +10,7 @@ from busfare import account, advise
 from busfare.node import Node
 from busfare.replay import critical_path_shares
 from busfare.trace import Trace
+from busfare.trace.beside import beside
 
 __all__ = ["REPLAYED_ROWS", "SCHEMA", "UNUSED", "summarise"]
 
@@ -22,9 +21,6 @@ UNUSED = frozenset(
 )
 REPLAYED_ROWS = advise.MOST_ROWS
 MOST_ROWS = 10
-#: From here on findings are looked for beside the sums.
-MANY_ROWS = 1 << 18
-T = TypeVar("T")
 GAIN_IS = {
     True: "replay: what the run, replayed with the change and all else as it was, saves",
     False: "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way",
@@ -41,7 +37,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
     node = node or advise.guess_node(trace)
     run = advise.rebuilt(trace, node)
     operations = trace.operations
-    found = _beside(operations.height, lambda: advise.findings(trace, node, run))
+    found = beside(operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
     return {
         "schema": SCHEMA,
@@ -108,16 +104,6 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
         ],
         "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
     }
-
-
-def _beside(rows: int, work: Callable[[], T]) -> Callable[[], T]:
-    """What `work` gives; of many rows, it is done by another thread meanwhile."""
-    if rows < MANY_ROWS:
-        return work
-    thread = ThreadPoolExecutor(1)
-    done = thread.submit(work)
-    thread.shutdown(wait=False)
-    return done.result
 
 
 def _copies(copies: account.CopyTotals) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from busfare.trace import api_calls, nsys_devices
+from busfare.trace.beside import beside
 from busfare.trace.cupti_numbers import DIRECTION_OF
 from busfare.trace.omissions import Omissions
 from busfare.trace.row_lookup import SMALL, SPARSE, occurring, occurs, places, taken
@@ -102,16 +104,19 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     unused = unused if called.height > above else frozenset()
     if without_threads and "calls.thread" not in unused:
         called, without_threads = tables.read(CALLS_TABLE, of_calls, named), False
-    calls, names = _calls(called, strings, without_threads, omissions)
+    place = {name: kind for name, kind in OF_OPERATIONS.items() if MEANS.get(name) not in unused}
+    made = beside(called.height, partial(_calls, called, strings, without_threads, omissions))
     del called
+    kernels = _kernels(tables, strings, place)
+    calls, names = made()
+    del made
     events, waits = _events(tables, calls, names, omissions)
     if not unused >= {"calls.stream", "calls.event"}:
         calls = _with_waits(calls, waits)
-    place = {name: kind for name, kind in OF_OPERATIONS.items() if MEANS.get(name) not in unused}
     operations = [
         conform(frame, OPERATIONS)
         for frame in (
-            _kernels(tables, strings, place),
+            kernels,
             _copies(tables, place, omissions),
             _sets(tables),
             _graphs(tables, omissions),

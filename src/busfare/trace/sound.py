@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import polars as pl
 
+from busfare.trace.beside import MANY_ROWS
 from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
@@ -20,8 +21,6 @@ __all__ = ["make_sound"]
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
-#: From here on several columns are put in order at once.
-MANY_ROWS = 1 << 18
 TIMES = ("start_ns", "end_ns")
 TABLES = ("operations", "calls", "events", "markers")
 
