@@ -118,6 +118,7 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("what-if", TRACE), "say what to change"),
         (("what-if", TRACE, "--pin", "("), "not a regular expression"),
         (("what-if", TRACE, "--streams", "0"), "1 to 1024"),
+        (("what-if", TRACE, "--pin", "--unrecorded", "12"), "not a time"),
         (("what-if", TRACE, "--remove", "kernels"), "one of h2d"),
         (("what-if", TRACE, "--batch-below", "64 bananas"), "not a size"),
         (("what-if", TRACE, "--copy-speed", "fast"), "write a factor"),

@@ -197,7 +197,9 @@ def predictor(plan: Plan, machines: dict[str, Machine]) -> Predict:
         options = list(pair.options)
         if pair.target:
             options[options.index("--node") + 1] = machines[pair.target].node(plan)
-        said = busfare("what-if", str(path), *options, *_recorded_on(plan, machine, "what-if"))
+        bare = f"{machine.seconds(pair.program, pair.before):.9f}s"
+        where = _recorded_on(plan, machine, "what-if")
+        said = busfare("what-if", str(path), *options, "--unrecorded", bare, *where)
         baseline = said["baseline"]
         return Predicted(
             baseline["recorded_seconds"], baseline["replayed_seconds"], said["predicted_seconds"]

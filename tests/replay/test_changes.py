@@ -52,6 +52,11 @@ def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
     assert predicted(recorded, Pin("h2d pageable")) < 5_700
 
 
+def test_pinning_a_copy_whose_call_is_not_in_the_trace() -> None:
+    recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(16_010, 16_020))
+    assert 4_900 < predicted(recorded, Pin()) < 5_700
+
+
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
     recorded = trace(
         copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),

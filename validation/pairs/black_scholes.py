@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of, wait_for_go
+from measured import Program, finish, finish_reference, measure_cupy, options_of
 
 PROGRAM = Program(
     "black_scholes", "Prices of European options, batch by batch", ("before", "pin", "fewer-syncs"), 120
@@ -52,7 +52,6 @@ def main() -> int:
     import cupy
     import cupyx
 
-    wait_for_go(options)
     empty = cupyx.empty_pinned if options.variant == "pin" else np.empty
     random = np.random.default_rng(0)
     spots, strikes, years, calls, puts = (empty((BATCHES, BATCH), np.float32) for _ in range(5))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of, wait_for_go
+from measured import Program, finish, finish_reference, measure_torch, options_of
 
 PROGRAM = Program(
     "embed_texts", "Vectors of texts from a transformer", ("before", "pin", "async", "pin-async"), 160
@@ -57,7 +57,6 @@ def main() -> int:
     import torch
     from torch import nn
 
-    wait_for_go(options)
     torch.manual_seed(0)
     pin = options.variant.startswith("pin")
     non_blocking = options.variant.endswith("async")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of, wait_for_go
+from measured import Program, finish, finish_reference, measure_torch, options_of
 
 PROGRAM = Program(
     "generate_letters", "Letters from a recurrent network", ("before", "pin", "batch", "pin-async"), 500
@@ -47,7 +47,6 @@ def main() -> int:
         )
     import torch
 
-    wait_for_go(options)
     torch.manual_seed(0)
     embedding = torch.nn.Embedding(LETTERS, HIDDEN).cuda()
     cell = torch.nn.GRUCell(HIDDEN, HIDDEN).cuda()

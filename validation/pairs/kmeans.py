@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of, wait_for_go
+from measured import Program, finish, finish_reference, measure_cupy, options_of
 
 PROGRAM = Program("kmeans", "k-means clustering", ("before", "pin", "dedupe"), 60)
 POINTS, FEATURES, CLUSTERS = 400_000, 16, 12
@@ -45,7 +45,6 @@ def main() -> int:
     import cupy
     import cupyx
 
-    wait_for_go(options)
     host = points()
     if options.variant == "pin":
         pageable, host = host, cupyx.empty_pinned(host.shape, host.dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of, wait_for_go
+from measured import Program, finish, finish_reference, measure_cupy, options_of
 
 PROGRAM = Program("matched_filter", "Compress radar echoes by FFT", ("before", "pin", "batch"), 150)
 TRACES, SAMPLES, CHIRP = 64, 4096, 512
@@ -49,7 +49,6 @@ def main() -> int:
     import cupy
     import cupyx
 
-    wait_for_go(options)
     empty = cupyx.empty_pinned if options.variant == "pin" else np.empty
     echoes, known = [], []
     for number in range(BURSTS):

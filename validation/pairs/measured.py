@@ -21,7 +21,6 @@ __all__ = [
     "measure_cupy",
     "measure_torch",
     "options_of",
-    "wait_for_go",
 ]
 
 
@@ -46,7 +45,7 @@ def options_of(program: Program) -> argparse.Namespace:
     parser.add_argument(
         "--wait",
         action="store_true",
-        help="import, say `ready`, and begin when a line comes on standard input",
+        help="warm up, say `ready`, and go on when a line comes on standard input",
     )
     parser.add_argument(
         "--reference",
@@ -60,13 +59,6 @@ def _positive(text: str) -> int:
     if not text.isdigit() or not 0 < int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text}: a whole number from 1 up is needed")
     return int(text)
-
-
-def wait_for_go(options: argparse.Namespace) -> None:
-    """To be called when the imports are done: several programs can then import at once, and run one by one."""
-    if options.wait:
-        print("ready", flush=True)
-        sys.stdin.readline()
 
 
 def measure_torch(options: argparse.Namespace, region: Callable[[], object]) -> list[float]:
@@ -110,7 +102,12 @@ def _measure(
     push: Callable[[], object],
     pop: Callable[[], object],
 ) -> list[float]:
-    for _ in range(options.warm_ups):
+    for warm_up in range(options.warm_ups):
+        # Several programs can get ready at once, and run one by one: from here, warm once more.
+        if options.wait and warm_up == options.warm_ups - 1:
+            wait()
+            print("ready", flush=True)
+            sys.stdin.readline()
         region()
     seconds = []
     for _ in range(options.repeats):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of, wait_for_go
+from measured import Program, finish, finish_reference, measure_cupy, options_of
 
 PROGRAM = Program(
     "power_iteration", "The largest eigenvalue of a matrix", ("before", "pin", "batch", "async"), 1500
@@ -39,7 +39,6 @@ def main() -> int:
     import cupy
     import cupyx
 
-    wait_for_go(options)
     matrix = cupy.asarray(structure(SIDE))
     start = cupy.asarray(np.random.default_rng(10).standard_normal(SIDE).astype(np.float32))
     start /= cupy.linalg.norm(start)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of, wait_for_go
+from measured import Program, finish, finish_reference, measure_torch, options_of
 
 PROGRAM = Program(
     "recommend", "Scores from embeddings of many categories", ("before", "pin", "pin-async", "batch"), 150
@@ -35,7 +35,6 @@ def main() -> int:
         return finish_reference(PROGRAM, np.abs(score - 0.5).max(), 0)
     import torch
 
-    wait_for_go(options)
     pin = options.variant.startswith("pin")
     non_blocking = options.variant == "pin-async"
     random = np.random.default_rng(0)

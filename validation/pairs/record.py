@@ -3,9 +3,10 @@
     PYTHONPATH=src python validation/pairs/record.py --build build/pairs [--only NAME,…] [--budget 240]
 
 Builds what is missing (the C++ programs with nvcc, the recorder with CMake), then, a program at a time: every variant
-`--processes` times in turn, unrecorded; then `before` `--recordings` times under the recorder, of which the one is
-kept whose time is nearest to the unrecorded median: the least disturbed. Every process is kept to the same few cores
-while it is measured. Writes `results/pairs/GPU/times.json` after each program, and `PROGRAM-before.bf` beside it.
+`--processes` times in turn, unrecorded, and up to `--most-processes` times where they differ by more than 5 %; then
+`before` `--recordings` times under the recorder, of which the one is kept whose time is nearest to the unrecorded
+median: the least disturbed. Every process is kept to the same few cores while it is measured. Writes
+`results/pairs/GPU/times.json` after each program, and `PROGRAM-before.bf` beside it.
 Programs that are in times.json are not run again unless named by `--only`; when the budget is spent the rest is left
 for another call. What fails is written down and said, and the others run. Exit status 1 where something failed, 3
 where there is no GPU.
@@ -43,6 +44,8 @@ from busfare.measure.record import LIBRARY, environment  # noqa: E402
 
 #: Where a program's own thread runs while it is measured: from core to core of a shared host, times differ by half.
 CORES = set(sorted(os.sched_getaffinity(0))[2:6]) or os.sched_getaffinity(0)
+#: Processes whose medians differ by more, relative to the least, are joined by others.
+SETTLED = 0.05
 
 
 class RunError(Exception):
@@ -91,7 +94,7 @@ class Run:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
                 self.stop()
-                raise RunError("did not finish its imports in time")
+                raise RunError("was not ready in time")
             more = os.read(self.process.stdout.fileno(), 4096)
             if not more:
                 raise RunError(self._last_words())
@@ -101,7 +104,8 @@ class Run:
         """Lets it run, to its end. Raises RunError if it takes longer than `seconds`, or its check fails."""
         assert self.process is not None
         with contextlib.suppress(OSError):  # it has ended already: what it said tells why
-            os.sched_setaffinity(self.process.pid, CORES)
+            for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), CORES)
         try:
             out, err = self.process.communicate("\n" if self.program.is_python else None, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -160,30 +164,29 @@ class Bench:
             command += ["--rounds", str(options.rounds)]
         return Run(program, variant, command, recording)
 
-    def _in_order(self, program: Program) -> list[Run]:
+    def _in_order(self, program: Program, variants: Sequence[str], processes: int) -> list[Run]:
         """Variants by turns, every other turn backwards, so that a drift of the machine meets all alike."""
         runs = []
-        for turn in range(self.options.processes):
-            order = program.variants if turn % 2 == 0 else program.variants[::-1]
+        for turn in range(processes):
+            order = variants if turn % 2 == 0 else variants[::-1]
             runs += [self._run_of(program, variant) for variant in order]
+        return runs
+
+    def _recorded(self, program: Program) -> list[Run]:
         wanted = dict.fromkeys(recordings(program), "before")
         if self.options.record_all:
             wanted |= {variant: variant for variant in program.variants}
-        return runs + [
+        return [
             self._run_of(program, variant, name)
             for _ in range(self.options.recordings)
             for name, variant in wanted.items()
         ]
 
-    def run(self, program: Program) -> dict[str, Any]:
-        """Times and recordings of one program."""
-        runs = self._in_order(program)
-        failures: list[str] = []
-        samples: dict[str, list[list[float]]] = {variant: [] for variant in program.variants}
-        recorded: dict[str, list[Run]] = {}
-        began = time.monotonic()
+    def _carried_out(self, runs: list[Run], failures: list[str]) -> list[Run]:
+        """Those of `runs` that gave a result; a Python program's get ready at once, before any is timed."""
+        done = []
         try:
-            if program.is_python:  # imports take seconds: all at once, before anything is timed
+            if any(run.program.is_python for run in runs):
                 for run in runs:
                     run.start(self.library, self.scratch)
                 deadline = time.monotonic() + self.options.timeout
@@ -191,19 +194,37 @@ class Bench:
                     run for run in runs if self._tried(run, failures, lambda r: r.wait_until_ready(deadline))
                 ]
             for run in runs:
-                if not program.is_python and not self._tried(
+                if not run.program.is_python and not self._tried(
                     run, failures, lambda r: r.start(self.library, self.scratch)
                 ):
                     continue
-                if not self._tried(run, failures, lambda r: r.go(self.options.timeout)):
-                    continue
-                if not run.recording:
-                    samples[run.variant].append(run.result["seconds"])
-                else:
-                    recorded.setdefault(run.recording, []).append(run)
+                if self._tried(run, failures, lambda r: r.go(self.options.timeout)):
+                    done.append(run)
         finally:
             for run in runs:
                 run.stop()
+        return done
+
+    def run(self, program: Program) -> dict[str, Any]:
+        """Times and recordings of one program."""
+        options = self.options
+        failures: list[str] = []
+        samples: dict[str, list[list[float]]] = {variant: [] for variant in program.variants}
+        recorded: dict[str, list[Run]] = {}
+        began = time.monotonic()
+        first = self._in_order(program, program.variants, options.processes) + self._recorded(program)
+        runs = self._carried_out(first, failures)
+        unsettled = [
+            name for name in program.variants if not _settled([r for r in runs if r.variant == name])
+        ]
+        more = options.most_processes - options.processes
+        if unsettled and more > 0:
+            runs += self._carried_out(self._in_order(program, unsettled, more), failures)
+        for run in runs:
+            if run.recording:
+                recorded.setdefault(run.recording, []).append(run)
+            else:
+                samples[run.variant].append(run.result["seconds"])
         result: dict[str, Any] = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "wall_seconds": round(time.monotonic() - began, 1),
@@ -245,6 +266,12 @@ class Bench:
         target = self.out / f"{run.program.name}-{run.recording}.bf"
         shutil.move(files[-1], target)
         run.result |= {"file": target.name, "bytes": target.stat().st_size}
+
+
+def _settled(runs: Sequence[Run]) -> bool:
+    """Whether the unrecorded ones of a variant's processes agree; more of one that fails would tell nothing."""
+    medians = [run.result["median_seconds"] for run in runs if not run.recording]
+    return not medians or max(medians) <= (1 + SETTLED) * min(medians)
 
 
 def _summary(processes: Sequence[Sequence[float]]) -> dict[str, Any]:
@@ -310,7 +337,10 @@ def arguments(plan: Plan) -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="NAME,…", help="these programs, in this order")
     parser.add_argument("--processes", type=int, default=2, help="unrecorded processes of each variant")
     parser.add_argument(
-        "--recordings", type=int, default=2, help="recorded processes, of which the least disturbed is kept"
+        "--most-processes", type=int, default=5, help="of a variant whose processes differ by more than 5 %%"
+    )
+    parser.add_argument(
+        "--recordings", type=int, default=3, help="recorded processes, of which the least disturbed is kept"
     )
     parser.add_argument("--repeats", type=int, default=3, help="measured regions in each")
     parser.add_argument(

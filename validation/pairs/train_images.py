@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of, wait_for_go
+from measured import Program, finish, finish_reference, measure_torch, options_of
 
 PROGRAM = Program(
     "train_images", "Train an image classifier", ("before", "pin", "pin-async", "fewer-syncs"), 24
@@ -46,9 +46,7 @@ def main() -> int:
     from torch import nn
 
     arrays = [batch_of(number) for number in range(BATCHES)]
-    wait_for_go(options)
     torch.manual_seed(0)
-    torch.backends.cudnn.benchmark = True
     pin = options.variant.startswith("pin")
     non_blocking = options.variant == "pin-async"
 

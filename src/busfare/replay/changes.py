@@ -182,7 +182,8 @@ class Pin:
         asynchronous = calls & calls_named(timeline, ASYNC_COPY)
         usual = np.where(asynchronous, _pinned_call_ns(timeline), usual_call_ns(timeline, ASYNC_COPY))
         launch = columns["operation_launch_lag"].copy()
-        launch[chosen] = np.minimum(launch[chosen], usual[columns["operation_call"][chosen]])
+        called = chosen & (columns["operation_launched"] != 0)
+        launch[called] = np.minimum(launch[called], usual[columns["operation_call"][called]])
         # A blocking call waits on, for the copy to end and no longer for its bytes to be staged.
         blocking = calls & ~asynchronous & (columns["call_wait"] == WAIT["operation"])
         own = np.where(blocking, np.minimum(columns["call_own"], usual), columns["call_own"])

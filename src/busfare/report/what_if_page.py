@@ -8,6 +8,7 @@ from typing import Any
 from busfare.advise import amounts
 from busfare.report.document import document, section, table
 from busfare.report.plots import COLOUR, bar_pattern, plot_layout, timeline_plot
+from busfare.report.what_ifs import said_of_cost
 from busfare.trace import Trace
 
 __all__ = ["what_if_page"]
@@ -34,7 +35,9 @@ def what_if_page(result: dict[str, Any], recorded: Trace, predicted: Trace) -> s
         for row in _rows(result)
     ]
     columns = ("change", "touched", "whole run", "gain", "speed-up")
-    body.append(section("Whole run", f'<div id="gains" class="plot"></div>{table(columns, rows)}'))
+    cost = result["baseline"]["recording_cost"]
+    said = f"<p>{escape(said_of_cost(cost))}</p>" if cost else ""
+    body.append(section("Whole run", f'<div id="gains" class="plot"></div>{table(columns, rows)}{said}'))
     if result["rests_on"]:
         items = "".join(f"<li>{escape(text)}</li>" for text in result["rests_on"])
         body.append(section("Holds if", f"<ul>{items}</ul>"))
@@ -70,8 +73,11 @@ def _path(result: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _gains(result: dict[str, Any]) -> dict[str, Any]:
     rows = _rows(result)
-    labels = ["recorded", *(f"{row['title']} (predicted)" for row in rows)]
-    seconds = [result["baseline"]["recorded_seconds"], *(row["predicted_seconds"] for row in rows)]
+    baseline = result["baseline"]
+    bare = [baseline["replayed_seconds"]] if baseline["recording_cost"] else []
+    unchanged = ["recorded", *["without the recorder's cost (predicted)" for _ in bare]]
+    labels = [*unchanged, *(f"{row['title']} (predicted)" for row in rows)]
+    seconds = [baseline["recorded_seconds"], *bare, *(row["predicted_seconds"] for row in rows)]
     bars = {
         "type": "bar",
         "orientation": "h",
@@ -81,7 +87,7 @@ def _gains(result: dict[str, Any]) -> dict[str, Any]:
         "textposition": "outside",
         "cliponaxis": False,
         "hoverinfo": "y+text",
-        "marker": {"color": COLOUR["kernels"], "pattern": bar_pattern([""] + ["/"] * len(rows))},
+        "marker": {"color": COLOUR["kernels"], "pattern": bar_pattern([""] + ["/"] * (len(labels) - 1))},
     }
     layout = plot_layout(
         90 + 42 * len(labels),

@@ -12,21 +12,38 @@ from busfare.advise import amounts
 from busfare.node import Node
 from busfare.replay import Played, Timeline, critical_path_shares, play, timeline
 from busfare.replay.changes import Change, Setting
+from busfare.replay.recording_cost import unrecorded
 from busfare.replay.what_if import Outcome, WhatIf, what_if
 from busfare.report.tables import console, plain, table
 from busfare.trace import Trace
 
-__all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "show_what_if"]
+__all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "said_of_cost", "show_what_if"]
 
 SCHEMA = "busfare.what-if/1"
 NS = 1e-9
 
 
 def answer_what_if(
-    trace: Trace, changes: list[Change], setting: Setting, guessed: bool
+    trace: Trace,
+    changes: list[Change],
+    setting: Setting,
+    guessed: bool,
+    unrecorded_seconds: float | None = None,
 ) -> tuple[dict[str, Any], WhatIf]:
-    """What `changes` would make of `trace`; the dictionary's keys are documented in docs/json.md."""
+    """What `changes` would make of `trace`; the dictionary's keys are documented in docs/json.md.
+
+    With `unrecorded_seconds`, how long the run takes when it is not recorded, the recorder's cost is taken out first.
+    """
     taken_apart = timeline(trace, setting.recorded_on)
+    cost: dict[str, Any] | None = None
+    if unrecorded_seconds is not None:
+        bare = unrecorded(taken_apart, round(unrecorded_seconds / NS))
+        taken_apart = bare.timeline
+        cost = {
+            "unrecorded_seconds": unrecorded_seconds,
+            "call_seconds": bare.call_ns * NS,
+            "replayed_seconds": bare.makespan_ns * NS,
+        }
     found = what_if(taken_apart, changes, setting)
     baseline = found.baseline
     node: Node | None = setting.recorded_on
@@ -38,6 +55,7 @@ def answer_what_if(
         "model": setting.model,
         "baseline": {
             "recorded_seconds": taken_apart.recorded_ns * NS,
+            "recording_cost": cost,
             "replayed_seconds": baseline.makespan_seconds,
             "range_seconds": _range(baseline),
             "critical_path": critical_path_shares(taken_apart),
@@ -92,6 +110,14 @@ def predicted_trace(played: Played) -> Trace:
     return replace(taken_apart.trace, operations=operations, calls=calls)
 
 
+def said_of_cost(cost: dict[str, Any]) -> str:
+    """What was taken out for the recorder, in a sentence."""
+    taken = f"{amounts.time(cost['call_seconds'])} a call taken out for the recorder"
+    if cost["replayed_seconds"] > 1.01 * cost["unrecorded_seconds"]:
+        return f"{taken}: more is not plausible, though the run takes {amounts.time(cost['unrecorded_seconds'])} without it."
+    return f"{taken}: unrecorded, the run takes {amounts.time(cost['unrecorded_seconds'])}."
+
+
 def _new_streams(taken_apart: Timeline) -> pl.Series:
     """Numbers for streams that the recording does not have, above all that it has; null for the others."""
     number = taken_apart.columns["operation_stream"].astype(np.int64)
@@ -112,7 +138,9 @@ def show_what_if(result: dict[str, Any]) -> None:
     out.print()
     shown = table("run ", "touched", "whole run", "gain", "speed-up", title="Whole run, predicted by replay")
     shown.add_row("recorded", "", amounts.time(baseline["recorded_seconds"]), "", "")
-    shown.add_row("replayed unchanged", "", amounts.time(baseline["replayed_seconds"]), "", "")
+    cost = baseline["recording_cost"]
+    unchanged = "replayed without the recorder's cost" if cost else "replayed unchanged"
+    shown.add_row(unchanged, "", amounts.time(baseline["replayed_seconds"]), "", "")
     rows = result["changes"] if len(result["changes"]) == 1 else [*result["changes"], result]
     for row in rows:
         shown.add_row(
@@ -123,6 +151,8 @@ def show_what_if(result: dict[str, Any]) -> None:
             "–" if row["speedup"] is None else f"{row['speedup']:.3f}×",
         )
     out.print(shown)
+    if cost:
+        out.print(plain(said_of_cost(cost)), style="dim")
     low, high = result["range_seconds"]
     if high - low > 0.005 * high:
         out.print(

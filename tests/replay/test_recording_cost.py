@@ -1,0 +1,60 @@
+"""What a recorder cost, taken out of runs whose cost is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from busfare.replay import play, timeline
+from busfare.replay.recording_cost import MOST_NS, unrecorded
+from busfare.trace import Trace
+from tests.traces import call, kernel, trace
+
+
+def launches(call_us: float, gap_us: float, count: int = 1000) -> Trace:
+    """A host that launches one short kernel after the other, and waits for none."""
+    step = call_us + gap_us
+    return trace(
+        *[kernel(n * step + call_us, n * step + call_us + 1, correlation=n) for n in range(count)],
+        calls=[call(n * step, n * step + call_us, "cudaLaunchKernel", correlation=n) for n in range(count)],
+    )
+
+
+def test_the_same_is_taken_out_of_every_call() -> None:
+    # 2 µs a call and 3 µs between two, of which the recorder is 1 µs each time.
+    taken = unrecorded(timeline(launches(2, 3)), play(timeline(launches(1.5, 2.5))).makespan_ns)
+    assert taken.call_ns == pytest.approx(1000, abs=10)
+    assert taken.makespan_ns == pytest.approx(4000 * 1000, rel=0.001)
+    assert (taken.timeline.columns["call_own"][1:] == 1500).all()
+    assert (taken.timeline.columns["call_gap"][1:] == 2500).all()
+
+
+def test_what_a_call_lacks_the_gap_before_it_gives() -> None:
+    taken = unrecorded(timeline(launches(0.5, 9.5)), 5_000_000)
+    assert (taken.timeline.columns["call_own"] == 500).all()
+    assert taken.makespan_ns == pytest.approx(5_000_000, rel=0.001)
+
+
+def test_no_more_is_taken_than_a_recorder_can_cost() -> None:
+    recorded = timeline(launches(50, 50))
+    taken = unrecorded(recorded, 1_000_000)
+    assert taken.call_ns == pytest.approx(0.95 * MOST_NS, rel=0.01)
+    assert taken.makespan_ns == pytest.approx(71_500_000, rel=0.001)
+
+
+def test_nothing_is_taken_out_of_a_host_that_waits_for_the_gpu() -> None:
+    recorded = trace(
+        kernel(10, 1000, correlation=1),
+        calls=[
+            call(0, 5, "cudaLaunchKernel", correlation=1),
+            call(6, 1005, "cudaDeviceSynchronize", "device"),
+        ],
+    )
+    taken = unrecorded(timeline(recorded), 500_000)
+    assert taken.makespan_ns > 990_000
+    assert taken.call_ns < 12_000
+
+
+def test_a_run_that_was_not_slower_recorded_stays_as_it_is() -> None:
+    recorded = timeline(launches(2, 3))
+    taken = unrecorded(recorded, recorded.recorded_ns)
+    assert taken.timeline is recorded and taken.call_ns == 0
