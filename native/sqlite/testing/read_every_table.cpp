@@ -66,7 +66,7 @@ constexpr std::uint32_t kSmallPieces = 1024;  // so that even small files keep s
 Columns read(const Pager& pager, std::uint32_t root, std::uint32_t turn, unsigned threads) {
     std::vector<Wanted> wanted;
     for (const std::uint32_t index : {0U, 1U, 2U, 4U, 26U}) {
-        const Kind kind = turn == 3 ? kWhole[index % 4] : static_cast<Kind>((index + turn) % 3);
+        const Kind kind = turn == 3 ? kWhole[(index / 2 + index) % 4] : static_cast<Kind>((index + turn) % 3);
         wanted.push_back({index, kind, false, index == 2, index == 26 && turn == 2});
         if (kind == Kind::code8 || kind == Kind::code32) {
             wanted.back().codes = std::make_shared<const Codes>(Codes{-3, {1, 2, 3, 4, 5, 6, 7}, 250});
