@@ -62,7 +62,8 @@ void consume(const std::shared_ptr<Column>& column) {
 constexpr Kind kWhole[] = {Kind::integer, Kind::small, Kind::code8, Kind::code32};
 constexpr std::uint32_t kSmallPieces = 1024;  // so that even small files keep several threads busy
 
-// Some columns, each as a kind that depends on `turn`, and the row's id. Turn 3 reads whole numbers alone, of every width.
+// Some columns, each as a kind that depends on `turn`, and the row's id. Turn 3 reads whole numbers alone, of
+// every width.
 Columns read(const Pager& pager, std::uint32_t root, std::uint32_t turn, unsigned threads) {
     std::vector<Wanted> wanted;
     for (const std::uint32_t index : {0U, 1U, 2U, 4U, 26U}) {

@@ -6,18 +6,17 @@ Tables and columns come and go with the version, so everything is looked up by n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from busfare.trace import api_calls, nsys_devices
 from busfare.trace.beside import beside
 from busfare.trace.cupti_numbers import DIRECTION_OF
+from busfare.trace.nsys_texts import Texts, as_places
 from busfare.trace.omissions import Omissions
-from busfare.trace.row_lookup import SMALL, SPARSE, occurring, occurs, places, taken
+from busfare.trace.row_lookup import occurs
 from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, Codes, TableSource, bits_of
 from busfare.trace.tables import (
     CALLS,
@@ -97,7 +96,7 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     # Large tables are read as if nobody asked for threads, and again if they are not so large after all.
     without_threads = "calls.thread" in unused and (tables.most_rows(CALLS_TABLE) or 0) > above
     of_calls = TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT}
-    named = _places(tables, CALLS_TABLE, "nameId", strings)
+    named = as_places(tables, CALLS_TABLE, "nameId", strings)
     called = tables.read(
         CALLS_TABLE, of_calls, {**named, **({"globalTid": PROCESS} if without_threads else {})}
     )
@@ -201,56 +200,12 @@ def _placed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(with_none)
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """Texts that a column of ids means: each once, and which one each row has."""
-
-    texts: pl.Series  # the last one stands for whatever is not in the trace
-    rows: npt.NDArray[np.uint32]  # where the row's text stands in the table of strings
-    number: npt.NDArray[np.uint32]  # of each of those, its place in `texts`
-    any_unknown: bool
-
-    @staticmethod
-    def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> _Texts:
-        """Of ids, or of their places in `strings` (`_places`)."""
-        known = ids.dtype == pl.UInt32
-        rows = np.ascontiguousarray(ids.to_numpy()) if known else places(strings["id"], ids)
-        used = occurring(rows, strings.height + 1)
-        any_unknown, used[-1] = bool(used[-1]), False
-        number = np.cumsum(used, dtype=np.uint32) - used
-        texts = strings["value"].filter(used[:-1])
-        number[-1] = len(texts)
-        return _Texts(texts.extend_constant(otherwise, 1), rows, number, any_unknown)
-
-    def unknown(self) -> npt.NDArray[np.bool_]:
-        """Which rows mean no text."""
-        return np.equal(self.rows, len(self.number) - 1)
-
-    def of_rows(self, values: pl.Series) -> pl.Series:
-        """For each row, what `values` (words, none of them null) has for its text."""
-        codes = values.to_physical().to_numpy()[self.number]
-        return of_codes(taken([codes], self.rows), values)
-
-
-def _places(tables: TableSource, table: str, column: str, strings: pl.DataFrame) -> Changes:
-    """A column of ids is to be read as the places of their texts; as it is, where ids are too far apart."""
-    ids = strings["id"]
-    if ids.is_empty():
-        return AS_THEY_ARE
-    least, most = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
-    if most - least >= SPARSE * (len(ids) + (tables.most_rows(table) or 0)) + SMALL:
-        return AS_THEY_ARE
-    of = np.full(most - least + 1, len(ids), np.uint32)
-    of[ids.to_numpy() - least] = np.arange(len(ids), dtype=np.uint32)
-    return {column: Change(codes=Codes(least, of, len(ids)))}
-
-
 def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.DataFrame:
-    changes = _places(tables, KERNELS, "demangledName", strings)
+    changes = as_places(tables, KERNELS, "demangledName", strings)
     frame = tables.read(KERNELS, {**place, "demangledName": INT}, changes)
     if frame.is_empty():
         return empty(OPERATIONS)
-    named = _Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
+    named = Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
     if named.any_unknown:  # some versions and languages fill only another column
         others = tables.read(KERNELS, {"demangledName": INT, "shortName": INT, "mangledName": INT})
         if others.height == frame.height:
@@ -258,7 +213,7 @@ def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.Da
                 pl.when(pl.col(name).is_in(strings["id"].implode())).then(name) for name in others.columns
             ]
             ids = others.select(pl.coalesce(*known)).to_series()
-            named = _Texts.of(ids, strings, "(unnamed kernel)")
+            named = Texts.of(ids, strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
     return _placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
 
@@ -346,7 +301,7 @@ def _calls(
     """
     if frame.is_empty():
         return empty(CALLS), pl.Series(dtype=pl.Categorical())
-    named = _Texts.of(frame["nameId"], strings, "(unnamed call)")
+    named = Texts.of(frame["nameId"], strings, "(unnamed call)")
     meanings = [api_calls.meaning(text) for text in named.texts]
     names = pl.DataFrame(
         {
