@@ -1,8 +1,9 @@
-"""Benchmarks on real GPUs beside what `plan` predicted: `python validation/bench.py [--plots FOLDER] [FILE.json …]`.
+"""Benchmarks on real GPUs beside what `plan` predicted: `python validation/bench.py [--again] [--plots FOLDER] [FILE …]`.
 
 Reads `results/bench/*.json`, as `busfare bench methods --json` and `busfare bench strategies --json` wrote them, and
 recomputes every error, pick and limit from the measured and predicted seconds in them. Without results it says so and
-claims nothing. `--plots` draws them into a folder, for the guide. Exit status 1 where any goal is missed; the last line
+claims nothing. `--again` predicts anew what was measured, with the models of today; what was said before the run stays
+in the files. `--plots` draws them into a folder, for the guide. Exit status 1 where any goal is missed; the last line
 of each result says which ones, and how often.
 """
 
@@ -20,12 +21,15 @@ from busfare.errors import InputError
 
 FOLDER = Path(__file__).parents[1] / "results" / "bench"
 #: The project's goals: largest error of a strategy at its best (W14 published 10.75), what following a prediction may
-#: cost where another was measured faster, the streams version's share of the limit, all in percent; and two factors.
+#: cost where another was measured faster, the share of the limit that the best streams version of W14's *state* reaches,
+#: all in percent; and two factors.
 MOST_ERROR, MOST_COST, LEAST_SHARE = 5.0, 2.0, 95.0
 #: Percent of the limit, beyond which the limit was measured wrong.
 MOST_SHARE = 102.0
 STREAMS_FACTOR, CROSSOVER_FACTOR = 2.0, 1.5
-#: Both ways to submit the streams version are judged.
+#: W14's grid.
+PAPERS_GRID = 1024 * 1024 * 42
+#: Both ways to submit the streams version.
 STREAMED = ("streams", "three-streams")
 W14 = ("explicit", "mapped", *STREAMED, "hybrid")
 
@@ -51,6 +55,11 @@ class Goals:
 def main() -> int:
     parser = argparse.ArgumentParser(description="predicted beside measured, from results of bench")
     parser.add_argument("files", nargs="*", type=Path, help="results; else those of results/bench/")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="predict anew with today's models, from the node file beside each result; not what was said before the run",
+    )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them as SVG into this folder")
     options = parser.parse_args()
     paths = options.files or sorted(FOLDER.glob("*.json"))
@@ -61,6 +70,10 @@ def main() -> int:
     for path in paths:
         try:
             result = read(path)
+            if options.again:
+                from bench_again import predicted_again
+
+                result = predicted_again(result, path)
             met &= judge(result)
             if options.plots:
                 from bench_plots import draw
@@ -94,6 +107,10 @@ def judge(result: dict[str, Any]) -> bool:
     """Prints one result; whether its picks held."""
     label = "VIRTUAL, nothing measured: " if result["virtual"] else ""
     print(f"{label}{result['gpu']}, driver {result['driver']}, {result['date']}")
+    if result.get("again"):
+        print(
+            f"  PREDICTED AGAIN, after the run, with today's models, from {result['again']}: no test of them"
+        )
     print(f"  {result['command']}; predicted by {result['node']['name']} ({result['node']['source']})")
     for sentence in result["disturbances"]:
         print(f"  disturbed: {sentence}")
@@ -183,21 +200,30 @@ def number_of_streams(cell: dict[str, Any], goals: Goals) -> None:
 
 
 def limit(cell: dict[str, Any], goals: Goals) -> None:
-    """Prints how near the streams versions come to the slower of link and kernel; W14's state has a goal."""
+    """Prints how near the streams versions come to the slower of link and kernel. The better of both has a goal in W14's
+    *state* on its grid; other cells have none.
+    """
     slower = max(cell["measured_link_seconds"], cell["measured_kernel_seconds"])
-    for name in STREAMED:
-        found = fastest(cell, (name,))
-        if found is None:
-            continue
-        share, goal = 100 * slower / found["measured_seconds"], ""
-        if share > MOST_SHARE:
-            goal = ": link and kernel were disturbed while they were measured, which is no limit"
-        elif cell["kernel"] == "state":
-            said = goals.verdict(
-                f"state in {name} at {LEAST_SHARE:g} % of the limit or more", share >= LEAST_SHARE
-            )
-            goal = f" (goal {LEAST_SHARE:g}) {said}"
-        print(f"    {name} reach {share:.1f} % of the limit, the slower of link and kernel (measured){goal}")
+    shares = {
+        name: 100 * slower / found["measured_seconds"]
+        for name in STREAMED
+        if (found := fastest(cell, (name,)))
+    }
+    for name, share in shares.items():
+        beyond = ": link and kernel were disturbed while they were measured, which is no limit"
+        print(
+            f"    {name} reach {share:.1f} % of the limit, the slower of link and kernel (measured)"
+            f"{beyond if share > MOST_SHARE else ''}"
+        )
+    papers = cell["kernel"] == "state" and cell["levels"] * cell["level_elements"] == PAPERS_GRID
+    if papers and shares and max(shares.values()) <= MOST_SHARE:
+        better = max(shares, key=lambda name: shares[name])
+        said = goals.verdict(
+            f"state at {LEAST_SHARE:g} % of the limit or more", shares[better] >= LEAST_SHARE
+        )
+        print(
+            f"    state on W14's grid: the better is {better}, {shares[better]:.1f} % (goal {LEAST_SHARE:g}) {said}"
+        )
 
 
 def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:

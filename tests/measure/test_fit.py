@@ -27,6 +27,16 @@ def test_a_knee_is_found_where_it_is() -> None:
     assert pieces[1].gap_per_byte_s == pytest.approx(2e-11)
 
 
+@pytest.mark.parametrize(("left", "end"), [(1.0, 256), (1.2, 65536)])
+def test_lines_that_do_not_meet_end_half_way_or_where_there_is_a_jump(left: float, end: int) -> None:
+    # They would meet at 200 KB, beyond the next size; a fifth more is a jump, which comes right after 64 KiB.
+    seconds = np.where(SIZES <= 65536, left * (4e-6 + SIZES * 2e-11), 3.8e-6 + SIZES * 2.1e-11)
+    pieces = fit(SIZES, seconds, near=1e-5).pieces
+    ends = [p.up_to_bytes or 0 for p in pieces[:-1]]
+    middle_ = int((65536 * 98304) ** 0.5)
+    assert (middle_ if left == 1.0 else end) in ends
+
+
 def test_no_piece_has_a_negative_parameter() -> None:
     random = np.random.default_rng(3)
     for _ in range(20):

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from busfare.errors import BusfareError, InputError
@@ -22,6 +23,7 @@ from busfare.measure.run import measure
 from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Measured, Node, Piece, load_node
 from busfare.node.file import decode
+from busfare.node.measured import piecewise
 
 NODES = 200
 
@@ -80,6 +82,37 @@ def test_what_copies_add_beside_others_comes_back() -> None:
     (found,) = (m for m in profile(record).measured if m.direction == "d2h" and m.memory == "pinned")
     assert found.both_directions_gap_per_byte_s == pytest.approx(2e-11, rel=0.01)
     assert found.both_directions_gap_s == pytest.approx(6e-6, rel=0.05)
+
+
+def test_the_lull_of_hybrids_and_what_the_processor_wrote_come_back() -> None:
+    def own(direction: str, memory: str, start: float, **more: object) -> Measured:
+        piece = Piece(latency_overhead_s=start, gap_per_byte_s=1.9e-11)
+        return Measured(direction=direction, memory=memory, pieces=(piece,), **more)  # type: ignore[arg-type]
+
+    slower = (Piece(latency_overhead_s=2.7e-5, gap_per_byte_s=1.9e-11),)
+    true = own(
+        "h2d", "pinned", 4e-6, mapped_gap_per_byte_s=2.4e-10, mapped_lull_s=1.5e-5, written=slower, gap_s=2e-6
+    )
+    node = dataclasses.replace(
+        load_node("pcie:4x16"), measured=(true, own("d2h", "pinned", 4e-6), own("d2h", "mapped", 3e-6))
+    )
+    device, record = VirtualDevice(node, 3), record_of(VirtualDevice(node), 3)
+    pinned = [c for c in full(0, []).cases if (c.direction, c.memory) == ("h2d", "pinned")]
+    cases = [c for c in pinned if c.mode in ("hybrid", "written", "streams", "beside-mapped")]
+    cases += [c for c in pinned if c.mode == "copies" and c.count == 1]
+    cases += [c for c in full(0, []).cases if (c.memory, c.mode) == ("mapped", "kernel")]
+    measure(device, cases, record, 10, clock=device.clock)
+    (found,) = (m for m in profile(record).measured if (m.direction, m.memory) == ("h2d", "pinned"))
+    assert found.mapped_lull_s == pytest.approx(1.5e-5, rel=0.05)
+    sizes = np.array([1e6, 3e7])
+    assert piecewise(found.written, sizes) == pytest.approx(2.7e-5 + sizes * 1.9e-11, rel=0.02)
+
+
+def test_the_quick_run_has_rows_of_whole_curves_alone() -> None:
+    node = probing.probe(probing.open_device("gtx-titan"), fast=True, seed=5).node
+    for way in ("h2d", "d2h"):
+        assert [row.copies for row in node.measurement(way, "pinned").rows] == [8, 64]
+    assert node.measurement("h2d", "pinned").mapped_lull_s is not None
 
 
 @pytest.fixture(scope="module")

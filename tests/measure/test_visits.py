@@ -14,7 +14,7 @@ from busfare.measure.plan import full
 from busfare.measure.raw import Moment, Record
 from busfare.measure.run import measure
 from busfare.measure.virtual import VirtualDevice
-from busfare.measure.visits import LONG_S, MOST_VISITS, Visited, visits
+from busfare.measure.visits import AGAIN_VISITS, LONG_S, MOST_VISITS, Visited, visits
 from busfare.node import load_node
 
 
@@ -99,6 +99,18 @@ def test_a_visit_that_fails_later_takes_nothing_from_those_before() -> None:
     assert [m.case.bytes for m in record.measurements] == [1]
     assert len(record.measurements[0].visits) > 3
     assert [row["why"] for row in record.left_out] == ["not this time"]
+
+
+def test_nvbandwidths_method_is_taken_at_moments_of_its_own() -> None:
+    device = VirtualDevice(load_node("gtx-titan"))
+    record = Record(True, "2026-01-01", "test", device.facts(), 0)
+    again = Case("h2d", "pinned", "again", 1 << 20, 16)
+    measure(device, [*(pinned(n) for n in range(1, 40)), again], record, 3.0, clock=device.clock)
+    taken = record.of(again)
+    assert taken is not None and taken.visits == (1,) * AGAIN_VISITS
+    dates = [moment.at_s for moment in taken.moments]
+    # In every window of the plan there is one.
+    assert dates == sorted(dates) and dates[-1] - dates[0] > record.seconds / 3
 
 
 def test_visits_are_dated_from_the_start_of_the_run() -> None:

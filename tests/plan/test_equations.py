@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.plan.equations import (
+    FIRST_SHARE,
+    START_S,
     Cut,
     MappedWork,
     Terms,
+    Writes,
     best_streams,
     eq1,
     eq2,
@@ -23,6 +26,7 @@ from busfare.plan.equations import (
     eq6,
     eq6_shared,
     explicit,
+    starved,
 )
 
 EQUATIONS = {1: eq1, 2: eq2, 3: eq3, 4: eq4, 5: eq5}
@@ -85,6 +89,45 @@ def test_the_shared_forms_slow_only_what_overlaps() -> None:
     assert float(eq6_shared(work, np.asarray(1.25), np.asarray(1.5))) == pytest.approx(
         8 * (1 + 0.25 * (6 / 10) ** 2)
     )
+
+
+def test_the_first_threads_of_a_mapped_kernel_move_one_way_after_the_other() -> None:
+    work = MappedWork(*(np.asarray(t) for t in (8.0, 2.0, 4.0, 0.0, 0.0)))
+    one = np.asarray(1.0)
+    # Of the 4 s that the ways overlap by, a share of one round of four.
+    assert float(eq6_shared(work, one, one, np.asarray(4.0))) == pytest.approx(8 + FIRST_SHARE / 4 * 4)
+    # A kernel of less than a round has no more than one.
+    assert float(eq6_shared(work, one, one, np.asarray(0.1))) == pytest.approx(8 + FIRST_SHARE * 4)
+    none = work._replace(d2h=np.asarray(0.0))
+    assert float(eq6_shared(none, one, one, np.asarray(1.0))) == 8
+
+
+def writes(reads: float = 0.0, rounds: float = 1e9, copies: float = 1.0, lull: float = 0.0) -> Writes:
+    return Writes(np.asarray(reads), np.asarray(rounds), np.asarray(copies), lull)
+
+
+def test_copies_starve_beside_mapped_writes() -> None:
+    work = cut(4.0, h2d=8.0, kernel=0.0, d2h=4.0, latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(
+        h2d_slowdown=np.asarray(5.0)
+    )
+    # Three of four chunks are written while copies go on, at a fifth of their pace.
+    assert float(starved(work, writes())) == pytest.approx(8 + 4 - 3 / 5)
+    # Reads of as many bytes halve the queue: 1 + 4 / 2.
+    assert float(starved(work, writes(reads=1.0))) == pytest.approx(8 + 4 - 3 / 3)
+    # In a lull of a quarter of a second in each kernel copies lose nothing.
+    assert float(starved(work, writes(lull=0.25))) == pytest.approx(8 + 4 - 3 * (0.25 + 0.75 / 5))
+    # It is half of the kernel at most; a further copy of the chunk begins among the writes.
+    assert float(starved(work, writes(lull=9.0))) == pytest.approx(8 + 4 - 3 * (0.5 + 0.5 / 5))
+    both = starved(work, writes(lull=0.25, copies=2.0))
+    assert float(both) == pytest.approx(8 + 4 - 3 * (0.25 - START_S + (0.75 + START_S) / 5))
+
+
+def test_threads_that_compute_first_write_later() -> None:
+    work = cut(1.0, h2d=8.0, kernel=2.0, d2h=4.0, latency=(0.0, 0.0), gap=(0.0, 0.0))
+    assert float(starved(work, writes(rounds=4.0))) == pytest.approx(8 + 2 / 4 + 4)
+    # A kernel that computes for longer than it writes hides its writes.
+    longer = work._replace(kernel=np.asarray(10.0))
+    assert float(starved(longer, writes(rounds=100.0))) == pytest.approx(8 + 10)
 
 
 @given(seconds, seconds, seconds, gaps)

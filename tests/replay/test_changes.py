@@ -57,6 +57,28 @@ def test_pinning_a_copy_whose_call_is_not_in_the_trace() -> None:
     assert 4_900 < predicted(recorded, Pin()) < 5_700
 
 
+def test_pinning_takes_the_staging_of_the_first_bytes_away() -> None:
+    # 135 µs from the call to the copy, where others take 5: the driver fills its first buffer. A small copy has none.
+    def recorded(size: int) -> Trace:
+        lags = [5] * 12 + [135] * 3
+        return trace(
+            *[
+                copy(600 * n + 5 + lags[n], 600 * n + 560, size, memory="pageable", correlation=n)
+                for n in range(15)
+            ],
+            calls=[
+                call(600 * n + 5, 600 * n + 565, "cudaMemcpyAsync", "operation", correlation=n)
+                for n in range(15)
+            ],
+        )
+
+    large, small = timeline(recorded(4 * MIB)), timeline(recorded(4096))
+    assert large.columns["operation_extra"].max() > 100_000
+    assert not Pin().apply(large, HERE).timeline.columns["operation_extra"].any()
+    kept = Pin().apply(small, HERE).timeline.columns["operation_extra"]
+    assert (kept == small.columns["operation_extra"]).all() and kept.any()
+
+
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
     recorded = trace(
         copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),

@@ -18,6 +18,9 @@ Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped",
 #: `beside-mapped`: a copy while a kernel moves mapped memory the other way; `beside-gpu`: copies while GPU
 #: `peer` and the same host exchange as many, the same way; `bound`: a copy by a thread, and of host memory, that are
 #: bound to the processors next to the GPU; `unblocked`: a copy issued without the blocking kernel.
+#: `written`: a copy from, or to, host memory that the processor has written just before, or pages of managed memory
+#: that are touched then; `hybrid`: copies into the GPU, each in its own stream and with a kernel behind it that
+#: writes as many bytes of mapped memory.
 #: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory, `kernel-both` reads
 #: and writes it at once, `kernel-beside-copies` reads or writes it while copies run the other way.
 #: The others are costs of the API: what one call takes.
@@ -36,6 +39,8 @@ Mode = Literal[
     "beside-gpu",
     "bound",
     "unblocked",
+    "written",
+    "hybrid",
     "touch",
     "prefetch",
     "kernel",

@@ -25,6 +25,8 @@ NEAR = 0.01
 MANY_POINTS = 20
 #: Every so many-th size is left out at once, in turn.
 FOLDS = 5
+#: Lines that differ by more where they should meet are of different ways to copy: there is a jump.
+JUMP = 0.05
 #: G may not be zero in a node file; no link moves a byte in less than this.
 LEAST_GAP = 1e-15
 
@@ -143,11 +145,16 @@ def _segments(points: _Points, count: int) -> tuple[FloatArray, FloatArray, Floa
 
 
 def _boundary(left: tuple[float, float], right: tuple[float, float], low: float, high: float) -> float:
-    """Where two neighbouring lines meet, if that is between the sizes that they end at; else the lower size."""
-    if left[1] == right[1]:
-        return low
-    meet = (left[0] - right[0]) / (right[1] - left[1])
-    return float(np.floor(meet)) if low <= meet < high else low
+    """Where two neighbouring lines meet, if that is between the sizes that they end at. Else, where they hardly differ
+    there, half way (in octaves): nothing says which is nearer. A jump comes right after the lower size.
+    """
+    if left[1] != right[1]:
+        meet = (left[0] - right[0]) / (right[1] - left[1])
+        if low <= meet < high:
+            return float(np.floor(meet))
+    half = float(np.floor(np.sqrt(low * high)))
+    one, other = (fixed + slope * half for fixed, slope in (left, right))
+    return half if abs(one / other - 1) < JUMP else low
 
 
 class _Sums:

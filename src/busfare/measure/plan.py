@@ -33,6 +33,8 @@ ROW_COUNTS = (2, 3, 4, 8, 32, 64, 96, 128, 192, 256)
 QUICK_CHUNKS = (1, 2 * KIB, 32 * KIB, 128 * KIB, MIB)
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_COUNTS = (16, 100, 200)
+#: Chunks of the hybrid whose kernels' lulls are fitted: long enough for the link, too many for their number not to show.
+HYBRID_BYTES, HYBRID_COUNT = 4 * MIB, 32
 #: How mapped memory fares while data move the other way too.
 MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
 
@@ -123,6 +125,9 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) 
             ]
         shown += [Case(way, "mapped", "kernel", size, 1, gpu) for size in powers(64 * KIB, 64 * MIB, 16)]
         shown += [Case(way, "mapped", mode, 64 * MIB, 1, gpu) for mode in MAPPED_BOTH]
+    shown += [Case("h2d", "pinned", "streams", HYBRID_BYTES, HYBRID_COUNT, gpu)]
+    shown += [Case("d2h", "mapped", "kernel", HYBRID_BYTES, 1, gpu)]
+    shown += _written(gpu, (4 * MIB, 16 * MIB, 64 * MIB))
     shown += _placed(gpu, peers, bound, (64 * MIB,))
     return Plan(tuple(fitted), tuple(held_out), (*shown, *_costs(gpu, 16 * MIB)))
 
@@ -176,7 +181,19 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
             yield Case(way, "managed", "prefetch", size, 1, gpu)
         if most >= GIB:
             yield Case(way, "pinned", "again", 512 * MIB, 16, gpu)
+    # Closer where buffers outgrow the processor's cache.
+    yield from _written(gpu, sorted({*powers(MIB, wide, 4), *powers(8 * MIB, min(wide, 32 * MIB), 4)}))
     yield from _costs(gpu, wide)
+
+
+def _written(gpu: int, sizes: Sequence[int]) -> Iterator[Case]:
+    """What depends on what the processor, or a kernel, writes at the same time or just before."""
+    yield Case("h2d", "pinned", "hybrid", HYBRID_BYTES, HYBRID_COUNT, gpu)
+    for size in sizes:
+        yield Case("h2d", "pinned", "written", size, 1, gpu)
+        yield Case("h2d", "managed", "written", size, 1, gpu)
+        for way in HOST_WAYS:
+            yield Case(way, "pageable", "written", size, 1, gpu)
 
 
 def _placed(gpu: int, peers: Sequence[int], bound: bool, sizes: Sequence[int]) -> Iterator[Case]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from busfare.measure.case import Case
-from busfare.measure.fit import NEAR, fit
+from busfare.measure.fit import LEAST_GAP, NEAR, fit
 from busfare.measure.middle import median, middle, spread
 from busfare.measure.plan import HOST_WAYS, is_held_out
 from busfare.measure.raw import Measurement, Record
@@ -28,6 +28,7 @@ ENGINE_BYTES = 4096
 _SHORT_BYTES = 4 << 20
 #: What runs the other way in each mode: copies, or a kernel on mapped memory.
 _COPIES_SLOWED = {"both": "both_directions_gap_per_byte_s", "beside-mapped": "mapped_gap_per_byte_s"}
+_MAPPED_KEY = _COPIES_SLOWED["beside-mapped"]
 _MAPPED_SLOWED = {
     "kernel-beside-copies": "both_directions_gap_per_byte_s",
     "kernel-both": "mapped_gap_per_byte_s",
@@ -81,11 +82,12 @@ def _of_gpu(own: dict[Case, Measurement], gpu: int, told: dict[str, Any]) -> Ite
     for way in HOST_WAYS:
         pinned = Case(way, "pinned", "copies", 1, 1, gpu)
         yield _path(own, pinned, told | _pinned_extras(own, pinned), NEAR)
-        yield _path(own, replace(pinned, memory="pageable"), told | {"timing": "call"}, NEAR_BY_HOST)
+        pageable = replace(pinned, memory="pageable")
+        yield _path(own, pageable, told | {"timing": "call"} | _written(own, pageable), NEAR_BY_HOST)
         mapped = replace(pinned, memory="mapped", mode="kernel")
         yield _path(own, mapped, told | _slowed(own, mapped, _MAPPED_SLOWED), NEAR)
         managed = replace(pinned, memory="managed", mode="prefetch")
-        yield _path(own, managed, told | _faults(own, managed), NEAR_BY_HOST)
+        yield _path(own, managed, told | _faults(own, managed) | _written(own, managed), NEAR_BY_HOST)
     yield _path(own, Case("d2d", "device", "copies", 1, 1, gpu), told, NEAR)
     for peer in sorted({c.peer for c in own if c.peer is not None}):
         yield _path(own, Case("p2p", "device", "copies", 1, 1, gpu, peer), told | {"peer": peer}, NEAR)
@@ -117,7 +119,8 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     rows = []
     for count in sorted({c.count for c in own if c.mode == "streams" and c.direction == one.direction}):
         sizes, seconds, doubt = _curve(own, replace(one, mode="streams", count=count))
-        if len(sizes):
+        # One size alone is no curve: the quick run has it for the hybrid's sake.
+        if len(sizes) > 1:
             rows.append(Row(copies=count, pieces=fit(sizes, seconds, NEAR, doubt).pieces))
     if rows:
         extras["rows"] = tuple(rows)
@@ -125,8 +128,9 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     if short:
         extras["call_s"] = median([middle(samples) for samples in short])
     extras |= _gap(own, one) | _after_kernel(own, one)
-    extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one)
+    extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one) | _written(own, one)
     if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
+        extras |= _lull(own, one)
         extras |= _line(own, Case("none", "pinned", "allocate", 1, 1, one.gpu), "allocation_s")
         extras |= _line(own, Case("none", "pageable", "register", 1, 1, one.gpu), "pinning_s")
     return extras
@@ -138,14 +142,57 @@ def _faults(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     return {"faults": fit(sizes, seconds, NEAR_BY_HOST, doubt).pieces} if len(sizes) else {}
 
 
+def _written(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
+    """Copies, or page faults, of what the processor has just written."""
+    sizes, seconds, doubt = _curve(own, replace(one, mode="written"))
+    return {"written": fit(sizes, seconds, NEAR_BY_HOST, doubt).pieces} if len(sizes) else {}
+
+
+def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
+    """For how long, in each kernel that writes mapped memory, copies go on as if it did not: what a hybrid takes less
+    than its copies in and its kernels one after the other, beyond what `plan` says of the queue of such writes.
+    """
+    hybrid = next((c for c in own if replace(c, bytes=1, count=1) == replace(one, mode="hybrid")), None)
+    if hybrid is None:
+        return {}
+    copies = own.get(replace(hybrid, mode="streams"))
+    kernel = own.get(Case("d2h", "mapped", "kernel", hybrid.bytes, 1, one.gpu))
+    sizes, seconds, _ = _curve(own, Case("d2h", "mapped", "kernel", 1, 1, one.gpu))
+    starved, slope = _slowed(own, one, _COPIES_SLOWED), _long_gap(own, one)
+    if copies is None or kernel is None or len(sizes) < 2 or not slope or _MAPPED_KEY not in starved:
+        return {}
+    # The kernel reads a byte of device memory for each that it writes.
+    slowed = 1 + (starved[_MAPPED_KEY] / slope - 1) / 2
+    writing = hybrid.bytes * (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
+    start = max(middle(kernel.seconds) - writing, 0.0)
+    in_turn = middle(copies.seconds) + hybrid.count * writing + start
+    hidden = (in_turn - middle(own[hybrid].seconds)) / (hybrid.count - 1)
+    lull = (hidden - writing / slowed) / (1 - 1 / slowed) if slowed > 1 else 0.0
+    return {"mapped_lull_s": float(min(max(lull, 0.0), writing / 2))}
+
+
+def _long_gap(own: dict[Case, Measurement], one: Case) -> float:
+    """G of long copies (s/B), from the two largest; 0 where there are none."""
+    sizes, seconds, _ = _curve(own, one)
+    return float((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])) if len(sizes) > 1 else 0.0
+
+
 def _slowed(own: dict[Case, Measurement], one: Case, keys: dict[str, str]) -> dict[str, float]:
-    """G of the largest case of each mode in which data move the other way too, by its key of the node file."""
+    """G of the largest case of each mode in which data move the other way too, by its key of the node file.
+
+    Of kernels on mapped memory, what the larger of two takes longer: their starts take as long as megabytes.
+    """
     found = {}
     for mode, key in keys.items():
         loaded = [c for c in own if (c.mode, c.memory, c.direction) == (mode, one.memory, one.direction)]
-        if loaded:
-            largest = max(loaded, key=lambda c: c.total_bytes)
-            found[key] = middle(own[largest].seconds) / largest.total_bytes
+        if not loaded:
+            continue
+        *smaller, largest = sorted(loaded, key=lambda c: c.total_bytes)
+        bytes_, seconds = largest.total_bytes, middle(own[largest].seconds)
+        if one.memory == "mapped" and smaller:
+            bytes_ -= smaller[-1].total_bytes
+            seconds -= middle(own[smaller[-1]].seconds)
+        found[key] = max(seconds / bytes_, LEAST_GAP)
     return found
 
 

@@ -53,6 +53,10 @@ _COPY_BYTES_PER_S = 8.3e9
 _SLOWED_BY_BOTH_WAYS = 1.1
 _SLOWED_BY_MAPPED = 1.5
 _MAPPED_SLOWED_BY_MAPPED, _MAPPED_SLOWED_BY_COPIES = 1.15, 1.05
+#: For how long copies go on in each kernel that writes mapped memory, and what the processor has just written: seconds
+#: more a byte, for so many bytes.
+_LULL_S = 1e-5
+_WRITTEN = {"pinned": (1.1e-11, 2 << 20), "pageable": (3e-11, 32 << 20), "managed": (2e-11, 32 << 20)}
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
 _LATE_EVERY = 200
@@ -167,6 +171,10 @@ class VirtualDevice:
             seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
         if case.mode == "after-kernel":
             seconds += one.after_kernel_s or 0.0
+        if case.mode == "hybrid":
+            seconds = self._hybrid(case, one)
+        if case.mode == "written":
+            seconds = self.just_written(case.direction, case.memory, float(case.bytes), case.gpu)
         return seconds, _CALL_S * (
             1 if case.mode in ("batch", "graph", "plane", "block", "packed") else case.count
         )
@@ -212,6 +220,33 @@ class VirtualDevice:
             return float(piecewise(pieces, np.array([size]))[0])
         start, more = (_FAULT_S[direction], _FAULT_PER_BYTE_S[direction]) if touched else (_PREFETCH_S, 0.0)
         return start + size * (self.truth(direction, "pinned", gpu).pieces[-1].gap_per_byte_s + more)
+
+    def just_written(self, direction: str, memory: str, size: float, gpu: int = 0) -> float:
+        """Seconds of a copy of what the processor has just written, or over what it has; or until so much managed memory
+        has moved.
+        """
+        own = next((m for m in self.node.measured if (m.direction, m.memory) == (direction, memory)), None)
+        if own is not None and own.written:
+            return float(piecewise(own.written, np.array([size]))[0])
+        per_byte, most = _WRITTEN[memory]
+        more = per_byte * min(size, most) if direction == "h2d" or memory == "pageable" else 0.0
+        if memory == "managed":
+            return self.migrated(direction, size, True, gpu) + more
+        return float(self.truth(direction, memory, gpu).seconds(np.array([size]))[0]) + more
+
+    def lull(self, copies: Measured) -> float:
+        """For how long (s) copies in go on as if a kernel did not write mapped memory, in each such kernel."""
+        return _LULL_S if copies.mapped_lull_s is None else copies.mapped_lull_s
+
+    def _hybrid(self, case: Case, copies: Measured) -> float:
+        """Copies in that wait in the queue of mapped writes, but for a lull a kernel."""
+        written = self.truth("d2h", "mapped", case.gpu).pieces[-1]
+        writing = case.bytes * written.gap_per_byte_s
+        slowed = 1 + (self.slowed(copies, mapped=True) / copies.pieces[-1].gap_per_byte_s - 1) / 2
+        lull = min(self.lull(copies), writing / 2)
+        into = float(copies.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
+        hidden = (case.count - 1) * (lull + (writing - lull) / slowed)
+        return into + case.count * writing + (written.latency_overhead_s or 0.0) - hidden
 
     def slowed(self, copies: Measured, mapped: bool) -> float:
         """G (s/B) of pinned copies while copies, or a kernel on mapped memory, move data the other way."""

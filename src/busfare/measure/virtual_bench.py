@@ -16,7 +16,7 @@ from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.measure.device import UnavailableError
 from busfare.measure.virtual import VirtualDevice
 from busfare.measure.virtual_streams import Activity, Flow, Laws, Medium, Way, simulate
-from busfare.node import Measured, Node
+from busfare.node import Gpu, Measured, Node
 from busfare.node.arrays import FloatArray
 
 __all__ = ["VirtualMethods", "VirtualStrategies"]
@@ -27,6 +27,8 @@ _BEHIND_S, _LAUNCH_S, _CALL_S = 1.1e-6, 2.6e-6, 2.3e-6
 _MEMORY_BYTES_PER_S, _FLOPS = 8e11, 5e12
 #: Kernels reach this share of the memory's peak.
 _MEMORY_SHARE = 0.88
+#: What a further copy of a chunk loses that begins among mapped writes.
+_SET_BACK_S = 7e-6
 #: Threads that a processor of a GPU holds at once.
 _THREADS = 2048
 #: What the host writes and adds up in a second, ints of one vector in memory.
@@ -51,7 +53,8 @@ class _Link:
         if activity.engine == "gpu":
             reached = [self.mapped[f.way] for f in activity.flows]
             start = max((m.pieces[0].latency_overhead_s or 0.0 for m in reached), default=0.0)
-            return start + (_LAUNCH_S if idle else _BEHIND_S)
+            # Behind another kernel a start is under way while that one ends.
+            return start + _LAUNCH_S if idle else _BEHIND_S
         own = self.copies[activity.flows[0].way]
         size = sum(f.bytes_left for f in activity.flows)
         if idle:
@@ -142,13 +145,21 @@ class VirtualStrategies:
         memory = kept / (_MEMORY_SHARE * (gpu.memory_bandwidth_bytes_per_s or _MEMORY_BYTES_PER_S))
         work = max(memory, op.part.count * kernel.flops / (gpu.flops_per_s or _FLOPS))
         if program.mapped_out:
-            # Threads that compute are not in the queue; one that reads device memory queues with those reads too.
+            # What is read from device memory stands in the queue of what is written. The threads that begin compute
+            # before they write.
             writing = out * self._link.pace("d2h", "mapped", frozenset())
             reads = 0.0 if program.mapped_in else into
-            queue = max(0.0, 1 - work / writing) * out / (out + reads)
-            at_once = float((gpu.multiprocessors or 0) * _THREADS * ELEMENT_BYTES * kernel.outputs)
-            flows.append(Flow("d2h", "mapped", out, queue, min(at_once, out)))
+            first = 0.0 if program.mapped_in else work / max(1.0, op.part.count / self._threads(gpu))
+            lull = self._device.lull(self._link.copies["h2d"]) - _SET_BACK_S * (kernel.inputs - 1)
+            lull = min(max(lull, 0.0), max(writing / 2 - first, 0.0))
+            flows.append(Flow("d2h", "mapped", out, out / (out + reads), lull))
+            return Activity("gpu", op.stream, work - first, flows, op.after, issued_at, before=first)
         return Activity("gpu", op.stream, work, flows, op.after, issued_at)
+
+    @staticmethod
+    def _threads(gpu: Gpu) -> float:
+        """Threads that the GPU holds at once; without end where its processors are not known."""
+        return float(gpu.multiprocessors * _THREADS) if gpu.multiprocessors else float("inf")
 
 
 class VirtualMethods:
@@ -219,10 +230,13 @@ class VirtualMethods:
             ranges["kernel"] = simulate(
                 [Activity("gpu", 0, alone - _LAUNCH_S, flows)], Laws(self._link.setup, self._link.pace)
             )
+            ranges["kernel"] += self._copied("h2d", "pinned", bytes_) - self._copied(
+                "h2d", "pinned", bytes_, written=False
+            )
         elif self._method == "managed":
-            # Threads whose pages are there compute while others wait for theirs.
-            faults = self._device.migrated("h2d", bytes_, touched=True)
-            ranges["kernel"] = _LAUNCH_S + max(alone - _LAUNCH_S, faults)
+            # Threads whose pages are there compute while others wait for theirs, but half of them come late.
+            faults, computing = self._device.just_written("h2d", "managed", bytes_), alone - _LAUNCH_S
+            ranges["kernel"] = _LAUNCH_S + computing + faults - min(computing, faults) / 2
             ranges["sum"] += self._device.migrated("d2h", bytes_, touched=True)
         else:
             memory = "pageable" if self._method == "pageable" else "pinned"
@@ -230,5 +244,11 @@ class VirtualMethods:
                 if self._method == "managed-prefetch":
                     ranges[way] = self._device.migrated(way, bytes_, touched=False)
                 else:
-                    ranges[way] = float(self._device.truth(way, memory, 0).seconds(np.array([bytes_]))[0])
+                    ranges[way] = self._copied(way, memory, bytes_)
         return ranges
+
+    def _copied(self, way: str, memory: str, bytes_: float, written: bool = True) -> float:
+        """Seconds of a copy of what the processor has just written, or of what it has not."""
+        if written:
+            return self._device.just_written(way, memory, bytes_)
+        return float(self._device.truth(way, memory, 0).seconds(np.array([bytes_]))[0])

@@ -18,8 +18,6 @@ Way = Literal["h2d", "d2h"]
 Medium = Literal["copy", "mapped"]
 #: Seconds and bytes that are none.
 _DUST, _CRUMB = 1e-15, 1e-6
-#: In so many steps a queue empties.
-_STEPS = 12
 
 
 @dataclass
@@ -27,30 +25,19 @@ class Flow:
     """Bytes that a copy engine, or a kernel itself, moves.
 
     Mapped writes queue for the link, and copies the other way wait in that queue: `queue` is its length, 1 for a
-    kernel that does nothing but write. Once `last_bytes` are left no thread is left to start, and the queue empties
-    with them.
+    kernel that does nothing but write. For `lull` seconds there is none: it builds up and drains.
     """
 
     way: Way
     medium: Medium
     bytes_left: float
     queue: float = 1.0
-    last_bytes: float = 0.0
+    lull: float = 0.0
 
     @property
     def queue_now(self) -> float:
-        """The queue's length in the middle of the step that begins now."""
-        left = self.bytes_left - self.last_bytes / (2 * _STEPS)
-        return self.queue * min(1.0, max(0.0, left) / self.last_bytes) if self.last_bytes else self.queue
-
-    @property
-    def until_queue_changes(self) -> float:
-        """Bytes until the queue is another one."""
-        return (
-            self.bytes_left - self.last_bytes
-            if self.bytes_left > self.last_bytes + _CRUMB
-            else self.last_bytes / _STEPS
-        )
+        """The queue's length now."""
+        return 0.0 if self.lull > _DUST else self.queue
 
 
 @dataclass
@@ -58,7 +45,8 @@ class Activity:
     """One operation as the machine sees it. Seconds and bytes.
 
     `engine` does one activity at a time, in the order of issue of those that are ready. `stream` and `after` say what
-    it waits for; it cannot start before `issued_at`. `work` is what it computes, beside its `flows`.
+    it waits for; it cannot start before `issued_at`. `work` is what it computes, beside its `flows`, and `before` what
+    it does first.
     """
 
     engine: Literal["h2d", "d2h", "gpu"]
@@ -68,6 +56,7 @@ class Activity:
     after: tuple[int, ...] = ()
     issued_at: float = 0.0
     after_kernel: bool = False
+    before: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,7 +140,7 @@ class _Machine:
         activity = self.activities[index]
         self.turns[engine] += 1
         idle = self.turns[engine] == 1 or self.ready_at[index] > self.free_since[engine]
-        setup = self.laws.setup(activity, self.turns[engine], idle)
+        setup = self.laws.setup(activity, self.turns[engine], idle) + activity.before
         self.running[engine] = _Running(index, setup, activity.work, activity.flows)
 
     def _end(self, engine: str) -> None:
@@ -176,12 +165,13 @@ def _advance(now: float, running: dict[str, _Running], wakes: list[float], laws:
             steps.append(one.work)
     steps += [f.bytes_left * pace for f, pace in zip(moving, paces, strict=True)]
     if len(moving) > 1:
-        steps += [f.until_queue_changes * p for f, p in zip(moving, paces, strict=True) if f.last_bytes]
+        steps += [f.lull for f in moving if f.lull > _DUST]
     if not steps:
         raise ValueError("some activities wait for each other")
     step = min(steps)
     for flow, pace in zip(moving, paces, strict=True):
         flow.bytes_left = max(0.0, flow.bytes_left - step / pace) if flow.bytes_left * pace > step else 0.0
+        flow.lull = max(0.0, flow.lull - step)
     for one in running.values():
         if one.setup > _DUST:
             one.setup -= step

@@ -27,8 +27,8 @@ LEAST_REPEATS, MOST_REPEATS = 2, 5
 #: The first sample finds caches and address translation as the case before left them: it is not counted. Where one
 #: takes this long, what it finds does not matter, and it is counted. Before it is known, this many bytes are long.
 LONG_S, LONG_BYTES = 0.04, 1 << 28
-#: What nvbandwidth takes the median of.
-AGAIN_REPEATS = 3
+#: nvbandwidth takes the median of 3 samples in a row; here each is a visit of its own, for a moment may be slow.
+AGAIN_VISITS = 5
 #: Scatter from visit to visit: what is assumed before it is known, and the bounds of what is believed.
 _SCATTER, _LEAST_SCATTER, _MOST_SCATTER = 0.01, 0.002, 0.05
 
@@ -53,7 +53,7 @@ class Visited:
     def next_repeats(self) -> tuple[int, int]:
         """Samples of the next visit, and how many go before them untimed."""
         if self.case.mode == "again":
-            return AGAIN_REPEATS, 0
+            return 1, 0
         if not self.visits:
             return 1, int(self.case.total_bytes < LONG_BYTES)
         if self.sample_s > LONG_S:
@@ -67,10 +67,15 @@ class Visited:
         self.visits.append(len(taken.api_s))
         self.moments.append(moment)
         self.sample_s = min(self.sample_s, max(moment.took_s, 1e-6) / (len(taken.api_s) + untimed))
-        if len(self.visits) >= MOST_VISITS or self.case.mode == "again":
+        if len(self.visits) >= self.most_visits:
             self.stopped = "enough"
         elif len(self.visits) >= LEAST_VISITS and spread(self.measurement.of_visits) <= SETTLED:
             self.stopped = "settled"
+
+    @property
+    def most_visits(self) -> int:
+        """More visits than these are not made."""
+        return AGAIN_VISITS if self.case.mode == "again" else MOST_VISITS
 
     @property
     def cost_s(self) -> float:
@@ -112,11 +117,12 @@ def _due(open_: Sequence[Visited], window_s: float, at_least_one: bool) -> list[
     """How many visits each is due, in proportion to its need, as many as the window holds."""
     costs = [v.cost_s for v in open_]
     needs = [v.need for v in open_]
-    room = [MOST_VISITS - len(v.visits) for v in open_]
-    least = 1.0 if at_least_one else 0.0
+    room = [v.most_visits - len(v.visits) for v in open_]
+    # nvbandwidth's method is what the others are judged by: it is visited in every window.
+    least = [1.0 if at_least_one or v.case.mode == "again" else 0.0 for v in open_]
 
     def with_(factor: float) -> list[float]:
-        return [min(max(factor * need, least), most) for need, most in zip(needs, room, strict=True)]
+        return [min(max(factor * n, one), most) for n, one, most in zip(needs, least, room, strict=True)]
 
     low, high = 0.0, MOST_VISITS / min(needs, default=1.0)
     for _ in range(40):

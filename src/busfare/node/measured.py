@@ -77,7 +77,9 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `timing` says what the clock held: the whole `call`, or the `device` alone; then `call_s` is what the host
     pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before. `rows` are
     copies in several streams at once. Of managed memory `pieces` are prefetches, `faults` pages that move when they
-    are touched.
+    are touched. `written` are copies of what the processor has just written (pinned, pageable), or over what it has,
+    and pages of managed memory that are touched then. `mapped_lull_s`: for how long, in each kernel that writes mapped
+    memory, copies into the GPU go on as if it wrote nothing.
     """
 
     direction: Direction
@@ -85,12 +87,14 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pieces: tuple[Piece, ...] = ()
     rows: tuple[Row, ...] = ()
     faults: tuple[Piece, ...] = ()
+    written: tuple[Piece, ...] = ()
     gpu: Ordinal | None = None
     peer: Ordinal | None = None
     gap_s: Seconds | None = None
     both_directions_gap_per_byte_s: SecondsPerByte | None = None
     both_directions_gap_s: Seconds | None = None
     mapped_gap_per_byte_s: SecondsPerByte | None = None
+    mapped_lull_s: Seconds | None = None
     allocation_s: Seconds | None = None
     allocation_per_byte_s: SecondsPerByte | None = None
     pinning_s: Seconds | None = None

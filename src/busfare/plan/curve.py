@@ -80,7 +80,7 @@ def curves(problems: Sequence[Problem], machine: Machine, strategy: str) -> list
         cut = cut_of(load_of(block, machine, strategy, numbers), machine, lines, numbers)
         category = "two-copy-engines" if strategy == "hybrid" else machine.category
         if strategy == "hybrid" and machine.h2d.starving_measured:
-            seconds, by = starved(cut, *mapped_writes(block, machine)), "copies beside mapped writes"
+            seconds, by = starved(cut, mapped_writes(block, machine)), "copies beside mapped writes"
         else:
             seconds, by = streams_seconds(cut, category)
         found += [

@@ -13,7 +13,9 @@ import numpy as np
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
+from busfare.plan.equations import LULL_S
 from busfare.plan.line import Line, line_of, one_piece
+from busfare.plan.way import JUST_WRITTEN, Way
 
 __all__ = ["Basis", "Category", "Machine", "Way", "category_of", "in_one_stream", "machine_of"]
 
@@ -31,31 +33,6 @@ FAULT_LATENCY_S = {"h2d": 4.8e-5, "d2h": 1.85e-5}
 PREFETCH_LATENCY_S = 4.4e-5
 #: The least that a GPU moves for one access to host memory: a sector of its cache.
 SECTOR_BYTES = 32.0
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One direction of the host link.
-
-    `gap` is g (s), and `gap_beside_copy` g while copies run the other way, 0 where that is not known. The slow-downs
-    (≥ 1) hold while the other way moves data: of copies beside a copy, of copies
-    beside a kernel on mapped memory, of mapped memory beside copies, and of a kernel that reads and writes mapped
-    memory at once. `copy` is of pinned memory; `mapped` is what the kernel's own accesses take; `faulted` and
-    `prefetched` are managed memory. `starving_measured`: what mapped memory does to copies was measured on the node.
-    """
-
-    copy: Line
-    pageable: Line
-    mapped: Line
-    faulted: Line
-    prefetched: Line
-    gap: float
-    beside_copy: float
-    beside_mapped: float
-    mapped_both: float
-    mapped_beside_copy: float
-    gap_beside_copy: float = 0.0
-    starving_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +151,24 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         mapped_both=mapped_both,
         mapped_beside_copy=beside_copy,
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
+        lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
+        written={
+            m.memory: line_of(m.written, copy.latencies[0])
+            for m in (pinned, node.measurement(direction, "pageable"), managed)
+            if m is not None and m.written
+        },
+        written_by_default=JUST_WRITTEN[direction],
         starving_measured=bool(
             pinned and pinned.mapped_gap_per_byte_s and node.measurement("d2h", "mapped") is not None
         ),
     )
-    return way, [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
+    found = [*basis, gap_basis, *slow_basis, mapped_basis, both_basis, beside_basis]
+    if way.starving_measured and direction == "h2d":
+        told = pinned is not None and pinned.mapped_lull_s is not None
+        kind: Kind = "measured" if told else "estimated"
+        said = "[[measured]] mapped_lull_s" if told else "two H200s 14 µs, an H100 8 µs"
+        found.append(Basis("lull of mapped writes, a kernel", way.lull, "s", kind, said))
+    return way, found
 
 
 def _measured_line(measured: Measured | None, start: float) -> Line | None:

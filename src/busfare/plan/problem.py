@@ -33,6 +33,7 @@ class Problem:
     `copies_*`: separate arrays copied each way. `chunks`: shares of unequal chunks, adding up to 1.
     `steps`: more than one kernel in the pipeline; their bytes and seconds add up to those above.
     `queues`: hardware queues; None: one a stream. `launch_seconds`: the host's time for each call.
+    `written`: the processor has written the data just before, and its caches hold what they can of them.
     """
 
     name: str = "kernel"
@@ -55,6 +56,7 @@ class Problem:
     queues: int | None = None
     concurrent_kernels: int = 1
     launch_seconds: float = 0.0
+    written: bool = False
 
     @property
     def most_streams(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
-from busfare.plan.equations import Cut, MappedWork
+from busfare.plan.equations import Cut, MappedWork, Writes
 from busfare.plan.line import Line
 from busfare.plan.machine import Machine
 from busfare.plan.problem import Problem, Step
@@ -25,12 +25,15 @@ __all__ = [
     "load_of",
     "mapped_work",
     "mapped_writes",
+    "rounds_of",
     "tasks_of",
 ]
 
 
 #: Threads that a processor holds [CUDA programming guide, compute capability 8.0, 9.0 and 10.0; 7.5 to 8.9 hold fewer].
 _THREADS_A_PROCESSOR = 2048
+#: What a wait for an event of another stream adds [three streams of 1 MB, two H200s and an H100].
+_EVENT_S = 1.5e-6
 #: What a thread is taken to write to each array: one double.
 _WRITE_BYTES = 8
 
@@ -141,18 +144,23 @@ def load_of(problems: Sequence[Problem], machine: Machine, strategy: str, stream
     return Load(bytes_[:, :1], bytes_[:, 1:], kernel, copies[:, :1], copies[:, 1:], together)
 
 
-def mapped_writes(problems: Sequence[Problem], machine: Machine) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Of hybrids, a row a problem: bytes read from device memory for each that is written to mapped memory, bytes that
-    all threads the GPU holds at once write, and all that are written.
+def rounds_of(problems: Sequence[Problem], machine: Machine, strategy: str) -> FloatArray:
+    """How often the threads that the GPU holds at once are replaced in one kernel, a row a problem; infinite where the
+    GPU's processors are not known. A thread is taken to write one double to each array.
     """
-    rows = []
+    held = (machine.gpu.multiprocessors or 0) * _THREADS_A_PROCESSOR * _WRITE_BYTES
+    threads = [carried(p, machine, strategy)[1] / p.copies_out for p in problems]
+    return np.array([[written / held if held else np.inf] for written in threads])
+
+
+def mapped_writes(problems: Sequence[Problem], machine: Machine) -> Writes:
+    """What the kernels of hybrids put on the way out."""
+    reads = []
     for p in problems:
         written = carried(p, machine, "hybrid")[1]
-        reads = p.h2d_bytes * p.accesses_in / written if written > 0 else 0.0
-        held = (machine.gpu.multiprocessors or 0) * _THREADS_A_PROCESSOR * _WRITE_BYTES * p.copies_out
-        rows.append((reads, float(held), written))
-    columns = np.array(rows)
-    return columns[:, :1], columns[:, 1:2], columns[:, 2:]
+        reads.append([p.h2d_bytes * p.accesses_in / written if written > 0 else 0.0])
+    copies = np.array([[float(p.copies_in)] for p in problems])
+    return Writes(np.array(reads), rounds_of(problems, machine, "hybrid"), copies, machine.h2d.lull)
 
 
 def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> Cut:
@@ -171,6 +179,8 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     d2h_within = (load.copies_out - 1) * machine.d2h.gap * out * streams
     h2d_gap = lines.h2d.gap_of(streams, h2d_size, machine.h2d.gap) * into
     d2h_gap = lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out
+    # Where each engine has a stream of its own, kernels and copies out wait for events of another stream.
+    waits = np.where(streams > 1, 2 * _EVENT_S, 0.0) if machine.kernels_in_order else 0.0
     # One unit of the GPU hands out the copies of all streams: those of each way wait for the other's turns too, but
     # for short ones, whose turns come while others are under way.
     h2d_turns = h2d_gap + np.minimum(_turn(lines.d2h, streams) * out, h2d_moving / streams)
@@ -182,7 +192,7 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
         d2h_moving + d2h_within,
         h2d_latency * into,
         # What copies out start from is a kernel.
-        (d2h_latency + lines.d2h.after_kernel) * out,
+        (d2h_latency + lines.d2h.after_kernel + waits) * out,
         h2d_gap,
         d2h_gap,
         _slowdown(
@@ -190,7 +200,9 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
             load.h2d_bytes * lines.h2d.long_gap * lines.h2d_slowdown * (lines.h2d_slowdown > 1),
             h2d_within + h2d_gap * (streams - 1),
             np.maximum(
-                lines.h2d_gap_shared * load.copies_in * into * streams, h2d_within + h2d_turns * (streams - 1)
+                lines.h2d_gap_shared * load.copies_in * into * streams,
+                np.maximum(h2d_within, lines.h2d_gap_shared * (load.copies_in - 1) * into * streams)
+                + h2d_turns * (streams - 1),
             ),
         ),
         _slowdown(
@@ -198,7 +210,9 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
             load.d2h_bytes * lines.d2h.long_gap * lines.d2h_slowdown * (lines.d2h_slowdown > 1),
             d2h_within + d2h_gap * (streams - 1),
             np.maximum(
-                lines.d2h_gap_shared * load.copies_out * out * streams, d2h_within + d2h_turns * (streams - 1)
+                lines.d2h_gap_shared * load.copies_out * out * streams,
+                np.maximum(d2h_within, lines.d2h_gap_shared * (load.copies_out - 1) * out * streams)
+                + d2h_turns * (streams - 1),
             ),
         ),
         load.kernels_together,

@@ -328,6 +328,40 @@ def test_the_probe_moves_pinned_memory_at_another_place_each_time(
     device.close()
 
 
+@pytest.mark.parametrize(
+    ("direction", "memory"),
+    [("h2d", "pinned"), ("h2d", "pageable"), ("d2h", "pageable"), ("h2d", "managed")],
+)
+def test_the_probe_writes_what_it_copies_just_before(
+    direction: str, memory: str, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    written: list[int] = []
+    real = np.bitwise_or
+    monkeypatch.setattr(
+        np, "bitwise_or", lambda a, b, out: (written.append(out.nbytes), real(a, b, out=out))[1]
+    )
+    case = Case(direction, memory, "written", 1 << 16)  # type: ignore[arg-type]
+    samples = device.run(case, 3)
+    # Written before each sample, and the data arrive whole: `run` compares them.
+    assert written == [1 << 16] * 3 and len(samples.api_s) == 3
+    device.close()
+    assert not stand_in.blocks
+
+
+def test_the_probes_hybrid_writes_every_chunk_to_the_host(stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    assert len(device.run(Case("h2d", "pinned", "hybrid", 1 << 12, 5), 2).device_s) == 2
+    board = device._boards[0]
+    source, target = (board.buffer("pinned", role, 1) for role in ("source", "target"))
+    # Chunks are a multiple of 256 bytes, so they lie side by side.
+    assert ctypes.string_at(target, 5 << 12) == ctypes.string_at(source, 5 << 12)
+    device.close()
+    assert not stand_in.blocks
+
+
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
 def test_the_probe_packs_rows_and_takes_them_apart(direction: str, stand_in: StandIn) -> None:
     device = CudaDevice(1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import log
-
 import pytest
 
 from busfare.measure.virtual_streams import Activity, Flow, Laws, simulate
@@ -64,11 +62,17 @@ def test_copies_wait_in_the_queue_of_mapped_writes_as_long_as_it_is(queue: float
     assert seconds == pytest.approx(max(60, 60 + 40 - 60 / pace))
 
 
-def test_the_queue_empties_with_a_kernels_last_bytes() -> None:
-    kernel = Activity("gpu", 0, 0.0, [Flow("d2h", "mapped", 60, 1.0, last_bytes=30)])
+def test_copies_go_on_in_a_lull_of_mapped_writes() -> None:
+    kernel = Activity("gpu", 0, 0.0, [Flow("d2h", "mapped", 60, 1.0, lull=30)])
     seconds = simulate([kernel, copy("h2d", 90, 1)], Laws(lambda activity, turn, idle: 0.0, starving))
-    # 30 s at a third; then at 1 / (1 + 2 x), x from 1 to 0 within 30 s: 30 ln(3) / 2 bytes.
-    assert seconds == pytest.approx(60 + 90 - 30 / 3 - 30 * log(3) / 2, rel=1e-3)
+    # 30 s at full pace, 30 at a third, and what is left.
+    assert seconds == pytest.approx(60 + 90 - 30 - 30 / 3)
+
+
+def test_a_kernel_that_computes_first_writes_later() -> None:
+    kernel = Activity("gpu", 0, 0.0, [Flow("d2h", "mapped", 60)], before=10)
+    seconds = simulate([kernel, copy("h2d", 90, 1)], Laws(lambda activity, turn, idle: 0.0, starving))
+    assert seconds == pytest.approx(10 + 60 + 90 - 10 - 60 / 3)
 
 
 def test_copies_that_wait_slow_mapped_writes_the_less() -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "Predicted",
     "cases",
     "crossover",
+    "predicted_of",
     "run_methods",
 ]
 
@@ -202,7 +203,7 @@ def run_methods(
         except (UnavailableError, WrongDataError) as error:
             found.left_out.append({"case": f"{method}, {size} ints", "why": str(error)})
     for case in {m.case for m in found.measurements}:
-        found.predicted[case] = _predicted(case, found.kernel_s[case], machine)
+        found.predicted[case] = predicted_of(case, found.kernel_s[case], machine)
     found.seconds = clock() - began
     return found
 
@@ -215,7 +216,8 @@ def _measure(device: MethodDevice, case: Case, method: str, found: MethodsRun) -
     found.measurements.append(Measurement(case, method, runs, held))
 
 
-def _predicted(case: Case, kernel_s: float, machine: Machine) -> Predicted:
+def predicted_of(case: Case, kernel_s: float, machine: Machine) -> Predicted:
+    """What `plan` says of each method in a case, with the kernel's seconds alone, its data in device memory."""
     bytes_ = 4.0 * case.elements
     problem = Problem(
         "multiply",
@@ -226,6 +228,7 @@ def _predicted(case: Case, kernel_s: float, machine: Machine) -> Predicted:
         accesses_out=float(case.accesses),
         memory="pageable",
         streams=1,
+        written=True,
     )
     told = {p.strategy: p for p in plan(problem, machine).ranking}
     whole = {

@@ -281,6 +281,55 @@ def _batch(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
     return _in_one_stream(submit.batch(case, ends), board, repeats, _lead_in(case, board, ends))
 
 
+def _written(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A copy from, or to, host memory that this thread has written just before: the processor's own caches hold it."""
+    copy = submit.one(case, ends, board)
+    at = ends.source if case.direction == "h2d" else ends.target
+    words = np.ctypeslib.as_array((ctypes.c_uint64 * (case.bytes // 8)).from_address(at))
+    lead_in = _lead_in(case, board, ends)
+    samples = Samples((), ())
+    for _ in range(repeats):
+        # Every word is written, and none is changed.
+        np.bitwise_or(words, 0, out=words)
+        if case.memory in _HOST_MOVED:
+            samples += _by_the_host(copy, 1, board, 1, 0)
+        else:
+            samples += _in_one_stream(lambda stream: copy(0, stream), board, 1, lead_in)
+    return samples
+
+
+def _hybrid(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A chunk a stream: copies in, then kernels that write as many bytes of mapped memory; the last one's end counts."""
+    copy = submit.one(case, ends, board)
+    mapped = board.buffer("pinned", "target", case.count * ends.pitch)
+    first, *streams = board.streams(case.count + 1)
+    start, *ended = board.events(case.count + 1)
+    pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.flags.hold(first)
+        _record(start, first)
+        for stream in streams:
+            _wait(stream, start)
+        before = clock()
+        for i, stream in enumerate(streams):
+            copy(i, stream)
+        for i, stream in enumerate(streams):
+            at = i * ends.pitch
+            arguments = (ends.target + at, mapped + at, case.bytes // 16)
+            board.kernels.launch_wide("copy16", stream, arguments, (pointer, pointer, long))
+        after = clock()
+        for stream, end in zip(streams, ended, strict=True):
+            _record(end, stream)
+        board.flags.release()
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+        board.flags.verify()
+        device_s.append(max(_seconds(start, end) for end in ended))
+        api_s.append(after - before)
+    return Samples(tuple(device_s), tuple(api_s))
+
+
 def _graph(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     copy = submit.one(case, ends, board)
     stream = board.streams(1)[0]
@@ -425,6 +474,7 @@ def _managed(case: Case, board: Board, repeats: int) -> Samples:
     sink = board.buffer("device", "target", 16)
     pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
     view = np.ctypeslib.as_array((ctypes.c_uint8 * case.bytes).from_address(address))
+    words = view.view(np.uint64)
     # Pages that were never on a side are made there first: not timed, for a program's second time shows its pace.
     for place in (away, to):
         checked(driver.cuMemPrefetchAsync(address, case.bytes, place, 0, stream), "cuMemPrefetchAsync")
@@ -434,6 +484,9 @@ def _managed(case: Case, board: Board, repeats: int) -> Samples:
     for _ in range(repeats):
         checked(driver.cuMemPrefetchAsync(address, case.bytes, away, 0, stream), "cuMemPrefetchAsync")
         _synchronised(stream)
+        if case.mode == "written":
+            # The processor maps every page, as a program does that fills its array: the GPU has to unmap them.
+            np.bitwise_or(words, 0, out=words)
         before = clock()
         if case.mode == "touch" and case.direction == "d2h":
             view[::4096].sum()
@@ -535,6 +588,8 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "streams": _streams,
     "batch": _batch,
     "graph": _graph,
+    "written": _written,
+    "hybrid": _hybrid,
     "plane": _strided,
     "block": _strided,
     "packed": _packed,

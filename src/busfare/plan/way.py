@@ -1,0 +1,64 @@
+"""One direction of a machine's host link, as a plan sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from busfare.plan.equations import LULL_S
+from busfare.plan.line import Line
+
+__all__ = ["JUST_WRITTEN", "Way"]
+
+#: What a byte takes longer that the processor has just written (s), and of how many bytes, where a node's was not
+#: measured [bench methods, two H200s: 23 µs for 2 MiB, which one processor's own cache holds; staged copies what its
+#: caches hold; page faults 10 to 58 ps on one machine, none on another].
+JUST_WRITTEN: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "h2d": {"pinned": (1.2e-11, 2 << 20), "pageable": (3.5e-11, 64 << 20), "managed": (2e-11, 32 << 20)},
+    "d2h": {"pageable": (2.5e-11, 16 << 20)},
+}
+#: From here on it is measured; of less, the share.
+_LEAST_WRITTEN_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One direction of the host link.
+
+    `gap` is g (s), and `gap_beside_copy` g while copies run the other way, 0 where that is not known. The slow-downs
+    (≥ 1) hold while the other way moves data: of copies beside a copy, of copies beside a kernel on mapped memory, of
+    mapped memory beside copies, and of a kernel that reads and writes mapped memory at once. `copy` is of pinned
+    memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are managed memory.
+    `starving_measured`: what mapped memory does to copies was measured on the node. `lull` (s): for how long, in each
+    kernel that writes mapped memory, copies go on as if it did not. `written`, by the kind of memory, are copies of
+    what the processor has just written, where they were measured; by default some seconds more a byte, for so many
+    bytes.
+    """
+
+    copy: Line
+    pageable: Line
+    mapped: Line
+    faulted: Line
+    prefetched: Line
+    gap: float
+    beside_copy: float
+    beside_mapped: float
+    mapped_both: float
+    mapped_beside_copy: float
+    gap_beside_copy: float = 0.0
+    starving_measured: bool = False
+    lull: float = LULL_S
+    written: Mapping[str, Line] = field(default_factory=dict)
+    written_by_default: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def just_written(self, memory: str, size: float) -> float:
+        """What a copy of `size` bytes takes longer (s) where the processor has just written them, or written where they
+        go: its own caches hold them then. Of managed memory, pages that are touched.
+        """
+        if memory not in self.written:
+            per_byte, most = self.written_by_default.get(memory, (0.0, 0.0))
+            return per_byte * min(size, most)
+        plain = {"pinned": self.copy, "pageable": self.pageable, "managed": self.faulted}[memory]
+        least = max(size, _LEAST_WRITTEN_BYTES)
+        more = max(0.0, self.written[memory].seconds(least) - plain.seconds(least))
+        return more * size / least
