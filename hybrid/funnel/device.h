@@ -29,8 +29,8 @@ struct ResolvedCopy {
 };
 
 /// A GPU as the owner sees it: memory, streams that each run in order, events between them. Nothing here
-/// blocks except `allocate`, `release` and the registration of host memory. One thread uses a device; it
-/// calls `attach` first.
+/// blocks except `allocate`, `release`, `map`, `unmap` and the registration of host memory. One thread uses a
+/// device; it calls `attach` first.
 class Device {
   public:
     virtual ~Device() = default;
@@ -39,6 +39,13 @@ class Device {
 
     virtual DeviceAddress allocate(std::size_t bytes) = 0;  ///< throws Fault::allocation_refused
     virtual void release(DeviceAddress address) = 0;
+
+    /// What another process of this node maps an allocation by, on a device of the same kind.
+    virtual MemoryHandle share(DeviceAddress address) = 0;
+    /// The address here of memory that another process shares; throws Fault::allocation_refused where the two
+    /// devices do not reach each other. It is unmapped before its owner releases it.
+    virtual DeviceAddress map(const MemoryHandle& handle) = 0;
+    virtual void unmap(DeviceAddress address) = 0;
 
     /// Makes host memory reachable by the device's copy engines. Only registered memory may be copied.
     virtual void register_host(void* base, std::size_t bytes) = 0;
@@ -62,8 +69,13 @@ struct GpuPlace {
     int numa_node = -1;
 };
 
-/// The GPUs that this process sees; empty in a build without CUDA and on a machine without a GPU.
-std::vector<GpuPlace> visible_gpus();
+/// Hardware queues of an owner that has a GPU's queues to itself. Streams that share a queue wait for each
+/// other.
+inline constexpr int most_queues = 32;
+
+/// The GPUs that this process sees; empty in a build without CUDA and on a machine without a GPU. `queues`:
+/// how many of each GPU's hardware queues this process is to take; only the first call counts.
+std::vector<GpuPlace> visible_gpus(int queues = most_queues);
 
 /// A CUDA device in this process's own context. Throws in a build without CUDA.
 std::unique_ptr<Device> make_cuda_device(int ordinal);

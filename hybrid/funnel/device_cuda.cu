@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -13,6 +14,17 @@ namespace {
 void check(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return;
     throw Error(Fault::device_failed, std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+/// A GPU that does not share its memory with another process, or does not reach it, goes on serving.
+void refuse_or_check(cudaError_t status, const char* what) {
+    if (status == cudaErrorInvalidValue || status == cudaErrorPeerAccessUnsupported ||
+        status == cudaErrorMapBufferObjectFailed || status == cudaErrorNotSupported ||
+        status == cudaErrorInvalidResourceHandle || status == cudaErrorTooManyPeers) {
+        cudaGetLastError();
+        throw Error(Fault::allocation_refused, std::string(what) + ": " + cudaGetErrorString(status));
+    }
+    check(status, what);
 }
 
 class CudaDevice final : public Device {
@@ -44,6 +56,29 @@ class CudaDevice final : public Device {
 
     void release(DeviceAddress address) override {
         check(cudaFree(reinterpret_cast<void*>(address)), "cudaFree");
+    }
+
+    MemoryHandle share(DeviceAddress address) override {
+        cudaIpcMemHandle_t handle;
+        refuse_or_check(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(address)),
+                        "sharing device memory");
+        MemoryHandle shared{};
+        static_assert(sizeof handle <= sizeof shared);
+        std::memcpy(shared.data(), &handle, sizeof handle);
+        return shared;
+    }
+
+    DeviceAddress map(const MemoryHandle& shared) override {
+        cudaIpcMemHandle_t handle;
+        std::memcpy(&handle, shared.data(), sizeof handle);
+        void* memory = nullptr;
+        refuse_or_check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
+                        "mapping another process's device memory");
+        return reinterpret_cast<DeviceAddress>(memory);
+    }
+
+    void unmap(DeviceAddress address) override {
+        check(cudaIpcCloseMemHandle(reinterpret_cast<void*>(address)), "unmapping device memory");
     }
 
     void register_host(void* base, std::size_t bytes) override {
@@ -134,10 +169,10 @@ int numa_node_of(int ordinal) {
 
 }  // namespace
 
-std::vector<GpuPlace> visible_gpus() {
-    // An owner serves more streams than CUDA's eight hardware queues by default; streams that share a queue
-    // wait for each other. Read by the driver at the first call, and left alone where the user has set it.
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+std::vector<GpuPlace> visible_gpus(int queues) {
+    // CUDA takes eight by default. Read by the driver at the first call, and left alone where the user has
+    // set it.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(queues).c_str(), 0);
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) {
         cudaGetLastError();

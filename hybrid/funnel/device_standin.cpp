@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -31,7 +35,8 @@ class StandinDevice final : public Device {
         }
         wake_.notify_one();
         worker_.join();
-        for (auto& [address, bytes] : allocations_) std::free(reinterpret_cast<void*>(address));
+        for (const auto& [address, allocation] : allocations_) give_back(address, allocation);
+        for (const auto& [address, bytes] : mapped_) munmap(reinterpret_cast<void*>(address), bytes);
     }
 
     std::string name() const override { return "stand-in (host thread)"; }
@@ -42,11 +47,16 @@ class StandinDevice final : public Device {
         if (bytes > free_bytes_)
             throw Error(Fault::allocation_refused, "the stand-in has " + std::to_string(free_bytes_) +
                                                        " bytes free, not " + std::to_string(bytes));
-        void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-        if (memory == nullptr)
+        // A file without a name, so that another process can map it.
+        const int file = memfd_create("stand-in", MFD_CLOEXEC);
+        void* memory =
+            file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0 ? mapping(file, bytes) : MAP_FAILED;
+        if (memory == MAP_FAILED) {
+            if (file >= 0) close(file);
             throw Error(Fault::allocation_refused, "the host refused the stand-in's memory");
+        }
         const auto address = reinterpret_cast<DeviceAddress>(memory);
-        allocations_[address] = bytes;
+        allocations_[address] = {bytes, file};
         free_bytes_ -= bytes;
         return address;
     }
@@ -56,9 +66,42 @@ class StandinDevice final : public Device {
         const auto found = allocations_.find(address);
         if (found == allocations_.end())
             throw Error(Fault::wrong_use, "release of memory that is not allocated");
-        free_bytes_ += found->second;
-        std::free(reinterpret_cast<void*>(address));
+        free_bytes_ += found->second.bytes;
+        give_back(address, found->second);
         allocations_.erase(found);
+    }
+
+    MemoryHandle share(DeviceAddress address) override {
+        std::lock_guard lock(mutex_);
+        const Allocation& allocation = allocations_.at(address);
+        const Shared shared{getpid(), allocation.file, allocation.bytes};
+        MemoryHandle handle{};
+        static_assert(sizeof shared <= sizeof handle);
+        std::memcpy(handle.data(), &shared, sizeof shared);
+        return handle;
+    }
+
+    DeviceAddress map(const MemoryHandle& handle) override {
+        Shared shared;
+        std::memcpy(&shared, handle.data(), sizeof shared);
+        const std::string path =
+            "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
+        const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+        void* memory = file >= 0 ? mapping(file, shared.bytes) : MAP_FAILED;
+        if (file >= 0) close(file);
+        if (memory == MAP_FAILED)
+            throw Error(Fault::allocation_refused, "the stand-in cannot map another one's memory");
+        std::lock_guard lock(mutex_);
+        mapped_[reinterpret_cast<DeviceAddress>(memory)] = shared.bytes;
+        return reinterpret_cast<DeviceAddress>(memory);
+    }
+
+    void unmap(DeviceAddress address) override {
+        std::lock_guard lock(mutex_);
+        const auto found = mapped_.find(address);
+        if (found == mapped_.end()) throw Error(Fault::wrong_use, "unmapping of memory that is not mapped");
+        munmap(reinterpret_cast<void*>(address), found->second);
+        mapped_.erase(found);
     }
 
     void register_host(void* base, std::size_t bytes) override {
@@ -139,10 +182,27 @@ class StandinDevice final : public Device {
         EventId waits_for;
         std::uint64_t record_count;
     };
+    struct Allocation {
+        std::size_t bytes;
+        int file;
+    };
+    struct Shared {
+        pid_t process;
+        int file;
+        std::size_t bytes;
+    };
     struct Event {
         std::uint64_t asked = 0, reached = 0;
         Clock::time_point time;
     };
+
+    static void* mapping(int file, std::size_t bytes) {
+        return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    static void give_back(DeviceAddress address, const Allocation& allocation) {
+        munmap(reinterpret_cast<void*>(address), allocation.bytes);
+        close(allocation.file);
+    }
 
     void check_registered(const ResolvedCopy& c) const {
         const char* first = static_cast<char*>(c.host);
@@ -199,7 +259,8 @@ class StandinDevice final : public Device {
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     std::size_t free_bytes_;
-    std::map<DeviceAddress, std::size_t> allocations_;
+    std::map<DeviceAddress, Allocation> allocations_;
+    std::map<DeviceAddress, std::size_t> mapped_;
     std::map<char*, std::size_t> registered_;
     std::deque<std::deque<Operation>> streams_;
     std::deque<Event> events_;

@@ -19,11 +19,11 @@ struct GroupArea {
     /// A rank keeps at most this many tasks open, so no outcome is overwritten before it is read.
     static constexpr std::uint64_t most_open = ring / 2;
 
-    /// All but the text fits into one cache line; the text is there only with a fault.
+    /// All but the text fits into one cache line; the text is there only with a fault, or holds a handle.
     struct alignas(64) Outcome {
         std::atomic<Ticket> ticket;  ///< written last
         Fault fault;
-        std::uint64_t value;  ///< the address of an allocation
+        std::uint64_t value;  ///< the address of an allocation or a mapping
         float seconds_in, seconds_kernels, seconds_out;
         std::array<char, 232> text;
     };

@@ -50,4 +50,14 @@ void InlineLane::release(DeviceAddress address) {
         throw Error(Fault::wrong_use, "release of memory that is not allocated");
 }
 
+MemoryHandle InlineLane::share(DeviceAddress) {
+    throw Error(Fault::wrong_use, "a core has no device memory to share");
+}
+DeviceAddress InlineLane::map(const MemoryHandle&) {
+    throw Error(Fault::wrong_use, "a core maps no device memory");
+}
+void InlineLane::unmap(DeviceAddress) {
+    throw Error(Fault::wrong_use, "a core maps no device memory");
+}
+
 }  // namespace funnel

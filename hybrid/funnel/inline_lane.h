@@ -25,6 +25,10 @@ class InlineLane final : public Lane {
     void drain() override {}
     DeviceAddress allocate(std::size_t bytes) override;
     void release(DeviceAddress address) override;
+    /// Throw Fault::wrong_use: neighbours read this memory through the staging memory.
+    MemoryHandle share(DeviceAddress address) override;
+    DeviceAddress map(const MemoryHandle& handle) override;
+    void unmap(DeviceAddress address) override;
     std::string device_name() const override { return "CPU"; }
     int member() const override { return 0; }
 

@@ -29,6 +29,13 @@ class Lane {
     virtual DeviceAddress allocate(std::size_t bytes) = 0;
     virtual void release(DeviceAddress address) = 0;
 
+    /// Device memory across the processes of a node: `share` gives what another lane's `map` takes, which
+    /// answers with the address by which kernels of that lane reach it. Throws Fault::allocation_refused
+    /// where the devices do not reach each other. What is mapped is unmapped before it is released.
+    virtual MemoryHandle share(DeviceAddress address) = 0;
+    virtual DeviceAddress map(const MemoryHandle& handle) = 0;
+    virtual void unmap(DeviceAddress address) = 0;
+
     virtual std::string device_name() const = 0;
 
     /// This rank's number among those that share its device memory.

@@ -1,5 +1,7 @@
 #include "funnel/member.h"
 
+#include <cstring>
+
 namespace funnel {
 
 Member::Member(GroupArea& area, const Watch& watch, int member)
@@ -64,6 +66,33 @@ DeviceAddress Member::allocate(std::size_t bytes) {
 void Member::release(DeviceAddress address) {
     Task task;
     task.kind = Task::Kind::release;
+    task.address = address;
+    wait(submit(task));
+}
+
+MemoryHandle Member::share(DeviceAddress address) {
+    Task task;
+    task.kind = Task::Kind::share;
+    task.address = address;
+    const Ticket ticket = submit(task);
+    wait(ticket);
+    MemoryHandle handle;
+    std::memcpy(handle.data(), outcome_of(ticket).text.data(), sizeof handle);
+    return handle;
+}
+
+DeviceAddress Member::map(const MemoryHandle& handle) {
+    Task task;
+    task.kind = Task::Kind::map;
+    task.set_handle(handle);
+    const Ticket ticket = submit(task);
+    wait(ticket);
+    return outcome_of(ticket).value;
+}
+
+void Member::unmap(DeviceAddress address) {
+    Task task;
+    task.kind = Task::Kind::unmap;
     task.address = address;
     wait(submit(task));
 }

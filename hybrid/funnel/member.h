@@ -21,6 +21,9 @@ class Member final : public Lane {
     void drain() override;
     DeviceAddress allocate(std::size_t bytes) override;
     void release(DeviceAddress address) override;
+    MemoryHandle share(DeviceAddress address) override;
+    DeviceAddress map(const MemoryHandle& handle) override;
+    void unmap(DeviceAddress address) override;
     std::string device_name() const override { return area_.device_name.data(); }
     int member() const override { return member_; }
 

@@ -212,9 +212,31 @@ void Owner::run_immediately(const Task& task) {
             report(task.member, task.ticket, Fault::none, {}, address);
             return;
         }
+        if (task.kind == Task::Kind::map) {
+            const DeviceAddress address = device_->map(task.handle());
+            mapped_.emplace(address, task.member);
+            report(task.member, task.ticket, Fault::none, {}, address);
+            return;
+        }
+        if (task.kind == Task::Kind::unmap) {
+            auto [first, end] = mapped_.equal_range(task.address);
+            while (first != end && first->second != task.member) ++first;
+            if (first == end) throw Error(Fault::wrong_use, "unmapping of memory that this rank did not map");
+            device_->unmap(task.address);
+            mapped_.erase(first);
+            report(task.member, task.ticket, Fault::none, {});
+            return;
+        }
         const auto found = allocations_.find(task.address);
         if (found == allocations_.end() || found->second.member != task.member)
-            throw Error(Fault::wrong_use, "release of device memory that this rank did not allocate");
+            throw Error(Fault::wrong_use,
+                        "release or sharing of device memory that this rank did not allocate");
+        if (task.kind == Task::Kind::share) {
+            const MemoryHandle handle = device_->share(task.address);
+            report(task.member, task.ticket, Fault::none,
+                   std::string(reinterpret_cast<const char*>(handle.data()), handle.size()));
+            return;
+        }
         device_->release(task.address);
         allocations_.erase(found);
         report(task.member, task.ticket, Fault::none, {});
@@ -232,7 +254,7 @@ void Owner::report(int member, Ticket ticket, Fault fault, const std::string& te
     outcome.seconds_in = seconds ? seconds[0] : 0;
     outcome.seconds_kernels = seconds ? seconds[1] : 0;
     outcome.seconds_out = seconds ? seconds[2] : 0;
-    if (fault != Fault::none) {
+    if (fault != Fault::none || !text.empty()) {
         outcome.text.fill(0);
         std::memcpy(outcome.text.data(), text.data(), std::min(text.size(), outcome.text.size() - 1));
     }

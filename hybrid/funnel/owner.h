@@ -81,6 +81,7 @@ class Owner {
     GroupArea& area_;
     std::map<std::pair<int, std::uint32_t>, Line> lines_;
     std::map<DeviceAddress, Allocation> allocations_;
+    std::multimap<DeviceAddress, int> mapped_;  ///< memory of other processes, by the member that asked
     std::vector<Epochs> epochs_;
     std::vector<EventId> spare_plain_, spare_timed_;
     std::string failure_;

@@ -13,6 +13,9 @@ namespace funnel {
 /// A device address as its owner knows it. Other ranks carry it about and never read through it.
 using DeviceAddress = std::uint64_t;
 
+/// By which a process of the same node reaches device memory of this one.
+using MemoryHandle = std::array<std::byte, 80>;
+
 /// Number of a rank's task, counted from 1.
 using Ticket = std::uint64_t;
 
@@ -49,7 +52,7 @@ struct Wait {
 /// One request to the owner: copies in, kernels, copies out, completion. Tasks of one rank on one stream run
 /// in order; tasks on different streams overlap. Plain data, because it travels through shared memory.
 struct Task {
-    enum class Kind : std::uint32_t { work, allocate, release };
+    enum class Kind : std::uint32_t { work, allocate, release, share, map, unmap };
     static constexpr int most_copies = 56;
     static constexpr int most_kernels = 4;
     static constexpr int most_waits = 27;
@@ -63,7 +66,7 @@ struct Task {
     std::uint32_t timed = 0;      ///< 1: measure copies in, kernels and copies out apart
     std::uint64_t publish = 0;    ///< the epoch that this rank reaches when the task is done; 0: none
     std::uint64_t bytes = 0;      ///< allocate
-    DeviceAddress address = 0;    ///< release
+    DeviceAddress address = 0;    ///< release, share, unmap
     std::int32_t copies_in = 0;   ///< the first copies of `copy`
     std::int32_t copies_out = 0;  ///< those after them
     std::int32_t kernels = 0;
@@ -96,6 +99,18 @@ struct Task {
     void add_wait(int member_waited_for, std::uint64_t epoch) {
         if (waits == most_waits) throw Error(Fault::wrong_use, "too many dependencies in one task");
         wait[waits++] = Wait{member_waited_for, epoch};
+    }
+    /// The handle of a `map`, which travels as a kernel's arguments do.
+    void set_handle(const MemoryHandle& handle) {
+        static_assert(sizeof handle <= KernelCall::most_bytes);
+        kernels = 1;
+        kernel[0].bytes = sizeof handle;
+        std::memcpy(kernel[0].arguments.data(), handle.data(), sizeof handle);
+    }
+    MemoryHandle handle() const {
+        MemoryHandle handle;
+        std::memcpy(handle.data(), kernel[0].arguments.data(), sizeof handle);
+        return handle;
     }
     bool room_for_copy() const { return copies_in + copies_out < most_copies; }
 };

@@ -1,5 +1,7 @@
 #include "funnel/team.h"
 
+#include <algorithm>
+#include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -18,6 +20,12 @@ const std::map<Sharing, std::string> names = {{Sharing::cpu, "cpu"},
                                               {Sharing::multiple, "multiple"},
                                               {Sharing::multiple_mps, "multiple-mps"},
                                               {Sharing::funneled, "funneled"}};
+
+/// Clients of MPS draw on one pool, 120 queues of a GPU, and who comes when it is empty gets no context.
+int queues_under_mps(int ranks) {
+    constexpr int of_the_pool = 96, most_of_a_rank = 8, fewest = 2;
+    return std::clamp(of_the_pool / ranks, fewest, most_of_a_rank);
+}
 
 void require_mps() {
     const char* pipes = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -44,7 +52,9 @@ Sharing sharing_named(const std::string& name) {
 }
 
 std::vector<GpuPlace> Team::gpus() const {
-    if (!options_.standin) return visible_gpus();
+    if (!options_.standin)
+        return visible_gpus(options_.sharing == Sharing::multiple_mps ? queues_under_mps(node_.local_size())
+                                                                      : most_queues);
     std::vector<GpuPlace> gpus;
     for (int ordinal = 0; ordinal < options_.standin_gpus; ++ordinal) gpus.push_back({ordinal, -1});
     return gpus;
@@ -99,17 +109,31 @@ void Team::open_group() {
     areas_ = std::make_unique<SharedWindow>(node_.local(), owner == me ? sizeof(GroupArea) : 0);
     void* area = areas_->segments()[owner].base;
 
-    if (owner == me) {
-        auto* fresh = static_cast<GroupArea*>(area);
-        fresh->open.store(0);
-        KernelTable kernels;
-        (options_.standin ? options_.host_kernels : options_.cuda_kernels)(kernels);
-        auto device = options_.standin ? make_standin_device(options_.standin_memory_bytes)
-                                       : make_cuda_device(all_gpus[seating.gpu_of_rank[me]].ordinal);
-        owner_ = std::make_unique<Owner>(std::move(device), std::move(kernels), *staging_, *fresh, members);
+    std::string problem;
+    try {
+        if (owner == me) open_owner(area, all_gpus[seating.gpu_of_rank[me]].ordinal, members);
+    } catch (const std::exception& error) {
+        problem = error.what();
     }
+    // All ranks leave together: one that left alone would wait for the others to free the windows.
+    int first = problem.empty() ? INT_MAX : node_.world_rank();
+    MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, node_.world());
+    if (first != INT_MAX)
+        throw Error(Fault::device_failed, !problem.empty()
+                                              ? "opening the GPU: " + problem
+                                              : "rank " + std::to_string(first) + " could not open its GPU");
     lane_ = std::make_unique<Member>(*static_cast<GroupArea*>(area), watch_,
                                      member_of_world_[node_.world_rank()]);
+}
+
+void Team::open_owner(void* area, int gpu, int members) {
+    auto* fresh = static_cast<GroupArea*>(area);
+    fresh->open.store(0);
+    KernelTable kernels;
+    (options_.standin ? options_.host_kernels : options_.cuda_kernels)(kernels);
+    auto device =
+        options_.standin ? make_standin_device(options_.standin_memory_bytes) : make_cuda_device(gpu);
+    owner_ = std::make_unique<Owner>(std::move(device), std::move(kernels), *staging_, *fresh, members);
 }
 
 Team::~Team() {

@@ -61,6 +61,7 @@ class Team {
   private:
     std::vector<GpuPlace> gpus() const;
     void open_group();
+    void open_owner(void* area, int gpu, int members);
 
     TeamOptions options_;
     Node node_;

@@ -79,12 +79,14 @@ class Ft {
         const bool asked = options.exchange == Exchange::device;
         if (asked && !can)
             throw std::invalid_argument(
-                "--exchange device wants slabs and all ranks on one GPU that they share in mode funneled");
+                "--exchange device wants slabs, mode funneled or single, and all ranks on one node");
         if (can && options.exchange != Exchange::host) {
             auto transform = make_resident_slab_transform(team_, layout_, options, slab);
             on_device_ = transform != nullptr;
             if (on_device_) return transform;
-            if (asked) throw std::invalid_argument("--exchange device: the GPU's memory has no room for it");
+            if (asked)
+                throw std::invalid_argument(
+                    "--exchange device: a GPU's memory has no room for it, or it does not reach the others");
         }
         return make_device_slab_transform(team_, layout_, options);
     }

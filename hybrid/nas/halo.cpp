@@ -45,8 +45,11 @@ std::size_t Halo::mail_bytes(const Grid& finest) {
     return 3 * box_bytes(finest);
 }
 
-Halo::Halo(funnel::Team& team, const RankBox& box, const Grid& finest, std::uint64_t mail_offset)
-    : team_(team), box_(box), mail_offset_(mail_offset), mail_(box_bytes(finest)) {
+Halo::Halo(funnel::Team& team, const RankBox& box, const Grid& finest, std::uint64_t mail_offset,
+           bool in_place)
+    : team_(team), box_(box), mail_offset_(mail_offset), mail_(box_bytes(finest)), in_place_(in_place) {
+    if (in_place && (!finest.wraps_x || team.sharing() == funnel::Sharing::cpu))
+        throw std::invalid_argument("neighbours are read in place on a device, where rows are whole");
     // Every rank sees the same shifts, so this order, and with it the mail's layout, is the same everywhere.
     std::map<int, Bundle> by_shift;
     for (int d = 0; d < directions; ++d) {
@@ -89,7 +92,9 @@ Halo::~Halo() {
 }
 
 Field Halo::make_field(const Grid& grid) {
-    Field field{grid, team_.lane().allocate(static_cast<std::size_t>(grid.doubles()) * sizeof(double)), {}};
+    Field field{
+        grid, team_.lane().allocate(static_cast<std::size_t>(grid.doubles()) * sizeof(double)), {}, {}};
+    field.around = Around::of(field.data);
     funnel::Task zero;
     zero.add_kernel(mg_zero, ZeroArguments{field.data, static_cast<std::uint64_t>(grid.doubles())});
     team_.lane().wait(team_.lane().submit(zero));
@@ -102,11 +107,18 @@ Field Halo::make_field(const Grid& grid) {
     std::vector<std::uint64_t> all(node.world_size());
     MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, node.world());
     for (const Bundle& bundle : bundles_)
-        for (int d : bundle.directions)
-            if (bundle.source_near)
-                field.neighbour[d] =
-                    all[bundle.source] +
-                    (in_staging ? reinterpret_cast<std::uint64_t>(team_.staging().at(bundle.source)) : 0);
+        for (int d : bundle.directions) {
+            if (!bundle.source_near) continue;
+            const std::uint64_t its =
+                all[bundle.source] +
+                (in_staging ? reinterpret_cast<std::uint64_t>(team_.staging().at(bundle.source)) : 0);
+            const Direction to = direction(d);
+            // Kernels that cannot wrap around a row's end find it in the ghost cells all the same.
+            if (!in_place_ || to.x != 0)
+                field.neighbour[d] = its;
+            else
+                field.around.data[(to.y + 1) + 3 * (to.z + 1)] = beyond(grid, its, to.y, to.z);
+        }
     return field;
 }
 
@@ -169,7 +181,7 @@ funnel::Ticket Halo::exchange(const Field& field, funnel::Task producer) {
         }
     }
     if (any_far_) producer.add_kernel(mg_pack_ghosts, packing);
-    left_.add_kernel(mg_fill_ghosts, filling);
+    if (any_far_ || !in_place_) left_.add_kernel(mg_fill_ghosts, filling);
 
     if (!on_cpu && !near_ranks_.empty()) {
         producer.publish = epoch_;

@@ -25,14 +25,16 @@ struct RankBox {
 struct Field {
     Grid grid;
     std::uint64_t data;
-    std::array<std::uint64_t, directions> neighbour;  ///< 0: out of reach
+    std::array<std::uint64_t, directions> neighbour;  ///< 0: out of reach, or read where it lies
+    Around around;                                    ///< for kernels
 };
 
 /// Keeps the ghost cells of fields current, all 26 directions in one step.
 ///
 /// A neighbour whose array lies in the same memory (the same GPU through its owner, or the same node on CPUs)
-/// is read in place [U11 §5.2.2]; faces for the others are packed on the device, one message to a rank, and
-/// travel through staging memory. Everybody calls in the same order, and every field's exchange is followed
+/// is read in place [U11 §5.2.2], either to fill the ghost cells or, `in_place`, by the kernels themselves,
+/// which need none then; faces for the others are packed on the device, one message to a rank, and travel
+/// through staging memory. Everybody calls in the same order, and every field's exchange is followed
 /// by another one before the field is written again: the order of exchanges alone then keeps a neighbour's
 /// array untouched while it is read.
 class Halo {
@@ -40,8 +42,11 @@ class Halo {
     /// Staging memory that a halo of this finest grid takes.
     static std::size_t mail_bytes(const Grid& finest);
 
-    /// `mail_offset`: where that memory starts, the same on every rank.
-    Halo(funnel::Team& team, const RankBox& box, const Grid& finest, std::uint64_t mail_offset);
+    /// `mail_offset`: where that memory starts, the same on every rank. `in_place`: kernels find the points
+    /// of neighbours in the same memory through `Field::around`, and only the others' ghost cells are filled;
+    /// for whole rows.
+    Halo(funnel::Team& team, const RankBox& box, const Grid& finest, std::uint64_t mail_offset,
+         bool in_place = false);
     ~Halo();
 
     /// Collective: a field with zeroed memory on every rank.
@@ -83,7 +88,7 @@ class Halo {
     std::uint64_t mail_;  ///< bytes of one box of mail
     std::vector<Bundle> bundles_;
     std::vector<int> near_ranks_;  ///< other ranks reachable in place
-    bool any_far_ = false;
+    bool any_far_ = false, in_place_;
     funnel::DeviceAddress packed_out_ = 0, packed_in_ = 0;
     std::uint64_t epoch_ = 0;
     funnel::Task left_;  ///< for the next task to begin with

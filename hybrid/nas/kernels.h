@@ -19,7 +19,8 @@ enum Kernel : std::uint32_t {
     mg_stencil,
     mg_restrict,
     mg_interpolate,
-    mg_interpolate_residual,
+    mg_correct_residual,
+    mg_correct_and_smooth,
     mg_solve_coarse,
     mg_pack_ghosts,
     mg_fill_ghosts,
@@ -82,18 +83,45 @@ struct SetPointsArguments {
     std::array<double, most> value;
 };
 
+/// A field as a kernel reads it beyond its own part: an address for the rows and planes before, within and
+/// after the part, in y and z, such that a ghost point's own index finds the neighbour's point there. All
+/// nine are the field's own where its ghost cells are kept; else rows are whole (`wraps_x`) and a multiple of
+/// `rows_together` in number.
+struct Around {
+    static constexpr std::int32_t rows_together = 4;
+    std::array<std::uint64_t, 9> data;
+
+    static Around of(std::uint64_t own) {
+        Around around{};
+        around.data.fill(own);
+        return around;
+    }
+    NAS_BOTH_SIDES std::uint64_t at(int dy, int dz) const { return data[(dy + 1) + 3 * (dz + 1)]; }
+    NAS_BOTH_SIDES std::uint64_t own() const { return at(0, 0); }
+};
+
+/// The address by which a ghost point's index finds the point of the neighbour, whose array of the same grid
+/// is at `data`, on that side.
+inline std::uint64_t beyond(const Grid& grid, std::uint64_t data, int dy, int dz) {
+    const std::int64_t points =
+        dy * static_cast<std::int64_t>(grid.stride) * grid.ny + dz * grid.plane() * grid.nz;
+    return data - static_cast<std::uint64_t>(points) * sizeof(double);
+}
+
 /// out ← base + Σ weight[d] · (neighbours of `in` at Manhattan-type distance d: itself, faces, edges,
 /// corners). resid is base v, in u, weights -a; psinv is base u, in r, weights c, out u [NPB MG].
 struct StencilArguments {
     Grid grid;
-    std::uint64_t base, in, out;
+    std::uint64_t base, out;
+    Around in;
     std::array<double, 4> weight;
 };
 
 /// rprj3: the coarse residual is the full-weighted fine one.
 struct RestrictArguments {
     Grid fine, coarse;
-    std::uint64_t from, to;
+    std::uint64_t to;
+    Around from;
 };
 
 /// interp: adds the trilinear interpolation of the coarse correction; `replace` writes instead of adding.
@@ -103,12 +131,23 @@ struct InterpolateArguments {
     std::int32_t replace;
 };
 
-/// interp and the resid after it in one pass: `to` becomes `old` (0: nothing) plus the interpolated
-/// correction, and `residual` becomes base + Σ weight[d] · (neighbours of `to` at distance d). `to` is
-/// another array than `old`; its ghost cells are left alone.
-struct InterpolateResidualArguments {
+/// interp and the resid after it in one pass, nothing of the correction stored: residual += Σ weight[d] ·
+/// (neighbours, at distance d, of the interpolated correction `from`), which is r - A z as the benchmark's
+/// text has it, where the residual of what is corrected is at hand.
+struct CorrectResidualArguments {
     Grid coarse, fine;
-    std::uint64_t from, old, to, base, residual;
+    std::uint64_t residual;
+    Around from;
+    std::array<double, 4> weight;
+};
+
+/// interp and psinv in one pass: `to` += (`replace`: =) the interpolated correction + Σ weight[d] ·
+/// (neighbours of `residual` at distance d).
+struct CorrectAndSmoothArguments {
+    Grid coarse, fine;
+    std::uint64_t to;
+    Around from, residual;
+    std::int32_t replace;
     std::array<double, 4> weight;
 };
 
@@ -131,8 +170,8 @@ struct PackArguments {
     std::array<std::int32_t, 27> at;
 };
 
-/// Fills the ghost cells of direction d from the neighbour's own array at `source[d]`, or, where bit d of
-/// `packed` is set, from a packed buffer at `source[d]`.
+/// Fills the ghost cells of direction d from the neighbour's own array at `source[d]` (0: leaves them), or,
+/// where bit d of `packed` is set, from a packed buffer at `source[d]`.
 struct FillArguments {
     Grid grid;
     std::uint64_t data;

@@ -75,7 +75,8 @@ class Mg {
           bottom_(coarsest_distributed(options, box_)),
           top_(size.log2_points),
           places_(Places::of(local_grid(top_, box_), local_grid(bottom_, box_))),
-          halo_(team, box_, local_grid(top_, box_), places_.mail),
+          fused_(options.fused && team.sharing() != funnel::Sharing::cpu),
+          halo_(team, box_, local_grid(top_, box_), places_.mail, fused_ && may_read_in_place()),
           coarse_(bottom_, size.smoother) {
         if (bottom_ >= top_)
             throw std::invalid_argument("the coarse levels must be smaller than the class's grid");
@@ -84,8 +85,6 @@ class Mg {
             r_.push_back(halo_.make_field(local_grid(level, box_)));
         }
         v_ = halo_.make_field(local_grid(top_, box_));
-        fused_ = options.fused && team.sharing() != funnel::Sharing::cpu;
-        if (fused_) corrected_ = halo_.make_field(local_grid(top_, box_));
         choose_coarse(options);
         partials_ = team.lane().allocate(2 * norm_blocks * word);
         dense_ = team.lane().allocate(dense_bytes(local_grid(bottom_, box_)));
@@ -98,7 +97,6 @@ class Mg {
             for (const auto& fields : {u_, r_})
                 for (const Field& field : fields) halo_.release(field);
             halo_.release(v_);
-            if (fused_) halo_.release(corrected_);
             team_.lane().release(partials_);
             team_.lane().release(dense_);
         } catch (const funnel::Error&) {
@@ -134,9 +132,8 @@ class Mg {
         else
             solve_coarse();
         for (int level = bottom_ + 1; level <= top_; ++level) {
-            const Field& corrected = level == top_ && fused_ ? corrected_ : u(level);
-            correct(level, corrected, level < top_ ? r(level) : v_);
-            smooth(level, corrected);
+            correct(level);
+            smooth(level);
         }
     }
 
@@ -170,6 +167,14 @@ class Mg {
     Field& u(int level) { return u_[level - bottom_]; }
     Field& r(int level) { return r_[level - bottom_]; }
 
+    bool may_read_in_place() const {
+        const Grid coarsest = local_grid(bottom_, box_);
+        return coarsest.wraps_x && coarsest.ny % Around::rows_together == 0;
+    }
+
+    /// The coarse correction of a level; the bottom's comes with its ghost cells.
+    Around correction(int level) { return level == bottom_ ? Around::of(u(level).data) : u(level).around; }
+
     funnel::Task new_task() { return halo_.begin_task(timed_); }
 
     /// The coarse levels go to the device where every rank's memory can be reached there and one block of
@@ -201,7 +206,7 @@ class Mg {
     }
 
     RestrictArguments restriction(int level) {
-        return {r(level).grid, r(level - 1).grid, r(level).data, r(level - 1).data};
+        return {r(level).grid, r(level - 1).grid, r(level - 1).data, r(level).around};
     }
 
     void residual(int level, const Field& base) {
@@ -210,35 +215,38 @@ class Mg {
         last_ = halo_.exchange(r(level), task);
     }
 
-    void smooth(int level, const Field& corrected) {
-        funnel::Task task = new_task();
-        task.add_kernel(mg_stencil, StencilArguments{u(level).grid, corrected.data, r(level).data,
-                                                     u(level).data, size_.smoother});
-        halo_.exchange(u(level), task);
-    }
-
-    /// u(level) += the interpolated coarse correction (below the top, = it), left in `corrected`; r = base -
-    /// A u.
-    void correct(int level, const Field& corrected, const Field& base) {
+    /// r of the level with the coarse correction applied. Fused, the correction itself is not stored, and is
+    /// added to u(level) by `smooth`; else it is added here, at the lower levels to nothing.
+    void correct(int level) {
         const Grid &coarse = u(level - 1).grid, &fine = u(level).grid;
-        const bool replace = level < top_;
         funnel::Task task = new_task();
         if (fused_) {
-            task.add_kernel(
-                mg_interpolate_residual,
-                InterpolateResidualArguments{coarse, fine, u(level - 1).data, replace ? 0 : u(level).data,
-                                             corrected.data, base.data, r(level).data, minus(mg_operator)});
-            halo_.exchange(r(level), task);
-            return;
+            task.add_kernel(mg_correct_residual,
+                            CorrectResidualArguments{coarse, fine, r(level).data, correction(level - 1),
+                                                     minus(mg_operator)});
+        } else {
+            task.add_kernel(mg_interpolate, InterpolateArguments{coarse, fine, u(level - 1).data,
+                                                                 u(level).data, level < top_ ? 1 : 0});
+            add_residual(task, level, level < top_ ? r(level) : v_);
         }
-        task.add_kernel(mg_interpolate, InterpolateArguments{coarse, fine, u(level - 1).data, u(level).data,
-                                                             replace ? 1 : 0});
-        add_residual(task, level, base);
         halo_.exchange(r(level), task);
     }
 
+    void smooth(int level) {
+        funnel::Task task = new_task();
+        if (fused_)
+            task.add_kernel(mg_correct_and_smooth,
+                            CorrectAndSmoothArguments{u(level - 1).grid, u(level).grid, u(level).data,
+                                                      correction(level - 1), r(level).around,
+                                                      level < top_ ? 1 : 0, size_.smoother});
+        else
+            task.add_kernel(mg_stencil, StencilArguments{u(level).grid, u(level).data, u(level).data,
+                                                         r(level).around, size_.smoother});
+        halo_.exchange(u(level), task);
+    }
+
     void add_residual(funnel::Task& task, int level, const Field& base) {
-        task.add_kernel(mg_stencil, StencilArguments{r(level).grid, base.data, u(level).data, r(level).data,
+        task.add_kernel(mg_stencil, StencilArguments{r(level).grid, base.data, r(level).data, u(level).around,
                                                      minus(mg_operator)});
     }
 
@@ -307,12 +315,11 @@ class Mg {
     RankBox box_;
     int bottom_, top_;  ///< levels: log2 of the points an axis
     Places places_;
+    bool fused_;  ///< the correction is not stored
     Halo halo_;
     CoarseSolver coarse_;
     std::vector<Field> u_, r_;
     Field v_;
-    bool fused_ = false;
-    Field corrected_;  ///< the top level's u between interpolation and smoothing, when they are fused
     bool coarse_on_device_ = false;
     SolveCoarseArguments solve_{};
     std::vector<int> others_;  ///< every rank but 0

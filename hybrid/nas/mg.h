@@ -16,7 +16,7 @@ struct MgOptions {
     int coarse_points = 16;
     Coarse coarse = Coarse::automatic;  ///< automatic: on the device where it can
     int axes = 0;                       ///< cut 2 (z and y) or 3; 0: 2 up to 16 ranks
-    bool fused = true;                  ///< on a device, interp and resid in one kernel
+    bool fused = true;                  ///< on a device, the correction is not stored
     bool timed = false;                 ///< measure what the device's kernels take
 };
 

@@ -39,7 +39,8 @@ void CoarseSolver::solve() {
     wrap(levels_.front().grid, levels_.front().residual);
     for (std::size_t i = 1; i < levels_.size(); ++i) {
         Level &fine = levels_[i - 1], &coarse = levels_[i];
-        restrict_residual({fine.grid, coarse.grid, address(fine.residual), address(coarse.residual)});
+        restrict_residual(
+            {fine.grid, coarse.grid, address(coarse.residual), Around::of(address(fine.residual))});
         wrap(coarse.grid, coarse.residual);
     }
     Level& bottom = levels_.back();
@@ -50,10 +51,10 @@ void CoarseSolver::solve() {
         if (i + 1 < levels_.size()) {
             Level& coarse = levels_[i + 1];
             interpolate({coarse.grid, level.grid, address(coarse.correction), u, 1});
-            stencil({level.grid, r, u, r, minus(mg_operator)});
+            stencil({level.grid, r, r, Around::of(u), minus(mg_operator)});
             wrap(level.grid, level.residual);
         }
-        stencil({level.grid, u, r, u, smoother_});
+        stencil({level.grid, u, u, Around::of(r), smoother_});
         wrap(level.grid, level.correction);
     }
 }

@@ -9,7 +9,8 @@ namespace nas {
 void stencil(const StencilArguments& arguments);
 void restrict_residual(const RestrictArguments& arguments);
 void interpolate(const InterpolateArguments& arguments);
-void interpolate_residual(const InterpolateResidualArguments& arguments);
+void correct_residual(const CorrectResidualArguments& arguments);
+void correct_and_smooth(const CorrectAndSmoothArguments& arguments);
 void solve_coarse(const SolveCoarseArguments& arguments);
 void pack_ghosts(const PackArguments& arguments);
 void fill_ghosts(const FillArguments& arguments);

@@ -4,133 +4,95 @@
 #include <array>
 
 #include "nas/cuda_kernels.h"
-#include "nas/kernels.h"
 #include "nas/mg_class.h"
+#include "nas/mg_march.cuh"
 
 namespace nas {
 namespace {
 
-constexpr int lanes = 32;
-constexpr int warps = 4;
-/// Rows of y that a thread marches with: of the stencil alone, and of the stencil fused with interp.
-constexpr int stencil_rows = 8, fused_rows = 4;
-
-__device__ double* doubles(std::uint64_t address) {
-    return reinterpret_cast<double*>(address);
-}
-
-/// What one plane of the grid adds to the outputs in its own plane and to those in the planes beside it.
-template <int n>
-struct PlaneSums {
-    double own[n], beside[n];
-};
-
-/// The same offset, unknown to the compiler, which would keep an address for every row and offset in
-/// registers otherwise.
-__device__ int opaque(int offset) {
-    asm volatile("" : "+r"(offset));
-    return offset;
-}
-
-/// From a point to its neighbours in x; around the row's end where rows are whole.
-struct Neighbours {
-    int left, right;
-};
-__device__ Neighbours neighbours(const Grid& g, int x) {
-    return {g.wraps_x && x == 1 ? g.nx - 1 : -1, g.wraps_x && x == g.nx ? 1 - g.nx : 1};
-}
-
-/// Of a thread's rows and the one on either side: the points, and the sums of each one's neighbours in x.
-template <int n>
-__device__ PlaneSums<n> weighted(const double (&middle)[n + 2], const double (&sides)[n + 2], double w0,
-                                 double w1, double w2, double w3) {
-    PlaneSums<n> sums;
-#pragma unroll
-    for (int j = 0; j < n; ++j) {
-        const double edges = sides[j + 1] + middle[j] + middle[j + 2];
-        const double corners = sides[j] + sides[j + 2];
-        sums.own[j] = w0 * middle[j + 1] + w1 * edges + w2 * corners;
-        sums.beside[j] = w1 * middle[j + 1] + w2 * edges + w3 * corners;
-    }
-    return sums;
-}
-
-/// `rows` holds the offsets of the thread's rows and of the one on either side.
-template <int n>
-__device__ PlaneSums<n> sum_plane(const double* __restrict__ in, const int (&rows)[n + 2], Neighbours beside,
-                                  double w0, double w1, double w2, double w3) {
-    double middle[n + 2], sides[n + 2];
-    const double *left = in + opaque(beside.left), *right = in + opaque(beside.right);
-#pragma unroll
-    for (int j = 0; j < n + 2; ++j) {
-        middle[j] = in[rows[j]];
-        sides[j] = left[rows[j]] + right[rows[j]];
-    }
-    return weighted<n>(middle, sides, w0, w1, w2, w3);
-}
-
 /// The 27-point stencil. A thread marches up z with some rows of y: each plane of the input is loaded once
 /// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
-/// from L1. (Tried on an H200 and slower: shuffles for x, streaming loads, two or four rows, a bound on
-/// registers, and writing the ghost cells in x along with the row, which cost 20 %.)
-__global__ void __launch_bounds__(lanes* warps) stencil(StencilArguments a, int planes_per_block) {
+/// from L1. The bound of one block a multiprocessor lets the compiler keep more loads under way. (Tried on an
+/// H200 and slower: shuffles for x, streaming loads, two, six or eight rows, tighter bounds on registers, and
+/// writing the ghost cells in x along with the row, which cost 20 %.)
+__global__ void __launch_bounds__(lanes* warps, 1)
+    stencil(const __grid_constant__ StencilArguments a, int planes_per_block) {
     const Grid g = a.grid;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
-    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * stencil_rows + 1;
+    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
     if (x > g.nx || y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
     const std::int64_t plane = g.plane(), start = g.at(x, y0, z0);
-    const double* next = doubles(a.in) + start + plane;
     const double* base = doubles(a.base) + start;
     double* out = doubles(a.out) + start;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[stencil_rows + 2];
+    int rows[march_rows + 2];
 #pragma unroll
-    for (int j = 0; j < stencil_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
+    for (int j = 0; j < march_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
 
     const Neighbours beside = neighbours(g, x);
-    PlaneSums<stencil_rows> below = sum_plane<stencil_rows>(next - 2 * plane, rows, beside, w0, w1, w2, w3);
-    PlaneSums<stencil_rows> here = sum_plane<stencil_rows>(next - plane, rows, beside, w0, w1, w2, w3);
+    const Planes in(a.in, g, g.at(x, y0, 0), y0, march_rows);
+    PlaneSums<march_rows> below = sum_plane<march_rows>(in.at(z0 - 1), rows, beside, w0, w1, w2, w3);
+    Rows next = in.at(z0);
+    PlaneSums<march_rows> here = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
     for (int z = z0; z <= z1; ++z) {
-        double sum[stencil_rows];
+        in.advance(next, z);
+        double sum[march_rows];
 #pragma unroll
-        for (int j = 0; j < stencil_rows; ++j) sum[j] = base[rows[j + 1]];
-        const PlaneSums<stencil_rows> above = sum_plane<stencil_rows>(next, rows, beside, w0, w1, w2, w3);
+        for (int j = 0; j < march_rows; ++j) sum[j] = base[rows[j + 1]];
+        const PlaneSums<march_rows> above = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
 #pragma unroll
-        for (int j = 0; j < stencil_rows; ++j) {
+        for (int j = 0; j < march_rows; ++j) {
             sum[j] += here.own[j] + below.beside[j] + above.beside[j];
             if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
             below.beside[j] = here.beside[j];
             here.own[j] = above.own[j];
             here.beside[j] = above.beside[j];
         }
-        next += plane;
         base += plane;
         out += plane;
     }
 }
 
-__global__ void restrict_residual(RestrictArguments a) {
+/// Planes of output of a block; fewer would be faster below 128 points an axis, where little time goes.
+constexpr int restrict_planes = 8;
+
+/// rprj3. A thread marches up z: the weights are a product of one an axis, so each plane of the input is
+/// summed once for the two planes of output beside it.
+__global__ void restrict_residual(const __grid_constant__ RestrictArguments a) {
     const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) + 1;
     const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y) + 1;
-    const int z = static_cast<int>(blockIdx.z) + 1;
     if (x > a.coarse.nx || y > a.coarse.ny) return;
-    const double* r = doubles(a.from) + a.fine.at(2 * x, 2 * y, 2 * z);
-    const int right = neighbours(a.fine, 2 * x).right;
-    double by_distance[4] = {0, 0, 0, 0};
+    const int z0 = static_cast<int>(blockIdx.z) * restrict_planes + 1;
+    const int z1 = min(z0 + restrict_planes - 1, a.coarse.nz);
+    const int to_right = 1 + neighbours(a.fine, 2 * x).right, stride = a.fine.stride;
+    const Planes in(a.from, a.fine, a.fine.at(2 * x - 1, 2 * y, 0), 2 * y, 1);
+    const auto sum = [&](const Rows& rows) {
+        double total = 0;
 #pragma unroll
-    for (int dz = -1; dz <= 1; ++dz)
-#pragma unroll
-        for (int dy = -1; dy <= 1; ++dy)
-#pragma unroll
-            for (int dx = -1; dx <= 1; ++dx)
-                by_distance[(dx != 0) + (dy != 0) + (dz != 0)] +=
-                    r[(dx > 0 ? right : dx) + static_cast<std::int64_t>(a.fine.stride) * dy +
-                      a.fine.plane() * dz];
-    const double value =
-        0.5 * by_distance[0] + 0.25 * by_distance[1] + 0.125 * by_distance[2] + 0.0625 * by_distance[3];
-    doubles(a.to)[a.coarse.at(x, y, z)] = value;
+        for (int dy = -1; dy <= 1; ++dy) {
+            const double* row = (dy > 0 ? rows.after : rows.own) + dy * stride;
+            // Rows start on a line, so an odd point and the next lie in one aligned pair.
+            const double2 pair = __ldg(reinterpret_cast<const double2*>(row));
+            const double along = pair.y + 0.5 * (pair.x + __ldg(row + to_right));
+            total += dy == 0 ? along : 0.5 * along;
+        }
+        return total;
+    };
+    int fine_z = 2 * z0 - 1;
+    Rows rows = in.at(fine_z);
+    double below = sum(rows);
+    double* out = doubles(a.to) + a.coarse.at(x, y, z0);
+    for (int z = z0; z <= z1; ++z) {
+        in.advance(rows, fine_z++);
+        const double here = sum(rows);
+        in.advance(rows, fine_z++);
+        const double above = sum(rows);
+        *out = 0.5 * (here + 0.5 * (below + above));
+        out += a.coarse.plane();
+        below = above;
+    }
 }
 
 /// A thread for each fine x and each coarse y and z, ghosts included: the four fine points that share its
@@ -158,151 +120,6 @@ __global__ void interpolate(InterpolateArguments a) {
         for (int i = 0; i < 4; ++i) values[i] += *places[i];
 #pragma unroll
     for (int i = 0; i < 4; ++i) *places[i] = values[i];
-}
-
-/// Of one coarse plane, for the coarse rows that a thread's fine rows lie on and between: the correction at
-/// the thread's x, and the sum of the corrections at its neighbours in x.
-constexpr int coarse_rows = fused_rows / 2 + 2;
-struct CoarsePlane {
-    double middle[coarse_rows], sides[coarse_rows];
-};
-
-/// Where a thread finds the coarse points left of, at and right of its x. A fine point between two coarse
-/// ones has the mean of `here` and `right`, and its neighbours lie on those.
-struct CoarseColumns {
-    int left, here, right;
-    bool between;
-};
-__device__ CoarseColumns coarse_columns(const Grid& coarse, int x) {
-    const auto around = [&](int i) {
-        return !coarse.wraps_x ? i : i < 1 ? i + coarse.nx : i > coarse.nx ? i - coarse.nx : i;
-    };
-    const int h = x / 2;
-    const bool between = x % 2 != 0;
-    return {around(between ? h : h - 1), around(h), around(h + 1), between};
-}
-__device__ CoarsePlane load_coarse(const double* __restrict__ plane, const int (&rows)[coarse_rows],
-                                   CoarseColumns at) {
-    CoarsePlane loaded;
-    const double *left = plane + opaque(at.left), *here = plane + opaque(at.here),
-                 *right = plane + opaque(at.right);
-#pragma unroll
-    for (int j = 0; j < coarse_rows; ++j) {
-        const double l = left[rows[j]], h = here[rows[j]], r = right[rows[j]];
-        loaded.middle[j] = at.between ? 0.5 * (h + r) : h;
-        loaded.sides[j] = at.between ? h + r : 0.5 * (l + r) + h;
-    }
-    return loaded;
-}
-__device__ CoarsePlane mean(const CoarsePlane& a, const CoarsePlane& b) {
-    CoarsePlane m;
-#pragma unroll
-    for (int j = 0; j < coarse_rows; ++j) {
-        m.middle[j] = 0.5 * (a.middle[j] + b.middle[j]);
-        m.sides[j] = 0.5 * (a.sides[j] + b.sides[j]);
-    }
-    return m;
-}
-
-/// Adds `correction` to a plane of `old` (none: nullptr); `corrected` are the points of the thread's own
-/// rows.
-template <bool has_old>
-__device__ PlaneSums<fused_rows> sum_corrected(const double* __restrict__ old,
-                                               const int (&rows)[fused_rows + 2], Neighbours beside,
-                                               const CoarsePlane& correction, double w0, double w1, double w2,
-                                               double w3, double (&corrected)[fused_rows]) {
-    double middle[fused_rows + 2], sides[fused_rows + 2];
-    const double *left = old + opaque(beside.left), *right = old + opaque(beside.right);
-#pragma unroll
-    for (int j = 0; j < fused_rows + 2; ++j) {
-        // The first of the rows, y0 - 1, lies on a coarse row.
-        if (j % 2 == 0) {
-            middle[j] = correction.middle[j / 2];
-            sides[j] = correction.sides[j / 2];
-        } else {
-            middle[j] = 0.5 * (correction.middle[j / 2] + correction.middle[j / 2 + 1]);
-            sides[j] = 0.5 * (correction.sides[j / 2] + correction.sides[j / 2 + 1]);
-        }
-        if (has_old) {
-            middle[j] += old[rows[j]];
-            sides[j] += left[rows[j]] + right[rows[j]];
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < fused_rows; ++j) corrected[j] = middle[j + 1];
-    return weighted<fused_rows>(middle, sides, w0, w1, w2, w3);
-}
-
-/// The stencil above on a grid that is corrected as it is read: saves writing the corrected grid and reading
-/// it again. Every block starts on an odd plane and takes an even number of them. With an old grid to read,
-/// three blocks are to fit a multiprocessor, which bounds the registers: a fifth faster on an H200; without
-/// one the bound is slower.
-template <bool has_old>
-__global__ void __launch_bounds__(lanes* warps, has_old ? 3 : 0)
-    interpolate_residual(InterpolateResidualArguments a, int planes_per_block) {
-    const Grid g = a.fine;
-    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
-    const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * fused_rows + 1;
-    if (x > g.nx || y0 > g.ny) return;
-    const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
-    const int z1 = min(z0 + planes_per_block - 1, g.nz);
-    const std::int64_t plane = g.plane(), start = g.at(x, y0, z0), coarse_plane = a.coarse.plane();
-    const double* next = doubles(a.old) + (has_old ? start + plane : 0);
-    const double* base = doubles(a.base) + start;
-    double* to = doubles(a.to) + start;
-    double* out = doubles(a.residual) + start;
-    const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[fused_rows + 2], rows_of_coarse[coarse_rows];
-#pragma unroll
-    for (int j = 0; j < fused_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
-#pragma unroll
-    for (int j = 0; j < coarse_rows; ++j)
-        rows_of_coarse[j] = min(y0 / 2 + j, a.coarse.ny + 1) * a.coarse.stride;
-    const CoarseColumns columns = coarse_columns(a.coarse, x);
-    const Neighbours beside = neighbours(g, x);
-    const double* coarse = doubles(a.from) + a.coarse.at(0, 0, z0 / 2);
-
-    double corrected[fused_rows];
-    const auto store = [&](double* at) {
-#pragma unroll
-        for (int j = 0; j < fused_rows; ++j)
-            if (y0 + j <= g.ny) at[rows[j + 1]] = corrected[j];
-    };
-    CoarsePlane lower = load_coarse(coarse, rows_of_coarse, columns);
-    CoarsePlane upper = load_coarse(coarse + coarse_plane, rows_of_coarse, columns);
-    coarse += 2 * coarse_plane;
-    PlaneSums<fused_rows> below = sum_corrected<has_old>(next - (has_old ? 2 * plane : 0), rows, beside,
-                                                         lower, w0, w1, w2, w3, corrected);
-    PlaneSums<fused_rows> here = sum_corrected<has_old>(next - (has_old ? plane : 0), rows, beside,
-                                                        mean(lower, upper), w0, w1, w2, w3, corrected);
-    store(to);
-    const auto step = [&](int z, const CoarsePlane& correction) {
-        double sum[fused_rows];
-#pragma unroll
-        for (int j = 0; j < fused_rows; ++j) sum[j] = base[rows[j + 1]];
-        const PlaneSums<fused_rows> above =
-            sum_corrected<has_old>(next, rows, beside, correction, w0, w1, w2, w3, corrected);
-#pragma unroll
-        for (int j = 0; j < fused_rows; ++j) {
-            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
-            if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
-            below.beside[j] = here.beside[j];
-            here.own[j] = above.own[j];
-            here.beside[j] = above.beside[j];
-        }
-        to += plane;
-        if (z < z1) store(to);
-        if (has_old) next += plane;
-        base += plane;
-        out += plane;
-    };
-    for (int z = z0; z <= z1; z += 2) {
-        step(z, upper);  // the plane above an odd one lies on a coarse plane
-        lower = upper;
-        upper = load_coarse(coarse, rows_of_coarse, columns);
-        coarse += coarse_plane;
-        step(z + 1, mean(lower, upper));
-    }
 }
 
 constexpr int coarse_threads = 1024;
@@ -466,7 +283,7 @@ __global__ void pack_ghosts(PackArguments a, GhostBlocks blocks) {
 
 __global__ void fill_ghosts(FillArguments a, GhostBlocks blocks) {
     const GhostCell c = ghost_cell(a.grid, blocks);
-    if (c.in_box < 0) return;
+    if (c.in_box < 0 || a.source[c.direction] == 0) return;
     const double* source = doubles(a.source[c.direction]);
     const bool packed = (a.packed >> c.direction & 1) != 0;
     doubles(a.data)[a.grid.at(c.box.x0 + c.x, c.box.y0 + c.y, c.box.z0 + c.z)] =
@@ -523,22 +340,6 @@ __global__ void norm(NormArguments a) {
     }
 }
 
-unsigned blocks_for(std::int64_t count, int threads) {
-    return static_cast<unsigned>((count + threads - 1) / threads);
-}
-
-/// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice.
-int planes_per_block(const Grid& g, unsigned blocks_a_plane) {
-    constexpr unsigned enough_blocks = 1024;
-    int planes = 32;
-    while (planes > 4 && blocks_a_plane * ((g.nz + planes - 1) / planes) < enough_blocks) planes /= 2;
-    return planes;
-}
-
-cudaStream_t as_stream(void* stream) {
-    return static_cast<cudaStream_t>(stream);
-}
-
 void launch_dense(void* stream, const DenseArguments& a, bool gather) {
     const int ghosts = a.with_ghosts ? 2 : 0;
     const std::int64_t cells =
@@ -558,14 +359,13 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_stencil, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const StencilArguments*>(arguments);
-        dim3 blocks(blocks_for(a.grid.nx, lanes), blocks_for(a.grid.ny, warps * stencil_rows), 1);
-        const int planes = planes_per_block(a.grid, blocks.x * blocks.y);
-        blocks.z = blocks_for(a.grid.nz, planes);
-        stencil<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
+        const March march = March::of(a.grid);
+        stencil<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, march.planes);
     });
     table.add(mg_restrict, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const RestrictArguments*>(arguments);
-        const dim3 blocks(blocks_for(a.coarse.nx, lanes), blocks_for(a.coarse.ny, warps), a.coarse.nz);
+        const dim3 blocks(blocks_for(a.coarse.nx, lanes), blocks_for(a.coarse.ny, warps),
+                          blocks_for(a.coarse.nz, restrict_planes));
         restrict_residual<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
     });
     table.add(mg_interpolate, [](void* stream, const void* arguments) {
@@ -573,16 +373,6 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
         const dim3 blocks(blocks_for(a.fine.nx + 1 + lanes, lanes), blocks_for(a.coarse.ny + 1, warps),
                           a.coarse.nz + 1);
         interpolate<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
-    });
-    table.add(mg_interpolate_residual, [](void* stream, const void* arguments) {
-        const auto& a = *static_cast<const InterpolateResidualArguments*>(arguments);
-        dim3 blocks(blocks_for(a.fine.nx, lanes), blocks_for(a.fine.ny, warps * fused_rows), 1);
-        const int planes = planes_per_block(a.fine, blocks.x * blocks.y);
-        blocks.z = blocks_for(a.fine.nz, planes);
-        if (a.old != 0)
-            interpolate_residual<true><<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
-        else
-            interpolate_residual<false><<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, planes);
     });
     table.add(mg_solve_coarse, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const SolveCoarseArguments*>(arguments);

@@ -12,11 +12,38 @@ double* doubles(std::uint64_t address) {
     return reinterpret_cast<double*>(address);
 }
 
+/// A field with ghost cells: itself, or, where they are not kept, a copy with what its neighbours have.
+class Whole {
+  public:
+    Whole(const Grid& g, const Around& around) : data_(doubles(around.own())) {
+        if (std::all_of(around.data.begin(), around.data.end(),
+                        [&](std::uint64_t data) { return data == around.own(); }))
+            return;
+        copy_.resize(g.doubles());
+        for (int z = 0; z <= g.nz + 1; ++z)
+            for (int y = 0; y <= g.ny + 1; ++y) {
+                const double* from = doubles(around.at((y > g.ny) - (y < 1), (z > g.nz) - (z < 1)));
+                double* row = copy_.data() + g.at(0, y, z);
+                std::copy_n(from + g.at(1, y, z), g.nx, row + 1);
+                row[0] = row[g.nx];
+                row[g.nx + 1] = row[1];
+            }
+        data_ = copy_.data();
+    }
+    const double* data() const { return data_; }
+    Around around() const { return Around::of(reinterpret_cast<std::uint64_t>(data_)); }
+
+  private:
+    std::vector<double> copy_;
+    const double* data_;
+};
+
 }  // namespace
 
 void stencil(const StencilArguments& a) {
     const Grid& g = a.grid;
-    const double* in = doubles(a.in);
+    const Whole whole(g, a.in);
+    const double* in = whole.data();
     const double* base = doubles(a.base);
     double* out = doubles(a.out);
     const auto [w0, w1, w2, w3] = a.weight;
@@ -52,7 +79,8 @@ void stencil(const StencilArguments& a) {
 
 void restrict_residual(const RestrictArguments& a) {
     const Grid &fine = a.fine, &coarse = a.coarse;
-    const double* r = doubles(a.from);
+    const Whole whole(fine, a.from);
+    const double* r = whole.data();
     double* s = doubles(a.to);
     std::vector<double> faces(fine.nx + 2), corners(fine.nx + 2);
     for (int z = 1; z <= coarse.nz; ++z)
@@ -101,10 +129,18 @@ void interpolate(const InterpolateArguments& a) {
         }
 }
 
-void interpolate_residual(const InterpolateResidualArguments& a) {
-    if (a.old != 0) std::memcpy(doubles(a.to), doubles(a.old), a.fine.doubles() * sizeof(double));
-    interpolate({a.coarse, a.fine, a.from, a.to, a.old == 0 ? 1 : 0});
-    stencil({a.fine, a.base, a.to, a.residual, a.weight});
+void correct_residual(const CorrectResidualArguments& a) {
+    const Whole coarse(a.coarse, a.from);
+    std::vector<double> correction(a.fine.doubles());
+    const auto z = reinterpret_cast<std::uint64_t>(correction.data());
+    interpolate({a.coarse, a.fine, coarse.around().own(), z, 1});
+    stencil({a.fine, a.residual, a.residual, Around::of(z), a.weight});
+}
+
+void correct_and_smooth(const CorrectAndSmoothArguments& a) {
+    const Whole coarse(a.coarse, a.from);
+    interpolate({a.coarse, a.fine, coarse.around().own(), a.to, a.replace});
+    stencil({a.fine, a.to, a.to, a.residual, a.weight});
 }
 
 void pack_ghosts(const PackArguments& a) {
@@ -124,6 +160,7 @@ void fill_ghosts(const FillArguments& a) {
     for (int d = 0; d < directions; ++d) {
         if (d == no_direction) continue;
         const GhostBox box = ghost_box(a.grid, d);
+        if (a.source[d] == 0) continue;
         const double* source = doubles(a.source[d]);
         const bool packed = (a.packed >> d & 1) != 0;
         for (int z = 0; z < box.nz; ++z)
@@ -180,8 +217,11 @@ void add_mg_host_kernels(funnel::KernelTable& table) {
               [](void*, const void* a) { restrict_residual(*static_cast<const RestrictArguments*>(a)); });
     table.add(mg_interpolate,
               [](void*, const void* a) { interpolate(*static_cast<const InterpolateArguments*>(a)); });
-    table.add(mg_interpolate_residual, [](void*, const void* a) {
-        interpolate_residual(*static_cast<const InterpolateResidualArguments*>(a));
+    table.add(mg_correct_residual, [](void*, const void* a) {
+        correct_residual(*static_cast<const CorrectResidualArguments*>(a));
+    });
+    table.add(mg_correct_and_smooth, [](void*, const void* a) {
+        correct_and_smooth(*static_cast<const CorrectAndSmoothArguments*>(a));
     });
     table.add(mg_solve_coarse,
               [](void*, const void* a) { solve_coarse(*static_cast<const SolveCoarseArguments*>(a)); });

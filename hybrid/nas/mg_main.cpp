@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
                              {"coarse-points", "16", "levels up to this size are solved whole"},
                              {"coarse", "auto", "auto, host or device: where those are solved"},
                              {"axes", "0", "2 or 3: how many axes are cut; 0 lets the program choose"},
-                             {"fused", "on", "on or off: interp and resid in one kernel on a device"},
+                             {"fused", "on", "on or off: the correction is not stored on a device"},
                              {"timed", "no", "measure the device's share"}},
                             run);
 }

@@ -30,12 +30,12 @@ enum class Algorithm {
 };
 
 /// Where the blocks of the transpose pass: through host memory, or inside the memory of the one GPU that all
-/// ranks share.
+/// ranks share and between the GPUs of one node.
 enum class Exchange { automatic, host, device };
 
 struct SlabOptions {
     Algorithm algorithm = Algorithm::slabs;
-    Exchange exchange = Exchange::automatic;  ///< automatic: in the GPU where all ranks share one, for slabs
+    Exchange exchange = Exchange::automatic;  ///< automatic: on the device where it can, for slabs
     int streams = 3;                          ///< of each rank, on a device
     std::size_t chunk_bytes = 0;    ///< what one task moves, about; 0: an eighth of the slab, 1 to 32 MiB
     bool transposed_lines = false;  ///< 1D transforms on contiguous lines, between two tiled transposes
@@ -79,12 +79,13 @@ std::unique_ptr<SlabTransform> make_host_slab_transform(funnel::Team& team, cons
 /// On the device behind the team's lane, a few planes a task; copies and kernels of different tasks overlap.
 std::unique_ptr<SlabTransform> make_device_slab_transform(funnel::Team& team, const SlabLayout& layout,
                                                           const SlabOptions& options);
-/// The same with the transpose inside the GPU's memory; for teams that `can_transpose_on_device`. Collective;
-/// nullptr where the GPU has no room for two more slabs a rank.
+/// The same with the transpose inside the GPU's memory, or between the memories of a node's GPUs; for teams
+/// that `can_transpose_on_device`. Collective; nullptr where a GPU has no room for two more slabs a rank, or
+/// does not reach another one.
 std::unique_ptr<SlabTransform> make_resident_slab_transform(funnel::Team& team, const SlabLayout& layout,
                                                             const SlabOptions& options,
                                                             std::uint64_t slab_bytes);
-/// Whether all ranks share one GPU's memory.
+/// Whether all ranks share one GPU's memory, or have GPUs of one node.
 bool can_transpose_on_device(const funnel::Team& team);
 
 }  // namespace nas

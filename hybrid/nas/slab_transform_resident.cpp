@@ -1,6 +1,8 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
+#include <exception>
 #include <vector>
 
 #include "nas/kernels.h"
@@ -13,8 +15,9 @@ constexpr std::uint64_t point_bytes = 16;
 constexpr int ready_channel = 3;
 enum Label : std::uint32_t { label_planes, label_lines };
 
-/// Transposes inside the memory of the GPU that all ranks share: a grid crosses the link once each way, and
-/// the copies in of one transform overlap the copies out of the one before it.
+/// Transposes inside the memory of the GPU that all ranks share, or from GPU to GPU of a node: a grid crosses
+/// the host's link once each way, and the copies in of one transform overlap the copies out of the one before
+/// it.
 ///
 /// Planes are copied in and transformed as by the other device transform; then a kernel writes their rows
 /// into the slabs of the ranks they belong to, transposed to contiguous lines. Two slabs a rank take turns,
@@ -27,16 +30,19 @@ class ResidentSlabTransform final : public SlabTransform {
           lane_(team.lane()),
           layout_(layout),
           options_(options),
-          streams_(std::clamp(hardware_queues / (2 * staging_.node().world_size()), 1, options.streams)),
+          streams_(std::clamp(hardware_queues / (2 * members_of_group(team)), 1, options.streams)),
           chunk_bytes_(task_bytes(options, slab_bytes)),
           forward_(make_device_slab_transform(team, layout, options)) {
-        take_memory(slab_bytes);
+        take_memory(team, slab_bytes);
     }
 
     ~ResidentSlabTransform() override {
         // An error under way reaches its rank elsewhere; giving memory back must not raise a second one.
         try {
             lane_.drain();
+            for (const auto address : mapped_) lane_.unmap(address);
+            // Memory that others still map may not be released; with an error under way nobody may come.
+            if (!mapped_.empty() && std::uncaught_exceptions() == 0) MPI_Barrier(staging_.node().world());
             give_memory_back();
         } catch (const funnel::Error&) {
         }
@@ -89,16 +95,30 @@ class ResidentSlabTransform final : public SlabTransform {
     /// Streams of one GPU beyond this number would wait for each other (see visible_gpus).
     static constexpr int hardware_queues = 32;
 
-    void take_memory(std::uint64_t slab_bytes) {
+    static int members_of_group(const funnel::Team& team) {
+        int members = 0;
+        for (int rank = 0; rank < team.node().world_size(); ++rank) members += team.member_of(rank) >= 0;
+        return members;
+    }
+
+    /// Whether no rank's device refused; collective.
+    template <class Ask>
+    bool all_granted(const Ask& ask) {
         int granted = 1;
         try {
-            for (auto& slab : slab_) slab = lane_.allocate(slab_bytes);
+            ask();
         } catch (const funnel::Error& error) {
             if (error.fault() != funnel::Fault::allocation_refused) throw;
             granted = 0;
         }
         MPI_Allreduce(MPI_IN_PLACE, &granted, 1, MPI_INT, MPI_MIN, staging_.node().world());
-        has_memory_ = granted == 1;
+        return granted == 1;
+    }
+
+    void take_memory(const funnel::Team& team, std::uint64_t slab_bytes) {
+        has_memory_ = all_granted([&] {
+            for (auto& slab : slab_) slab = lane_.allocate(slab_bytes);
+        });
         if (!has_memory_) return;
         const int world = staging_.node().world_size();
         for (int parity = 0; parity < 2; ++parity) {
@@ -106,6 +126,26 @@ class ResidentSlabTransform final : public SlabTransform {
             MPI_Allgather(&slab_[parity], 1, MPI_UINT64_T, slabs_of_all_[parity].data(), 1, MPI_UINT64_T,
                           staging_.node().world());
         }
+        if (members_of_group(team) < world) map_other_groups(team);
+    }
+
+    /// Addresses of slabs on other GPUs are of no use here: takes those under which this rank's GPU reaches
+    /// them.
+    void map_other_groups(const funnel::Team& team) {
+        const int world = staging_.node().world_size();
+        std::array<funnel::MemoryHandle, 2> mine{};
+        has_memory_ = all_granted([&] { mine = {lane_.share(slab_[0]), lane_.share(slab_[1])}; });
+        if (!has_memory_) return;
+        std::vector<funnel::MemoryHandle> handles(2 * world);
+        MPI_Allgather(mine.data(), sizeof mine, MPI_BYTE, handles.data(), sizeof mine, MPI_BYTE,
+                      staging_.node().world());
+        has_memory_ = all_granted([&] {
+            for (int rank = 0; rank < world; ++rank)
+                for (int parity = 0; parity < 2 && team.member_of(rank) < 0; ++parity) {
+                    slabs_of_all_[parity][rank] = lane_.map(handles[2 * rank + parity]);
+                    mapped_.push_back(slabs_of_all_[parity][rank]);
+                }
+        });
     }
 
     void give_memory_back() {
@@ -202,7 +242,8 @@ class ResidentSlabTransform final : public SlabTransform {
     std::unique_ptr<SlabTransform> forward_;
     bool has_memory_ = false;
     funnel::DeviceAddress slab_[2] = {0, 0};
-    std::vector<funnel::DeviceAddress> slabs_of_all_[2];
+    std::vector<funnel::DeviceAddress> slabs_of_all_[2];  ///< as this rank's GPU reaches them
+    std::vector<funnel::DeviceAddress> mapped_;           ///< those on other GPUs
     std::vector<funnel::DeviceAddress> buffers_;
     std::uint64_t buffer_bytes_ = 0;
     int parity_ = 0;
@@ -215,8 +256,11 @@ class ResidentSlabTransform final : public SlabTransform {
 bool can_transpose_on_device(const funnel::Team& team) {
     const int ranks = team.node().world_size();
     if (team.sharing() == funnel::Sharing::cpu || ranks > ScatterArguments::most_targets) return false;
+    // Contexts of their own on one GPU stay as they are without a funnel: that is what it is compared with.
+    const bool gpus_apart =
+        team.sharing() == funnel::Sharing::funneled || team.sharing() == funnel::Sharing::single;
     for (int rank = 0; rank < ranks; ++rank)
-        if (team.member_of(rank) < 0) return false;
+        if (team.member_of(rank) < 0 && !(gpus_apart && team.node().local_rank_of(rank) >= 0)) return false;
     return true;
 }
 

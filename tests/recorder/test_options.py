@@ -92,8 +92,9 @@ def test_queries_are_recorded_only_when_asked_for(recorded: Callable[..., Run]) 
     def names(run: Run) -> set[str]:
         return {run.only.strings[number] for number in run.only.table("calls")["name"].tolist()}
 
-    assert "cudaGetDevice_v3020" not in names(recorded("everything"))
-    assert "cudaGetDevice_v3020" in names(recorded("everything", kinds=["default", "all-calls"]))
+    for calls, query in (("driver", "cuCtxGetDevice"), ("both", "cudaGetDevice_v3020")):
+        assert query not in names(recorded("everything", calls=calls))
+        assert query in names(recorded("everything", calls=calls, kinds=["default", "all-calls"]))
 
 
 def test_an_unknown_kind_in_the_environment_is_said(recorded: Callable[..., Run]) -> None:

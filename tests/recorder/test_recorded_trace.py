@@ -108,19 +108,19 @@ def test_copies_know_their_addresses_and_allocations(everything: Path) -> None:
 def test_calls_and_what_they_wait_for(everything: Path) -> None:
     calls = reader.read(everything).calls
     assert calls.select(pl.col("name").cast(pl.String), "waits_for", "stream").rows()[4:] == [
-        ("cudaEventRecord", "none", None),
-        ("cudaStreamWaitEvent", "none", None),
-        ("cudaStreamSynchronize", "stream", 13),
-        ("cudaDeviceSynchronize", "device", None),
+        ("cuEventRecord", "none", None),
+        ("cuStreamWaitEvent", "none", None),
+        ("cuStreamSynchronize", "stream", 13),
+        ("cuCtxSynchronize", "device", None),
     ]
-    assert calls["thread"].unique().to_list() == [77]
+    assert calls["thread"].n_unique() == 1 and calls["thread"][0] > 0
 
 
 def test_events_join_records_to_waits(everything: Path) -> None:
     events = reader.read(everything).events
     assert events.select("kind", "stream", "event", "event_sync", "device").rows() == [
-        ("record", 13, 3, 9, 0),
-        ("wait", 13, 3, 9, 0),
+        ("record", 13, 1, 1, 0),
+        ("wait", 13, 1, 1, 0),
     ]
 
 
@@ -256,7 +256,7 @@ def test_the_export_has_the_encodings_of_the_schema(everything: Path, tmp_path: 
         waits = ask(
             "SELECT syncType, streamId, eventId FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION ORDER BY start"
         )
-        assert waits == [(2, 13, 3), (3, 13, 4294967295), (4, 4294967295, 4294967295)]
+        assert waits == [(2, 13, 1), (3, 13, 4294967295), (4, 4294967295, 4294967295)]
         assert ask("SELECT priority, flag FROM TARGET_INFO_CUDA_STREAM") == [(4294967291, 2)]
         joined = ask(
             "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName "

@@ -26,6 +26,7 @@ bool find(void* library, const char* name, Function& function) {
 const char* resolve(void* library, CuptiLibrary& cupti) {
     find(library, "cuptiActivityEnableRuntimeApi", cupti.enable_runtime_call);
     find(library, "cuptiActivityEnableDriverApi", cupti.enable_driver_call);
+    find(library, "cuptiGetStreamIdEx", cupti.stream_number);
     find(library, "cuptiSetThreadIdType", cupti.set_thread_id_type);
     find(library, "InitializeInjectionNvtx2", cupti.nvtx_initialize);
     if (!find(library, "cuptiGetVersion", cupti.get_version)) return "cuptiGetVersion";

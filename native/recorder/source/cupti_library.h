@@ -31,6 +31,7 @@ struct CuptiLibrary {
     // Not in every version: null where missing.
     decltype(&::cuptiActivityEnableRuntimeApi) enable_runtime_call = nullptr;  ///< from CUDA 12.5
     decltype(&::cuptiActivityEnableDriverApi) enable_driver_call = nullptr;
+    decltype(&::cuptiGetStreamIdEx) stream_number = nullptr;
     decltype(&::cuptiSetThreadIdType) set_thread_id_type = nullptr;
     /// CUPTI's own entry for NVTX; returns 1 when it listens.
     using NvtxInitialize = int (*)(void* get_export_table);

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kinds.h"
+
 namespace busfare::recorder {
 namespace {
 
@@ -20,7 +22,8 @@ constexpr size_t kOverheadDataOffset = 48;
 constexpr size_t kNvlinkPortsOffset = 56;
 constexpr size_t kNvlinkBandwidthOffset = 72;
 
-constexpr uint64_t kNoNumber = 0xFFFFFFFF;  // CUPTI's 'does not apply' of 32-bit numbers
+constexpr uint64_t kLeftOut = ~uint64_t{0};  // of a call's name
+constexpr uint64_t kNoNumber = 0xFFFFFFFF;   // CUPTI's 'does not apply' of 32-bit numbers
 
 template <typename T>
 const T& as(const CUpti_Activity* record) {
@@ -52,8 +55,8 @@ uint64_t eight_bytes(const CUuuid& uuid, size_t from) {
 
 }  // namespace
 
-Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows)
-    : cupti_(cupti), journal_(journal), windows_(windows) {}
+Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows, bool all_calls)
+    : cupti_(cupti), journal_(journal), windows_(windows), all_calls_(all_calls) {}
 
 void Decoder::decode(const FullBuffer& buffer) {
     CUpti_Activity* record = nullptr;
@@ -160,16 +163,47 @@ void Decoder::set(const CUpti_Activity* record) {
 void Decoder::call(const CUpti_Activity* record, CUpti_CallbackDomain domain) {
     const auto& call = as<CUpti_ActivityAPI>(record);
     if (call.start != 0 && !windows_.hold(call.start)) return;
+    const uint64_t name = call_name(domain, call.cbid);
+    if (name == kLeftOut) return;
+    journal_.append(TableId::kCalls, {call.start, duration(call.start, call.end), uint64_t(domain), name,
+                                      call.threadId, call.correlationId, call.returnValue});
+}
+
+uint64_t Decoder::call_name(CUpti_CallbackDomain domain, CUpti_CallbackId call) {
     std::vector<uint64_t>& names = call_names_[domain];
-    const auto number = static_cast<size_t>(call.cbid);
-    if (number >= names.size()) names.resize(number + 1, 0);
-    if (names[number] == 0) {
+    if (call >= names.size()) names.resize(call + 1, 0);
+    if (names[call] == 0) {
         const char* name = nullptr;
-        const bool known = cupti_.callback_name(domain, call.cbid, &name) == CUPTI_SUCCESS && name;
-        names[number] = journal_.string(known ? std::string_view(name) : std::string_view("unknown"));
+        const bool known = cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS && name;
+        const bool wanted = all_calls_ || !known || is_call_of_interest(name);
+        names[call] = !wanted ? kLeftOut : journal_.string(known ? std::string_view(name) : "unknown");
     }
-    journal_.append(TableId::kCalls, {call.start, duration(call.start, call.end), uint64_t(domain),
-                                      names[number], call.threadId, call.correlationId, call.returnValue});
+    return names[call];
+}
+
+void Decoder::note(const Note& note, const Note* fingerprint) {
+    const uint64_t took = duration(note.start, note.end);
+    if (note.call) {
+        journal_.append(TableId::kCalls, {note.start, took, uint64_t(CUPTI_CB_DOMAIN_DRIVER_API),
+                                          call_name(CUPTI_CB_DOMAIN_DRIVER_API, note.number), note.thread,
+                                          note.correlation, note.result});
+    }
+    switch (note.what) {
+        case Note::What::kCopy: {
+            const Note none{};
+            const Note& print = fingerprint ? *fingerprint : none;
+            return journal_.append(TableId::kCopyAddresses, {note.correlation, note.one, note.two, note.three,
+                                                             print.one, print.two, print.three});
+        }
+        case Note::What::kWait:
+            return journal_.append(TableId::kWaits, {note.start, took, note.one, note.correlation,
+                                                     note.context, note.stream, note.two, note.three});
+        case Note::What::kEvent:
+            return journal_.append(TableId::kEvents, {note.correlation, kNoNumber, note.context, note.stream,
+                                                      note.two, note.three});
+        default:
+            return;
+    }
 }
 
 void Decoder::wait(const CUpti_Activity* record) {

@@ -6,6 +6,7 @@
 #include "buffer_pool.h"
 #include "cupti_library.h"
 #include "journal.h"
+#include "note.h"
 #include "windows.h"
 
 namespace busfare::recorder {
@@ -16,9 +17,14 @@ namespace busfare::recorder {
 /// version's types; the few later fields that are wanted are read at their offset where the version has them.
 class Decoder {
   public:
-    Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows);
+    /// Without `all_calls`, those that `is_call_of_interest` does not name are left out: a CUPTI that cannot
+    /// turn single calls on gives them all.
+    Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows, bool all_calls);
 
     void decode(const FullBuffer& buffer);
+
+    /// The rows of a call that callbacks noted; a copy's with its fingerprint or null.
+    void note(const Note& note, const Note* fingerprint);
 
   private:
     void decode_record(const CUpti_Activity* record);
@@ -27,6 +33,7 @@ class Decoder {
     void peer_copy(const CUpti_Activity* record);
     void set(const CUpti_Activity* record);
     void call(const CUpti_Activity* record, CUpti_CallbackDomain domain);
+    uint64_t call_name(CUpti_CallbackDomain domain, CUpti_CallbackId call);
     void wait(const CUpti_Activity* record);
     void event(const CUpti_Activity* record);
     void managed(const CUpti_Activity* record);
@@ -41,6 +48,7 @@ class Decoder {
     const CuptiLibrary& cupti_;
     Journal& journal_;
     const Windows& windows_;
+    const bool all_calls_;
     std::vector<uint64_t> call_names_[3];  ///< by domain and callback number; 0: not yet asked for
 };
 

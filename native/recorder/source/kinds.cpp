@@ -77,24 +77,21 @@ void Kinds::enable_operations(bool on) const {
 void Kinds::enable_calls(bool on) const {
     if (!(wanted_ & (kCalls | kAllCalls))) return;
     const bool by_call = !(wanted_ & kAllCalls) && cupti_.enable_runtime_call && cupti_.enable_driver_call;
-    if (!by_call) {
-        for (const CUpti_ActivityKind activity : {CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER}) {
+    const auto enable = [&](CUpti_ActivityKind activity, CUpti_CallbackDomain domain, auto enable_call) {
+        if (!by_call) {
             on ? cupti_.enable(activity) : cupti_.disable(activity);
+            return;
         }
-        return;
-    }
-    for (CUpti_CallbackId call = 1; call < kHighestCall; ++call) {
-        const char* name = nullptr;
-        if (cupti_.callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call, &name) == CUPTI_SUCCESS && name &&
-            is_call_of_interest(name)) {
-            cupti_.enable_runtime_call(call, on);
+        for (CUpti_CallbackId call = 1; call < kHighestCall; ++call) {
+            const char* name = nullptr;
+            if (cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS && name &&
+                is_call_of_interest(name)) {
+                enable_call(call, on);
+            }
         }
-        name = nullptr;
-        if (cupti_.callback_name(CUPTI_CB_DOMAIN_DRIVER_API, call, &name) == CUPTI_SUCCESS && name &&
-            is_call_of_interest(name)) {
-            cupti_.enable_driver_call(call, on);
-        }
-    }
+    };
+    enable(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_CB_DOMAIN_RUNTIME_API, cupti_.enable_runtime_call);
+    enable(CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_CB_DOMAIN_DRIVER_API, cupti_.enable_driver_call);
 }
 
 void Kinds::enable_managed() const {

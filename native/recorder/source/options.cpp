@@ -69,6 +69,13 @@ Options options_from_environment() {
     if (const std::string_view words = text("BUSFARE_RECORD_KINDS"); !words.empty()) {
         options.kinds = kinds_named(words);
     }
+    if (const std::string_view calls = text("BUSFARE_RECORD_CALLS"); calls == "both") {
+        options.calls = Calls::kBoth;
+    } else if (calls == "none") {
+        options.kinds &= ~(kCalls | kAllCalls);
+    } else if (!calls.empty() && calls != "driver") {
+        sayf("unknown choice of calls '%.*s' skipped", static_cast<int>(calls.size()), calls.data());
+    }
     const std::string_view capture = text("BUSFARE_RECORD_CAPTURE");
     if (capture == "profiler-calls") options.capture = Capture::kProfilerCalls;
     if (constexpr std::string_view prefix = "nvtx:"; capture.substr(0, prefix.size()) == prefix) {

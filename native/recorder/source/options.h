@@ -22,6 +22,13 @@ enum Kind : uint32_t {
     kAddresses = 1u << 12,  ///< source and destination of each copy
     kDefault = kKernels | kCopies | kSets | kCalls | kWaits | kEvents | kMemory | kManaged | kMarkers |
         kOverheads | kAddresses,
+    kByCallbacks = kCalls | kAllCalls | kWaits | kEvents,  ///< unless CUPTI's own records are asked for
+};
+
+/// Whose calls are recorded, with the waits and event records among them.
+enum class Calls {
+    kDriver,  ///< those of the driver, also where the runtime makes them, by callbacks
+    kBoth,    ///< those that the program makes, of the runtime and of the driver, by CUPTI's own records
 };
 
 enum class Capture { kWhole, kProfilerCalls, kNvtxRange };
@@ -35,15 +42,23 @@ struct Options {
     Capture capture = Capture::kWhole;
     std::string nvtx_range;
     uint32_t kinds = kDefault;
+    Calls calls = Calls::kDriver;
     bool fingerprint = false;
     std::string cupti;    ///< colon-separated libraries to try after those that the process can find itself
     std::string command;  ///< the command line, for the recording's facts
     size_t buffer_bytes = size_t{2} << 20;
     size_t buffer_limit = 128;  ///< buffers; the memory bound is `buffer_bytes * buffer_limit`
     bool trust_cupti = false;   ///< accept a CUPTI newer than the layouts that were checked
+
+    /// The kinds that callbacks are to find, and those that are left to CUPTI.
+    uint32_t watched_kinds() const {
+        return calls == Calls::kDriver ? kinds & (kByCallbacks | kAddresses) : kinds & kAddresses;
+    }
+    uint32_t cupti_kinds() const { return calls == Calls::kDriver ? kinds & ~kByCallbacks : kinds; }
 };
 
-/// Reads the environment. An unknown word in `BUSFARE_RECORD_KINDS` is said on standard error and skipped.
+/// Reads the environment. Unknown words in `BUSFARE_RECORD_KINDS` and `_CALLS` are said on standard error and
+/// skipped.
 Options options_from_environment();
 
 }  // namespace busfare::recorder

@@ -43,7 +43,7 @@ constexpr size_t columns_of(TableId table) {
 inline constexpr size_t kTableCount = 24;  ///< including the unused number 0
 
 /// What a row of `kLosses` counts.
-enum class Loss : uint64_t { kCuptiDropped = 1, kNoBuffer = 2, kAddressRingFull = 3, kUnknownRecord = 4 };
+enum class Loss : uint64_t { kCuptiDropped = 1, kNoBuffer = 2, kNoteRingFull = 3, kUnknownRecord = 4 };
 
 /// Why a recording ended, in `kEnd`.
 enum class EndReason : uint64_t { kProgramExit = 1, kDuration = 2 };

@@ -22,12 +22,6 @@ constexpr double kWriterNap = 0.05;  // seconds; address rings hold more than th
 
 std::atomic<Session*> g_session{nullptr};
 
-uint64_t wall_clock_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-}
-
 std::string processor_name() {
     std::ifstream file("/proc/cpuinfo");
     for (std::string line; std::getline(file, line);) {
@@ -68,11 +62,12 @@ void start_thread(const char* name, Body body) {
 
 Session::Session(const CuptiLibrary& cupti, Options options)
     : cupti_(cupti),
+      clock_(cupti),
       options_(std::move(options)),
       pool_(options_.buffer_bytes, options_.buffer_limit),
-      decoder_(cupti, journal_, windows_),
-      kinds_(cupti, options_.kinds),
-      copies_(cupti, options_.fingerprint, [this] { pool_.wake(); }),
+      decoder_(cupti, journal_, windows_, options_.kinds & kAllCalls),
+      kinds_(cupti, options_.cupti_kinds()),
+      calls_(cupti, options_, clock_, [this] { pool_.wake(); }),
       gate_(options_.nvtx_range) {}
 
 void Session::start() {
@@ -103,8 +98,8 @@ void Session::abandon() {
 bool Session::open() {
     FileHeader header;
     header.process = static_cast<uint64_t>(getpid());
-    header.wall_clock_ns = wall_clock_ns();
-    cupti_.timestamp(&header.trace_clock_ns);
+    header.wall_clock_ns = TraceClock::system_ns();
+    cupti_.timestamp(&header.trace_clock_ns);  // not for the first time, which takes long
     if (!journal_.open(options_.output, header)) {
         sayf("cannot write %s (%s), so nothing is recorded", journal_.path().c_str(),
              journal_.error().c_str());
@@ -125,6 +120,8 @@ void Session::state_facts() {
     journal_.fact("cuda", cuda_version_text(driver_cuda_version()));
     journal_.fact("cupti", std::to_string(cupti_.version));
     journal_.fact("command", options_.command);
+    const bool calls = options_.kinds & (kCalls | kAllCalls);
+    journal_.fact("calls", !calls ? "none" : options_.calls == Calls::kDriver ? "driver" : "both");
     if (!rank.empty()) journal_.fact("rank", rank);
     if (options_.capture == Capture::kNvtxRange) journal_.fact("capture", "nvtx:" + options_.nvtx_range);
     if (options_.capture == Capture::kProfilerCalls) journal_.fact("capture", "profiler-calls");
@@ -155,25 +152,20 @@ bool Session::subscribe() {
         say(why.c_str());
         return false;
     }
-    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API,
-                           CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000);
-    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
-                           CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
+    watch(CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
     kinds_.enable_calls(true);
-    if (options_.kinds & kAddresses) copies_.subscribe(subscriber_);
+    calls_.subscribe(subscriber_, true);
     if (options_.capture == Capture::kNvtxRange) gate_.subscribe(cupti_, subscriber_);
     if (options_.capture == Capture::kProfilerCalls) {
-        for (const CUpti_CallbackId call : {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000,
-                                            CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000}) {
-            cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RUNTIME_API, call);
-        }
-        for (const CUpti_CallbackId call :
-             {CUPTI_DRIVER_TRACE_CBID_cuProfilerStart, CUPTI_DRIVER_TRACE_CBID_cuProfilerStop}) {
-            cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call);
-        }
+        watch(CUPTI_DRIVER_TRACE_CBID_cuProfilerStart);
+        watch(CUPTI_DRIVER_TRACE_CBID_cuProfilerStop);
     }
     if (options_.capture == Capture::kWhole && options_.delay_seconds <= 0) operations(true);
     return true;
+}
+
+void Session::watch(CUpti_CallbackId call) const {
+    cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call);
 }
 
 bool Session::run_threads() {
@@ -192,8 +184,8 @@ void Session::operations(bool on) {
     const std::lock_guard lock(switch_mutex_);
     if (recording_ == on || (on && over_ != Over::kNo)) return;
     recording_ = on;
-    windows_.turn(on, now());
-    copies_.turn(on);
+    windows_.turn(on, clock_.now());
+    calls_.turn(on);
     kinds_.enable_operations(on);
 }
 
@@ -201,12 +193,7 @@ void Session::operations(bool on) {
 void Session::stop() {
     operations(false);
     kinds_.enable_calls(false);
-}
-
-uint64_t Session::now() const {
-    uint64_t time = 0;
-    cupti_.timestamp(&time);
-    return time;
+    if (subscriber_) calls_.subscribe(subscriber_, false);
 }
 
 void Session::flush_cupti(bool forced) {
@@ -239,6 +226,7 @@ void Session::keep_time() {
             over_ = Over::kDuration;
         }
         if (now >= next_flush) {
+            clock_.check();
             flush_cupti(false);
             flush_asked_ = true;
             pool_.wake();
@@ -256,20 +244,18 @@ void Session::keep_time() {
 
 void Session::write_once(bool everything) {
     const auto lose = [this](Loss loss, uint64_t count) {
-        if (count > 0) journal_.append(TableId::kLosses, {static_cast<uint64_t>(loss), now(), count});
+        if (count > 0) journal_.append(TableId::kLosses, {static_cast<uint64_t>(loss), clock_.now(), count});
     };
-    const auto drain_addresses = [&] {
-        lose(Loss::kAddressRingFull, CopyWatch::drain([this](const CopyAddresses& copy) {
-                 journal_.append(TableId::kCopyAddresses,
-                                 {copy.correlation, copy.source, copy.destination, copy.bytes,
-                                  copy.fingerprint, copy.fingerprint_start, copy.fingerprint_duration});
+    const auto drain_notes = [&] {
+        lose(Loss::kNoteRingFull, Notes::drain([this](const Note& note, const Note* fingerprint) {
+                 decoder_.note(note, fingerprint);
              }));
     };
-    drain_addresses();
+    drain_notes();
     while (const std::optional<FullBuffer> buffer = pool_.take()) {
         if (over_ != Over::kFailed) decoder_.decode(*buffer);
         pool_.give_back(buffer->data, buffer->bytes);
-        drain_addresses();
+        drain_notes();
     }
     lose(Loss::kNoBuffer, pool_.refused());
     windows_.drain(
@@ -296,7 +282,7 @@ void Session::write_until_finished() {
     closed_ = true;
     try {
         const EndReason reason = over_ == Over::kDuration ? EndReason::kDuration : EndReason::kProgramExit;
-        if (over_ != Over::kFailed) journal_.finish(reason, now());
+        if (over_ != Over::kFailed) journal_.finish(reason, clock_.now());
     } catch (const std::exception& error) {
         give_up(error.what());
     }
@@ -345,7 +331,7 @@ void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_Call
     if (g_session.load(std::memory_order_relaxed) != session) return;  // a forked child
     try {
         if (domain != CUPTI_CB_DOMAIN_NVTX) {
-            return self.on_call(domain, call, *static_cast<const CUpti_CallbackData*>(data));
+            return self.on_call(call, *static_cast<const CUpti_CallbackData*>(data));
         }
         const NvtxGate::Change change = self.gate_.note(call, data);
         if (change != NvtxGate::Change::kNone) self.operations(change == NvtxGate::Change::kOpened);
@@ -354,20 +340,24 @@ void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_Call
     }
 }
 
-void Session::on_call(CUpti_CallbackDomain domain, CUpti_CallbackId call, const CUpti_CallbackData& data) {
-    if (copies_.note(domain, call, data)) return;
-    const bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
-    if (call == (runtime ? CUpti_CallbackId{CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000}
-                         : CUpti_CallbackId{CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged})) {
-        if (data.callbackSite != CUPTI_API_EXIT) return;
-        const std::lock_guard lock(switch_mutex_);
-        if (!managed_) kinds_.enable_managed();
-        managed_ = true;
-        return;
+void Session::on_call(CUpti_CallbackId call, const CUpti_CallbackData& data) {
+    calls_.note(call, data);
+    if (data.callbackSite != CUPTI_API_EXIT) return;
+    switch (call) {
+        case CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged: {
+            const std::lock_guard lock(switch_mutex_);
+            if (!managed_) kinds_.enable_managed();
+            managed_ = true;
+            return;
+        }
+        case CUPTI_DRIVER_TRACE_CBID_cuProfilerStart:
+        case CUPTI_DRIVER_TRACE_CBID_cuProfilerStop:
+            if (options_.capture == Capture::kProfilerCalls)
+                operations(call == CUPTI_DRIVER_TRACE_CBID_cuProfilerStart);
+            return;
+        default:
+            return;
     }
-    const bool starts = call == (runtime ? CUpti_CallbackId{CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000}
-                                         : CUpti_CallbackId{CUPTI_DRIVER_TRACE_CBID_cuProfilerStart});
-    if (data.callbackSite == CUPTI_API_EXIT) operations(starts);
 }
 
 }  // namespace busfare::recorder

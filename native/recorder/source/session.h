@@ -5,13 +5,14 @@
 #include <mutex>
 
 #include "buffer_pool.h"
-#include "copy_watch.h"
+#include "call_watch.h"
 #include "cupti_library.h"
 #include "decoder.h"
 #include "journal.h"
 #include "kinds.h"
 #include "nvtx_gate.h"
 #include "options.h"
+#include "trace_clock.h"
 #include "windows.h"
 
 namespace busfare::recorder {
@@ -19,7 +20,7 @@ namespace busfare::recorder {
 /// The recording of this process: from the first use of CUDA to the end of the program.
 ///
 /// Three parties. The program's threads fill CUPTI's buffers, and see this code only when a buffer is full
-/// and in the callbacks of copy calls. The *writer* thread decodes, encodes and writes. The *clock* thread
+/// and in the callbacks of driver calls. The *writer* thread decodes, encodes and writes. The *clock* thread
 /// asks CUPTI for its records every `flush_seconds` and keeps the delay and the duration.
 ///
 /// A session is never destroyed: CUPTI may call back until the process is gone.
@@ -42,6 +43,7 @@ class Session {
     bool open();
     void state_facts();
     bool subscribe();
+    void watch(CUpti_CallbackId driver_call) const;
     bool run_threads();
     void abandon();
 
@@ -51,23 +53,23 @@ class Session {
     void flush_cupti(bool forced);
     void operations(bool on);
     void stop();
-    uint64_t now() const;
     void give_up(const char* why);
 
     static void on_request(uint8_t** buffer, size_t* bytes, size_t* records);
     static void on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t bytes, size_t used);
     static void on_callback(void* session, CUpti_CallbackDomain domain, CUpti_CallbackId call,
                             const void* data);
-    void on_call(CUpti_CallbackDomain domain, CUpti_CallbackId call, const CUpti_CallbackData& data);
+    void on_call(CUpti_CallbackId call, const CUpti_CallbackData& data);
 
     const CuptiLibrary& cupti_;
+    TraceClock clock_;
     const Options options_;
     BufferPool pool_;
     Journal journal_;
     Windows windows_;
     Decoder decoder_;
     Kinds kinds_;
-    CopyWatch copies_;
+    CallWatch calls_;
     NvtxGate gate_;
     CUpti_SubscriberHandle subscriber_ = nullptr;
 

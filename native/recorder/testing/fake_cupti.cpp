@@ -110,14 +110,42 @@ void emit(CUpti_ActivityKind kind, Record record) {
     g_used += bytes;
 }
 
+/// A runtime call and the driver call that it makes; both bear one correlation number.
+struct Call {
+    uint32_t runtime;
+    uint32_t driver;
+};
+
+constexpr Call kLaunch = {CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
+                          CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel};
+constexpr Call kCopyIn = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+                          CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2};
+constexpr Call kCopyOut = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+                           CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
+constexpr Call kCopy2d = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_v3020,
+                          CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2};
+constexpr Call kEventRecord = {CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020,
+                               CUPTI_DRIVER_TRACE_CBID_cuEventRecord};
+constexpr Call kGetDevice = {CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020,
+                             CUPTI_DRIVER_TRACE_CBID_cuCtxGetDevice};
+constexpr Call kMallocManaged = {CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000,
+                                 CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged};
+constexpr Call kProfilerStart = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000,
+                                 CUPTI_DRIVER_TRACE_CBID_cuProfilerStart};
+constexpr Call kProfilerStop = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000,
+                                CUPTI_DRIVER_TRACE_CBID_cuProfilerStop};
+
+bool recorded(CUpti_CallbackDomain domain, uint32_t number) {
+    const auto kind =
+        domain == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
+    const std::lock_guard lock(g_mutex);
+    return g_kinds.contains(kind) || g_calls.contains(key(domain, number));
+}
+
 void emit_call(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation, uint64_t start,
                uint64_t end) {
     const auto kind =
         domain == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
-    {
-        const std::lock_guard lock(g_mutex);
-        if (!g_kinds.contains(kind) && !g_calls.contains(key(domain, number))) return;
-    }
     CUpti_ActivityAPI call{};
     call.cbid = number;
     call.correlationId = correlation;
@@ -128,15 +156,49 @@ void emit_call(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlatio
     emit(kind, call);
 }
 
+/// What the clock shows to callbacks; 0: what it shows to all.
+thread_local uint64_t t_now = 0;
+
+/// One call of one domain begins or ends. `shared` is what the two callbacks hand each other.
 void call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation, CUpti_ApiCallbackSite site,
-               const void* parameters) {
+               const void* parameters, uint64_t* shared, uint64_t now) {
     if (!g_callback || !g_callbacks.contains(key(domain, number))) return;
+    CUresult result = CUDA_SUCCESS;
     CUpti_CallbackData data{};
     data.callbackSite = site;
     data.functionParams = parameters;
+    data.functionReturnValue = site == CUPTI_API_EXIT ? &result : nullptr;
     data.correlationId = correlation;
+    data.correlationData = shared;
+    data.contextUid = 1;
+    t_now = now;
     g_callback(g_userdata, domain, number, &data);
+    t_now = 0;
 }
+
+/// The record of a runtime call. As with CUPTI of CUDA 12 and 13, the driver call in it has callbacks but no
+/// record, whether the runtime's calls are recorded or not.
+void emit_call(const Call& call, uint32_t correlation, uint64_t start, uint64_t end) {
+    if (recorded(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime))
+        emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, start, end);
+}
+
+/// The callbacks of a runtime call and of the driver call in it.
+void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t end,
+               const void* runtime_parameters, const void* driver_parameters) {
+    uint64_t outer = 0, inner = 0;
+    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_ENTER, runtime_parameters,
+              &outer, start);
+    call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_ENTER, driver_parameters,
+              &inner, start + 2);
+    call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_EXIT, driver_parameters, &inner,
+              end - 2);
+    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT, runtime_parameters,
+              &outer, end);
+}
+
+const CUstream kStream = reinterpret_cast<CUstream>(0x5000);
+const CUevent kEvent = reinterpret_cast<CUevent>(0x6000);
 
 uint64_t tick(uint64_t by) {
     return g_clock.fetch_add(by);
@@ -155,7 +217,12 @@ CUptiResult cuptiGetResultString(CUptiResult, const char** text) {
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetTimestamp(uint64_t* now) {
-    *now = g_clock;
+    *now = t_now ? t_now : g_clock.load();
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetStreamIdEx(CUcontext, CUstream stream, uint8_t per_thread, uint32_t* number) {
+    if (stream != kStream && stream) return CUPTI_ERROR_INVALID_STREAM;
+    *number = stream ? 13 : per_thread ? 8 : 7;
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* userdata) {
@@ -179,6 +246,8 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
     static constexpr Named kNamed[] = {
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
          "cudaMemcpyAsync_v3020"},
+        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_v3020,
+         "cudaMemcpy2DAsync_v3020"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
          "cudaLaunchKernel_v7000"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020,
@@ -191,6 +260,14 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
          "cudaEventRecord_v3020"},
         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, "cudaGetDevice_v3020"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync_v2"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2, "cuMemcpy2DAsync_v2"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, "cuStreamSynchronize"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent, "cuStreamWaitEvent"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuEventRecord, "cuEventRecord"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxGetDevice, "cuCtxGetDevice"},
     };
     for (const Named& named : kNamed) {
         if (named.domain == domain && named.call == call) {
@@ -216,6 +293,7 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
     g_kinds.erase(kind);
     return CUPTI_SUCCESS;
 }
+#ifndef FAKE_CUPTI_WITHOUT_SINGLE_CALLS
 // As CUPTI of CUDA 13.0 on an H100: once there is a context, single calls are no longer turned on.
 CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId call, uint8_t on) {
     const std::lock_guard lock(g_mutex);
@@ -231,6 +309,7 @@ CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId call, uint8_t on) {
        : (void)g_calls.erase(key(CUPTI_CB_DOMAIN_DRIVER_API, call));
     return CUPTI_SUCCESS;
 }
+#endif
 CUptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t bytes, CUpti_Activity** record) {
     const uint8_t* next = *record ? reinterpret_cast<uint8_t*>(*record) + size_of((*record)->kind) : buffer;
     if (next >= buffer + bytes) return CUPTI_ERROR_MAX_LIMIT_REACHED;
@@ -291,8 +370,9 @@ uint32_t fake_setting() {
 uint32_t fake_kernel(const char* name, uint64_t graph_node) {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(1000);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, correlation,
-              start, start + 300);
+    const cuLaunchKernel_params parameters{};
+    call_back(kLaunch, correlation, start, start + 300, nullptr, &parameters);
+    emit_call(kLaunch, correlation, start, start + 300);
     CUpti_ActivityKernel13 kernel{};
     kernel.name = name;
     kernel.start = start + 400;
@@ -315,18 +395,58 @@ uint32_t fake_copy(int kind, int source_kind, int destination_kind, void* destin
     const uint64_t start = tick(2000);
     const cudaMemcpyAsync_v3020_params parameters = {destination, source, bytes,
                                                      static_cast<cudaMemcpyKind>(kind), nullptr};
-    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, correlation,
-              CUPTI_API_ENTER, &parameters);
-    call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, correlation,
-              CUPTI_API_EXIT, &parameters);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020, correlation, start,
-              start + 700);
+    const Call& call = kind == cudaMemcpyDeviceToHost ? kCopyOut : kCopyIn;
+    const cuMemcpyHtoDAsync_v2_params in = {reinterpret_cast<CUdeviceptr>(destination), source, bytes,
+                                            nullptr};
+    const cuMemcpyDtoHAsync_v2_params out = {destination, reinterpret_cast<CUdeviceptr>(source), bytes,
+                                             nullptr};
+    call_back(call, correlation, start, start + 700, &parameters,
+              &call == &kCopyOut ? static_cast<const void*>(&out) : static_cast<const void*>(&in));
+    emit_call(call, correlation, start, start + 700);
     CUpti_ActivityMemcpy7 copy{};
     copy.copyKind = static_cast<uint8_t>(kind);
     copy.srcKind = static_cast<uint8_t>(source_kind);
     copy.dstKind = static_cast<uint8_t>(destination_kind);
     copy.flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
     copy.bytes = bytes;
+    copy.start = start + 800;
+    copy.end = start + 1800;
+    copy.contextId = 1;
+    copy.streamId = 13;
+    copy.correlationId = correlation;
+    copy.copyCount = 1;
+    emit(CUPTI_ACTIVITY_KIND_MEMCPY, copy);
+    return correlation;
+}
+
+/// `rows` rows of `width` bytes to the device, from the second row and the fourth byte of a buffer on the
+/// host.
+uint32_t fake_rows(void* destination, const void* source, uint64_t width, uint64_t rows, uint64_t pitch) {
+    const uint32_t correlation = ++g_correlation;
+    const uint64_t start = tick(2000);
+    const void* const first = static_cast<const char*>(source) + pitch + 3;
+    const cudaMemcpy2DAsync_v3020_params parameters = {
+        destination, width, first, pitch, width, rows, cudaMemcpyHostToDevice, nullptr};
+    CUDA_MEMCPY2D described{};
+    described.srcXInBytes = 3;
+    described.srcY = 1;
+    described.srcMemoryType = CU_MEMORYTYPE_HOST;
+    described.srcHost = source;
+    described.srcPitch = pitch;
+    described.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    described.dstDevice = reinterpret_cast<CUdeviceptr>(destination);
+    described.dstPitch = width;
+    described.WidthInBytes = width;
+    described.Height = rows;
+    const cuMemcpy2DAsync_v2_params driver = {&described, nullptr};
+    call_back(kCopy2d, correlation, start, start + 700, &parameters, &driver);
+    emit_call(kCopy2d, correlation, start, start + 700);
+    CUpti_ActivityMemcpy7 copy{};
+    copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+    copy.srcKind = CUPTI_ACTIVITY_MEMORY_KIND_PINNED;
+    copy.dstKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    copy.flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
+    copy.bytes = width * rows;
     copy.start = start + 800;
     copy.end = start + 1800;
     copy.contextId = 1;
@@ -372,12 +492,21 @@ uint32_t fake_set(uint64_t bytes) {
 }
 
 uint32_t fake_wait(int type) {
-    static constexpr CUpti_CallbackId kCalls[] = {0, 0, CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020,
-                                                  CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
-                                                  CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020};
+    static constexpr Call kCalls[] = {
+        {},
+        {},
+        {CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020, CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent},
+        {CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize},
+        {CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize}};
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(1000);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, kCalls[type], correlation, start, start + 500);
+    const cuStreamWaitEvent_params waits_event = {kStream, kEvent, 0};
+    const cuStreamSynchronize_params waits = {kStream};
+    call_back(kCalls[type], correlation, start, start + 500, nullptr,
+              type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT
+                  ? static_cast<const void*>(&waits_event)
+                  : static_cast<const void*>(&waits));
+    emit_call(kCalls[type], correlation, start, start + 500);
     CUpti_ActivitySynchronization2 wait{};
     wait.type = static_cast<CUpti_ActivitySynchronizationType>(type);
     wait.start = start + 10;
@@ -394,8 +523,9 @@ uint32_t fake_wait(int type) {
 uint32_t fake_event() {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(500);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020, correlation, start,
-              start + 200);
+    const cuEventRecord_params parameters = {kEvent, kStream};
+    call_back(kEventRecord, correlation, start, start + 200, nullptr, &parameters);
+    emit_call(kEventRecord, correlation, start, start + 200);
     CUpti_ActivityCudaEvent3 event{};
     event.correlationId = correlation;
     event.contextId = 1;
@@ -409,8 +539,8 @@ uint32_t fake_event() {
 uint32_t fake_query() {
     const uint32_t correlation = ++g_correlation;
     const uint64_t start = tick(50);
-    emit_call(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, correlation, start,
-              start + 9);
+    call_back(kGetDevice, correlation, start, start + 9, nullptr, nullptr);
+    emit_call(kGetDevice, correlation, start, start + 9);
     return correlation;
 }
 
@@ -456,10 +586,9 @@ uint32_t fake_allocation(const void* address, uint64_t bytes, int kind, int rele
 uint32_t fake_managed(uint64_t bytes) {
     const uint32_t correlation = ++g_correlation;
     const cudaMallocManaged_v6000_params parameters{};
-    for (const CUpti_ApiCallbackSite site : {CUPTI_API_ENTER, CUPTI_API_EXIT}) {
-        call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000, correlation,
-                  site, &parameters);
-    }
+    const cuMemAllocManaged_params driver{};
+    const uint64_t now = g_clock;
+    call_back(kMallocManaged, correlation, now, now + 100, &parameters, &driver);
     CUpti_ActivityUnifiedMemoryCounter3 counter{};
     counter.counterKind = CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_HTOD;
     counter.value = bytes;
@@ -499,11 +628,8 @@ uint32_t fake_nvlink() {
 
 uint32_t fake_profiler(int start) {
     const uint32_t correlation = ++g_correlation;
-    const uint32_t call = start ? CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000
-                                : CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000;
-    for (const CUpti_ApiCallbackSite site : {CUPTI_API_ENTER, CUPTI_API_EXIT}) {
-        call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call, correlation, site, nullptr);
-    }
+    const uint64_t now = tick(100);
+    call_back(start ? kProfilerStart : kProfilerStop, correlation, now, now + 90, nullptr, nullptr);
     return correlation;
 }
 

@@ -92,6 +92,11 @@ int main(int argc, char** argv) {
     load_cuda();
     if (scenario == "everything") {
         everything();
+    } else if (scenario == "rows") {
+        static char host[1 << 12];
+        auto* device = reinterpret_cast<void*>(0x7f0000000000);
+        fake("fake_allocation", static_cast<const void*>(host), uint64_t{sizeof host}, 2, 0);
+        fake("fake_rows", device, static_cast<const void*>(host), uint64_t{100}, uint64_t{5}, uint64_t{256});
     } else if (scenario == "forever") {
         const int file = open(argv[3], O_RDWR | O_CREAT, 0666);
         if (file < 0 || ftruncate(file, 8) != 0) return 4;

@@ -95,6 +95,10 @@ def record(
     ] = "",
     flush_every: Annotated[float, typer.Option(metavar="S", help="Write at least this often.")] = 1.0,
     kinds: Annotated[str, typer.Option(metavar="KIND,…", help="What to record; see docs/recorder.md.")] = "",
+    calls: Annotated[
+        str,
+        typer.Option(help="Whose calls: driver, both (the program's own, of runtime and driver) or none."),
+    ] = "driver",
     fingerprint: Annotated[
         bool, typer.Option(help="Hash each copied buffer, to find what is sent twice.")
     ] = False,
@@ -111,6 +115,7 @@ def record(
         nvtx=nvtx,
         flush_every=flush_every,
         kinds=[kind for kind in kinds.split(",") if kind],
+        calls=calls,
         fingerprint=fingerprint,
     )
     raise typer.Exit(status)

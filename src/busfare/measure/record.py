@@ -15,7 +15,7 @@ from pathlib import Path
 
 from busfare.errors import InputError, NoGpuError
 
-__all__ = ["KINDS", "LIBRARY", "environment", "record"]
+__all__ = ["CALLS", "KINDS", "LIBRARY", "environment", "record"]
 
 LIBRARY = "libbusfare_recorder.so"
 
@@ -24,6 +24,9 @@ KINDS = (
     "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
     "overheads", "graphs", "addresses",
 )  # fmt: skip
+
+#: Whose calls: the driver's, also where the runtime makes them; or `both`, as the program itself makes them.
+CALLS = ("driver", "both", "none")
 
 #: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
 _LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
@@ -48,6 +51,7 @@ def record(
     nvtx: str = "",
     flush_every: float = 1.0,
     kinds: Sequence[str] = (),
+    calls: str = "driver",
     fingerprint: bool = False,
     library: Path | None = None,
 ) -> int:
@@ -56,7 +60,8 @@ def record(
     `output` is a directory that gets a file of each process that uses CUDA; with %p (process id), %h (host) or
     %r (rank) in it, it is the name of one process's file. `duration`, `delay` and `flush_every` are seconds (a
     `duration` of 0 is 'to the end'). `capture` is `whole` or `profiler-calls` (from cudaProfilerStart to
-    cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of `KINDS`.
+    cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of `KINDS`, `calls` one of
+    `CALLS`.
 
     Raises InputError when the command or the output cannot be used, NoGpuError when there is no NVIDIA driver.
     """
@@ -75,6 +80,7 @@ def record(
         nvtx=nvtx,
         flush_every=flush_every,
         kinds=kinds,
+        calls=calls,
         fingerprint=fingerprint,
         library=library,
     )
@@ -98,6 +104,7 @@ def environment(
     nvtx: str = "",
     flush_every: float = 1.0,
     kinds: Sequence[str] = (),
+    calls: str = "driver",
     fingerprint: bool = False,
     library: Path | None = None,
 ) -> dict[str, str]:
@@ -109,6 +116,8 @@ def environment(
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
         raise InputError(f"--kinds {','.join(unknown)}: not known; choose from {', '.join(KINDS)}")
+    if calls not in CALLS:
+        raise InputError(f"--calls {calls}: not known; choose from {', '.join(CALLS)}")
     if capture not in ("whole", "profiler-calls"):
         raise InputError(f"--capture {capture}: not known; choose whole or profiler-calls")
     for name, seconds in (("--duration", duration), ("--delay", delay)):
@@ -137,6 +146,8 @@ def environment(
         variables["BUSFARE_RECORD_CAPTURE"] = f"nvtx:{nvtx}" if nvtx else capture
     if kinds:
         variables["BUSFARE_RECORD_KINDS"] = ",".join(kinds)
+    if calls != "driver":
+        variables["BUSFARE_RECORD_CALLS"] = calls
     if fingerprint:
         variables["BUSFARE_RECORD_FINGERPRINT"] = "1"
     return variables

@@ -26,6 +26,7 @@ ABI_SUFFIX = r"(_v\d+|_ptsz|_ptds|_spt)+$"
 WAITS_FOR_DEVICE = (
     r"^(cuda|hip)(Device|Thread)Synchronize$|^(cu|hip)CtxSynchronize$"
     r"|^(cuda|hip)(Free|DeviceReset|FreeHost|HostFree|FreeArray|HostUnregister)$|^cuMem(Free|FreeHost|HostUnregister)$"
+    r"|^cu(ArrayDestroy|DevicePrimaryCtxReset)$"
 )
 WAITS_FOR_STREAM = r"^(cuda|cu|hip)StreamSynchronize$"
 WAITS_FOR_EVENT = r"^(cuda|cu|hip)EventSynchronize$"

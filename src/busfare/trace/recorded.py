@@ -46,7 +46,10 @@ SAME_PROCESS_SHIFT = 24
 LOSS_OF = {
     1: ("dropped", "records that CUPTI dropped for want of buffers: operations are missing"),
     2: ("no-buffer", "times that CUPTI asked for a buffer and got none: operations are missing"),
-    3: ("addresses-lost", "copies whose addresses came faster than they could be noted: they have none"),
+    3: (
+        "calls-lost",
+        "calls that came faster than they could be noted: they, or the addresses of their copies, are missing",
+    ),
     4: ("unknown-records", "records of a kind that the recorder does not know"),
 }
 

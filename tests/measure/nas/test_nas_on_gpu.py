@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from busfare.errors import BusfareError, InputError, NoGpuError
-from busfare.measure.nas import commands
+from busfare.measure.nas import commands, machine
 from busfare.measure.nas.case import cases_of
-from busfare.measure.nas.limit import rates_of_limits, rates_of_node
+from busfare.measure.nas.limit import limit_of, rates_of_limits, rates_of_node
 from busfare.measure.nas.machine import Machine
 from busfare.measure.nas.programs import Programs
 from busfare.node import load_node
@@ -112,11 +112,36 @@ def test_what_fails_is_left_out_in_the_programs_own_words(
 def test_mps_runs_around_its_mode_alone_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(tmp_path)
     bench(place, monkeypatch, modes="multiple,multiple-mps", ranks="4")
-    assert place.daemon_log.read_text().split() == ["started", "quit"] * 2
+    assert place.daemon_log.read_text().splitlines() == ["started", "quit -t 2"] * 2
     led = {line.split()[0]: line.split()[3] for line in place.log.read_text().splitlines()}
     assert led["multiple"] == "''"
-    assert "busfare-mps-" in led["multiple-mps"]
+    assert "/mps-" in led["multiple-mps"]
     assert not Path(led["multiple-mps"].strip("'")).exists(), "its folder is gone with it"
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "why"),
+    [
+        ("mps_probe", "sleep 60", "a first process under it did not get done within 1 s"),
+        ("mps_probe", "echo no connection left >&2; exit 1", "ended with 1: no connection left"),
+        ("nvidia-cuda-mps-control", "exec sleep 60", "the daemon did not get done within 1 s"),
+        ("nvidia-cuda-mps-control", "exit 5", "the daemon ended with 5"),
+    ],
+)
+def test_mps_that_does_not_work_is_left_out_in_time_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str, why: str
+) -> None:
+    for limit in ("_MPS_STARTS_S", "_MPS_STOPS_S", "_MPS_PROBE_S"):
+        monkeypatch.setattr(machine, limit, 1.0)
+    place = Place(tmp_path)
+    place._script(name, f"#!/bin/sh\n{script}\n")
+    began = time.monotonic()
+    result = bench(place, monkeypatch, modes="multiple,multiple-mps", ranks="4")
+    assert time.monotonic() - began < 30
+    assert [r["mode"] for r in result["runs"]] == ["multiple"]
+    (left_out,) = result["left_out"]
+    assert left_out["case"] == "multiple-mps, 4 ranks"
+    assert "MPS was left out" in left_out["why"] and why in left_out["why"]
 
 
 def test_a_run_that_takes_too_long_is_ended_and_left_out(
@@ -144,6 +169,20 @@ def test_a_node_of_the_catalogue_gives_nearly_the_limit_that_was_measured() -> N
     probed = rates_of_node(load_node("h200-probed"))
     assert probed.each_way_bytes_per_s == pytest.approx(measured.each_way_bytes_per_s, rel=0.03)
     assert probed.source == "the parameters of h200-probed"
+
+
+def test_the_kernels_alone_are_a_limit_of_their_own_where_each_was_timed() -> None:
+    limits = json.loads(RECORDED.read_text(encoding="utf-8"))["limits"]
+    names = ["mg_rprj3", "mg_correct_residual", "mg_correct_and_smooth", "mg_resid", "mg_psinv"]
+    names += ["mg_correct_and_smooth_replace", "mg_solve_coarse_16"]
+    for points in (256, 128, 64, 32):
+        limits[f"mg_{points}"] = [{"name": name, "seconds": points * 1e-6} for name in names]
+    told = limit_of("mg", "B", rates_of_limits(limits, "made up"), 2, False)
+    # Four of the finest level, three of each of three coarser ones, and one for the rest, timed beside the coarsest.
+    assert told["predicted_alone_seconds"] == pytest.approx(1e-6 * (4 * 256 + 3 * (128 + 64 + 32) + 32) / 2)
+    del limits["mg_64"]
+    assert limit_of("mg", "B", rates_of_limits(limits, ""), 1, False)["predicted_alone_seconds"] is None
+    assert limit_of("ft", "B", rates_of_limits(limits, ""), 1, True)["predicted_alone_seconds"] is None
 
 
 def test_modes_that_cannot_run_are_named_with_the_reason() -> None:

@@ -2,6 +2,7 @@
 // and kernels that a recorder must have seen. Needs a GPU.
 
 #include <cuda.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -267,11 +270,24 @@ Done rounds(int count) {
     return done;
 }
 
-/// Nanoseconds of host time an operation, of each of `parts` stretches: `loop kernels|copies COUNT THREADS`.
+/// What lies between cudaProfilerStart and Stop is a part of the whole.
+Done profiled_part() {
+    rounds(200);
+    CHECK(cudaProfilerStart());
+    const Done done = rounds(100);
+    CHECK(cudaProfilerStop());
+    rounds(300);
+    return done;
+}
+
+/// Nanoseconds of host time an operation, of each of `parts` stretches: `loop WHAT COUNT THREADS`.
+/// `kernels` and `copies` fill a stream; `waited-kernels` and `waited-copies` (4 KiB, pageable) wait after
+/// each, and `queries` ask for the device: nothing of that is recorded.
 std::vector<double> loop(const std::string& what, int count) {
     float *device, *pinned;
     CHECK(cudaMalloc(&device, 4096));
     CHECK(cudaMallocHost(&pinned, 4096));
+    std::vector<char> pageable(4096);
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
     constexpr int kBlock = 256;  // fewer than the queue holds, so that the host is timed and not the GPU
@@ -280,6 +296,13 @@ std::vector<double> loop(const std::string& what, int count) {
         for (int index = 0; index < kBlock; ++index) {
             if (what == "kernels") scale<<<1, 32, 0, stream>>>(device, 32);
             if (what == "copies") cudaMemcpyAsync(device, pinned, 4, cudaMemcpyHostToDevice, stream);
+            if (what == "waited-kernels")
+                scale<<<1, 32, 0, stream>>>(device, 32), cudaStreamSynchronize(stream);
+            if (what == "waited-copies") {
+                cudaMemcpyAsync(device, pageable.data(), pageable.size(), cudaMemcpyHostToDevice, stream);
+                cudaStreamSynchronize(stream);
+            }
+            if (int number; what == "queries") cudaGetDevice(&number);
         }
         const std::chrono::duration<double> host = std::chrono::steady_clock::now() - start;
         CHECK(cudaStreamSynchronize(stream));
@@ -293,6 +316,9 @@ std::vector<double> loop(const std::string& what, int count) {
         for (int index = 0; index < blocks; ++index) sum += block();
         means.push_back(sum / blocks);
     }
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(device));
     return means;
 }
 
@@ -305,6 +331,18 @@ void loops(const std::string& what, int count, int threads) {
         for (const double mean : each) std::printf("%.1f ", mean);
     }
     std::printf("\n");
+}
+
+/// `WHAT COUNT THREADS` a line: runs that loop and prints its figures as a line.
+void serve() {
+    for (std::string line; std::getline(std::cin, line);) {
+        std::istringstream words(line);
+        std::string what;
+        int count = 0, threads = 1;
+        words >> what >> count >> threads;
+        loops(what, count, threads);
+        std::fflush(stdout);
+    }
 }
 
 int main(int argc, char** argv) {
@@ -347,6 +385,8 @@ int main(int argc, char** argv) {
     if (name == "forever") {
         for (;;) rounds(1000);
     }
+    if (name == "profiled-part") profiled_part().print();
+    if (name == "serve") serve();
     if (name == "loop") loops(argv[2], std::atoi(argv[3]), argc > 4 ? std::atoi(argv[4]) : 1);
     return 0;
 }

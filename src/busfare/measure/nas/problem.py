@@ -6,7 +6,7 @@ from typing import Literal
 
 from busfare.errors import InputError
 
-__all__ = ["CLASSES", "Benchmark", "kernel_bytes", "link_bytes", "points"]
+__all__ = ["CLASSES", "Benchmark", "kernel_bytes", "link_bytes", "mg_kernels", "points"]
 
 Benchmark = Literal["ft", "mg"]
 
@@ -23,9 +23,9 @@ _COMPLEX_BYTES, _DOUBLE_BYTES = 16, 8
 #: the lines' transform 2; and 2 more for the transpose where it passes inside that memory.
 _FT_PASSES, _FT_TRANSPOSE_PASSES = 8, 2
 #: Times that MG reads or writes the points of a level, a coarse grid's being an eighth: at the top level rprj3, interp
-#: with resid (u in and out, v, r), psinv and the iteration's last resid; below it rprj3, interp (out only) with resid,
-#: psinv. Interp and resid are one pass here, however they were run: the limit is the problem's.
-_MG_TOP, _MG_BELOW = 1.125 + 4.125 + 3 + 3, 1.125 + 3.125 + 3
+#: with resid (r in and out; the correction is not stored), interp with psinv (r, u in and out) and the iteration's last
+#: resid; below it the same without u's reading and without that resid. However they were run: the limit is the problem's.
+_MG_TOP, _MG_BELOW = 1.125 + 2.125 + 3.125 + 3, 1.125 + 2.125 + 2.125
 #: Points of all levels below the top, over those of the top: 1/8 + 1/64 + …
 _MG_LEVELS_BELOW = 1 / 7
 
@@ -47,6 +47,26 @@ def link_bytes(benchmark: Benchmark, size: str, inside_gpu: bool) -> float:
     if benchmark == "mg":
         return 0.0
     return (1 if inside_gpu else 2) * _COMPLEX_BYTES * float(points(benchmark, size))
+
+
+#: MG's kernels by the names under which `device_limits` times them: of every level that is cut among ranks, of the finest
+#: and of the coarser ones; and of the levels from 16 points an axis on down, together.
+_MG_EVERY, _MG_FINEST = ("mg_rprj3", "mg_correct_residual"), ("mg_correct_and_smooth", "mg_resid")
+_MG_COARSER, _MG_REST = ("mg_correct_and_smooth_replace",), "mg_solve_coarse_16"
+_MG_REST_POINTS = 16
+
+
+def mg_kernels(size: str) -> list[tuple[int, str]]:
+    """The kernels of an iteration of MG, each by the points an axis of its level and by name."""
+    finest = _MG[size]
+    if finest <= _MG_REST_POINTS:
+        return [(_MG_REST_POINTS, _MG_REST)]
+    kernels = [(finest, name) for name in (*_MG_EVERY, *_MG_FINEST)]
+    level = finest // 2
+    while level > _MG_REST_POINTS:
+        kernels += [(level, name) for name in (*_MG_EVERY, *_MG_COARSER)]
+        level //= 2
+    return [*kernels, (_MG_REST_POINTS, _MG_REST)]
 
 
 def kernel_bytes(benchmark: Benchmark, size: str, inside_gpu: bool) -> float:

@@ -30,6 +30,12 @@ class Programs:
         """Whether they can use a GPU: only a build with CUDA has `device_limits`."""
         return self.limits is not None
 
+    @property
+    def mps_probe(self) -> Path | None:
+        """The program that tries an MPS daemon; builds without CUDA, and older ones, have none."""
+        path = self.benchmark.parent / "mps_probe"
+        return path if path.is_file() else None
+
 
 def find_programs(benchmark: Benchmark, build: Path | None) -> Programs:
     """In `build`; else in the folders that the documentation builds in, then on the PATH.

@@ -101,6 +101,9 @@ def _row(
         "parts_timed": bool(parts.get("timed")),
         "limit": limit,
         "limit_share_percent": None if limit is None else 100 * limit["predicted_seconds"] / seconds,
+        "alone_share_percent": None
+        if limit is None or limit["predicted_alone_seconds"] is None
+        else 100 * limit["predicted_alone_seconds"] / seconds,
     }
 
 

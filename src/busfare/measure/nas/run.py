@@ -32,7 +32,7 @@ def run_case(programs: Programs, case: Case, size: str, timed: bool, timeout_s: 
     """
     with (
         TemporaryDirectory(prefix="busfare-nas-") as folder,
-        _led_to_mps(case) as led,
+        _led_to_mps(programs, case) as led,
     ):
         result = Path(folder, "result.json")
         options = ["--class", size, "--mode", case.mode]
@@ -46,8 +46,8 @@ def run_case(programs: Programs, case: Case, size: str, timed: bool, timeout_s: 
         return {"command": shown, "status": status, "result": _object(result.read_text("utf-8"), shown)}
 
 
-def _led_to_mps(case: Case) -> AbstractContextManager[dict[str, str]]:
-    return mps_daemon() if case.mode == "multiple-mps" else nullcontext({})
+def _led_to_mps(programs: Programs, case: Case) -> AbstractContextManager[dict[str, str]]:
+    return mps_daemon(programs.mps_probe) if case.mode == "multiple-mps" else nullcontext({})
 
 
 def measure_limits(programs: Programs, timeout_s: float) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "nas/kernels.h"
+
+namespace nas {
+namespace {
+
+constexpr int lanes = 32;
+constexpr int warps = 4;
+/// Rows of y that a thread marches up z with.
+constexpr int march_rows = 4;
+
+__device__ inline double* doubles(std::uint64_t address) {
+    return reinterpret_cast<double*>(address);
+}
+
+/// What one plane of the grid adds to the outputs in its own plane and to those in the planes beside it.
+template <int n>
+struct PlaneSums {
+    double own[n], beside[n];
+};
+
+/// The same offset, unknown to the compiler, which would keep an address for every row and offset in
+/// registers otherwise.
+__device__ inline int opaque(int offset) {
+    asm volatile("" : "+r"(offset));
+    return offset;
+}
+
+/// From a point to its neighbours in x; around the row's end where rows are whole.
+struct Neighbours {
+    int left, right;
+};
+__device__ inline Neighbours neighbours(const Grid& g, int x) {
+    return {g.wraps_x && x == 1 ? g.nx - 1 : -1, g.wraps_x && x == g.nx ? 1 - g.nx : 1};
+}
+
+/// Of a thread's rows and the one on either side: the points, and the sums of each one's neighbours in x.
+template <int n>
+__device__ PlaneSums<n> weighted(const double (&middle)[n + 2], const double (&sides)[n + 2], double w0,
+                                 double w1, double w2, double w3) {
+    PlaneSums<n> sums;
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+        const double edges = sides[j + 1] + middle[j] + middle[j + 2];
+        const double corners = sides[j] + sides[j + 2];
+        sums.own[j] = w0 * middle[j + 1] + w1 * edges + w2 * corners;
+        sums.beside[j] = w1 * middle[j + 1] + w2 * edges + w3 * corners;
+    }
+    return sums;
+}
+
+/// Where a thread finds, of one plane, the row before its own, its own, and the row after them.
+struct Rows {
+    const double *before, *own, *after;
+
+    __device__ void advance(std::int64_t doubles) {
+        before += doubles;
+        own += doubles;
+        after += doubles;
+    }
+};
+
+/// Finds the planes of a field, whose first and last rows and planes may lie with neighbours, for a thread
+/// that has `n` rows from the grid's row `y` on. `offset` is where its column starts in plane 0.
+struct Planes {
+    const Around& field;
+    std::int64_t offset, plane;
+    int nz;
+    bool first, last;  ///< the row before is the grid's row 0; the row after its row ny + 1
+
+    __device__ Planes(const Around& around, const Grid& g, std::int64_t at, int y, int n)
+        : field(around), offset(at), plane(g.plane()), nz(g.nz), first(y == 1), last(y + n > g.ny) {}
+
+    template <int dz>
+    __device__ Rows side(int z) const {
+        const std::int64_t at = offset + plane * z;
+        return {doubles(first ? field.at(-1, dz) : field.at(0, dz)) + at, doubles(field.at(0, dz)) + at,
+                doubles(last ? field.at(1, dz) : field.at(0, dz)) + at};
+    }
+    __device__ Rows at(int z) const { return z < 1 ? side<-1>(z) : z > nz ? side<1>(z) : side<0>(z); }
+    /// From plane z to the next.
+    __device__ void advance(Rows& rows, int z) const {
+        if (z == nz)
+            rows = side<1>(z + 1);
+        else
+            rows.advance(plane);
+    }
+};
+
+/// `offsets` are those of the thread's rows and of the one on either side.
+template <int n>
+__device__ PlaneSums<n> sum_plane(const Rows& rows, const int (&offsets)[n + 2], Neighbours beside, double w0,
+                                  double w1, double w2, double w3) {
+    double middle[n + 2], sides[n + 2];
+    const int left = opaque(beside.left), right = opaque(beside.right);
+#pragma unroll
+    for (int j = 0; j < n + 2; ++j) {
+        const double* row = (j == 0 ? rows.before : j == n + 1 ? rows.after : rows.own) + offsets[j];
+        middle[j] = __ldg(row);
+        sides[j] = __ldg(row + left) + __ldg(row + right);
+    }
+    return weighted<n>(middle, sides, w0, w1, w2, w3);
+}
+
+inline unsigned blocks_for(std::int64_t count, int threads) {
+    return static_cast<unsigned>((count + threads - 1) / threads);
+}
+
+/// The launch of kernels whose threads march up z with `march_rows` rows each.
+struct March {
+    dim3 blocks;
+    int planes;  ///< of a block
+
+    /// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice.
+    static March of(const Grid& g) {
+        constexpr unsigned enough_blocks = 1024;
+        March march{{blocks_for(g.nx, lanes), blocks_for(g.ny, warps * march_rows), 1}, 32};
+        const unsigned a_plane = march.blocks.x * march.blocks.y;
+        while (march.planes > 4 && a_plane * blocks_for(g.nz, march.planes) < enough_blocks)
+            march.planes /= 2;
+        march.blocks.z = blocks_for(g.nz, march.planes);
+        return march;
+    }
+};
+
+inline cudaStream_t as_stream(void* stream) {
+    return static_cast<cudaStream_t>(stream);
+}
+
+}  // namespace
+}  // namespace nas
