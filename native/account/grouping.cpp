@@ -1,8 +1,10 @@
 #include "grouping.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <stdexcept>
+#include <thread>
 
 namespace busfare {
 
@@ -77,6 +79,8 @@ class Table {
         return lane;
     }
 
+    std::uint64_t hash(std::uint32_t lane) const { return hashes_[lane]; }
+
   private:
     void grow() {
         slots_.assign(2 * slots_.size(), kNone);
@@ -97,7 +101,8 @@ class Table {
 constexpr std::uint32_t kMostDirect = 1 << 22;
 
 // One column of small numbers, by a direct table. False, and nothing done, if it is none.
-bool group_directly(const std::vector<Key>& keys, std::size_t rows, Grouping& made) {
+bool group_directly(const std::vector<Key>& keys, std::size_t rows, std::uint32_t* lane_of,
+                    std::vector<std::int64_t>& first_rows) {
     if (keys.size() != 1 || keys[0].width != 4) return false;
     const auto* numbers = static_cast<const std::uint32_t*>(keys[0].values);
     std::uint32_t most = 0;
@@ -107,30 +112,62 @@ bool group_directly(const std::vector<Key>& keys, std::size_t rows, Grouping& ma
     for (std::size_t i = 0; i < rows; ++i) {
         std::uint32_t& lane = lanes[numbers[i]];
         if (lane == kNone) {
-            lane = static_cast<std::uint32_t>(made.first_rows.size());
-            made.first_rows.push_back(static_cast<std::int64_t>(i));
+            lane = static_cast<std::uint32_t>(first_rows.size());
+            first_rows.push_back(static_cast<std::int64_t>(i));
         }
-        made.lane_of[i] = lane;
+        lane_of[i] = lane;
     }
     return true;
 }
 
-}  // namespace
+// From here on a second thread is worth its start.
+constexpr std::size_t kForTwo = 1 << 18;
 
-Grouping group(const std::vector<Key>& keys, std::size_t rows) {
-    if (rows >= kNone) throw std::invalid_argument("more rows than lanes can be numbered");
-    Grouping made;
-    made.lane_of.resize(rows);
-    if (group_directly(keys, rows, made)) return made;
-    Table table(keys, made.first_rows);
+// Numbers the rows from `begin` to `end`, which are alike by `table`.
+void number(const std::vector<Key>& keys, std::size_t begin, std::size_t end, Table& table,
+            std::uint32_t* lane_of) {
     std::uint64_t hashes[kBlock];
-    for (std::size_t first = 0; first < rows; first += kBlock) {
-        const std::size_t count = std::min(kBlock, rows - first);
+    for (std::size_t first = begin; first < end; first += kBlock) {
+        const std::size_t count = std::min(kBlock, end - first);
         std::fill_n(hashes, count, 0x243f6a8885a308d3U);
         for (const Key& key : keys) mix(key, first, count, hashes);
-        for (std::size_t i = 0; i < count; ++i) made.lane_of[first + i] = table.lane(hashes[i], first + i);
+        for (std::size_t i = 0; i < count; ++i) lane_of[first + i] = table.lane(hashes[i], first + i);
     }
-    return made;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, std::uint32_t* lane_of) {
+    if (rows >= kNone) throw std::invalid_argument("more rows than lanes can be numbered");
+    std::vector<std::int64_t> first_rows;
+    if (group_directly(keys, rows, lane_of, first_rows)) return first_rows;
+    Table table(keys, first_rows);
+    if (rows < kForTwo) {
+        number(keys, 0, rows, table, lane_of);
+        return first_rows;
+    }
+    // The second half meanwhile, and then its lanes by those of the first.
+    const std::size_t half = rows / 2;
+    std::vector<std::int64_t> others;
+    Table other(keys, others);
+    std::exception_ptr failed;
+    {
+        const std::jthread beside([&] {
+            try {
+                number(keys, half, rows, other, lane_of);
+            } catch (...) {
+                failed = std::current_exception();
+            }
+        });
+        number(keys, 0, half, table, lane_of);
+    }
+    if (failed) std::rethrow_exception(failed);
+    std::vector<std::uint32_t> lane_for(others.size());
+    for (std::uint32_t lane = 0; lane < others.size(); ++lane) {
+        lane_for[lane] = table.lane(other.hash(lane), static_cast<std::size_t>(others[lane]));
+    }
+    for (std::size_t i = half; i < rows; ++i) lane_of[i] = lane_for[lane_of[i]];
+    return first_rows;
 }
 
 std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
@@ -152,6 +189,23 @@ std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t r
     return found;
 }
 
+std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes,
+                                      std::size_t rows, const std::uint8_t* chosen, Sizes wanted) {
+    if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
+    const auto take = [&](std::size_t i) {
+        return (chosen[lane_of[i]] != 0) & (sizes[i] >= wanted.least) & (sizes[i] <= wanted.most);
+    };
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < rows; ++i) count += take(i);
+    std::vector<std::uint32_t> found(count + 1);
+    for (std::size_t i = 0, at = 0; i < rows; ++i) {
+        found[at] = static_cast<std::uint32_t>(i);
+        at += take(i);
+    }
+    found.resize(count);
+    return found;
+}
+
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes) {
     Sums made(lanes);
@@ -168,6 +222,22 @@ Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::i
         made.rated_ns[lane] += static_cast<double>(ns);
         made.rated_bytes[lane] =
             static_cast<std::int64_t>(static_cast<std::uint64_t>(made.rated_bytes[lane]) + size);
+    }
+    return made;
+}
+
+Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
+                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows) {
+    std::int64_t bounds[Decades::kCount];
+    bounds[0] = 1;
+    for (std::size_t k = 1; k < Decades::kCount; ++k) bounds[k] = 10 * bounds[k - 1];
+    Decades made;
+    for (std::size_t i = 0; i < rows; ++i) {
+        if (!chosen[lane_of[i]] || sizes[i] < 0) continue;
+        const auto above = std::upper_bound(bounds + 1, bounds + Decades::kCount, sizes[i]);
+        const auto decade = static_cast<std::size_t>(above - bounds - 1);
+        ++made.count[decade];
+        made.seconds[decade] += static_cast<double>(ends[i] - starts[i]) * 1e-9;
     }
     return made;
 }

@@ -13,18 +13,21 @@ struct Key {
     std::size_t width;
 };
 
-struct Grouping {
-    std::vector<std::uint32_t> lane_of;    // of each row
-    std::vector<std::int64_t> first_rows;  // of each lane, in order of appearance
-};
-
-// Numbers the rows by their values in all `keys`, of `rows` rows each.
-Grouping group(const std::vector<Key>& keys, std::size_t rows);
+// Numbers the rows by their values in all `keys`, of `rows` rows each: sets the number of each row in
+// `lane_of`, and gives the first row of each number, in order of appearance.
+std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, std::uint32_t* lane_of);
 
 // The rows whose lane (or other number) is chosen. Throws std::out_of_range for a number of `numbers` or
 // more.
 std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
                                    const std::uint8_t* chosen, std::size_t numbers);
+
+// Of the rows whose lane is chosen those of a wanted size. Lanes must be as many as `chosen`.
+struct Sizes {
+    std::int64_t least, most;
+};
+std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes,
+                                      std::size_t rows, const std::uint8_t* chosen, Sizes wanted);
 
 // Sums over the rows of each lane.
 struct Sums {
@@ -39,6 +42,16 @@ struct Sums {
 // `bytes`: below zero where it is not known. Lanes must be less than `lanes`.
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes);
+
+// Of the rows in chosen lanes whose size is known, by decade of size (0: below 10): how many, and their
+// seconds.
+struct Decades {
+    static constexpr std::size_t kCount = 19;
+    std::vector<std::int64_t> count = std::vector<std::int64_t>(kCount);
+    std::vector<double> seconds = std::vector<double>(kCount);
+};
+Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
+                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows);
 
 // Of the rows in chosen lanes, by a number that each row has (such as its name's): the first row (-1: none),
 // how many, and how long they took. Throws std::out_of_range for a number of `numbers` or more.

@@ -29,4 +29,24 @@ bool lengths(const LaneIntervals& intervals, const std::uint64_t* sets_of, std::
     return true;
 }
 
+std::optional<std::int64_t> length_with(const LaneIntervals& intervals, const std::uint8_t* chosen,
+                                        const std::uint32_t* rows, std::size_t count) {
+    std::int64_t before = std::numeric_limits<std::int64_t>::min(), reached = before;
+    std::uint64_t sum = 0;
+    std::size_t next = 0;  // of `rows`
+    for (std::size_t i = 0; i < intervals.count; ++i) {
+        const std::int64_t start = intervals.starts[i], end = intervals.ends[i];
+        if (start < before) return std::nullopt;
+        before = start;
+        const bool named = next < count && rows[next] == i;
+        next += named;
+        if (next < count && rows[next] <= i) return std::nullopt;
+        if (!(named || chosen[intervals.lane_of[i]]) || end <= reached) continue;
+        sum += static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(std::max(start, reached));
+        reached = end;
+    }
+    if (next < count) return std::nullopt;
+    return static_cast<std::int64_t>(sum);
+}
+
 }  // namespace busfare

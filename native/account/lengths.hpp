@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace busfare {
@@ -21,5 +22,10 @@ constexpr std::size_t kMostSets = 64;
 // lane is in set k. False if the intervals are not in order.
 bool lengths(const LaneIntervals& intervals, const std::uint64_t* sets_of, std::size_t sets,
              std::vector<std::int64_t>& found);
+
+// The length of the union of the intervals in chosen lanes and of `rows`, `count` of them. Nothing if
+// intervals or rows are not in order.
+std::optional<std::int64_t> length_with(const LaneIntervals& intervals, const std::uint8_t* chosen,
+                                        const std::uint32_t* rows, std::size_t count);
 
 }  // namespace busfare

@@ -32,7 +32,8 @@ void check(bool right) {
     if (!right) throw std::invalid_argument("arrays of unlike lengths");
 }
 
-nb::tuple group_rows(const nb::list& columns) {
+auto group_rows(const nb::list& columns,
+                const nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& lane_of) {
     std::vector<AnyArray> arrays;
     std::vector<Key> keys;
     for (const nb::handle column : columns) {
@@ -40,12 +41,13 @@ nb::tuple group_rows(const nb::list& columns) {
         keys.push_back({arrays.back().data(), arrays.back().itemsize()});
         check(arrays.back().size() == arrays.front().size());
     }
-    Grouping made;
+    check(arrays.empty() || arrays.front().size() == lane_of.size());
+    std::vector<std::int64_t> first_rows;
     {
         const nb::gil_scoped_release unlocked;
-        made = group(keys, arrays.empty() ? 0 : arrays.front().size());
+        first_rows = group(keys, arrays.empty() ? 0 : lane_of.size(), lane_of.data());
     }
-    return nb::make_tuple(given(std::move(made.lane_of)), given(std::move(made.first_rows)));
+    return given(std::move(first_rows));
 }
 
 nb::dict sum_lanes(const Array<std::uint32_t>& lane_of, const Array<std::int64_t>& starts,
@@ -110,6 +112,19 @@ nb::object lengths_of(const Array<std::int64_t>& starts, const Array<std::int64_
     return nb::cast(given(std::move(found)));
 }
 
+nb::object length_with_rows(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
+                            const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                            const Array<std::uint32_t>& rows) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    std::optional<std::int64_t> length;
+    {
+        const nb::gil_scoped_release unlocked;
+        length = length_with({starts.data(), ends.data(), lane_of.data(), lane_of.size()}, chosen.data(),
+                             rows.data(), rows.size());
+    }
+    return length ? nb::cast(*length) : nb::none();
+}
+
 nb::tuple tally_rows(const Array<std::uint32_t>& number_of, const Array<std::uint32_t>& lane_of,
                      const Array<std::uint8_t>& chosen, const Array<std::int64_t>& starts,
                      const Array<std::int64_t>& ends, std::size_t numbers) {
@@ -125,11 +140,35 @@ nb::tuple tally_rows(const Array<std::uint32_t>& number_of, const Array<std::uin
                           given(std::move(made.ns)));
 }
 
+nb::tuple decades_of(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                     const Array<std::int64_t>& sizes, const Array<std::int64_t>& starts,
+                     const Array<std::int64_t>& ends) {
+    check(sizes.size() == lane_of.size() && starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    Decades made;
+    {
+        const nb::gil_scoped_release unlocked;
+        made =
+            decades(lane_of.data(), chosen.data(), sizes.data(), starts.data(), ends.data(), lane_of.size());
+    }
+    return nb::make_tuple(given(std::move(made.count)), given(std::move(made.seconds)));
+}
+
 auto chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t>& chosen) {
     std::vector<std::uint32_t> found;
     {
         const nb::gil_scoped_release unlocked;
         found = rows_of(number_of.data(), number_of.size(), chosen.data(), chosen.size());
+    }
+    return given(std::move(found));
+}
+
+auto chosen_rows_sized(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                       const Array<std::int64_t>& sizes, std::int64_t least, std::int64_t most) {
+    check(sizes.size() == lane_of.size());
+    std::vector<std::uint32_t> found;
+    {
+        const nb::gil_scoped_release unlocked;
+        found = rows_sized(lane_of.data(), sizes.data(), lane_of.size(), chosen.data(), {least, most});
     }
     return given(std::move(found));
 }
@@ -146,7 +185,7 @@ std::int64_t shared_ns(const Array<std::int64_t>& a_starts, const Array<std::int
 
 NB_MODULE(_lanes, module) {
     module.doc() = "Rows grouped into lanes, and unions of their intervals, in single passes.";
-    module.def("group", &group_rows, nb::arg("columns"));
+    module.def("group", &group_rows, nb::arg("columns"), nb::arg("lane_of"));
     module.def("sums", &sum_lanes, nb::arg("lane_of"), nb::arg("starts"), nb::arg("ends"), nb::arg("bytes"),
                nb::arg("lanes"));
     module.def("unite", &unite_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
@@ -155,9 +194,15 @@ NB_MODULE(_lanes, module) {
                nb::arg("chosen"), nb::arg("most"));
     module.def("lengths", &lengths_of, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("sets_of"), nb::arg("sets"));
+    module.def("length_with", &length_with_rows, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
+               nb::arg("chosen"), nb::arg("rows"));
     module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
+    module.def("decades", &decades_of, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
+               nb::arg("starts"), nb::arg("ends"));
     module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));
+    module.def("rows_sized", &chosen_rows_sized, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
+               nb::arg("least"), nb::arg("most"));
     module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),
                nb::arg("b_ends"));
 }

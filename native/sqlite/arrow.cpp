@@ -8,6 +8,23 @@ namespace {
 
 constexpr std::int64_t kNullable = 2;
 
+const char* format_of(Kind kind) {
+    switch (kind) {
+        case Kind::real:
+            return "g";
+        case Kind::text:
+            return "vu";
+        case Kind::small:
+            return "i";
+        case Kind::code8:
+            return "C";
+        case Kind::code32:
+            return "I";
+        default:
+            return "l";
+    }
+}
+
 struct Kept {
     std::shared_ptr<const Column> column;
     std::vector<const void*> buffers;
@@ -18,7 +35,7 @@ struct Kept {
 
 ArrowSchema schema_of(Kind kind) {
     ArrowSchema schema{};
-    schema.format = kind == Kind::integer ? "l" : kind == Kind::real ? "g" : "vu";
+    schema.format = format_of(kind);
     schema.name = "";
     schema.flags = kNullable;
     schema.release = [](ArrowSchema* s) { s->release = nullptr; };

@@ -8,9 +8,20 @@
 #include <string_view>
 #include <vector>
 
+#include "buffer.hpp"
+
 namespace busfare::sqlite {
 
-enum class Kind : std::uint8_t { integer, real, text };
+// `small` is a whole number of 32 bits, null where it does not fit; codes stand for whole numbers.
+enum class Kind : std::uint8_t { integer, real, text, small, code8, code32 };
+
+// What stands for whole numbers: of those from `least` on one each, and `otherwise` for all others and for
+// null.
+struct Codes {
+    std::int64_t least = 0;
+    std::vector<std::uint32_t> of;
+    std::uint32_t otherwise = 0;
+};
 
 // What to read: a column by its place in the records.
 struct Wanted {
@@ -22,21 +33,7 @@ struct Wanted {
     // What is made of whole numbers: those from `least` to `most` less `less`, then some of their bits.
     std::int64_t less = 0, least = 0, most = 0;
     std::uint8_t first_bit = 0, bits = 64;
-};
-
-// Zeros, `count` of them; what is never written takes no memory, in columns of some size.
-template <typename T>
-class Buffer {
-  public:
-    explicit Buffer(std::size_t count);
-    T* data() const { return data_.get(); }
-
-  private:
-    struct Free {
-        std::size_t mapped = 0;  // bytes; 0: allocated
-        void operator()(T* p) const;
-    };
-    std::unique_ptr<T, Free> data_;
+    std::shared_ptr<const Codes> codes = nullptr;  // of the kinds that are codes
 };
 
 // Arrow's view of a text: the text itself up to 12 bytes, else its start and where it lies.
@@ -66,7 +63,7 @@ class TextBlocks {
     std::vector<Block> blocks_;
 };
 
-// One column. `values` are 64-bit integers, doubles or TextViews; a bit of `valid` a row.
+// One column. `values` are as wide as their kind; a bit of `valid` a row.
 class Column {
   public:
     Column(Kind kind, std::uint64_t capacity);

@@ -53,14 +53,21 @@ LeafReader::LeafReader(const Pager& pager, const Shape& shape, const Columns& co
       budget_(budget),
       fields_(shape.stored()),
       found_(shape.stored()),
+      recipes_(shape),
       texts_(columns.size()) {
     const std::size_t most = pager.usable() / 6 + 1;
     for (auto& places : found_) places.resize(most);
     rowids_.resize(most);
+    numbers_.resize(most);
+    if (recipes_.any()) {
+        staged_.resize(shape.stored() * most);
+        staged_valid_.resize(most);
+    }
 }
 
 void LeafReader::read(const PageCells& cells, std::uint64_t row, const std::vector<std::uint8_t*>& valid) {
     joined_.clear();
+    if (recipes_.any() && by_recipes(cells, row, valid)) return;
     locate(cells);
     std::size_t k = 0;  // among the stored ones
     for (std::size_t column = 0; column < columns_.size(); ++column) {
@@ -81,25 +88,76 @@ void LeafReader::read(const PageCells& cells, std::uint64_t row, const std::vect
     }
 }
 
+// Row by row, without a look at the types of headers that were seen before. False, and nothing done, if some
+// record is not to be read so.
+bool LeafReader::by_recipes(const PageCells& cells, std::uint64_t row,
+                            const std::vector<std::uint8_t*>& valid) {
+    rows_ = cells.count;
+    const std::uint8_t* limit = cells.page + pager_.usable() + Pager::kSlack;
+    const std::size_t stored = shape_.stored(), most = rowids_.size();
+    std::int64_t* const staged = staged_.data();
+    std::uint32_t all = ~std::uint32_t{0}, any = 0;
+    for (std::uint32_t i = 0; i < cells.count; ++i) {
+        const Cell found = cell(cells, i);
+        if (found.there < found.size) return false;
+        const Recipe* recipe = recipes_.of(found.record, found.size, limit, cells.number);
+        if (recipe == nullptr) return false;
+        for (std::size_t k = 0; k < stored; ++k) {
+            const IntegerRule& rule = kIntegerRules[recipe->steps[k].rule];
+            const auto bytes = static_cast<std::int64_t>(be64(found.record + recipe->steps[k].at));
+            staged[k * most + i] = (bytes >> rule.shift & rule.mask) | rule.constant;
+        }
+        staged_valid_[i] = recipe->valid;
+        all &= recipe->valid;
+        any |= recipe->valid;
+    }
+    for (std::size_t column = 0; column < columns_.size(); ++column) {
+        if (shape_.wanted()[column].is_rowid) {
+            std::copy_n(rowids_.begin(), rows_, columns_[column]->values<std::int64_t>() + row);
+            std::fill_n(valid[column], rows_, std::uint8_t{1});
+            continue;
+        }
+        // Whole numbers become floating-point ones where the column says so, and those are not whole numbers.
+        const std::uint8_t accepted = shape_.wanted()[column].real_affinity ? 0 : 1;
+        if ((all >> column & 1) != 0 || (any >> column & 1) == 0) {
+            std::fill_n(valid[column], rows_, static_cast<std::uint8_t>(any >> column & accepted));
+        } else {
+            for (std::size_t i = 0; i < rows_; ++i) {
+                valid[column][i] = static_cast<std::uint8_t>(staged_valid_[i] >> column & accepted);
+            }
+        }
+        const Kind kind = shape_.wanted()[column].kind;
+        // Nulls need not be written over zeros, and columns of nothing else are common.
+        if ((any >> column & 1) == 0 && (kind == Kind::integer || kind == Kind::small)) continue;
+        finish(staged + column * most, column, row, valid[column]);
+    }
+    return true;
+}
+
+LeafReader::Cell LeafReader::cell(const PageCells& cells, std::uint32_t i) {
+    const std::uint8_t* end = cells.page + pager_.usable();
+    std::uint64_t size = 0, rowid = 0;
+    const std::uint8_t* p = varint(cells.page + cells.cell(i), end, size);
+    if (p != nullptr) p = varint(p, end, rowid);
+    if (p == nullptr) damaged(cells.number, "a cell runs over the end of the page");
+    if (size > pager_.file_size()) damaged(cells.number, "a record longer than the file");
+    rowids_[i] = static_cast<std::int64_t>(rowid);
+    const std::uint64_t there = local_part(size, pager_.usable());
+    if (static_cast<std::uint64_t>(end - p) < there + (there < size ? 4 : 0)) {
+        damaged(cells.number, "a cell runs over the end of the page");
+    }
+    return {p, there, size};
+}
+
 void LeafReader::locate(const PageCells& cells) {
     rows_ = cells.count;
-    const std::uint8_t* end = cells.page + pager_.usable();
     const std::size_t stored = shape_.stored();
     for (std::uint32_t i = 0; i < cells.count; ++i) {
-        std::uint64_t size = 0, rowid = 0;
-        const std::uint8_t* p = varint(cells.page + cells.cell(i), end, size);
-        if (p != nullptr) p = varint(p, end, rowid);
-        if (p == nullptr) damaged(cells.number, "a cell runs over the end of the page");
-        if (size > pager_.file_size()) damaged(cells.number, "a record longer than the file");
-        rowids_[i] = static_cast<std::int64_t>(rowid);
-        const std::uint64_t there = local_part(size, pager_.usable());
-        if (static_cast<std::uint64_t>(end - p) < there + (there < size ? 4 : 0)) {
-            damaged(cells.number, "a cell runs over the end of the page");
-        }
+        const auto [local, there, size] = cell(cells, i);
         if (stored == 0) continue;
-        const std::uint8_t* record = p;
+        const std::uint8_t* record = local;
         if (there < size) {
-            record = whole(cells, p, there, size, be32(p + there));
+            record = whole(cells, local, there, size, be32(local + there));
         } else {
             shape_.locate(record, size, size, fields_.data(), cells.number);
         }
@@ -142,21 +200,58 @@ std::vector<std::uint8_t> LeafReader::joined(const std::uint8_t* local, std::uin
 }
 
 void LeafReader::integers(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {
-    std::int64_t* out = columns_[column]->values<std::int64_t>() + row;
     const Place* places = found_[k].data();
-    // Nulls need not be written over zeros, and columns of nothing else are common.
-    if (std::all_of(places, places + rows_, [](const Place& place) { return place.type == 0; })) {
-        std::fill_n(valid, rows_, std::uint8_t{0});
-        return;
-    }
-    // Whole numbers become floating-point ones where the column says so, and those are not whole numbers.
+    // As in by_recipes.
     const std::uint8_t accepted = shape_.wanted()[column].real_affinity ? 0 : 1;
+    std::uint64_t any = 0;
     for (std::size_t i = 0; i < rows_; ++i) {
         const IntegerRule& rule = kIntegerRules[std::min(places[i].type, kOther)];
-        out[i] = (static_cast<std::int64_t>(be64(places[i].at)) >> rule.shift & rule.mask) | rule.constant;
+        numbers_[i] =
+            (static_cast<std::int64_t>(be64(places[i].at)) >> rule.shift & rule.mask) | rule.constant;
         valid[i] = rule.valid & accepted;
+        any |= places[i].type;
     }
-    change(shape_.wanted()[column], out, rows_);
+    const Kind kind = shape_.wanted()[column].kind;
+    if (any == 0 && (kind == Kind::integer || kind == Kind::small)) return;
+    finish(numbers_.data(), column, row, valid);
+}
+
+// Changes numbers as the column wants them, and puts them there.
+void LeafReader::finish(std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid) {
+    const Wanted& wanted = shape_.wanted()[column];
+    change(wanted, numbers, rows_);
+    if (wanted.kind == Kind::integer) {
+        std::copy_n(numbers, rows_, columns_[column]->values<std::int64_t>() + row);
+    } else {
+        narrow(numbers, column, row, valid);
+    }
+}
+
+void LeafReader::narrow(const std::int64_t* numbers, std::size_t column, std::uint64_t row,
+                        std::uint8_t* valid) {
+    const Wanted& wanted = shape_.wanted()[column];
+    if (wanted.kind == Kind::small) {
+        std::int32_t* out = columns_[column]->values<std::int32_t>() + row;
+        for (std::size_t i = 0; i < rows_; ++i) {
+            out[i] = static_cast<std::int32_t>(numbers[i]);
+            valid[i] = static_cast<std::uint8_t>(valid[i] & (out[i] == numbers[i]));
+        }
+        return;
+    }
+    const Codes& codes = *wanted.codes;
+    const auto code = [&](std::size_t i) {
+        const std::uint64_t at =
+            static_cast<std::uint64_t>(numbers[i]) - static_cast<std::uint64_t>(codes.least);
+        return valid[i] != 0 && at < codes.of.size() ? codes.of[at] : codes.otherwise;
+    };
+    if (wanted.kind == Kind::code8) {
+        std::uint8_t* out = columns_[column]->values<std::uint8_t>() + row;
+        for (std::size_t i = 0; i < rows_; ++i) out[i] = static_cast<std::uint8_t>(code(i));
+    } else {
+        std::uint32_t* out = columns_[column]->values<std::uint32_t>() + row;
+        for (std::size_t i = 0; i < rows_; ++i) out[i] = code(i);
+    }
+    std::fill_n(valid, rows_, std::uint8_t{1});
 }
 
 void LeafReader::reals(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {

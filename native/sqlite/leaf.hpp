@@ -10,6 +10,7 @@
 #include "btree.hpp"
 #include "columns.hpp"
 #include "pager.hpp"
+#include "recipes.hpp"
 #include "record.hpp"
 
 namespace busfare::sqlite {
@@ -45,12 +46,22 @@ class LeafReader {
         std::size_t used = 0, size = 0;
     };
 
+    // A cell of a leaf.
+    struct Cell {
+        const std::uint8_t* record;
+        std::uint64_t there, size;  // bytes in the leaf, and in all
+    };
+
+    bool by_recipes(const PageCells& cells, std::uint64_t row, const std::vector<std::uint8_t*>& valid);
     void locate(const PageCells& cells);
+    Cell cell(const PageCells& cells, std::uint32_t i);
+    void finish(std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     const std::uint8_t* whole(const PageCells& cells, const std::uint8_t* local, std::uint64_t there,
                               std::uint64_t size, std::uint32_t overflow);
     std::vector<std::uint8_t> joined(const std::uint8_t* local, std::uint64_t there, std::uint32_t overflow,
                                      std::uint64_t size);
     void integers(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
+    void narrow(const std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     void reals(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     void texts(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     TextView view(std::size_t column, const char* text, std::size_t length);
@@ -62,7 +73,12 @@ class LeafReader {
     std::size_t rows_ = 0;
     std::vector<Field> fields_;              // of one record
     std::vector<std::vector<Place>> found_;  // a stored column, then a row
-    std::vector<std::int64_t> rowids_;
+    std::vector<std::int64_t> rowids_, numbers_;
+    Recipes recipes_;
+    // By recipes: the numbers of a stored column, then of the next; and of a row, a bit a column: whether it
+    // is one.
+    std::vector<std::int64_t> staged_;
+    std::vector<std::uint32_t> staged_valid_;
     std::deque<std::vector<std::uint8_t>> joined_;  // records of this leaf that go on in other pages
     std::vector<Texts> texts_;
 };

@@ -1,5 +1,6 @@
 // The Python module busfare.trace._sqlite_columns.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -10,6 +11,7 @@
 #include <tuple>
 
 #include "arrow.hpp"
+#include "arrow_capsule.hpp"
 #include "file_source.hpp"
 #include "table.hpp"
 #include "unreadable.hpp"
@@ -18,6 +20,8 @@ namespace nb = nanobind;
 using namespace busfare::sqlite;
 
 namespace {
+
+using Numbers = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 class Database {
   public:
@@ -48,20 +52,6 @@ class Database {
     Pager pager_;
 };
 
-// A capsule that releases what it holds, if nobody has taken that out.
-template <typename T>
-nb::object capsule(const T& content, const char* name) {
-    auto held = std::make_unique<T>(content);
-    PyObject* made = PyCapsule_New(held.get(), name, [](PyObject* object) {
-        auto* back = static_cast<T*>(PyCapsule_GetPointer(object, PyCapsule_GetName(object)));
-        if (back->release != nullptr) back->release(back);
-        delete back;
-    });
-    if (made == nullptr) throw nb::python_error();
-    held.release();
-    return nb::steal(made);
-}
-
 }  // namespace
 
 NB_MODULE(_sqlite_columns, module) {
@@ -78,20 +68,36 @@ NB_MODULE(_sqlite_columns, module) {
     nb::enum_<Kind>(module, "Kind")
         .value("INTEGER", Kind::integer)
         .value("REAL", Kind::real)
-        .value("TEXT", Kind::text);
+        .value("TEXT", Kind::text)
+        .value("SMALL", Kind::small)
+        .value("CODE8", Kind::code8)
+        .value("CODE32", Kind::code32);
+    nb::class_<Codes>(module, "Codes")
+        .def(
+            "__init__",
+            [](Codes* self, std::int64_t least, const Numbers& of, std::uint32_t otherwise) {
+                new (self) Codes{least, {of.data(), of.data() + of.size()}, otherwise};
+            },
+            nb::arg("least"), nb::arg("of"), nb::arg("otherwise"));
     nb::class_<Wanted>(module, "Wanted")
         .def(
             "__init__",
             [](Wanted* self, std::uint32_t index, Kind kind, bool is_rowid, bool real_affinity,
                bool has_default, std::int64_t less, std::int64_t least, std::int64_t most,
-               std::uint8_t first_bit, std::uint8_t bits) {
+               std::uint8_t first_bit, std::uint8_t bits, std::shared_ptr<const Codes> codes) {
                 if (first_bit > 63 || bits > 64) throw std::invalid_argument("bits beyond a number");
-                new (self) Wanted{index, kind,  is_rowid, real_affinity, has_default,
-                                  less,  least, most,     first_bit,     bits};
+                if ((codes != nullptr) != (kind == Kind::code8 || kind == Kind::code32)) {
+                    throw std::invalid_argument("codes go with kinds that are codes");
+                }
+                if (is_rowid && kind != Kind::integer)
+                    throw std::invalid_argument("a rowid is a whole number");
+                new (self) Wanted{index, kind, is_rowid,  real_affinity, has_default,     less,
+                                  least, most, first_bit, bits,          std::move(codes)};
             },
             nb::arg("index"), nb::arg("kind"), nb::kw_only(), nb::arg("is_rowid") = false,
             nb::arg("real_affinity") = false, nb::arg("has_default") = false, nb::arg("less") = 0,
-            nb::arg("least") = 0, nb::arg("most") = 0, nb::arg("first_bit") = 0, nb::arg("bits") = 64);
+            nb::arg("least") = 0, nb::arg("most") = 0, nb::arg("first_bit") = 0, nb::arg("bits") = 64,
+            nb::arg("codes") = nb::none());
     nb::class_<Column>(module, "Column")
         .def("__len__", &Column::length)
         .def_prop_ro("null_count", &Column::nulls)

@@ -22,6 +22,8 @@ class Shape {
     const std::vector<Wanted>& wanted() const { return wanted_; }
     // How many fields stand in the record (others are the row's id).
     std::size_t stored() const { return stored_; }
+    // Fields up to the last wanted one.
+    std::uint32_t header() const { return header_; }
 
     // Finds the first stored() fields of `wanted` in a record of `size` bytes of which `there` are at hand.
     // Gives the end of the last one found; or 0 if the header itself ends beyond `there`. Throws Unreadable,
@@ -36,7 +38,7 @@ class Shape {
     std::vector<Wanted> wanted_;
     std::vector<std::uint32_t> skipped_;  // fields between a wanted one and the one before
     std::size_t stored_ = 0;
-    std::uint32_t header_ = 0;  // fields up to the last wanted
+    std::uint32_t header_ = 0;
 };
 
 // Bytes of a value of this serial type.

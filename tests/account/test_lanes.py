@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 
 import numpy as np
 import polars as pl
@@ -137,3 +138,31 @@ def test_calls_are_found_by_their_names() -> None:
     )
     assert calls_named(calls, "^cudaMemcpy$")["correlation"].to_list() == [0, 3]
     assert calls_named(calls, "hip").is_empty()
+
+
+@settings(deadline=None)
+@given(operations, st.integers(0, 6), st.integers(0, 6))
+def test_rows_of_some_sizes(rows: list[dict[str, object]], least: int, most: int) -> None:
+    frame = table(rows)
+    copies = pl.col("kind") == "copy"
+    expected = frame.with_row_index().filter(copies & pl.col("bytes").is_between(least, most))["index"]
+    assert lanes_of(frame).rows(copies, least, most).tolist() == expected.to_list()
+
+
+@settings(deadline=None)
+@given(operations, st.booleans(), st.randoms())
+def test_time_of_rows_beside_no_kernel(
+    rows: list[dict[str, object]], in_order: bool, dice: random.Random
+) -> None:
+    frame = table(rows)
+    frame = frame.sort("start_ns", maintain_order=True) if in_order else frame
+    picked = [row for row in range(frame.height) if dice.random() < 0.5]
+    chosen = np.array(picked, np.uint32)
+
+    def covered(part: pl.DataFrame) -> set[int]:
+        return {ns for start, end in part.select("start_ns", "end_ns").rows() for ns in range(start, end)}
+
+    kernels = frame.filter(pl.col("kind") == "kernel")
+    expected = len(covered(frame[chosen]) - covered(kernels))
+    assert lanes_of(frame).not_beside(chosen, pl.col("kind") == "kernel") == expected
+    assert lanes_of(frame).not_beside(chosen[::-1].copy(), pl.col("kind") == "kernel") == expected

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.trace.row_lookup import first_pairs, in_order, occurs, places
+from busfare.trace.row_lookup import first_pairs, in_order, occurring, occurs, order_of, places
 from busfare.trace.tables import MEMORY_KINDS
 
 #: Dense, sparse, and at the ends of what fits.
@@ -65,9 +65,51 @@ def test_rows_in_another_order(rows: list[int | None], dice: random.Random) -> N
         assert found.to_list() == [column.to_list()[row] for row in order]
 
 
+column_parts = st.lists(
+    st.one_of(
+        st.lists(st.one_of(st.none(), st.integers(0, 6)), max_size=20),
+        st.lists(st.integers(0, 6), max_size=20),
+        st.lists(st.none(), max_size=20),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(deadline=None)
+@given(column_parts, st.randoms(), st.integers(0, 9))
+def test_rows_of_a_column_in_parts(parts: list[list[int | None]], dice: random.Random, cut: int) -> None:
+    rows = [row for part in parts for row in part][cut:]
+    order = np.array(dice.sample(range(len(rows)), len(rows)), np.uint32)
+    for kind in (pl.Int64(), pl.Int32(), pl.UInt8(), pl.Enum(MEMORY_KINDS)):
+        words = isinstance(kind, pl.Enum)
+        of = [[MEMORY_KINDS[n] if words and n is not None else n for n in part] for part in parts]
+        column = pl.concat([pl.Series("a", part, dtype=kind) for part in of], rechunk=False).slice(cut)
+        found = in_order(column, order)
+        assert (found.name, found.dtype) == ("a", kind)
+        assert found.to_list() == [column.to_list()[row] for row in order]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=5), st.booleans())
+def test_the_order_of_parts(parts: list[list[int]], sort: bool) -> None:
+    if sort:
+        parts = [sorted(part) for part in parts]
+    numbers = pl.concat([pl.Series(part, dtype=pl.Int64) for part in [*parts, []]], rechunk=False)
+    values = numbers.to_list()
+    assert order_of(numbers).tolist() == sorted(range(len(values)), key=values.__getitem__)
+
+
 def test_a_row_that_is_not_there_is_not_taken() -> None:
+    for column in (pl.Series([1, 2]), pl.Series([1, None])):
+        with pytest.raises(IndexError):
+            in_order(column, np.array([0, 2], np.uint32))
+
+
+def test_numbers_that_occur() -> None:
+    assert occurring(np.array([3, 1, 3], np.uint32), 5).tolist() == [False, True, False, True, False]
     with pytest.raises(IndexError):
-        in_order(pl.Series([1, 2]), np.array([0, 2], np.uint32))
+        occurring(np.array([5], np.uint32), 5)
 
 
 @settings(deadline=None)

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from busfare.trace import _sqlite_columns
 from busfare.trace.sqlite_direct import DirectColumns, UnreadableError
 from busfare.trace.sqlite_tables import SqliteTables
+from busfare.trace.table_source import Change, Codes
 
 INT, REAL, TEXT = pl.Int64(), pl.Float64(), pl.String()
 KINDS: tuple[tuple[pl.DataType, type | tuple[type, ...]], ...] = (
@@ -60,7 +62,59 @@ def unlike(path: Path, table: str) -> list[str]:
                     continue
                 if read != as_kind(values, kind, accepted):
                     found.append(f"{column} as {kind}")
+        found += unlike_together(direct, database, table)
     return found
+
+
+def unlike_together(direct: DirectColumns, database: sqlite3.Connection, table: str) -> list[str]:
+    """What differs where all columns are read at once as whole numbers, as those of 32 bits, and as codes."""
+    columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+    wide = direct.read(table, dict.fromkeys(columns, INT))
+    found = [
+        f"{column} beside others"
+        for column in columns
+        if wide[column].to_list() != as_kind(answers(database, table, column), INT, int)
+    ]
+    narrow = wide.cast(pl.Int32, strict=False)
+    codes = [Codes(-2, np.arange(200, dtype=np.uint8), 255), Codes(1, np.array([7], np.uint32), 9)]
+    for column in columns:
+        try:
+            small = direct.read(table, {column: pl.Int32()})
+            coded = [direct.read(table, {column: INT}, {column: Change(codes=of)})[column] for of in codes]
+        except UnreadableError as error:
+            assert "rowid" in str(error)
+            continue
+        if small[column].to_list() != narrow[column].to_list():
+            found.append(f"{column} in 32 bits")
+        if [part.to_list() for part in coded] != [of.column(wide[column]).to_list() for of in codes]:
+            found.append(f"{column} as codes")
+    return found
+
+
+def test_headers_come_and_go_and_may_be_long(tmp_path: Path) -> None:
+    # More kinds of headers than are remembered; and one whose last wanted type lies beyond what is remembered of it.
+    path = tmp_path / "t.sqlite"
+    sizes = [None, 0, 1, 5, -300, 1 << 20, -(1 << 30), 1 << 40, -(1 << 60)]
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"CREATE TABLE T ({', '.join(f'c{n}' for n in range(40))})")
+        marks = ", ".join("?" * 40)
+        rows = [[sizes[(row * (n + 3) // (n + 1)) % len(sizes)] for n in range(40)] for row in range(3000)]
+        database.executemany(f"INSERT INTO T VALUES ({marks})", rows)
+        database.commit()
+        direct = DirectColumns(path, database)
+        for last in (7, 39):
+            columns = [f"c{n}" for n in range(last + 1)]
+            read = direct.read("T", dict.fromkeys(columns, INT))
+            assert read.rows() == [tuple(row[: last + 1]) for row in rows]
+
+
+def test_codes_stand_for_numbers_and_for_whatever_is_none() -> None:
+    codes = Codes(10, np.array([3, 1], np.uint8), 255)
+    given = pl.Series([9, 10, 11, 12, None, 1 << 62], dtype=INT)
+    assert codes.column(given).to_list() == [255, 3, 1, 255, 255, 255]
+    assert codes.column(pl.Series([None, None], dtype=INT)).to_list() == [255, 255]
+    assert codes.of_codes(np.array([10, 0, 255], np.uint8)).tolist() == [3, 255, 255]
+    assert Codes(0, np.zeros(0, np.uint32), 4).column(given).to_list() == [4] * 6
 
 
 values = st.one_of(

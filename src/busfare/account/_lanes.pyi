@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 
-def group(columns: list[NDArray[Any]]) -> tuple[NDArray[np.uint32], Numbers]:
-    """Numbers rows that are alike in all columns: the lane of each row, and the first row of each lane."""
+def group(columns: list[NDArray[Any]], lane_of: NDArray[np.uint32]) -> Numbers:
+    """Numbers rows that are alike in all columns: sets the lane of each row, and gives the first row of each lane."""
 
 def sums(
     lane_of: NDArray[np.uint32], starts: Numbers, ends: Numbers, bytes: Numbers, lanes: int
@@ -34,6 +34,15 @@ def lengths(
     None if the intervals are not in order of their starts. At most 64 sets.
     """
 
+def length_with(
+    starts: Numbers,
+    ends: Numbers,
+    lane_of: NDArray[np.uint32],
+    chosen: NDArray[np.uint8],
+    rows: NDArray[np.uint32],
+) -> int | None:
+    """The length of the union of the intervals in chosen lanes and of `rows`; None if either is out of order."""
+
 def tally(
     number_of: NDArray[np.uint32],
     lane_of: NDArray[np.uint32],
@@ -47,8 +56,22 @@ def tally(
     Raises IndexError for a number of `numbers` or more.
     """
 
+def decades(
+    lane_of: NDArray[np.uint32],
+    chosen: NDArray[np.uint8],
+    sizes: Numbers,
+    starts: Numbers,
+    ends: Numbers,
+) -> tuple[Numbers, NDArray[np.float64]]:
+    """By decade of size, of the rows in chosen lanes whose size is not below zero: how many, and their seconds."""
+
 def rows_of(number_of: NDArray[np.uint32], chosen: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """The rows whose number is chosen. Raises IndexError for a number that `chosen` does not have."""
 
 def shared(a_starts: Numbers, a_ends: Numbers, b_starts: Numbers, b_ends: Numbers) -> int:
     """Nanoseconds in both of two unions."""
+
+def rows_sized(
+    lane_of: NDArray[np.uint32], chosen: NDArray[np.uint8], sizes: Numbers, least: int, most: int
+) -> NDArray[np.uint32]:
+    """The rows in chosen lanes whose size is from `least` to `most`."""

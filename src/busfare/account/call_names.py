@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.account import _lanes
+from busfare.account.numbered import numbered
 
 __all__ = ["Names", "calls_named", "names_of"]
 
@@ -36,7 +37,7 @@ def names_of(calls: pl.DataFrame) -> Names:
         numbers = names.to_physical()
         if numbers.null_count():
             numbers = numbers.fill_null(NONE)
-        of, first_rows = _lanes.group([np.ascontiguousarray(numbers.to_numpy())])
+        of, first_rows = numbered([np.ascontiguousarray(numbers.to_numpy())])
         found = _known[id(calls)] = Names(names[first_rows].cast(pl.String).to_list(), of)
         weakref.finalize(calls, _known.pop, id(calls), None)
     return found

@@ -30,11 +30,12 @@ class Union:
         """The union of any intervals, in any order."""
         if len(starts) == 0:
             return Union(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        order = np.argsort(starts, kind="stable")
-        united = _lanes.unite(
-            starts[order], ends[order], np.zeros(len(starts), np.uint32), np.ones(1, np.uint8)
-        )
-        assert united is not None  # they are in order
+        lane, chosen = np.zeros(len(starts), np.uint32), np.ones(1, np.uint8)
+        united = _lanes.unite(starts, ends, lane, chosen)
+        if united is None:  # they are not in order
+            order = np.argsort(starts, kind="stable")
+            united = _lanes.unite(starts[order], ends[order], lane, chosen)
+            assert united is not None
         return Union(*united)
 
     @cached_property

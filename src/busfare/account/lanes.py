@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,13 +13,16 @@ from numpy.typing import NDArray
 
 from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
+from busfare.account.numbered import numbered
 from busfare.trace.words import words_of
 
-__all__ = ["Lanes", "grouped", "lanes_of"]
+__all__ = ["Lanes", "grouped", "lanes_of", "plain"]
 
 NS = 1e-9
 #: How many lengths one pass finds.
 MOST_SETS = 64
+LARGEST = (1 << 63) - 1
+A_CHUNK = 1 << 16
 KEYS = ("kind", "direction", "source_memory", "destination_memory", "device", "process", "stream")
 
 
@@ -27,33 +31,38 @@ class Lanes:
     """`groups`: a row a lane, of operations alike in some columns, in order of their first one: those columns, count,
     seconds, bytes (of those whose size is known), and of those that also took time rated_bytes and rated_seconds.
 
-    `lane_of`, `starts`, `ends`: of each operation, shape (n,); nanoseconds.
+    `lane_of`, `starts`, `ends` (nanoseconds), `sizes` (bytes, -1 where they are not known): of each operation, shape (n,).
     """
 
     groups: pl.DataFrame
     lane_of: NDArray[np.uint32]
     starts: Times
     ends: Times
+    sizes: NDArray[np.int64]
     # By the lanes chosen: most are asked for often.
     _unions: dict[bytes, Union] = field(default_factory=dict)
     _lengths: dict[bytes, int] = field(default_factory=dict)
 
     def chosen(self, which: pl.Expr) -> NDArray[np.bool_]:
         """Of each lane, whether `which` (of the groups' columns) is true; shape (lanes,)."""
-        return self._chosen([which])[0]
+        return self.masks([which])[0]
 
-    def _chosen(self, which: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
+    def masks(self, which: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
+        """`chosen` of each, all at once."""
         asked = [expression.fill_null(False).alias(str(number)) for number, expression in enumerate(which)]
         # With columns, so that a constant stands for every lane.
         found = self.groups.with_columns(asked)
         return [found[str(number)].to_numpy() for number in range(len(asked))]
 
-    def rows(self, which: pl.Expr) -> NDArray[np.uint32]:
-        """The operations of the chosen lanes, in order."""
+    def rows(self, which: pl.Expr, least: int | None = None, most: int | None = None) -> NDArray[np.uint32]:
+        """The operations of the chosen lanes, in order; with a limit, only those of a known size of `least` to `most`."""
         chosen = self.chosen(which)
         if not chosen.any():
             return np.zeros(0, np.uint32)
-        return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
+        if least is None and most is None:
+            return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
+        limits = (least or 0, LARGEST if most is None else most)
+        return _lanes.rows_sized(self.lane_of, chosen.view(np.uint8), self.sizes, *limits)
 
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
@@ -68,6 +77,14 @@ class Lanes:
                 self._unions[key] = Union(*united)
         return self._unions[key]
 
+    def not_beside(self, rows: NDArray[np.uint32], which: pl.Expr) -> int:
+        """Nanoseconds in which one of the operations `rows` runs, and none of the chosen lanes does."""
+        chosen = self.chosen(which).view(np.uint8)
+        either = _lanes.length_with(self.starts, self.ends, self.lane_of, chosen, rows)
+        if either is None:  # operations or rows are not in order
+            return Union.of(self.starts[rows], self.ends[rows]).minus(self.union(which))
+        return either - self.lengths(which)[0]
+
     def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
         """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
         chosen = self.chosen(which).view(np.uint8)
@@ -81,9 +98,13 @@ class Lanes:
 
     def lengths(self, *which: pl.Expr) -> list[int]:
         """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""
+        return self.lengths_of(self.masks(which))
+
+    def lengths_of(self, masks: Sequence[NDArray[np.bool_]]) -> list[int]:
+        """`lengths` of lanes that were chosen before."""
         keys = []
         wanted: dict[bytes, NDArray[np.bool_]] = {}
-        for chosen in self._chosen(which):
+        for chosen in masks:
             keys.append(chosen.tobytes())
             if keys[-1] not in self._lengths:
                 wanted[keys[-1]] = chosen
@@ -103,16 +124,18 @@ class Lanes:
         return [self._lengths[key] for key in keys]
 
 
+_one_at_a_time = threading.Lock()
 #: By the table's identity; an entry goes with its table.
 _known: dict[int, Lanes] = {}
 
 
 def lanes_of(operations: pl.DataFrame) -> Lanes:
     """The lanes of a table of operations; grouped once, however often they are asked for."""
-    found = _known.get(id(operations))
-    if found is None:
-        found = _known[id(operations)] = grouped(operations, KEYS)
-        weakref.finalize(operations, _known.pop, id(operations), None)
+    with _one_at_a_time:  # a second thread waits for the first one's
+        found = _known.get(id(operations))
+        if found is None:
+            found = _known[id(operations)] = grouped(operations, KEYS)
+            weakref.finalize(operations, _known.pop, id(operations), None)
     return found
 
 
@@ -123,9 +146,9 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
     of_words = [words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum]
     others = [column for column in table if column.dtype != pl.Enum]
     packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
-    lane_of, first_rows = _lanes.group([*packed, *(array for column in others for array in _plain(column))])
+    lane_of, first_rows = numbered([*packed, *(array for column in others for array in plain(column))])
     starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
-    sizes = np.ascontiguousarray(operations["bytes"].fill_null(-1).to_numpy())
+    sizes = _sizes(operations["bytes"])
     sums = _lanes.sums(lane_of, starts, ends, sizes, len(first_rows))
     groups = table[first_rows].with_columns(
         count=sums["count"],
@@ -134,7 +157,7 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
         rated_bytes=sums["rated_bytes"],
         rated_seconds=sums["rated_ns"] * NS,
     )
-    return Lanes(groups, lane_of, starts, ends)
+    return Lanes(groups, lane_of, starts, ends, sizes)
 
 
 def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
@@ -146,7 +169,21 @@ def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
     return made
 
 
-def _plain(column: pl.Series) -> list[NDArray[np.int64]]:
+def _sizes(bytes_: pl.Series) -> NDArray[np.int64]:
+    """The numbers of a column, -1 for null."""
+    if not bytes_.null_count():
+        return np.ascontiguousarray(bytes_.to_numpy())
+    found = np.empty(len(bytes_), np.int64)  # numpy asks for large pages, which Polars does not
+    at = 0
+    for part in bytes_.get_chunks():
+        for first in range(0, len(part), A_CHUNK):
+            piece = part.slice(first, A_CHUNK)
+            found[at : at + len(piece)] = piece.fill_null(-1).to_numpy()
+            at += len(piece)
+    return found
+
+
+def plain(column: pl.Series) -> list[NDArray[np.int64]]:
     """A column's numbers, and where it has nulls, which those are."""
     numbers = column.to_physical()
     if not numbers.null_count():

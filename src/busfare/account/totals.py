@@ -12,6 +12,7 @@ from busfare.account.call_names import names_of
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.trace import Trace
+from busfare.trace.row_lookup import taken
 
 __all__ = [
     "CopyTotals",
@@ -204,31 +205,14 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     Decades run without a gap from the smallest to the largest that occurs; the first one starts at 0. Transfers of
     unknown size are not in it.
     """
-    transfers = lanes_of(operations).rows(is_transfer())
-    sized = operations.select("start_ns", "end_ns", "bytes")[transfers].drop_nulls("bytes")
-    if sized.is_empty():
-        return pl.DataFrame(
-            schema={
-                "lower_bytes": pl.Int64,
-                "upper_bytes": pl.Int64,
-                "count": pl.Int64,
-                "seconds": pl.Float64,
-            }
-        )
-    bounds = 10 ** np.arange(0, 19, dtype=np.int64)
-    decades = np.maximum(np.searchsorted(bounds, sized["bytes"].to_numpy(), side="right") - 1, 0)
-    durations = (sized["end_ns"] - sized["start_ns"]).to_numpy() * NS
-    counts = np.bincount(decades)
-    sums = np.bincount(decades, weights=durations)
-    shown = range(int(decades.min()), len(counts))
-    return pl.DataFrame(
-        {
-            "lower_bytes": [0 if d == 0 else 10**d for d in shown],
-            "upper_bytes": [10 ** (d + 1) for d in shown],
-            "count": [int(counts[d]) for d in shown],
-            "seconds": [float(sums[d]) for d in shown],
-        }
-    )
+    lanes = lanes_of(operations)
+    chosen = lanes.chosen(is_transfer()).view(np.uint8)
+    counts, sums = _lanes.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends)
+    present = np.flatnonzero(counts)
+    shown = range(present[0], present[-1] + 1) if len(present) else range(0)
+    kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
+    rows = [(0 if d == 0 else 10**d, 10 ** (d + 1), int(counts[d]), float(sums[d])) for d in map(int, shown)]
+    return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
 def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
@@ -263,10 +247,12 @@ def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
 
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
-    rows = lanes_of(operations).rows(is_transfer())
-    taken = (operations["end_ns"][rows] - operations["start_ns"][rows]).to_numpy()
+    lanes = lanes_of(operations)
+    rows = lanes.rows(is_transfer())
+    lasting = taken([lanes.ends], rows)
+    lasting -= taken([lanes.starts], rows)
     if len(rows) > most:  # those as long as the last one wanted, or longer, are few
-        rows = rows[taken >= np.partition(taken, -most)[-most]]
+        rows = rows[lasting >= np.partition(lasting, -most)[-most]]
     columns = [
         "start_ns",
         "direction",
@@ -305,25 +291,25 @@ def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
     for it.
     """
     lanes = lanes_of(operations)
+    directions = ("h2d", "d2h", "d2d", "p2p")
+    asked = [(device, work) for device in _ordinals(lanes) for work in ("kernels", *directions)]
+    masks = lanes.masks([_of_gpu(device) & _doing(work) for device, work in asked])
+    some = [(*what, mask) for what, mask in zip(asked, masks, strict=True) if mask.any()]
+    sizes = lanes.groups["bytes"].to_numpy()
     rows = []
-    for device in _ordinals(lanes):
-        of_gpu = _of_gpu(device)
-        parts = [("kernels", of_gpu & is_work())]
-        parts += [
-            (direction, of_gpu & is_transfer() & (pl.col("direction") == direction))
-            for direction in ("h2d", "d2h", "d2d", "p2p")
-        ]
-        lanes.lengths(*(which for _, which in parts))
-        for work, which in parts:
-            part = lanes.groups.filter(which)
-            if part.height:
-                busy = lanes.lengths(which)[0] * NS
-                moved = None if work == "kernels" or busy == 0 else float(part["bytes"].sum()) / busy
-                share = busy / makespan_seconds if makespan_seconds else 0.0
-                rows.append((device, work, busy, share, moved))
+    lengths = lanes.lengths_of([mask for _, _, mask in some])
+    for (device, work, mask), ns in zip(some, lengths, strict=True):
+        busy = ns * NS
+        moved = None if work == "kernels" or busy == 0 else float(sizes[mask].sum()) / busy
+        share = busy / makespan_seconds if makespan_seconds else 0.0
+        rows.append((device, work, busy, share, moved))
     kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
     kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
     return pl.DataFrame(rows, schema=kinds, orient="row")
+
+
+def _doing(work: str) -> pl.Expr:
+    return is_work() if work == "kernels" else is_transfer() & (pl.col("direction") == work)
 
 
 @dataclass(frozen=True, slots=True)

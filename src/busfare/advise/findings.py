@@ -11,37 +11,28 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import polars as pl
 
-from busfare import cost
 from busfare.account import (
-    Union,
     calls_named,
     is_transfer,
     is_work,
-    kernel_union,
     lanes_of,
     makespan_seconds,
-    union_of,
 )
 from busfare.advise import amounts
 from busfare.advise.by_replay import priced_by_replay
+from busfare.advise.chosen import Chosen, priced, rows_of, rows_of_calls
 from busfare.advise.finding import Finding
 from busfare.node import Node
 from busfare.replay import Timeline
 from busfare.replay.changes import repeated_copies
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
-from busfare.trace.row_lookup import occurs
 
 __all__ = ["WORTH_SAYING", "findings"]
 
 NS = 1e-9
 #: A finding that could save less than this part of the run is not worth a reader's time.
 WORTH_SAYING = 0.005
-#: What a price, a time and a look-up of the call need.
-COLUMNS = (
-    *("kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "device"),
-    *("peer_device", "copy_count", "process", "correlation"),
-)
 COPY = pl.col("kind") == "copy"
 TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
 #: Below this a copy costs its latency, whatever the memory.
@@ -65,69 +56,26 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
 
 
-def _rows(trace: Trace, lanes: pl.Expr, rows: pl.Expr | None = None) -> pl.DataFrame:
-    """The operations of these lanes, and of them those for which `rows` is true: what findings look at."""
-    chosen = lanes_of(trace.operations).rows(lanes)
-    if rows is not None and len(chosen):  # no more is copied than is wanted
-        looked_at = trace.operations.select(rows.meta.root_names())[chosen]
-        chosen = chosen[looked_at.select(rows.fill_null(False)).to_series().to_numpy()]
-    return trace.operations.select(COLUMNS)[chosen]
+def _seconds(calls: pl.DataFrame) -> float:
+    return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
 
 
-def _rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> pl.DataFrame:
-    """The operations of these lanes that one of `calls` submitted."""
-    if calls.is_empty():
-        return trace.operations.select(COLUMNS).clear()
-    chosen = lanes_of(trace.operations).rows(lanes)
-    called = occurs(
-        calls.drop_nulls("correlation"), trace.operations.select("process", "correlation")[chosen]
-    )
-    return trace.operations.select(COLUMNS)[chosen[called]]
-
-
-def _seconds(frame: pl.DataFrame) -> float:
-    return float((frame["end_ns"] - frame["start_ns"]).sum()) * NS
-
-
-def _exposed(frame: pl.DataFrame, kernels: Union) -> float:
-    return union_of(frame).minus(kernels) * NS
-
-
-def _repriced(frame: pl.DataFrame, node: Node | None, memory: str | None = None) -> float | None:
-    """Seconds that these copies would take by the data sheet of `node`, with host memory of kind `memory`."""
-    if node is None:
-        return None
-    if memory is not None:
-        host_side = {"h2d": "source_memory", "d2h": "destination_memory"}
-        for direction, side in host_side.items():
-            changed = (
-                pl.when(pl.col("direction") == direction)
-                .then(pl.lit(memory))
-                .otherwise(pl.col(side).cast(pl.String))
-            )
-            frame = frame.with_columns(changed.cast(frame.schema[side]).alias(side))
-        frame = frame.with_columns(kind=pl.lit("copy").cast(frame.schema["kind"]))
-    prices = cost.model("datasheet").seconds(frame, node)
-    recorded = (frame["end_ns"] - frame["start_ns"]).to_numpy() * NS
-    return float(np.where(np.isnan(prices), recorded, prices).sum())
-
-
-def _saved(frame: pl.DataFrame, kernels: Union, new_seconds: float | None) -> float | None:
+def _saved(copies: Chosen, new_seconds: float | None) -> float | None:
     """At most what is saved when these copies take `new_seconds`: no more than they are exposed."""
     if new_seconds is None:
         return None
-    return max(0.0, min(_seconds(frame) - new_seconds, _exposed(frame, kernels)))
+    return max(0.0, min(copies.seconds() - new_seconds, copies.exposed))
 
 
 def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
     pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-    copies = _rows(trace, COPY & pageable, pl.col("bytes") > LATENCY_BOUND_BYTES)
-    if copies.is_empty():
+    copies = rows_of(trace, COPY & pageable, least=LATENCY_BOUND_BYTES + 1)
+    if not copies.height:
         return
-    size, seconds = int(copies["bytes"].sum()), _seconds(copies)
-    pinned = _repriced(copies, node, "pinned")
-    gain = _saved(copies, kernel_union(trace), pinned)
-    largest = int(copies["bytes"].max())  # type: ignore[arg-type]
+    size, seconds = copies.bytes(), copies.seconds()
+    pinned = copies.repriced(node, "pinned")
+    gain = _saved(copies, pinned)
+    largest = int(copies.sizes.max())
     repaid = ""
     if pinned is not None and seconds > pinned:
         pinning = largest * PINNING_SECONDS_PER_BYTE
@@ -148,18 +96,11 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    small = _rows(trace, COPY & TO_OR_FROM_HOST, pl.col("bytes") < LATENCY_BOUND_BYTES)
+    small = rows_of(trace, COPY & TO_OR_FROM_HOST, most=LATENCY_BOUND_BYTES - 1)
     if small.height < MANY:
         return
-    size, seconds = int(small["bytes"].sum()), _seconds(small)
-    packed = small.group_by("direction", "device", maintain_order=True).agg(
-        pl.col("bytes").sum(), pl.col("end_ns").min(), start_ns=pl.col("end_ns").min()
-    )
-    template = small.unique(["direction", "device"], keep="first", maintain_order=True)
-    in_one = template.drop("bytes").join(
-        packed.select("direction", "device", "bytes"), on=["direction", "device"], nulls_equal=True
-    )
-    new = _repriced(in_one.select(small.columns), node)
+    size, seconds = small.bytes(), small.seconds()
+    new = None if node is None else priced(small.together(), node)
     yield Finding(
         "small-copies",
         "Many small copies",
@@ -169,15 +110,15 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
         "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
         "and come back once.",
-        _saved(small, kernel_union(trace), new),
+        _saved(small, new),
     )
 
 
 def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, SYMBOL_COPY)
     static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
-    called = _rows_of_calls(trace, COPY & ~static.fill_null(False), calls)
-    copies = pl.concat([called, _rows(trace, COPY & static)])
+    called = rows_of_calls(trace, COPY & ~static.fill_null(False), calls)
+    copies = called.beside(rows_of(trace, COPY & static))
     if max(copies.height, calls.height) < MANY:
         return
     host = _seconds(calls)
@@ -185,11 +126,9 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "symbol-copies",
         "Copies to or from symbols in a loop",
         f"{amounts.count(max(copies.height, calls.height))} copies to or from __constant__ or __device__ symbols took "
-        f"{amounts.time(_seconds(copies))} on the GPU and {amounts.time(host)} of the host's time.",
+        f"{amounts.time(copies.seconds())} on the GPU and {amounts.time(host)} of the host's time.",
         "Pass the values as kernel arguments, or set the symbol once before the loop.",
-        min(_exposed(copies, kernel_union(trace)) + host, host)
-        if calls.height
-        else _exposed(copies, kernel_union(trace)),
+        min(copies.exposed + host, host) if calls.height else copies.exposed,
     )
 
 
@@ -197,16 +136,16 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, BLOCKING_COPY)
     if calls.is_empty():
         return
-    copies = _rows_of_calls(trace, is_transfer(), calls)
-    if copies.is_empty():
+    copies = rows_of_calls(trace, is_transfer(), calls)
+    if not copies.height:
         return
-    exposed = _exposed(copies, kernel_union(trace))
+    exposed = copies.exposed
     yield Finding(
         "synchronous-copies",
         "Copies that hold the host up",
         f"{amounts.count(calls.height)} blocking copy calls kept host threads for "
         f"{amounts.time(_seconds(calls))}; their copies "
-        f"ran {amounts.time(_seconds(copies))}, {amounts.time(exposed)} of it with no kernel beside them.",
+        f"ran {amounts.time(copies.seconds())}, {amounts.time(exposed)} of it with no kernel beside them.",
         "Use the asynchronous call on a stream of its own with pinned memory, and wait only where the result is needed.",
         min(exposed, _kernel_seconds_without_copies(trace)),
     )
@@ -247,16 +186,15 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    moved = _rows(trace, pl.col("kind") == "migration")
+    moved = rows_of(trace, pl.col("kind") == "migration")
     if moved.height < MANY:
         return
-    size, seconds = int(moved["bytes"].sum()), _seconds(moved)
-    ways = {d: int(moved.filter(pl.col("direction") == d)["bytes"].sum()) for d in ("h2d", "d2h")}
-    turns = int((moved["direction"] != moved["direction"].shift(1)).sum())
+    size, seconds = moved.bytes(), moved.seconds()
+    directions = trace.operations["direction"][moved.rows]
+    ways = {d: moved.where((directions == d).fill_null(False).to_numpy()).bytes() for d in ("h2d", "d2h")}
+    turns = int((directions != directions.shift(1)).sum())
     # All of it, in one prefetch each way.
-    in_one = moved.unique(["direction", "device"], keep="first", maintain_order=True).drop("bytes")
-    sums = moved.group_by("direction", "device").agg(pl.col("bytes").sum())
-    in_one = in_one.join(sums, on=["direction", "device"], nulls_equal=True).select(moved.columns)
+    in_one = 0.0 if node is None else priced(moved.together(), node, "pinned")
     yield Finding(
         "managed-migrations",
         "Managed memory moves page by page",
@@ -268,7 +206,7 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Prefetch each buffer before the side that needs it (cudaMemPrefetchAsync), advise where it should stay "
         "(cudaMemAdvise), or use explicit pinned copies.",
         # Kernels stall while pages move, so all of the time counts, exposed or not.
-        None if node is None else max(0.0, seconds - (_repriced(in_one, node, "pinned") or 0.0)),
+        None if node is None else max(0.0, seconds - in_one),
     )
 
 
@@ -276,14 +214,13 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if node is None:
         return
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")
-    large = _rows(
-        trace, COPY & pinned, (pl.col("bytes") >= 1 << 24) & (pl.col("end_ns") > pl.col("start_ns"))
-    )
-    if large.is_empty():
+    large = rows_of(trace, COPY & pinned, least=1 << 24)
+    large = large.where(large.ends > large.starts)
+    if not large.height:
         return
-    best = float((large["bytes"] / (large["end_ns"] - large["start_ns"])).max()) / NS  # type: ignore[arg-type]
-    expected = _repriced(large, node)
-    size = int(large["bytes"].sum())
+    best = float((large.sizes / (large.ends - large.starts)).max()) / NS
+    expected = large.repriced(node)
+    size = large.bytes()
     if expected is None or expected <= 0 or best > 0.7 * size / expected:
         return
     yield Finding(
@@ -294,7 +231,7 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Check the link's width and generation under load (nvidia-smi -q -d PCIE), the slot, and whether "
         "the process runs on "
         "the GPU's NUMA node.",
-        _saved(large, kernel_union(trace), expected),
+        _saved(large, expected),
     )
 
 
@@ -302,16 +239,16 @@ def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
     again = repeated_copies(trace.operations)
     if again is None or not again.any():
         return
-    copies = trace.operations.filter(pl.Series(again))
-    largest = copies.sort("bytes", descending=True, nulls_last=True)["bytes"][0]
+    copies = Chosen(trace.operations, np.flatnonzero(again).astype(np.uint32))
+    largest = max(int(copies.sizes.max()), 0)
     yield Finding(
         "repeated-copies",
         "Buffers that are sent again unchanged",
         f"{amounts.count(copies.height)} of the copies to the GPU sent bytes that stood there already "
-        f"({amounts.size(int(copies['bytes'].sum()))} in {amounts.time(_seconds(copies))}; the largest "
-        f"{amounts.size(largest or 0)}).",
+        f"({amounts.size(copies.bytes())} in {amounts.time(copies.seconds())}; the largest "
+        f"{amounts.size(largest)}).",
         "Send such a buffer once, and again only when the host has changed it.",
-        _exposed(copies, kernel_union(trace)),
+        copies.exposed,
     )
 
 

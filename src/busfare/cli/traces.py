@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from busfare.errors import InputError
+from busfare.one_core_blas import import_numpy
 from busfare.output import AsJson, Html, print_json, say_page, write_file
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def report(
     ] = None,
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
+    import_numpy()
     from busfare.job import How, one_trace
     from busfare.node import load_node
     from busfare.report.limits import check, parse_limit

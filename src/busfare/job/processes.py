@@ -8,6 +8,7 @@ import signal
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -79,7 +80,8 @@ class _Worker:
     def __init__(self, context: Any, work: Work, node: Node | None) -> None:
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, work, node), daemon=True)
-        self._process.start()
+        with _without_ctrl_c():
+            self._process.start()
         theirs.close()
         self.part = Part("", False)
 
@@ -115,9 +117,19 @@ class _Worker:
         self._process.join(5)
 
 
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """What is started here is deaf to Ctrl-C, which is for us, while it has yet to import what it needs."""
+    resource_tracker.ensure_running()  # it would lift what follows
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(pipe: Connection, work: Work, node: Node | None) -> None:
     """A worker's life: parts come in, Outcomes go out, until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started us
     while True:
         try:
             part = pipe.recv()

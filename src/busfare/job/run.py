@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from busfare.errors import InputError, StoppedError
+from busfare.job.how import How
 from busfare.job.partial import Partial
 from busfare.job.parts import Part, find_parts, shown
 from busfare.job.processes import by_processes
@@ -18,9 +18,7 @@ from busfare.job.work import decoded, do_part
 from busfare.node import Node
 from busfare.trace.printable import printable
 
-__all__ = ["How", "Progress", "run_job"]
-
-MOST_JOBS = 1024
+__all__ = ["Progress", "run_job"]
 
 
 class Progress(Protocol):
@@ -34,33 +32,6 @@ class Progress(Protocol):
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         """So many parts are done, of so many."""
-
-
-@dataclass(frozen=True)
-class How:
-    """Where parts are read: in `jobs` processes here; by the Dask `scheduler`; in `jobs` Slurm jobs with options `slurm`.
-
-    What was read is kept in the folder `resume`, and what that holds is not read again.
-    """
-
-    jobs: int | None = None
-    scheduler: str | None = None
-    slurm: str | None = None
-    resume: Path | None = None
-
-    @property
-    def asked(self) -> bool:
-        """Whether the user said how: then even one trace is a job."""
-        return (self.jobs, self.scheduler, self.slurm, self.resume) != (None, None, None, None)
-
-    def check(self) -> None:
-        """Raises InputError where the options do not go together."""
-        if self.jobs is not None and not 1 <= self.jobs <= MOST_JOBS:
-            raise InputError(f"--jobs {self.jobs}: give a number from 1 to {MOST_JOBS}")
-        if self.scheduler and self.slurm:
-            raise InputError("--scheduler and --slurm: give one of them")
-        if self.scheduler and self.jobs:
-            raise InputError("--scheduler has its own workers; leave --jobs out")
 
 
 def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) -> Job:

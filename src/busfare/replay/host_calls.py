@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account import _lanes
+from busfare.account.numbered import numbered
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import words_of
 
@@ -100,7 +100,7 @@ def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
             arrays.append(column.is_null().cast(pl.UInt8).to_numpy())
             column = column.fill_null(0)
         arrays.append(np.ascontiguousarray(column.to_numpy()))
-    of, first_rows = _lanes.group(arrays)
+    of, first_rows = numbered(arrays)
     return of, table[first_rows]
 
 

@@ -10,6 +10,7 @@ from busfare import account, advise
 from busfare.node import Node
 from busfare.replay import critical_path_shares
 from busfare.trace import Trace
+from busfare.trace.beside import beside
 
 __all__ = ["REPLAYED_ROWS", "SCHEMA", "UNUSED", "summarise"]
 
@@ -34,9 +35,10 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
     """
     guessed = node is None
     node = node or advise.guess_node(trace)
-    totals = account.totals(trace)
     run = advise.rebuilt(trace, node)
     operations = trace.operations
+    found = beside(operations.height, lambda: advise.findings(trace, node, run))
+    totals = account.totals(trace)
     return {
         "schema": SCHEMA,
         "trace": {
@@ -98,7 +100,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
                 "rests_on": list(finding.rests_on),
                 "what_if": list(finding.what_if),
             }
-            for finding in advise.findings(trace, node, run)
+            for finding in found()
         ],
         "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
     }

@@ -13,8 +13,25 @@ def occurs(
 def first(have_first: Numbers, have_second: Numbers, first: Numbers, second: Numbers, found: Numbers) -> None:
     """Sets `found` to the first of the others that each pair (first, second) is, or to -1."""
 
-def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[Any]) -> None:
-    """Sets `taken` to the values of those rows; `values` come in parts, one behind the other.
+def occurring(numbers: NDArray[np.uint32], found: NDArray[np.uint8]) -> None:
+    """Sets `found` at each of the numbers to 1. Raises IndexError for a number that it does not have."""
+
+def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[Any], less: int = 0) -> None:
+    """Sets `taken` to the whole numbers of those rows, less `less`; `values` come in parts, one behind the other.
+
+    Raises IndexError for a row that is not there.
+    """
+
+def merged(numbers: list[Numbers], order: NDArray[np.uint32]) -> bool:
+    """Sets `order` to the rows in order of their numbers, which come in parts; False if a part is not in order."""
+
+class SortedColumn:
+    """Shared by Arrow's C interface, not copied."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
+
+def sorted_column(stream: Any, order: NDArray[np.uint32]) -> SortedColumn:
+    """The rows `order` of a column of whole numbers, given by Arrow's stream interface.
 
     Raises IndexError for a row that is not there.
     """

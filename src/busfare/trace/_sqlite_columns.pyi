@@ -1,6 +1,9 @@
 from enum import Enum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 class UnreadableError(ValueError):
     """The table is damaged, or of a kind that is left to SQLite itself."""
 
@@ -8,11 +11,20 @@ class Kind(Enum):
     INTEGER = ...
     REAL = ...
     TEXT = ...
+    SMALL = ...
+    CODE8 = ...
+    CODE32 = ...
+
+class Codes:
+    """What stands for the whole numbers from `least` on, and `otherwise` for all others and for null."""
+
+    def __init__(self, least: int, of: NDArray[np.uint32], otherwise: int) -> None: ...
 
 class Wanted:
     """A column by its place in the table's records.
 
-    Whole numbers from `least` to `most` are read less `less`; then `bits` bits from `first_bit` on, if not all.
+    Whole numbers from `least` to `most` are read less `less`; then `bits` bits from `first_bit` on, if not all;
+    then what stands for them among `codes`, if the kind is one of codes.
     """
 
     def __init__(
@@ -28,6 +40,7 @@ class Wanted:
         most: int = 0,
         first_bit: int = 0,
         bits: int = 64,
+        codes: Codes | None = None,
     ) -> None: ...
 
 class Column:

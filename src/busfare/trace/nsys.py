@@ -5,19 +5,19 @@ Tables and columns come and go with the version, so everything is looked up by n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from busfare.trace import api_calls, nsys_devices
+from busfare.trace.beside import beside
 from busfare.trace.cupti_numbers import DIRECTION_OF
+from busfare.trace.nsys_texts import Texts, as_places
 from busfare.trace.omissions import Omissions
-from busfare.trace.row_lookup import occurs, places
-from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, TableSource, bits_of
+from busfare.trace.row_lookup import occurs
+from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, Codes, TableSource, bits_of
 from busfare.trace.tables import (
     CALLS,
     DIRECTIONS,
@@ -32,11 +32,11 @@ from busfare.trace.tables import (
     empty,
 )
 from busfare.trace.trace import Trace
+from busfare.trace.words import NONE, of_codes
 
 __all__ = ["matches", "read"]
 
-INT = pl.Int64()
-T = TypeVar("T")
+INT, SMALL_INT = pl.Int64(), pl.Int32()
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -51,14 +51,23 @@ MIGRATION_DIRECTION_OF = {11: "h2d", 12: "d2h", 13: "d2d"}
 #: ENUM_CUDA_MEM_KIND: one less than CUPTI's own numbers.
 MEMORY_OF = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "static", 6: "managed"}
 
+#: Kinds of copies as they are; 255 for null and for what is none.
+COPY_KINDS = Codes(0, np.arange(NONE, dtype=np.uint8), NONE)
+MIGRATIONS = np.isin(np.arange(NONE + 1), list(MIGRATION_DIRECTION_OF))
+
 NO_ID = [-1, 4294967295]  # no stream, or no event; SQLite exports hold it unsigned
 
-A_CHUNK = 1 << 16
 #: Where process and thread stand in a serialised global id.
 PROCESS, THREAD = Change(first_bit=24, bits=24), Change(first_bit=0, bits=24)
 
-PLACE = {"deviceId": INT, "contextId": INT, "streamId": INT, "correlationId": INT, "globalPid": INT}
-TIMES = {"start": INT, "end": INT}
+PLACE: dict[str, pl.DataType] = {
+    "deviceId": SMALL_INT,
+    "contextId": INT,
+    "streamId": INT,
+    "correlationId": INT,
+    "globalPid": INT,
+}
+TIMES: dict[str, pl.DataType] = {"start": INT, "end": INT}
 #: What kernels and copies have in common, and those of it that a caller may have no use for.
 OF_OPERATIONS = TIMES | PLACE | {"graphNodeId": INT}
 MEANS = {"contextId": "operations.context", "graphNodeId": "operations.graph_node"}
@@ -87,20 +96,26 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     # Large tables are read as if nobody asked for threads, and again if they are not so large after all.
     without_threads = "calls.thread" in unused and (tables.most_rows(CALLS_TABLE) or 0) > above
     of_calls = TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT}
-    called = tables.read(CALLS_TABLE, of_calls, {"globalTid": PROCESS} if without_threads else AS_THEY_ARE)
+    named = as_places(tables, CALLS_TABLE, "nameId", strings)
+    called = tables.read(
+        CALLS_TABLE, of_calls, {**named, **({"globalTid": PROCESS} if without_threads else {})}
+    )
     unused = unused if called.height > above else frozenset()
     if without_threads and "calls.thread" not in unused:
-        called, without_threads = tables.read(CALLS_TABLE, of_calls), False
-    calls, names = _calls(called, strings, without_threads, omissions)
+        called, without_threads = tables.read(CALLS_TABLE, of_calls, named), False
+    place = {name: kind for name, kind in OF_OPERATIONS.items() if MEANS.get(name) not in unused}
+    made = beside(called.height, partial(_calls, called, strings, without_threads, omissions))
     del called
+    kernels = _kernels(tables, strings, place)
+    calls, names = made()
+    del made
     events, waits = _events(tables, calls, names, omissions)
     if not unused >= {"calls.stream", "calls.event"}:
         calls = _with_waits(calls, waits)
-    place = {name: kind for name, kind in OF_OPERATIONS.items() if MEANS.get(name) not in unused}
     operations = [
         conform(frame, OPERATIONS)
         for frame in (
-            _kernels(tables, strings, place),
+            kernels,
             _copies(tables, place, omissions),
             _sets(tables),
             _graphs(tables, omissions),
@@ -185,54 +200,20 @@ def _placed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(with_none)
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """Texts that a column of ids means: each once, and which one each row has."""
-
-    texts: pl.Series  # the last one stands for whatever is not in the trace
-    rows: npt.NDArray[np.uint32]
-
-    @staticmethod
-    def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> _Texts:
-        rows = places(strings["id"], ids)
-        used = np.zeros(strings.height + 1, bool)
-        used[rows] = True
-        used[-1] = False
-        number = np.cumsum(used, dtype=np.uint32) - used
-        texts = strings["value"].filter(used[:-1])
-        number[-1] = len(texts)
-        for at in range(0, len(rows), A_CHUNK):
-            rows[at : at + A_CHUNK] = number[rows[at : at + A_CHUNK]]
-        return _Texts(texts.extend_constant(otherwise, 1), rows)
-
-    def unknown(self) -> npt.NDArray[np.bool_]:
-        """Which rows mean no text."""
-        return np.equal(self.rows, len(self.texts) - 1)
-
-    def of_rows(self, values: pl.Series) -> pl.Series:
-        """For each row, what `values` has for its text."""
-        return values.gather(pl.Series(self.rows))
-
-
 def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.DataFrame:
-    frame = tables.read(KERNELS, {**place, "demangledName": INT})
+    changes = as_places(tables, KERNELS, "demangledName", strings)
+    frame = tables.read(KERNELS, {**place, "demangledName": INT}, changes)
     if frame.is_empty():
         return empty(OPERATIONS)
-    ids = frame["demangledName"]
-    named = _Texts.of(ids, strings, "(unnamed kernel)")
-    if named.unknown().any():  # some versions and languages fill only another column
-        others = tables.read(KERNELS, {"shortName": INT, "mangledName": INT})
+    named = Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
+    if named.any_unknown:  # some versions and languages fill only another column
+        others = tables.read(KERNELS, {"demangledName": INT, "shortName": INT, "mangledName": INT})
         if others.height == frame.height:
             known = [
                 pl.when(pl.col(name).is_in(strings["id"].implode())).then(name) for name in others.columns
             ]
-            ids = pl.select(pl.when(~named.unknown()).then(ids)).to_series()
-            ids = (
-                others.with_columns(demangledName=ids)
-                .select(pl.coalesce("demangledName", *known))
-                .to_series()
-            )
-            named = _Texts.of(ids, strings, "(unnamed kernel)")
+            ids = others.select(pl.coalesce(*known)).to_series()
+            named = Texts.of(ids, strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
     return _placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
 
@@ -243,28 +224,29 @@ def _copies(tables: TableSource, place: Schema, omissions: Omissions) -> pl.Data
         "copyKind": INT,
         "srcKind": INT,
         "dstKind": INT,
-        "dstDeviceId": INT,
+        "dstDeviceId": SMALL_INT,
         "copyCount": INT,
     }
-    frame = tables.read(COPIES, {**place, **what})
+    memory_codes = _words(MEMORY_OF, MEMORY_KINDS)
+    of_memory = {side: Change(codes=memory_codes) for side in ("srcKind", "dstKind")}
+    frame = tables.read(COPIES, {**place, **what}, {"copyKind": Change(codes=COPY_KINDS), **of_memory})
     if frame.is_empty():
         return empty(OPERATIONS)
     frame = _placed(frame)
-    kinds = frame["copyKind"]
-    migration = _words(kinds, dict.fromkeys(MIGRATION_DIRECTION_OF, True), pl.Boolean(), otherwise=False)
-    memory = [_words(frame[side], MEMORY_OF, pl.Enum(MEMORY_KINDS)) for side in ("srcKind", "dstKind")]
+    kinds = COPY_KINDS.column(frame["copyKind"]).to_numpy()
+    migration = MIGRATIONS[kinds]
+    memory = [memory_codes.column(frame[side]).to_numpy() for side in ("srcKind", "dstKind")]
     if migration.any():
-        managed = pl.lit("managed", dtype=pl.Enum(MEMORY_KINDS))
-        memory = [pl.select(pl.when(migration).then(managed).otherwise(side)).to_series() for side in memory]
-    to_peer = kinds == 10
+        memory = [np.where(migration, np.uint8(MEMORY_KINDS.index("managed")), side) for side in memory]
+    to_peer = pl.Series(kinds == 10)
+    directions = _words(DIRECTION_OF | MIGRATION_DIRECTION_OF, DIRECTIONS)
+    kind = np.where(migration, np.uint8(KINDS.index("migration")), np.uint8(KINDS.index("copy")))
     frame = frame.with_columns(
-        kind=_words(
-            kinds, dict.fromkeys(MIGRATION_DIRECTION_OF, "migration"), pl.Enum(KINDS), otherwise="copy"
-        ),
-        direction=_words(kinds, DIRECTION_OF | MIGRATION_DIRECTION_OF, pl.Enum(DIRECTIONS)),
-        source_memory=memory[0],
-        destination_memory=memory[1],
-        peer_device=pl.when(to_peer).then("dstDeviceId") if to_peer.any() else pl.lit(None, dtype=INT),
+        kind=of_codes(kind, pl.Series(dtype=pl.Enum(KINDS))),
+        direction=of_codes(directions.of_codes(kinds), pl.Series(dtype=pl.Enum(DIRECTIONS))),
+        source_memory=of_codes(memory[0], pl.Series(dtype=pl.Enum(MEMORY_KINDS))),
+        destination_memory=of_codes(memory[1], pl.Series(dtype=pl.Enum(MEMORY_KINDS))),
+        peer_device=pl.when(to_peer).then("dstDeviceId") if to_peer.any() else pl.lit(None, dtype=SMALL_INT),
         copy_count=pl.col("copyCount").fill_null(1).clip(1),
     )
     omissions.add_if(
@@ -275,14 +257,12 @@ def _copies(tables: TableSource, place: Schema, omissions: Omissions) -> pl.Data
     return frame
 
 
-def _words(
-    numbers: pl.Series, words: Mapping[int, T], kind: pl.DataType, otherwise: T | None = None
-) -> pl.Series:
-    """What the numbers mean; `otherwise` for a null and for any that is not listed."""
-    most = max(words) + 1
-    table = pl.Series([words.get(number, otherwise) for number in range(most + 1)], dtype=kind)
-    given = (numbers.fill_null(-1) if numbers.null_count() else numbers).to_numpy()
-    return table[pl.Series(np.where((given >= 0) & (given < most), given, most).astype(np.uint32))]
+def _words(words: Mapping[int, str], among: Sequence[str]) -> Codes:
+    """Numbers as the places of the words that they mean; 255 for null and for any that is not listed."""
+    of = np.full(max(words) + 1, NONE, np.uint8)
+    for number, word in words.items():
+        of[number] = among.index(word)
+    return Codes(0, of, NONE)
 
 
 def _sets(tables: TableSource) -> pl.DataFrame:
@@ -321,7 +301,7 @@ def _calls(
     """
     if frame.is_empty():
         return empty(CALLS), pl.Series(dtype=pl.Categorical())
-    named = _Texts.of(frame["nameId"], strings, "(unnamed call)")
+    named = Texts.of(frame["nameId"], strings, "(unnamed call)")
     meanings = [api_calls.meaning(text) for text in named.texts]
     names = pl.DataFrame(
         {
@@ -329,7 +309,7 @@ def _calls(
             "waits_for": pl.Series([waits for _, waits in meanings], dtype=CALLS["waits_for"]),
         }
     )
-    unnamed = int(named.unknown().sum())
+    unnamed = int(named.unknown().sum()) if named.any_unknown else 0
     omissions.add_if(unnamed, "unnamed-calls", "API calls whose name is lost: taken to wait for nothing")
     frame = frame.select(
         *(
@@ -343,10 +323,10 @@ def _calls(
         name=named.of_rows(names["plain"]),
         waits_for=named.of_rows(names["waits_for"]),
     )
-    lost = pl.Series(named.unknown())
-    return conform(frame, CALLS), (
-        frame.select(pl.when(~lost).then("name")).to_series() if unnamed else frame["name"]
-    )
+    names_known = frame["name"]
+    if unnamed:
+        names_known = frame.select(pl.when(~pl.Series(named.unknown())).then("name")).to_series()
+    return conform(frame, CALLS), names_known
 
 
 def _events(

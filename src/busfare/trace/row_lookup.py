@@ -10,7 +10,17 @@ import polars as pl
 
 from busfare.trace import _rows
 
-__all__ = ["distinct", "first_pairs", "first_rows", "in_order", "occurs", "places"]
+__all__ = [
+    "distinct",
+    "first_pairs",
+    "first_rows",
+    "in_order",
+    "occurring",
+    "occurs",
+    "order_of",
+    "places",
+    "taken",
+]
 
 #: A direct table may be this many times longer than what is looked up in it.
 SPARSE = 8
@@ -72,6 +82,14 @@ def places(ids: pl.Series, wanted: pl.Series) -> npt.NDArray[np.uint32]:
     return joined["place"].fill_null(none).to_numpy(writable=True)
 
 
+def order_of(numbers: pl.Series) -> npt.NDArray[np.uint32]:
+    """The rows in order of their numbers, like ones as they stand. Parts that are in order are merged, which is fast."""
+    order = np.empty(len(numbers), np.uint32)
+    if _rows.merged(_parts(numbers), order):
+        return order
+    return np.argsort(numbers.to_numpy(), kind="stable").astype(np.uint32)
+
+
 def in_order(column: pl.Series, order: npt.NDArray[np.uint32], less: int = 0) -> pl.Series:
     """The column's values in the rows that `order` names; numbers less `less`.
 
@@ -79,20 +97,35 @@ def in_order(column: pl.Series, order: npt.NDArray[np.uint32], less: int = 0) ->
     """
     if column.null_count() == len(column):
         return column
-    if column.null_count() or not column.dtype.is_integer():
-        taken = column[pl.Series(order)]
-        return taken - less if less else taken
-    values = _taken(column, order)
-    if less:
-        values -= less
-    return pl.Series(column.name, values)
+    words = isinstance(column.dtype, pl.Enum | pl.Categorical)
+    numbers = column.to_physical() if words else column
+    if not numbers.dtype.is_integer():
+        return column[pl.Series(order)]
+    if numbers.null_count():
+        found = pl.Series(_rows.sorted_column(numbers.__arrow_c_stream__(), order))
+        found = found - less if less else found
+    else:
+        found = pl.Series(taken(_parts(numbers), order, less))
+    # A name given to the series beside the column would not be heeded.
+    return (found.cat.to(column.dtype) if words else found).alias(column.name)
 
 
-def _taken(column: pl.Series, order: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
-    parts = [np.ascontiguousarray(part.to_numpy()) for part in column.get_chunks()]
-    taken = np.empty(len(order), parts[0].dtype)
-    _rows.take(parts, order, taken)
-    return taken
+def _parts(numbers: pl.Series) -> list[npt.NDArray[Any]]:
+    return [np.ascontiguousarray(part.to_numpy()) for part in numbers.get_chunks()]
+
+
+def taken(parts: list[npt.NDArray[Any]], order: npt.NDArray[np.uint32], less: int = 0) -> npt.NDArray[Any]:
+    """The whole numbers of the rows `order`, less `less`, of parts that lie one behind the other."""
+    found = np.empty(len(order), parts[0].dtype)
+    _rows.take(parts, order, found, less)
+    return found
+
+
+def occurring(numbers: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.bool_]:
+    """Of each number below `count`, whether it is among `numbers`. Raises IndexError for one that is not below."""
+    found = np.zeros(count, np.uint8)
+    _rows.occurring(numbers, found)
+    return found.view(np.bool_)
 
 
 def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> npt.NDArray[np.bool_]:

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import polars as pl
 
+from busfare.trace.beside import MANY_ROWS
 from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
-from busfare.trace.row_lookup import in_order, occurs
+from busfare.trace.row_lookup import in_order, occurs, order_of
 from busfare.trace.tables import EARLIEST, LATEST, WAITS_FOR
 from busfare.trace.trace import Omission, Trace
 from busfare.trace.words import NONE, words_of
@@ -20,8 +21,6 @@ __all__ = ["make_sound"]
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
-#: From here on several columns are put in order at once.
-MANY_ROWS = 1 << 18
 TIMES = ("start_ns", "end_ns")
 TABLES = ("operations", "calls", "events", "markers")
 
@@ -175,8 +174,7 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
         for name in TIMES:
             frame.replace_column(frame.get_column_index(name), _less(frame[name], first))
         return
-    # Tables come in order, one behind the other: a sort that merges such runs is fast.
-    order = np.argsort(frame["start_ns"].to_numpy(), kind="stable").astype(np.uint32)
+    order = order_of(frame["start_ns"])  # tables come in order, one behind the other
 
     def put(number: int) -> None:
         column = frame[frame.columns[number]]

@@ -5,15 +5,21 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
-from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
+from busfare.trace._sqlite_columns import Codes, Database, Kind, UnreadableError, Wanted
 from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, with_all
 from busfare.trace.tables import EARLIEST, LATEST
 
 __all__ = ["DirectColumns", "UnreadableError", "quoted"]
 
-KIND_OF: dict[pl.DataType, Kind] = {pl.Int64(): Kind.INTEGER, pl.Float64(): Kind.REAL, pl.String(): Kind.TEXT}
+KIND_OF: dict[pl.DataType, Kind] = {
+    pl.Int64(): Kind.INTEGER,
+    pl.Int32(): Kind.SMALL,
+    pl.Float64(): Kind.REAL,
+    pl.String(): Kind.TEXT,
+}
 #: `PRAGMA table_xinfo`: computed when read, and so in no record.
 VIRTUAL = 2
 
@@ -87,6 +93,10 @@ class _Place:
     def __call__(self, kind: Kind, change: Change) -> Wanted:
         if self.is_rowid and (kind != Kind.INTEGER or change != Change()):
             raise UnreadableError("a rowid that is not to be a whole number, or to be changed")
+        codes = None
+        if change.codes is not None:
+            codes = Codes(change.codes.least, change.codes.of.astype(np.uint32), change.codes.otherwise)
+            kind = Kind.CODE8 if change.codes.of.dtype == np.uint8 else Kind.CODE32
         return Wanted(
             self.index,
             kind,
@@ -98,6 +108,7 @@ class _Place:
             most=LATEST,
             first_bit=change.first_bit,
             bits=change.bits,
+            codes=codes,
         )
 
 

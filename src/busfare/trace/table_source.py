@@ -4,27 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from busfare.trace.tables import EARLIEST, LATEST, Schema
 
-__all__ = ["AS_THEY_ARE", "Change", "TableSource", "bits_of", "changed", "with_all"]
+__all__ = ["AS_THEY_ARE", "Change", "Codes", "TableSource", "bits_of", "changed", "with_all"]
 
 A_CHUNK = 1 << 16
+
+
+class Codes:
+    """What stands for whole numbers: `of` (UInt8 or UInt32) for those from `least` on, `otherwise` for all else."""
+
+    def __init__(self, least: int, of: npt.NDArray[Any], otherwise: int) -> None:
+        self.least, self.of, self.otherwise = least, of, otherwise
+
+    def of_codes(self, numbers: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """The codes of small numbers."""
+        table = np.full(256, self.otherwise, self.of.dtype)
+        table[self.least : self.least + len(self.of)] = self.of
+        return table[numbers]
+
+    def column(self, numbers: pl.Series) -> pl.Series:
+        """The codes of a column; of one that is one of codes already, itself."""
+        if numbers.dtype in (pl.UInt8, pl.UInt32):
+            return numbers
+        if numbers.null_count() == len(numbers) or not len(self.of):
+            return pl.Series(numbers.name, np.full(len(numbers), self.otherwise, self.of.dtype))
+        last = self.least + len(self.of) - 1
+        inside = numbers.is_between(self.least, last).fill_null(False).to_numpy()
+        table = np.append(self.of, self.of.dtype.type(self.otherwise))
+        given = (numbers.fill_null(self.least) if numbers.null_count() else numbers).to_numpy()
+        at = np.where(inside, given, self.least) - self.least
+        return pl.Series(numbers.name, table[np.where(inside, at, len(self.of))])
 
 
 class Change(NamedTuple):
     """What is made of a column's whole numbers while they are read, which takes no further memory.
 
-    Usable times are counted from `less`; of other numbers `bits` are taken from `first_bit` on. A null stays one.
+    Usable times are counted from `less`; of other numbers `bits` are taken from `first_bit` on. A null stays one. With
+    `codes`, the column is then of the codes that stand for its numbers, and has no nulls.
     """
 
     less: int = 0
     first_bit: int = 0
     bits: int = 64
+    codes: Codes | None = None
 
 
 Changes = Mapping[str, Change]
@@ -80,6 +109,8 @@ def changed(frame: pl.DataFrame, changes: Changes) -> pl.DataFrame:
                 column = frame.select(counted.alias(name)).to_series()
             if change.bits < 64:
                 column = bits_of(column, change.first_bit, change.bits)
+            if change.codes is not None:
+                column = change.codes.column(column)
             made.append(column.alias(name))
     return frame.with_columns(made)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["NONE", "Words", "words_of"]
+__all__ = ["NONE", "Words", "of_codes", "words_of"]
 
 #: The code of a null.
 NONE = 255
@@ -44,6 +45,14 @@ class Words:
         kind = self._columns[name].dtype
         assert isinstance(kind, pl.Enum)
         return kind.categories.to_list()
+
+
+def of_codes(codes: NDArray[np.unsignedinteger[Any]], like: pl.Series) -> pl.Series:
+    """A column of the type of `like`, words, by the places of its words; in Enums 255 stands for null."""
+    made = pl.Series(codes)
+    if isinstance(like.dtype, pl.Enum) and (codes == NONE).any():
+        made = pl.select(pl.when(made != NONE).then(made)).to_series()
+    return made.cat.to(like.dtype)
 
 
 #: By the table's identity; an entry goes with its table.

@@ -1,0 +1,159 @@
+"""The operations that a finding looks at, as numbers of rows: only what is asked of them is fetched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare import cost
+from busfare.account import Lanes, _lanes, is_work, lanes_of
+from busfare.account.intervals import Times
+from busfare.account.lanes import plain
+from busfare.account.numbered import numbered
+from busfare.cost.model import Seconds
+from busfare.node import Node
+from busfare.trace import Trace
+from busfare.trace.row_lookup import occurs, taken
+
+__all__ = ["Chosen", "priced", "rows_of", "rows_of_calls"]
+
+NS = 1e-9
+#: What a price needs, and no more.
+COLUMNS = (
+    *("kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "device"),
+    *("peer_device", "copy_count"),
+)
+#: From here on operations that cost alike are looked for, to price each kind of them once.
+MANY_ROWS = 4096
+HOST_SIDES = {"h2d": "source_memory", "d2h": "destination_memory"}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Some rows of a table of operations, in their order; shape (rows,)."""
+
+    operations: pl.DataFrame
+    rows: NDArray[np.uint32]
+
+    @property
+    def height(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _of_lanes(self) -> Lanes:
+        return lanes_of(self.operations)
+
+    @cached_property
+    def starts(self) -> Times:
+        """Nanoseconds; shape (rows,)."""
+        return taken([self._of_lanes.starts], self.rows)
+
+    @cached_property
+    def ends(self) -> Times:
+        """Nanoseconds; shape (rows,)."""
+        return taken([self._of_lanes.ends], self.rows)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes, -1 where they are not known; shape (rows,)."""
+        return taken([self._of_lanes.sizes], self.rows)
+
+    def where(self, wanted: NDArray[np.bool_]) -> Chosen:
+        """Those for which `wanted` is true."""
+        return Chosen(self.operations, self.rows[wanted])
+
+    def beside(self, others: Chosen) -> Chosen:
+        """These, and then others of the same table."""
+        return Chosen(self.operations, np.concatenate([self.rows, others.rows]))
+
+    def bytes(self) -> int:
+        """All that are known."""
+        return int(self.sizes[self.sizes > 0].sum())
+
+    def seconds(self) -> float:
+        """The sum of their durations."""
+        return int((self.ends - self.starts).sum()) * NS
+
+    @cached_property
+    def exposed(self) -> float:
+        """Seconds in which one of them runs and no kernel does, on any GPU."""
+        return self._of_lanes.not_beside(self.rows, is_work()) * NS
+
+    def repriced(self, node: Node | None, memory: str | None = None) -> float | None:
+        """Seconds that these copies would take by the data sheet of `node`, with host memory of kind `memory`."""
+        if node is None:
+            return None
+        if self.height < MANY_ROWS:
+            return priced(self._frame(), node, memory)
+        kind_of, first_rows = self._alike("copy_count", "peer_device")
+        prices = _prices(self._at(first_rows)._frame(), node, memory)[kind_of]
+        return float(_or_recorded(prices, self.starts, self.ends).sum())
+
+    def together(self) -> pl.DataFrame:
+        """The first one of each direction and GPU, in order, with the bytes of all."""
+        lanes, first_rows = numbered([taken([self._of_lanes.lane_of], self.rows)])
+        known = np.maximum(self.sizes, 0)
+        sums = _lanes.sums(lanes, self.starts, self.ends, known, len(first_rows))["bytes"]
+        firsts = self._at(first_rows)._frame().with_columns(bytes=sums)
+        return (
+            firsts.group_by("direction", "device", maintain_order=True)
+            .agg(pl.exclude("bytes").first(), pl.col("bytes").sum())
+            .select(COLUMNS)
+        )
+
+    def _alike(self, *columns: str) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Rows of the same lane and size that are alike in `columns`, numbered; and the first of each number."""
+        keys: list[NDArray[Any]] = [taken([self._of_lanes.lane_of], self.rows), self.sizes]
+        for name in columns:
+            column = self.operations[name]
+            if column.null_count() < len(column):
+                keys += plain(column[self.rows])
+        return numbered(keys)
+
+    def _at(self, places: NDArray[np.int64]) -> Chosen:
+        return Chosen(self.operations, self.rows[places])
+
+    def _frame(self) -> pl.DataFrame:
+        return self.operations.select(COLUMNS)[self.rows]
+
+
+def priced(copies: pl.DataFrame, node: Node, memory: str | None = None) -> float:
+    """Seconds of copies by the data sheet of `node`, with host memory of kind `memory`; recorded where it has none."""
+    starts, ends = (copies[name].to_numpy() for name in ("start_ns", "end_ns"))
+    return float(_or_recorded(_prices(copies, node, memory), starts, ends).sum())
+
+
+def _prices(copies: pl.DataFrame, node: Node, memory: str | None) -> Seconds:
+    if memory is not None:
+        for direction, side in HOST_SIDES.items():
+            changed = (
+                pl.when(pl.col("direction") == direction)
+                .then(pl.lit(memory))
+                .otherwise(pl.col(side).cast(pl.String))
+            )
+            copies = copies.with_columns(changed.cast(copies.schema[side]).alias(side))
+        copies = copies.with_columns(kind=pl.lit("copy").cast(copies.schema["kind"]))
+    return cost.model("datasheet").seconds(copies, node)
+
+
+def _or_recorded(prices: Seconds, starts: Times, ends: Times) -> Seconds:
+    return np.where(np.isnan(prices), (ends - starts) * NS, prices)
+
+
+def rows_of(trace: Trace, lanes: pl.Expr, least: int | None = None, most: int | None = None) -> Chosen:
+    """The operations of these lanes; with a limit, of those sizes only."""
+    return Chosen(trace.operations, lanes_of(trace.operations).rows(lanes, least, most))
+
+
+def rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> Chosen:
+    """The operations of these lanes that one of `calls` submitted."""
+    if calls.is_empty():
+        return Chosen(trace.operations, np.zeros(0, np.uint32))
+    chosen = rows_of(trace, lanes)
+    ids = trace.operations.select("process", "correlation")[chosen.rows]
+    return chosen.where(occurs(calls.drop_nulls("correlation"), ids))
