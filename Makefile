@@ -32,7 +32,7 @@ check: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' | xargs $(BIN)/clang-format --dry-run --Werror
+	git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
 
 test: check test-hybrid test-pairs test-sanitized test-python
 

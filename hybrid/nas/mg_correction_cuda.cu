@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
     const CoarseColumns columns = coarse_columns(a.coarse, x);
     const int second = columns.between ? columns.right : 0, coarse_y = y0 / 2 + 1;
     const Planes from(a.from, a.coarse, a.coarse.at(columns.here, coarse_y, 0), coarse_y, march_rows / 2);
-    const auto load = [&](const Rows& coarse, double(&points)[own_coarse_rows]) {
+    const auto load = [&](const Rows& coarse, double (&points)[own_coarse_rows]) {
 #pragma unroll
         for (int j = 0; j < own_coarse_rows; ++j) {
             const double* row = (j == 0 ? coarse.before : coarse.own) + (j - 1) * a.coarse.stride;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
     PlaneSums<march_rows> below = sum_plane<march_rows>(in.at(z0 - 1), rows, beside, w0, w1, w2, w3);
     Rows next = in.at(z0);
     PlaneSums<march_rows> here = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
-    const auto step = [&](int z, const double(&correction)[own_coarse_rows]) {
+    const auto step = [&](int z, const double (&correction)[own_coarse_rows]) {
         in.advance(next, z);
         double sum[march_rows];
 #pragma unroll
