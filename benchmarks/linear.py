@@ -2,9 +2,10 @@
 
     python -m benchmarks.linear [--runs N] [--most N] [--json FILE] [--svg FILE]
 
-Traces of 10^4 to `--most` rows, generated; each measurement is a process of its own. The line, seconds = a + b · rows, is
-fitted to processor seconds, by least squares of relative errors; so is that of memory. What it says of 10^8 rows is
-computed from the fit, not measured.
+Traces of 10^4 to `--most` rows, generated; each measurement is a process of its own. Lines, seconds = a + b · rows, are
+fitted to processor seconds, by least squares of relative errors; so are those of memory: one to traces whose gains are
+replayed, one to longer ones, of which only sums are made. What the latter says of 10^8 rows is computed from the fit,
+not measured.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.sqlite_columns import REPORT, Times, export_of, measure_alone
+from busfare.advise import MOST_ROWS
 
 __all__ = ["fitted", "main"]
 
 ARGUED = 100_000_000
+#: Fewer points are no line.
+LEAST_POINTS = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the raw times here")
     parser.add_argument("--svg", type=Path, help="draw them here")
     options = parser.parse_args(arguments)
-    steps = [size for power in range(4, 9) for size in (10**power, 3 * 10**power)]
+    steps = [size for power in range(4, 9) for size in (10**power, 2 * 10**power, 5 * 10**power)]
     sizes = [*(size for size in steps if 2 * size < options.most), options.most]
     found = {
         rows: measure_alone([sys.executable, "-c", REPORT, str(export_of(rows))], options.runs)
@@ -47,21 +51,36 @@ def main(arguments: list[str] | None = None) -> int:
         print(
             f"{rows:12,}{_middle(times.processor):13.3f}{_middle(times.wall):9.3f}{_middle(times.memory) / 1e6:9.0f}"
         )
-    for what, values, unit in (
-        ("processor seconds", [_middle(t.processor) for t in found.values()], "s"),
-        ("peak memory", [_middle(t.memory) / 1e9 for t in found.values()], "GB"),
-    ):
-        start, slope, worst = fitted(sizes, values)
-        print(
-            f"{what}: {start:.3f} {unit} + {slope * 1e6:.4f} {unit} a million rows, no point further off than "
-            f"{worst:.0%}; 10^8 rows: {start + slope * ARGUED:.1f} {unit}, by the fit"
-        )
+    for name, part in _groups(found).items():
+        for what, values, unit in (
+            ("processor seconds", [_middle(t.processor) for t in part.values()], "s"),
+            ("peak memory", [_middle(t.memory) / 1e9 for t in part.values()], "GB"),
+        ):
+            start, slope, worst = fitted(list(part), values)
+            argued = (
+                f"; 10^8 rows: {start + slope * ARGUED:.1f} {unit}, by the fit"
+                if min(part) > MOST_ROWS
+                else ""
+            )
+            print(
+                f"{name}, {what}: {start:.3f} {unit} + {slope * 1e6:.4f} {unit} a million rows, no point further off "
+                f"than {worst:.0%}{argued}"
+            )
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(_record(options, found), indent=1) + "\n")
     if options.svg:
         options.svg.write_text(_drawn(found), encoding="utf-8")
     return 0
+
+
+def _groups(found: dict[int, Times]) -> dict[str, dict[int, Times]]:
+    """Those that are replayed and those that are not, where they are enough for a line."""
+    groups = {
+        "replayed": {rows: times for rows, times in found.items() if rows < MOST_ROWS},
+        "not replayed": {rows: times for rows, times in found.items() if rows >= MOST_ROWS},
+    }
+    return {name: part for name, part in groups.items() if len(part) >= LEAST_POINTS}
 
 
 def fitted(rows: list[int], values: list[float]) -> tuple[float, float, float]:
@@ -97,10 +116,9 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 640, 360, 70, 50
 
 def _drawn(found: dict[int, Times]) -> str:
     """Both against rows, with their lines; all axes logarithmic."""
-    rows = list(found)
     panels = (
-        ("processor seconds", [_middle(t.processor) for t in found.values()], "#1f6fb2"),
-        ("peak memory, GB", [_middle(t.memory) / 1e9 for t in found.values()], "#b2501f"),
+        ("processor seconds", lambda t: _middle(t.processor), "#1f6fb2"),
+        ("peak memory, GB", lambda t: _middle(t.memory) / 1e9, "#b2501f"),
     )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
@@ -119,17 +137,25 @@ def _drawn(found: dict[int, Times]) -> str:
     for value in (0.01, 0.1, 1, 10, 100):
         parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.0f}" text-anchor="end">{value}</text>')
         parts.append(f'<path d="M{LEFT} {y(value):.0f}H{WIDTH - 20}" stroke="#ddd"/>')
-    for number, (label, values, colour) in enumerate(panels):
-        start, slope, _ = fitted(rows, values)
-        line = " ".join(f"{x(r):.1f},{y(start + slope * r):.1f}" for r in np.logspace(4, 8, 60))
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-dasharray="4 3"/>')
+    for number, (label, value_of, colour) in enumerate(panels):
+        for part in _groups(found).values():
+            start, slope, _ = fitted(list(part), [value_of(times) for times in part.values()])
+            last = ARGUED if min(part) >= MOST_ROWS else MOST_ROWS
+            line = " ".join(
+                f"{x(r):.1f},{y(start + slope * r):.1f}" for r in np.geomspace(min(part), last, 60)
+            )
+            parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-dasharray="4 3"/>')
         parts += [
-            f'<circle cx="{x(r):.1f}" cy="{y(v):.1f}" r="4" fill="{colour}"/>'
-            for r, v in zip(rows, values, strict=True)
+            f'<circle cx="{x(r):.1f}" cy="{y(value_of(times)):.1f}" r="4" fill="{colour}"/>'
+            for r, times in found.items()
         ]
         parts.append(
-            f'<text x="{LEFT + 15}" y="{40 + 18 * number}" fill="{colour}">{label}: points, and line fitted</text>'
+            f'<text x="{LEFT + 15}" y="{40 + 18 * number}" fill="{colour}">{label}: points, and lines fitted</text>'
         )
+    parts.append(f'<path d="M{x(MOST_ROWS):.0f} 20V{HEIGHT - BOTTOM}" stroke="#888"/>')
+    parts.append(
+        f'<text x="{x(MOST_ROWS) + 5:.0f}" y="{HEIGHT - BOTTOM - 8}" fill="#555">longer: not replayed</text>'
+    )
     parts.append(
         f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" text-anchor="middle">rows of the trace</text></svg>'
     )
