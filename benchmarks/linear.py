@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the raw times here")
     parser.add_argument("--svg", type=Path, help="draw them here")
     options = parser.parse_args(arguments)
-    steps = [size for power in range(4, 9) for size in (10**power, 2 * 10**power, 5 * 10**power)]
+    steps = [size for power in range(4, 9) for size in (10**power, 3 * 10**power, 5 * 10**power)]
     sizes = [*(size for size in steps if 2 * size < options.most), options.most]
     found = {
         rows: measure_alone([sys.executable, "-c", REPORT, str(export_of(rows))], options.runs)
@@ -77,8 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _groups(found: dict[int, Times]) -> dict[str, dict[int, Times]]:
     """Those that are replayed and those that are not, where they are enough for a line."""
     groups = {
-        "replayed": {rows: times for rows, times in found.items() if rows < MOST_ROWS},
-        "not replayed": {rows: times for rows, times in found.items() if rows >= MOST_ROWS},
+        "replayed": {rows: times for rows, times in found.items() if rows <= MOST_ROWS},
+        "not replayed": {rows: times for rows, times in found.items() if rows > MOST_ROWS},
     }
     return {name: part for name, part in groups.items() if len(part) >= LEAST_POINTS}
 
@@ -140,7 +140,7 @@ def _drawn(found: dict[int, Times]) -> str:
     for number, (label, value_of, colour) in enumerate(panels):
         for part in _groups(found).values():
             start, slope, _ = fitted(list(part), [value_of(times) for times in part.values()])
-            last = ARGUED if min(part) >= MOST_ROWS else MOST_ROWS
+            last = ARGUED if min(part) > MOST_ROWS else MOST_ROWS
             line = " ".join(
                 f"{x(r):.1f},{y(start + slope * r):.1f}" for r in np.geomspace(min(part), last, 60)
             )
