@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 from busfare.errors import InputError
 from busfare.job import How, Job, run_job
-from busfare.job.on_dask import by_dask, connected
+from busfare.job.on_dask import TOGETHER, TOGETHER_BYTES, _small_ones_together, by_dask, connected
 from busfare.job.parts import Part
 from busfare.job.work import decoded, do_part
 from busfare.node import Node
@@ -178,3 +178,18 @@ def test_what_stops_a_job_is_told_in_one_line_and_the_job_goes_on(tmp_path: Path
         out, _ = resumed.communicate(timeout=120)
     with busfare(str(tmp_path / "job")) as fresh:
         assert fresh.communicate(timeout=120)[0] == out
+
+
+def test_small_parts_go_to_a_worker_together_and_large_ones_alone(tmp_path: Path) -> None:
+    parts = []
+    for number, size in enumerate([10] * 20 + [TOGETHER_BYTES + 1] + [10] * 3):
+        file = tmp_path / f"{number:02}"
+        with file.open("wb") as made:
+            made.truncate(size)
+        parts.append(Part(str(file), True))
+    groups = list(_small_ones_together(iter(parts), lambda: 1000))
+    assert [part for group in groups for part in group] == parts
+    assert [len(group) for group in groups] == [TOGETHER, TOGETHER, 20 - 2 * TOGETHER, 1, 3]
+    assert [len(group) for group in _small_ones_together(iter(parts), lambda: 1)] == [1] * len(parts)
+    gone = Part(str(tmp_path / "gone"), True)
+    assert list(_small_ones_together(iter([gone]), lambda: 8)) == [[gone]]

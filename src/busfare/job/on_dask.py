@@ -14,15 +14,18 @@ from typing import Any
 
 from busfare.errors import InputError
 from busfare.job.parts import Part
-from busfare.job.work import Work, do_part, failed
+from busfare.job.work import Work, do_part, failed, stamp_of
 from busfare.node import Node
 from busfare.trace.printable import printable
 
 __all__ = ["by_dask", "connected"]
 
-#: Parts handed out at once for each thread of the cluster: enough to keep it busy, few enough to hold no more.
+#: Groups of parts handed out at once for each thread of the cluster: enough to keep it busy, few enough to hold no more.
 AHEAD = 3
 FEWEST_AHEAD = 16
+#: Small parts go to a worker together: to hand one out costs the scheduler as much as reading it costs a worker, or so.
+TOGETHER = 8
+TOGETHER_BYTES = 4 << 20
 CONNECT_SECONDS = 15
 #: A part that Dask gave up, for workers died under it, is tried so often with nothing beside it before it is reported.
 ALONE_TRIES = 2
@@ -95,39 +98,43 @@ def by_dask(
 
     cluster = _Cluster(client, warn)
     finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    running: dict[str, tuple[Part, int]] = {}
+    running: dict[str, tuple[list[Part], int]] = {}
     suspects: deque[tuple[Part, int]] = deque()
     number = 0
+    # A part at a time first, so that a short job is spread over all workers; then more and more.
+    groups = _small_ones_together(parts, lambda: 1 + number // cluster.wanted())
 
-    def hand_out(part: Part, deaths: int) -> None:
+    def hand_out(group: list[Part], deaths: int) -> None:
         nonlocal number
         number += 1
         # A key of its own: the same question asked twice must not be answered from what Dask remembers.
-        future = client.submit(work, part, node, key=f"busfare-{client.id}-{number}", pure=False)
-        running[future.key] = (part, deaths)
+        future = client.submit(_do_all, work, group, node, key=f"busfare-{client.id}-{number}", pure=False)
+        running[future.key] = (group, deaths)
         future.add_done_callback(finished.put)
 
     while True:
-        while len(running) < cluster.wanted() and (part := next(parts, None)):
-            hand_out(part, 0)
+        while len(running) < cluster.wanted() and (group := next(groups, None)):
+            hand_out(group, 0)
         if not running and suspects:
-            hand_out(*suspects.popleft())
+            suspect, deaths = suspects.popleft()
+            hand_out([suspect], deaths)
         if not running:
             return
         try:
             future = finished.get(timeout=LOOK_SECONDS)
         except queue.Empty:
             continue
-        part, deaths = running.pop(future.key)
+        group, deaths = running.pop(future.key)
+        said: list[bytes] = []
         try:
             said = future.result()
         except KilledWorker as error:
             # Dask blames all that a dead worker had to do: who is to blame shows when each is tried alone.
-            said = None
             if deaths < ALONE_TRIES:
-                suspects.append((part, deaths + 1))
+                suspects.extend((part, deaths + 1) for part in group)
             else:
-                said = failed(part, f"the workers that read it, and nothing else, died ({_short(error)})")
+                why = f"the workers that read it, and nothing else, died ({_short(error)})"
+                said = [failed(part, why) for part in group]
         except FutureCancelledError as error:
             raise InputError(f"the Dask scheduler was lost ({_short(error)}); start it again") from None
         except Exception as error:  # do_part never raises: the worker could not even run it
@@ -136,8 +143,27 @@ def by_dask(
                 f"install busfare with the same packages on the workers"
             ) from None
         future.release()
-        if said is not None:
-            yield part, said
+        yield from zip(group, said, strict=False)
+
+
+def _do_all(work: Work, group: list[Part], node: Node | None) -> list[bytes]:
+    return [work(part, node) for part in group]
+
+
+def _small_ones_together(parts: Iterator[Part], most: Callable[[], int]) -> Iterator[list[Part]]:
+    """Each part once, in order, with its neighbours as long as they are at most so many, and small together."""
+    group: list[Part] = []
+    held = 0
+    for part in parts:
+        stamp = stamp_of(part.path)
+        size = stamp.bytes if stamp else 0
+        if group and (len(group) >= min(TOGETHER, most()) or held + size > TOGETHER_BYTES):
+            yield group
+            group, held = [], 0
+        group.append(part)
+        held += size
+    if group:
+        yield group
 
 
 class _Cluster:
@@ -151,7 +177,7 @@ class _Cluster:
         self._threads = 0
 
     def wanted(self) -> int:
-        """How many parts to have handed out. Raises InputError if all workers are gone for good."""
+        """How many groups to have handed out. Raises InputError if all workers are gone for good."""
         now = time.monotonic()
         if self._asked < 0 or now - self._asked > LOOK_SECONDS:
             self._asked = now
