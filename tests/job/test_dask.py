@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 from busfare.errors import InputError
 from busfare.job import How, Job, run_job
-from busfare.job.on_dask import TOGETHER, TOGETHER_BYTES, _small_ones_together, by_dask, connected
+from busfare.job.on_dask import TOGETHER, TOGETHER_BYTES, by_dask, connected, small_ones_together
 from busfare.job.parts import Part
 from busfare.job.work import decoded, do_part
 from busfare.node import Node
@@ -187,9 +187,9 @@ def test_small_parts_go_to_a_worker_together_and_large_ones_alone(tmp_path: Path
         with file.open("wb") as made:
             made.truncate(size)
         parts.append(Part(str(file), True))
-    groups = list(_small_ones_together(iter(parts), lambda: 1000))
+    groups = list(small_ones_together(iter(parts), lambda: 1000))
     assert [part for group in groups for part in group] == parts
     assert [len(group) for group in groups] == [TOGETHER, TOGETHER, 20 - 2 * TOGETHER, 1, 3]
-    assert [len(group) for group in _small_ones_together(iter(parts), lambda: 1)] == [1] * len(parts)
+    assert [len(group) for group in small_ones_together(iter(parts), lambda: 1)] == [1] * len(parts)
     gone = Part(str(tmp_path / "gone"), True)
-    assert list(_small_ones_together(iter([gone]), lambda: 8)) == [[gone]]
+    assert list(small_ones_together(iter([gone]), lambda: 8)) == [[gone]]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -54,22 +54,13 @@ def bench_methods(
 ) -> None:
     """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
     from busfare.measure.bench.commands import again, methods
+    from busfare.report.benches import show_methods
+    from busfare.report.methods_page import methods_page
     from busfare.report.probe_progress import progress
 
     with progress() as shown:
         result = again(from_, "methods") if from_ else methods(node, quick, largest, virtual, shown, _say)
-    with _readable(from_):
-        if html:
-            from busfare.report.methods_page import methods_page
-
-            write_file(html, methods_page(result))
-        if json:
-            print_json(result)
-        else:
-            from busfare.report.benches import show_methods
-
-            show_methods(result)
-    say_page(html)
+    _answer(result, from_, json, html, methods_page, show_methods)
 
 
 @bench_app.command("strategies")
@@ -98,23 +89,14 @@ def bench_strategies(
 ) -> None:
     """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
     from busfare.measure.bench.commands import again, strategies
+    from busfare.report.benches import show_strategies
     from busfare.report.probe_progress import progress
+    from busfare.report.strategies_page import strategies_page
 
     own = (kernel, inputs, outputs, function, levels, level) if kernel else None
     with progress() as shown:
         result = again(from_, "strategies") if from_ else strategies(node, quick, own, virtual, shown, _say)
-    with _readable(from_):
-        if html:
-            from busfare.report.strategies_page import strategies_page
-
-            write_file(html, strategies_page(result))
-        if json:
-            print_json(result)
-        else:
-            from busfare.report.benches import show_strategies
-
-            show_strategies(result)
-    say_page(html)
+    _answer(result, from_, json, html, strategies_page, show_strategies)
 
 
 NasSize = Annotated[
@@ -184,26 +166,36 @@ def _bench_nas(
     html: Path | None,
 ) -> None:
     from busfare.measure.nas.commands import again, bench
+    from busfare.report.nas_page import nas_page
+    from busfare.report.nas_runs import show_nas
     from busfare.report.probe_progress import progress
 
-    # What will show the result is loaded first: a broken installation says so before minutes of measuring.
-    if html:
-        from busfare.report.nas_page import nas_page
-    if not json:
-        from busfare.report.nas_runs import show_nas
     with progress() as shown:
         result = again(from_, benchmark) if from_ else bench(benchmark, *asked, shown, _say)
+    _answer(result, from_, json, html, nas_page, show_nas)
+    with _readable(from_):
+        verified = result["all_verified"]
+    if not verified:
+        raise NotVerifiedError("a run missed NAS's official values; the result says which")
+
+
+def _answer(
+    result: dict[str, Any],
+    from_: Path | None,
+    json: bool,
+    html: Path | None,
+    page: Callable[[dict[str, Any]], str],
+    show: Callable[[dict[str, Any]], None],
+) -> None:
+    """The result as it was asked for. What shows it was loaded before anything was measured, or would fail after minutes."""
     with _readable(from_):
         if html:
-            write_file(html, nas_page(result))
+            write_file(html, page(result))
         if json:
             print_json(result)
         else:
-            show_nas(result)
-        verified = result["all_verified"]
+            show(result)
     say_page(html)
-    if not verified:
-        raise NotVerifiedError("a run missed NAS's official values; the result says which")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from busfare.job.work import Work, do_part, failed, stamp_of
 from busfare.node import Node
 from busfare.trace.printable import printable
 
-__all__ = ["by_dask", "connected"]
+__all__ = ["TOGETHER", "TOGETHER_BYTES", "by_dask", "connected", "small_ones_together"]
 
 #: Groups of parts handed out at once for each thread of the cluster: enough to keep it busy, few enough to hold no more.
 AHEAD = 3
@@ -102,7 +102,7 @@ def by_dask(
     suspects: deque[tuple[Part, int]] = deque()
     number = 0
     # A part at a time first, so that a short job is spread over all workers; then more and more.
-    groups = _small_ones_together(parts, lambda: 1 + number // cluster.wanted())
+    groups = small_ones_together(parts, lambda: 1 + number // cluster.wanted())
 
     def hand_out(group: list[Part], deaths: int) -> None:
         nonlocal number
@@ -150,7 +150,7 @@ def _do_all(work: Work, group: list[Part], node: Node | None) -> list[bytes]:
     return [work(part, node) for part in group]
 
 
-def _small_ones_together(parts: Iterator[Part], most: Callable[[], int]) -> Iterator[list[Part]]:
+def small_ones_together(parts: Iterator[Part], most: Callable[[], int]) -> Iterator[list[Part]]:
     """Each part once, in order, with its neighbours as long as they are at most so many, and small together."""
     group: list[Part] = []
     held = 0

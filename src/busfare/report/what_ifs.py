@@ -114,7 +114,8 @@ def said_of_cost(cost: dict[str, Any]) -> str:
     """What was taken out for the recorder, in a sentence."""
     taken = f"{amounts.time(cost['call_seconds'])} a call taken out for the recorder"
     if cost["replayed_seconds"] > 1.01 * cost["unrecorded_seconds"]:
-        return f"{taken}: more is not plausible, though the run takes {amounts.time(cost['unrecorded_seconds'])} without it."
+        bare = amounts.time(cost["unrecorded_seconds"])
+        return f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in the host's calls."
     return f"{taken}: unrecorded, the run takes {amounts.time(cost['unrecorded_seconds'])}."
 
 
