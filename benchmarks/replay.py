@@ -240,6 +240,7 @@ def _columns(count: int) -> dict[str, np.ndarray[Any, Any]]:
         "operation_launched": np.ones(count),
         "operation_stream": row % STREAMS,
         "operation_engine": np.where(row % ON_ENGINE_EVERY == 0, row // ON_ENGINE_EVERY % ENGINES, -1),
+        "operation_takes": np.ones(count),
         "operation_duration": 2000 + row * 7919 % 7000,
         "operation_launch_lag": np.full(count, LAUNCH_LAG),
         "operation_order_lag": np.full(count, ORDER_LAG),

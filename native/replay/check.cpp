@@ -46,6 +46,7 @@ Check::Check(const Timeline& timeline) : t_(timeline) {
     for (auto [length, name] : {std::pair{o.launched.size(), "operation_launched"},
                                 {o.stream.size(), "operation_stream"},
                                 {o.engine.size(), "operation_engine"},
+                                {o.takes.size(), "operation_takes"},
                                 {o.duration.size(), "operation_duration"},
                                 {o.launch_lag.size(), "operation_launch_lag"},
                                 {o.order_lag.size(), "operation_order_lag"},

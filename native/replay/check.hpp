@@ -73,6 +73,8 @@ inline void Check::operation(std::size_t row) {
     if (o.launched[row] && o.call[row] == kNone) refuse("operation_launched", row);
     if (!within(o.stream[row], t_.streams.size())) refuse("operation_stream", row);
     if (!none_or_within(o.engine[row], t_.engines.slots.size())) refuse("operation_engine", row);
+    if (o.takes[row] < 1 || (o.engine[row] != kNone && o.takes[row] > t_.engines.slots[o.engine[row]]))
+        refuse("operation_takes", row);
     if (!none_or_within(o.after[row], row)) refuse("operation_after", row);
     if (o.duration[row] < 0) refuse("operation_duration", row);
     if (o.extra[row] < 0) refuse("operation_extra", row);

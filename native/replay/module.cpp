@@ -67,6 +67,7 @@ Timeline timeline(const Columns& c) {
                        .launched = c.get<std::uint8_t>("operation_launched"),
                        .stream = c.get<Index>("operation_stream"),
                        .engine = c.get<Index>("operation_engine"),
+                       .takes = c.get<Index>("operation_takes"),
                        .duration = c.get<Time>("operation_duration"),
                        .launch_lag = c.get<Time>("operation_launch_lag"),
                        .order_lag = c.get<Time>("operation_order_lag"),

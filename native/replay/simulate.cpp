@@ -13,11 +13,11 @@ namespace busfare::replay {
 namespace {
 
 // In this order at the same time: an engine is left before the next one enters.
-enum class Happens : std::uint8_t { flow_done, operation_done, flow_begins, operation_ready };
+enum class Happens : std::uint8_t { flow_done, operation_done, squeezed_done, flow_begins, operation_ready };
 
 struct Event {
     Time time;
-    Time turn;  // of flow_done: which sharing of the links it was foreseen in
+    Time turn;  // of flow_done: which sharing of the links it was foreseen in; of squeezed_done: likewise
     Index operation;
     Happens what;
     bool operator>(const Event& other) const {
@@ -30,10 +30,20 @@ struct Event {
 
 using Turn = std::pair<Time, Index>;
 
+// The one operation that has fewer slots of its engine than it takes.
+struct Squeezed {
+    Index operation = kNone;
+    Index has = 0;
+    double left = 0;  // of its duration, at full pace
+    Time since = 0;   // when that was so
+};
+
 struct Engine {
     Index free = 1, slots = 1;
     Time left_at = 0;
     Index left_by = kNone;
+    Squeezed squeezed = {};  // while there is one, no slot is free
+    Time squeezings = 0;
     std::priority_queue<Turn, std::vector<Turn>, std::greater<>> queue = {};
 };
 
@@ -202,17 +212,27 @@ class Simulator {
         switch (event.what) {
             case Happens::operation_ready: {
                 Engine& engine = engines_[t_.operations.engine[event.operation]];
-                if (engine.free > 0) {
-                    const bool turns_round = engine.slots == 1 && engine.left_by != kNone;
-                    enter(engine, event.operation, turns_round);
+                const Index takes = t_.operations.takes[event.operation];
+                if (engine.free >= takes && engine.queue.empty()) {
+                    enter(engine, event.operation, takes == engine.slots && engine.left_by != kNone);
                 } else {
                     engine.queue.emplace(event.turn, event.operation);
+                    admit(engine, false);
                 }
                 break;
             }
             case Happens::operation_done:
-                leave(event.operation, event.time);
+                leave(event.operation, event.time, t_.operations.takes[event.operation]);
                 break;
+            case Happens::squeezed_done: {
+                Engine& engine = engines_[t_.operations.engine[event.operation]];
+                if (event.turn != engine.squeezings) break;  // it has got more since
+                const Index had = engine.squeezed.has;
+                engine.squeezed.operation = kNone;
+                ends(event.operation, event.time);
+                leave(event.operation, event.time, had);
+                break;
+            }
             case Happens::flow_begins: {
                 // A lag below zero may let it begin before what has already been looked at: then it was
                 // alone.
@@ -240,42 +260,89 @@ class Simulator {
 
     void flow_ended(Index operation, Time time) {
         ends(operation, time);
-        if (t_.operations.engine[operation] != kNone) leave(operation, time);
+        if (t_.operations.engine[operation] != kNone)
+            leave(operation, time, t_.operations.takes[operation]);
     }
 
-    // Another has left the engine, or it has been free.
+    // Those who wait, as far as there is room.
+    void admit(Engine& engine, bool behind_another) {
+        while (engine.free > 0 && !engine.queue.empty()) {
+            const Index next = engine.queue.top().second;
+            if (engine.free < t_.operations.takes[next] && share_.shares(next)) break;
+            engine.queue.pop();
+            enter(engine, next, behind_another);
+        }
+    }
+
+    // Another has left the engine, or there has been room.
     void enter(Engine& engine, Index operation, bool behind_another) {
-        --engine.free;
+        const Index takes = t_.operations.takes[operation];
         Time& start = p_.operation_start[operation];
         if (behind_another) {
-            // With one slot the engine itself needs its turn-round; with several, one has long been free.
+            // Whoever takes all of an engine needs its turn-round; of others, a slot has long been free.
             const Time free_at =
-                engine.left_at + (engine.slots == 1 ? t_.operations.order_lag[operation] : 0);
+                engine.left_at + (takes == engine.slots ? t_.operations.order_lag[operation] : 0);
             if (free_at > start) {
                 start = free_at;
                 if (binds_) p_.operation_bound_by[operation] = calls_ + engine.left_by;
             }
         }
-        if (share_.shares(operation)) {
-            events_.push({start, 0, operation, Happens::flow_begins});
-        } else {
-            // What follows from its end is certain from here on.
-            const Time end = start + t_.operations.duration[operation];
-            events_.push({end, 0, operation, Happens::operation_done});
-            ends(operation, end);
+        const Time duration = t_.operations.duration[operation];
+        if (engine.free < takes) {
+            engine.squeezed = {operation, engine.free, static_cast<double>(duration), start};
+            engine.free = 0;
+            foresee(engine);
+            return;
         }
+        engine.free -= takes;
+        if (share_.shares(operation))
+            events_.push({start, 0, operation, Happens::flow_begins});
+        else
+            ends_at(operation, start + duration);
     }
 
-    void leave(Index operation, Time time) {
+    // What follows from its end is certain from here on.
+    void ends_at(Index operation, Time end) {
+        events_.push({end, 0, operation, Happens::operation_done});
+        ends(operation, end);
+    }
+
+    void leave(Index operation, Time time, Index freed) {
         Engine& engine = engines_[t_.operations.engine[operation]];
-        ++engine.free;
+        engine.free += freed;
         engine.left_at = time;
         engine.left_by = operation;
-        if (!engine.queue.empty()) {
-            const Index next = engine.queue.top().second;
-            engine.queue.pop();
-            enter(engine, next, true);
+        if (engine.squeezed.operation != kNone) give_room(engine, time);
+        admit(engine, true);
+    }
+
+    // The free slots to the one that has too few; once it has all, nobody takes them from it again.
+    void give_room(Engine& engine, Time now) {
+        Squeezed& s = engine.squeezed;
+        const Index takes = t_.operations.takes[s.operation], more = std::min(engine.free, takes - s.has);
+        if (now > s.since) {
+            s.left = std::max(0.0, s.left - static_cast<double>(now - s.since) * s.has / takes);
+            s.since = now;
         }
+        s.has += more;
+        engine.free -= more;
+        if (s.has < takes) {
+            foresee(engine);
+            return;
+        }
+        ++engine.squeezings;
+        const Index operation = std::exchange(s.operation, kNone);
+        ends_at(operation, s.since + std::llround(s.left));
+    }
+
+    // When the one that has too few ends if it gets no more. Its whole work may be longer than times can be.
+    void foresee(Engine& engine) {
+        const Squeezed& s = engine.squeezed;
+        const double needs = s.left * t_.operations.takes[s.operation] / s.has;
+        if (!(static_cast<double>(s.since) + needs < static_cast<double>(kLongest)))
+            throw std::invalid_argument("replay: column operation_takes: a kernel would take decades");
+        events_.push(
+            {s.since + std::llround(needs), ++engine.squeezings, s.operation, Happens::squeezed_done});
     }
 
     void advance(Time now) {

@@ -22,8 +22,12 @@ struct Played {
 // Linear in calls, operations and edges, but for operations that share an engine or a link: those pass
 // through a queue of as many entries as are under way.
 //
-// An engine takes whoever is ready, and of several the one of the least turn. With one slot it needs the
-// order lag of the next operation between two; with several a freed slot is used at once.
+// An engine takes whoever is ready, and of several the one of the least turn. Between two operations that
+// take all of it it needs the order lag of the second; a slot that is freed is else used at once.
+//
+// An operation that finds fewer free slots than it takes begins with those, at as much of its pace, and gets
+// the next that are freed until it has them all: so a GPU hands the blocks of kernels to its multiprocessors.
+// Nobody gets a slot before it has. One that shares links waits for all of its slots.
 //
 // `poll` is called now and then, and may throw to cancel. Throws std::invalid_argument naming the column
 // whose values make the run longer than times can be.

@@ -39,6 +39,7 @@ struct Operations {
     std::span<const Index> call;
     std::span<const std::uint8_t> launched;
     std::span<const Index> stream, engine;  // engine: kNone where nothing can be in its way
+    std::span<const Index> takes;           // slots of its engine, from 1 to all of them
     std::span<const Time> duration;
     std::span<const Time> launch_lag, order_lag, extra;
     std::span<const Time> turn;      // of those that wait for an engine, the least goes first
@@ -58,7 +59,7 @@ struct Streams {
 };
 
 struct Engines {
-    std::span<const Index> slots;  // how many operations run at once
+    std::span<const Index> slots;  // how many operations of one slot run at once
 };
 
 // Links that several engines share, bytes per second; infinite: never full. While `opposite` is in use, too,

@@ -22,7 +22,7 @@ struct Columns {
     std::vector<Index> thread, call_after, wait_key, act_stream, act_event;
     std::vector<Time> gap, own, wait_lag;
     std::vector<std::uint8_t> wait, act;
-    std::vector<Index> call, stream, engine, after, links;
+    std::vector<Index> call, stream, engine, takes, after, links;
     std::vector<Time> duration, launch_lag, order_lag, extra, turn, released;
     std::vector<std::uint8_t> launched, unordered;
     std::vector<double> bytes_per_s;
@@ -33,8 +33,8 @@ struct Columns {
 
     Timeline timeline() const {
         return {.calls = {thread, gap, own, call_after, wait, wait_key, wait_lag, act, act_stream, act_event},
-                .operations = {call, launched, stream, engine, duration, launch_lag, order_lag, extra, turn,
-                               after, released, unordered, bytes_per_s, link_begin, links},
+                .operations = {call, launched, stream, engine, takes, duration, launch_lag, order_lag, extra,
+                               turn, after, released, unordered, bytes_per_s, link_begin, links},
                 .streams = {device, context, kind},
                 .engines = {slots},
                 .links = {link_rate, both, opposite}};
@@ -65,7 +65,7 @@ Columns random_columns(Chance& chance) {
         c.context.push_back(chance.pick(-1, std::min(s, 1)));
         c.kind.push_back(chance.pick<std::uint8_t>(0, 2));
     }
-    for (Index e = 0; e < engines; ++e) c.slots.push_back(chance.pick(1, 3));
+    for (Index e = 0; e < engines; ++e) c.slots.push_back(chance.pick(1, 5));
     for (Index l = 0; l < wires; ++l) {
         c.link_rate.push_back(chance.pick<double>(1, 50));
         c.both.push_back(chance.pick<double>(1, 10) / 10);
@@ -81,6 +81,7 @@ Columns random_columns(Chance& chance) {
             c.launched.push_back(call >= 0 && !chance.one_in(6));
             c.stream.push_back(chance.pick(0, streams - 1));
             c.engine.push_back(chance.pick(-1, engines - 1));
+            c.takes.push_back(c.engine.back() == kNone ? 1 : chance.pick(1, c.slots[c.engine.back()]));
             c.duration.push_back(scale * chance.pick(0, 60));
             c.launch_lag.push_back(scale * chance.pick(-20, 30));
             c.order_lag.push_back(scale * chance.pick(-20, 30));
@@ -135,10 +136,10 @@ void spoil(std::vector<T>& column, Chance& chance) {
 }
 
 void spoil_one(Columns& c, Chance& chance) {
-    int column = chance.pick(0, 32);
+    int column = chance.pick(0, 33);
     const auto take = [&](auto&... columns) { ((column-- == 0 ? spoil(columns, chance) : void()), ...); };
     take(c.thread, c.call_after, c.wait_key, c.act_stream, c.act_event, c.gap, c.own, c.wait_lag, c.wait,
-         c.act, c.call, c.stream, c.engine, c.after, c.links, c.duration, c.launch_lag, c.order_lag, c.extra,
+         c.act, c.call, c.stream, c.engine, c.takes, c.after, c.links, c.duration, c.launch_lag, c.order_lag, c.extra,
          c.turn, c.released, c.launched, c.unordered, c.bytes_per_s, c.link_begin, c.device, c.context,
          c.slots, c.opposite, c.kind, c.link_rate, c.both);
 }

@@ -27,16 +27,36 @@ def timelines(
     links: bool = False,
     early: bool = True,
     unordered: bool = False,
+    squeezed: bool = False,
 ) -> Columns:
-    """Valid columns with up to `calls` calls. `early`: lags may lie below zero; `unordered`: orders may be broken."""
+    """Valid columns with up to `calls` calls. `early`: lags may lie below zero; `unordered`: orders may be broken;
+    `squeezed`: operations may take several slots of their engine.
+    """
     chance = draw(st.randoms(use_true_random=False))
     scale = draw(st.sampled_from([1, 300, 5000]))
     count = draw(st.integers(1, calls))
-    return columns(chance, count, scale, engines=engines, links=links, early=early, unordered=unordered)
+    return columns(
+        chance,
+        count,
+        scale,
+        engines=engines,
+        links=links,
+        early=early,
+        unordered=unordered,
+        squeezed=squeezed,
+    )
 
 
 def columns(
-    chance: Random, count: int, scale: int, *, engines: bool, links: bool, early: bool, unordered: bool
+    chance: Random,
+    count: int,
+    scale: int,
+    *,
+    engines: bool,
+    links: bool,
+    early: bool,
+    unordered: bool,
+    squeezed: bool = False,
 ) -> Columns:
     """A timeline of `count` calls whose times are multiples of `scale` ns."""
     pick = chance.randint
@@ -47,7 +67,7 @@ def columns(
         for device in range(devices)
         for kind in [LEGACY] * pick(0, 1) + [BLOCKING] * pick(0, 2) + [NON_BLOCKING] * pick(1, 2)
     ]
-    slots = [pick(1, 3) for _ in range(pick(1, 3))] if engines else []
+    slots = [pick(1, 3 + squeezed) for _ in range(pick(1, 3))] if engines else []
     wires = pick(1, 3) if links else 0
     call_rows: list[dict[str, int]] = []
     rows: list[dict[str, Any]] = []
@@ -56,12 +76,14 @@ def columns(
         for _ in range(pick(0, 2)):
             launched = int(call >= 0 and pick(0, 5) > 0)
             duration = pick(SHORTEST, 90) * scale
+            engine = pick(-1, len(slots) - 1) if slots else -1
             rows.append(
                 {
                     "call": call,
                     "launched": launched,
                     "stream": pick(0, len(streams) - 1),
-                    "engine": pick(-1, len(slots) - 1) if slots else -1,
+                    "engine": engine,
+                    "takes": pick(1, slots[engine]) if squeezed and engine >= 0 else 1,
                     "duration": duration,
                     "launch_lag": pick(earliest, 30) * scale,
                     "order_lag": pick(2 * earliest, 9) * scale,
@@ -91,8 +113,8 @@ def columns(
 
 
 OPERATION_COLUMNS = (
-    "call", "launched", "stream", "engine", "duration", "launch_lag", "order_lag", "extra", "turn", "after",
-    "released", "unordered", "bytes_per_s",
+    "call", "launched", "stream", "engine", "takes", "duration", "launch_lag", "order_lag", "extra", "turn",
+    "after", "released", "unordered", "bytes_per_s",
 )  # fmt: skip
 
 

@@ -49,8 +49,6 @@ SYNCHRONISE = r"Synchronize$"
 #: Submitting a copy of pinned memory takes the host this part of what a launch takes: 1.0 of 2.6 µs bare, 1.8 of 3.6
 #: µs recorded, on an H200 (results/recorder).
 COPY_OF_LAUNCH = 0.45
-#: Smaller pageable copies to the GPU are handed over with their call, and staged nowhere.
-STAGED_ABOVE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -186,11 +184,10 @@ class Pin:
         launch = columns["operation_launch_lag"].copy()
         called = chosen & (columns["operation_launched"] != 0)
         launch[called] = np.minimum(launch[called], usual[columns["operation_call"][called]])
-        # What a large copy to the GPU waited for without a reason was its first bytes being staged.
-        staged = (timeline.operations["direction"] == "h2d") & (
-            timeline.operations["bytes"] > STAGED_ABOVE_BYTES
-        )
-        extra = np.where(called & staged.fill_null(False).to_numpy(), 0, columns["operation_extra"])
+        # What a copy to the GPU waited for without a reason was the host handing over its bytes: the first of a large
+        # one staged, all of a small one put in with the command, which takes longer the more they are.
+        handed = called & _among(timeline, "direction", "h2d")
+        extra = np.where(handed, 0, columns["operation_extra"])
         # A blocking call waits on, for the copy to end and no longer for its bytes to be staged.
         blocking = calls & ~asynchronous & (columns["call_wait"] == WAIT["operation"])
         own = np.where(blocking, np.minimum(columns["call_own"], usual), columns["call_own"])

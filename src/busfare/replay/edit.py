@@ -23,7 +23,6 @@ __all__ = [
     "next_on_thread",
     "usual_call_ns",
     "with_durations",
-    "with_own_kernel_engines",
     "without_operations",
     "without_waits",
 ]
@@ -150,18 +149,3 @@ def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     free = (timeline.columns["call_wait"] == WAIT["none"]) & calls_named(timeline, pattern)
     own = timeline.columns["call_own"][free]
     return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
-
-
-def with_own_kernel_engines(timeline: Timeline) -> Timeline:
-    """Kernels that now lie in several streams of a GPU run one at a time, unless the recording shows more."""
-    columns = timeline.columns
-    kernels = words_of(timeline.operations).among("kind", "kernel", "graph")
-    free = kernels & (columns["operation_engine"] < 0)
-    devices = columns["stream_device"][columns["operation_stream"]]
-    engine, slots = columns["operation_engine"].copy(), list(columns["engine_slots"])
-    for device in np.unique(devices[free]):
-        mine = free & (devices == device)
-        if len(np.unique(columns["operation_stream"][mine])) > 1:
-            engine[mine] = len(slots)
-            slots.append(1)
-    return timeline.with_columns(operation_engine=engine, engine_slots=np.array(slots, np.int32))

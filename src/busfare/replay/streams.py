@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.replay.changes import Applied, Setting, matching
-from busfare.replay.edit import usual_call_ns, with_own_kernel_engines
+from busfare.replay.edit import usual_call_ns
+from busfare.replay.kernel_room import with_own_kernel_engines
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 from busfare.trace.words import words_of

@@ -26,7 +26,7 @@ Columns = dict[str, NDArray[Any]]
 COLUMN_TYPES: dict[str, Any] = {
     **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
     **dict.fromkeys(
-        ("call", "stream", "engine", "links", "device", "context", "slots", "opposite"), np.int32
+        ("call", "stream", "engine", "takes", "links", "device", "context", "slots", "opposite"), np.int32
     ),
     **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
     **dict.fromkeys(("bytes_per_s", "both"), np.float64),
@@ -104,6 +104,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         "operation_launched": operations["launched"].cast(pl.UInt8).to_numpy(),
         "operation_stream": operations["stream_number"].to_numpy(),
         "operation_engine": engine.of,
+        "operation_takes": np.ones(operations.height, np.int32),
         "operation_duration": (operations["end_ns"] - operations["start_ns"]).to_numpy(),
         "operation_launch_lag": np.zeros(operations.height, np.int64),
         "operation_order_lag": np.zeros(operations.height, np.int64),

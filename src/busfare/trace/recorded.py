@@ -24,6 +24,7 @@ from busfare.trace.tables import (
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
+    OPERATIONS_OF_KERNELS,
     OPERATIONS_RECORDED,
     STREAMS,
     WAITS_FOR,
@@ -34,6 +35,8 @@ from busfare.trace.trace import Trace
 
 __all__ = ["matches", "read"]
 
+#: Of a grid's sides; their product fits 64 bits, whatever stands in a damaged file.
+MOST_BLOCKS = {"x": (1 << 31) - 1, "y": (1 << 16) - 1, "z": (1 << 16) - 1}
 #: CUpti_ActivityUnifiedMemoryCounterKind, those that move bytes.
 MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
 STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
@@ -256,7 +259,8 @@ class _Process:
             self._migrations(),
             self._graphs(omissions),
         ]
-        frames = [conform(part, OPERATIONS, OPERATIONS_RECORDED) for part in parts if part.height]
+        optional = {**OPERATIONS_RECORDED, **OPERATIONS_OF_KERNELS}
+        frames = [conform(part, OPERATIONS, optional) for part in parts if part.height]
         frame = pl.concat(frames, how="diagonal") if frames else empty(OPERATIONS)
         omissions.add_if(
             frame["start_ns"].null_count(),
@@ -268,6 +272,10 @@ class _Process:
     def _kernels(self) -> pl.DataFrame:
         table = self.recording.table("kernels")
         names = {name: name for name in ("correlation", "device", "context", "stream", "graph_node")}
+        grid = [
+            np.minimum(table[f"grid_{axis}"], most).astype(np.int64) for axis, most in MOST_BLOCKS.items()
+        ]
+        blocks = pl.Series("blocks", grid[0] * grid[1] * grid[2])
         demangled = self.recording.table("demangled")
         readable = dict(zip(demangled["mangled"].tolist(), demangled["readable"].tolist(), strict=True))
         numbers = table["name"]
@@ -279,6 +287,7 @@ class _Process:
             kind=pl.lit("kernel"),
             name=self._names(shown[places]),
             copy_count=pl.lit(1),
+            blocks=pl.when(blocks > 0).then(blocks),
         )
 
     def _copies(self, omissions: Omissions) -> pl.DataFrame:

@@ -22,6 +22,7 @@ __all__ = [
     "MARKERS",
     "MEMORY_KINDS",
     "OPERATIONS",
+    "OPERATIONS_OF_KERNELS",
     "OPERATIONS_RECORDED",
     "STREAMS",
     "WAITS_FOR",
@@ -70,6 +71,11 @@ OPERATIONS_RECORDED: Schema = {
     "source_allocation_bytes": pl.Int64(),
     "destination_allocation_bytes": pl.Int64(),
     "fingerprint": pl.UInt64(),  # a hash of the bytes copied
+}
+
+#: What only kernels have, and not in every format; absent from traces that lack it.
+OPERATIONS_OF_KERNELS: Schema = {
+    "blocks": pl.Int64(),  # of the grid
 }
 
 CALLS: Schema = {
