@@ -251,6 +251,7 @@ def test_ctrl_c_stops_many_copies_that_share_a_link() -> None:
     rows["operation_call"] -= 1
     rows["operation_after"] -= 1
     rows["operation_engine"] -= 1
+    rows["operation_takes"] += 1
     rows["operation_stream"] += np.arange(count, dtype=np.int32)
     rows["operation_duration"] += 1_000_000_000 + np.arange(count)
     rows["operation_bytes_per_s"] += 1e9

@@ -76,7 +76,8 @@ def test_pinning_takes_the_staging_of_the_first_bytes_away() -> None:
     assert large.columns["operation_extra"].max() > 100_000
     assert not Pin().apply(large, HERE).timeline.columns["operation_extra"].any()
     kept = Pin().apply(small, HERE).timeline.columns["operation_extra"]
-    assert (kept == small.columns["operation_extra"]).all() and kept.any()
+    # Its 4 KiB are written into the command in a microsecond.
+    assert (kept == np.maximum(small.columns["operation_extra"] - 1024, 0)).all() and kept.any()
 
 
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:

@@ -127,6 +127,7 @@ def test_with_engines_a_faster_kernel_can_make_the_run_longer() -> None:
                         "operation_after": [-1] * count,
                         "operation_stream": [0, 0, 1, 1],
                         "operation_engine": [-1, 0, 0, -1],
+                        "operation_takes": [1] * count,
                         "operation_duration": [kernel, 1000, 10, 1000],
                         "operation_released": [0, 0, 105, 0],
                         "operation_link_begin": [],
@@ -179,7 +180,7 @@ def test_broken_orders_are_seen_in_the_recording(columns: Columns, classes: int)
 def test_nothing_at_all_plays_in_no_time() -> None:
     nothing = as_columns(
         {key: [] for key in [*COLUMNS_OF_CALLS, *(f"operation_{name}" for name in ZEROS)]}
-        | {f"operation_{name}": [] for name in ("call", "stream", "engine", "duration", "after", "released")}
+        | {f"operation_{name}": [] for name in ("call", "stream", "engine", "takes", "duration", "after", "released")}
         | {"operation_link_begin": [], "operation_links": [], "engine_slots": []}
         | {f"stream_{name}": [] for name in ("device", "context", "kind")}
         | {f"link_{name}": [] for name in ("bytes_per_s", "both", "opposite")}

@@ -132,6 +132,7 @@ def test_two_directions_of_one_link_slow_each_other_down() -> None:
     two |= {"stream_kind": np.full(2, 2, np.uint8), "engine_slots": np.zeros(0, np.int32)}
     for name in ("operation_call", "operation_after", "operation_engine"):
         two[name] -= 1
+    two["operation_takes"] += 1
     two["operation_stream"] = np.array([0, 1], np.int32)
     two["operation_duration"] += 100
     two["operation_bytes_per_s"] += 100

@@ -52,10 +52,24 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
 
 
 def _without(timeline: Timeline, call_ns: int) -> Timeline:
-    """Half of `call_ns` out of each call, half out of the gap before it; what one lacks, the other gives."""
-    gap, own = timeline.columns["call_gap"], timeline.columns["call_own"]
+    """Half of `call_ns` out of each call, half out of the gap before it; what one lacks, the other gives.
+
+    Of what goes out of a call, half lay before the GPU had its work, which then starts so much earlier, and half behind:
+    where the call waits for work, between the end of that and its return.
+    """
+    columns = timeline.columns
+    gap, own = columns["call_gap"], columns["call_own"]
     spare_gap, spare_own = np.maximum(gap, 0), np.maximum(own - LEAST_CALL_NS, 0)
     from_own = np.minimum(spare_own, call_ns // 2)
     from_gap = np.minimum(spare_gap, call_ns - from_own)
     from_own = np.minimum(spare_own, call_ns - from_gap)
-    return timeline.with_columns(call_gap=gap - from_gap, call_own=own - from_own)
+    launch, wake = columns["operation_launch_lag"], columns["call_wait_lag"]
+    half = from_own // 2
+    called = columns["operation_launched"] != 0
+    earlier = np.where(called, half[np.maximum(columns["operation_call"], 0)] if len(half) else 0, 0)
+    return timeline.with_columns(
+        call_gap=gap - from_gap,
+        call_own=own - from_own,
+        call_wait_lag=wake - np.clip(wake - LEAST_CALL_NS, 0, half),
+        operation_launch_lag=launch - np.clip(launch - LEAST_CALL_NS, 0, earlier),
+    )
