@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.replay.changes import Applied, Setting
-from busfare.replay.edit import next_on_thread, without_operations
+from busfare.replay.edit import next_on_thread, without_calls, without_operations, without_waits
 from busfare.replay.prices import nanoseconds_pinned
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
@@ -140,13 +140,14 @@ def _groups(timeline: Timeline, below: int) -> tuple[NDArray[np.int64], NDArray[
 
 
 def _without_waits_behind(timeline: Timeline, removed: NDArray[np.bool_]) -> Timeline:
-    """What waited for a copy that is gone, right behind it, waits no longer."""
+    """What waited for a copy that is gone, right behind it, is gone, too."""
     columns = timeline.columns
     calls = np.zeros(len(columns["call_own"]), bool)
     calls[columns["operation_call"][removed & (columns["operation_launched"] != 0)]] = True
     behind = next_on_thread(timeline)[calls]
     behind = behind[behind >= 0]
-    waiting = behind[np.isin(columns["call_wait"][behind], [WAIT["stream"], WAIT["given"]])]
-    wait, own = columns["call_wait"].copy(), columns["call_own"].copy()
-    wait[waiting], own[waiting] = WAIT["none"], 0
-    return timeline.with_columns(call_wait=wait, call_own=own)
+    waiting = np.zeros(len(calls), bool)
+    waiting[behind] = np.isin(columns["call_wait"][behind], [WAIT["stream"], WAIT["given"]])
+    launching = np.zeros(len(calls), bool)
+    launching[columns["operation_call"][columns["operation_launched"] != 0]] = True
+    return without_waits(without_calls(timeline, waiting & ~launching), waiting & launching, 0)
