@@ -21,8 +21,8 @@ constexpr Time kTurnRound = 20000;
 // Where a trace shows no case of its own.
 constexpr Time kUsualLaunch = 5000, kUsualOrder = 1000, kUsualCall = 2000;
 // From a kernel to a copy or back: `busfare probe` measures 2.7 to 5.2 µs from a kernel to a copy on H100s
-// and H200s (`after_kernel_s`).
-constexpr Time kUsualTurn = 3500;
+// and H200s (`after_kernel_s`, results/probe), most often between 4 and 5.
+constexpr Time kUsualTurn = 4500;
 
 Time median(std::vector<Time>& values, Time otherwise) {
     if (values.empty()) return otherwise;

@@ -20,6 +20,9 @@ Times = NDArray[np.int64]
 #: Operations whose lags are alike.
 CLASSES = ("kernel", "set", "migration", "graph", "pinned copy", "pageable copy", "other copy")
 ENGINE_WORK = ("h2d", "d2h", "p2p", "kernels")
+#: Shorter copies to the GPU travel with the commands: probes of H100s and H200s find no turn between a kernel and them,
+#: and 3 to 5 µs for longer ones and for all copies back (results/probe, after-kernel).
+ENGINE_BYTES = 4096
 STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
 #: Clocks of host and GPU agree to about this, in nanoseconds.
 TOLERANCE_NS = 5_000
@@ -97,10 +100,12 @@ def class_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
     return found
 
 
-def unit_of(operation_class: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def unit_of(operations: pl.DataFrame, operation_class: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """0 for work of the multiprocessors, 1 for that of the copy engines; shape (operations,)."""
     copies = np.array([name.endswith("copy") or name == "migration" for name in CLASSES], np.uint8)
-    return copies[operation_class]
+    short = operations["bytes"].fill_null(ENGINE_BYTES).to_numpy() < ENGINE_BYTES
+    with_commands = words_of(operations).among("direction", "h2d") & short
+    return np.where(with_commands, np.uint8(0), copies[operation_class])
 
 
 class Engines(NamedTuple):

@@ -90,7 +90,7 @@ def _lags_behind(timeline: Timeline, removed: Mask) -> NDArray[np.int64]:
     What followed a copy engine's work and now follows work of its own unit no longer pays for the turn.
     """
     columns = timeline.columns
-    lag, unit = columns["operation_order_lag"].copy(), unit_of(timeline.operation_class)
+    lag, unit = columns["operation_order_lag"].copy(), unit_of(timeline.operations, timeline.operation_class)
     in_stream = np.argsort(columns["operation_stream"], kind="stable")
     stream, gone, units = columns["operation_stream"][in_stream], removed[in_stream], unit[in_stream]
     place = np.arange(len(in_stream))

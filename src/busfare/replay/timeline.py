@@ -141,7 +141,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
             "operation_end": ends_ns,
             "call_class": call_class,
             "operation_class": operation_class,
-            "operation_unit": unit_of(operation_class),
+            "operation_unit": unit_of(operations, operation_class),
         },
     )
     columns.update({name: explained[name] for name in columns if name in explained})
