@@ -3,7 +3,9 @@
 Run `python validation/replay_pairs.py [--results FOLDER] [--only NAME,…]`. For each pair of validation/pairs/pairs.toml
 and each GPU in results/pairs: the speed-up measured (medians of unrecorded runs), the one predicted from the recording
 of the program as it was, and whether they agree within 10 %; for each program, whether the advice that `busfare report`
-ranks first is the change that gained most. Exit status 1 where either holds for fewer than 10 of 12.
+ranks first is the change that gained most. Where processes of one program differ by more than 10 %, it says so: no
+prediction can be held to such a figure, and the pair counts like the others. Exit status 1 where either holds for fewer
+than 10 of 12.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pairs.table import Pair, Plan, Program, read_plan
@@ -53,8 +56,9 @@ class Machine:
             raise NoAnswerError(f"{variant} failed: {'; '.join(said['failures']) or 'no reason given'}")
         return float(said["variants"][variant]["median_seconds"])
 
-    def spread(self, program: str, variant: str) -> float:
-        return float(self.times["programs"][program]["variants"][variant]["spread"])
+    def medians(self, program: str, variant: str) -> list[float]:
+        """Of each unrecorded process."""
+        return [median(runs) for runs in self.times["programs"][program]["variants"][variant]["seconds"]]
 
     def node(self, plan: Plan, program: str) -> str:
         """The node file that was probed on the very machine that ran `program`, where there is one; else the catalogue's
@@ -93,6 +97,9 @@ class Judged:
     before_seconds: float = 0.0
     replayed_seconds: float = 0.0
     why: str = ""
+    # The speed-up between the slowest and the fastest process of either program, one way and the other.
+    least: float = 0.0
+    most: float = 0.0
 
     @property
     def error_percent(self) -> float | None:
@@ -104,6 +111,14 @@ class Judged:
     @property
     def within(self) -> bool:
         return self.error_percent is not None and abs(self.error_percent) <= GOAL_PERCENT
+
+    @property
+    def scattered(self) -> bool:
+        """Whether processes differ by more than a prediction may."""
+        if self.measured is None:
+            return False
+        goal = GOAL_PERCENT / 100
+        return self.most > (1 + goal) * self.measured or self.least < (1 - goal) * self.measured
 
 
 @dataclass(frozen=True)
@@ -142,6 +157,8 @@ def judge(pair: Pair, machines: dict[str, Machine], machine: Machine, predict: P
         target = machines[pair.target] if pair.target else machine
         before = machine.seconds(pair.program, pair.before)
         measured = before / target.seconds(pair.program, pair.after)
+        each = machine.medians(pair.program, pair.before), target.medians(pair.program, pair.after)
+        least, most = min(each[0]) / max(each[1]), max(each[0]) / min(each[1])
     except KeyError:
         return Judged(pair, machine.name, None, None, why=f"nothing was run on {pair.target}")
     except NoAnswerError as error:
@@ -149,10 +166,9 @@ def judge(pair: Pair, machines: dict[str, Machine], machine: Machine, predict: P
     try:
         predicted = predict(machine, pair)
     except NoAnswerError as error:
-        return Judged(pair, machine.name, measured, None, before, why=str(error))
-    return Judged(
-        pair, machine.name, measured, predicted.speed_up, before, predicted.baseline_replayed_seconds
-    )
+        return Judged(pair, machine.name, measured, None, before, 0.0, str(error), least, most)
+    replayed = predicted.baseline_replayed_seconds
+    return Judged(pair, machine.name, measured, predicted.speed_up, before, replayed, least=least, most=most)
 
 
 def rank(program: Program, plan: Plan, machine: Machine, first_advice: FirstAdvice) -> Ranked | None:
@@ -246,7 +262,8 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
         replay = 100 * (one.replayed_seconds / one.before_seconds - 1)
         print(
             f"{start} {measured} | {one.predicted:8.3f}× | {one.error_percent:+6.1f} % "
-            f"{'       ' if one.within else 'BEYOND '} (replayed unchanged: {replay:+.1f} % of the unrecorded run)"
+            f"{'       ' if one.within else 'BEYOND '} (replayed unchanged: {replay:+.1f} % of the unrecorded run;"
+            f" processes: {one.least:.3f} to {one.most:.3f}×{', SCATTERED' if one.scattered else ''})"
         )
     counted = [one for one in judged if one.measured is not None]
     if not counted:
@@ -258,6 +275,15 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
         f"  within {GOAL_PERCENT:g} %: {hits} of {len(counted)} pairs, {python} of them PyTorch or CuPy "
         f"(goal 10 of 12) {'met' if met else 'MISSED'}; not measured: {len(judged) - len(counted)}"
     )
+    scattered = [one for one in counted if one.scattered]
+    beyond = [one for one in scattered if not one.within]
+    inside = sum(one.predicted is not None and one.least <= one.predicted <= one.most for one in beyond)
+    print(
+        f"  SCATTERED: processes of one program differ by more than {GOAL_PERCENT:g} %: {len(scattered)} pairs, "
+        f"{len(beyond)} of the {len(counted) - hits} beyond, whose prediction lies between their processes in {inside}"
+    )
+    firm = [one for one in counted if not one.scattered]
+    print(f"  of the {len(firm)} other pairs, within {GOAL_PERCENT:g} %: {sum(one.within for one in firm)}")
     return met
 
 

@@ -25,6 +25,7 @@ from busfare.replay.changes import (
     Setting,
     ToNode,
 )
+from busfare.replay.device_work import unit_of
 from busfare.replay.prefetch import Prefetch
 from busfare.replay.streams import Streams, chunks
 from busfare.replay.what_if import what_if
@@ -407,3 +408,69 @@ def test_playing_is_deterministic() -> None:
     taken_apart = timeline(pipeline(8))
     first, second = play(taken_apart), play(taken_apart)
     assert np.array_equal(first.operation_start, second.operation_start)
+
+
+def small_copies(lag: float, direction: str = "h2d") -> Trace:
+    """Blocking copies of 32 KiB from pageable memory, 2 µs each, that begin `lag` µs after their call.
+
+    To the GPU the call returns 3 µs before the end, as they do; back it returns 5 µs after it.
+    """
+    end = lag + 2 + (-3 if direction == "h2d" else 5)
+    return trace(
+        *[
+            copy(50.0 * n + lag, 50.0 * n + lag + 2, 32 << 10, direction, memory="pageable", correlation=n)
+            for n in range(40)
+        ],
+        calls=[call(50.0 * n, 50.0 * n + end, "cudaMemcpy", "operation", correlation=n) for n in range(40)],
+    )
+
+
+def test_a_blocking_copy_of_pinned_memory_returns_after_its_end() -> None:
+    # 5 µs to the copy and 2 for it; then the host wakes up 3.3 µs later, as it does behind other copies.
+    for direction in ("h2d", "d2h"):
+        pinned = Pin().apply(timeline(small_copies(5, direction)), HERE).timeline
+        found = play(pinned)
+        assert (found.call_end - found.operation_end == 3300).all()
+
+
+def test_small_copies_hand_their_bytes_over_with_the_call() -> None:
+    # Every fourth starts 20 µs later than the others: of that 8 µs are its 32 KiB at 4 GB/s, the rest stays.
+    recorded = small_copies(5)
+    late = pl.int_range(pl.len()) % 4 == 3
+    recorded.operations = recorded.operations.with_columns(
+        pl.when(late).then(pl.col(name) + 20_000).otherwise(name).alias(name)
+        for name in ("start_ns", "end_ns")
+    )
+    recorded.calls = recorded.calls.with_columns(
+        end_ns=pl.when(late).then(pl.col("end_ns") + 20_000).otherwise("end_ns")
+    )
+    taken_apart = timeline(recorded)
+    pinned = Pin().apply(taken_apart, HERE).timeline
+    before, after = taken_apart.columns["operation_extra"], pinned.columns["operation_extra"]
+    assert set(before.tolist()) == {0, 20_000} and set(after.tolist()) == {0, 20_000 - (32 << 10) // 4}
+
+
+def test_a_copy_that_no_longer_blocks_waits_for_nothing_but_its_turn() -> None:
+    """A blocking copy back of 8 bytes begins 12 µs after its kernel; an asynchronous one where the stream lets it."""
+    operations, calls = [], []
+    for n in range(40):
+        start = 60.0 * n
+        operations.append(kernel(start + 6, start + 20, correlation=2 * n))
+        operations.append(copy(start + 32, start + 33, 8, "d2h", correlation=2 * n + 1))
+        calls.append(call(start, start + 4, "cudaLaunchKernel", correlation=2 * n))
+        calls.append(call(start + 5, start + 38, "cudaMemcpy", "operation", correlation=2 * n + 1))
+    calls.append(call(2400, 2405, "cudaDeviceSynchronize", "device"))
+    taken_apart = timeline(trace(*operations, calls=calls))
+    assert taken_apart.columns["operation_extra"].max() > 5_000
+    free = Async("d2h").apply(taken_apart, HERE).timeline
+    assert not free.columns["operation_extra"][1::2].any()
+    # The host's time between its calls decides: 22 µs in place of 60 a step, and less.
+    assert play(free).makespan_ns < 40 * 30_000
+
+
+def test_short_copies_to_the_gpu_travel_with_the_commands() -> None:
+    operations = timeline(
+        trace(kernel(0, 1), copy(2, 3, 64), copy(4, 5, 4096), copy(6, 7, 64, "d2h"), copy(8, 9, None))
+    )
+    units = unit_of(operations.operations, operations.operation_class)
+    assert units.tolist() == [0, 0, 1, 1, 1]

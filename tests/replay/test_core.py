@@ -180,7 +180,10 @@ def test_broken_orders_are_seen_in_the_recording(columns: Columns, classes: int)
 def test_nothing_at_all_plays_in_no_time() -> None:
     nothing = as_columns(
         {key: [] for key in [*COLUMNS_OF_CALLS, *(f"operation_{name}" for name in ZEROS)]}
-        | {f"operation_{name}": [] for name in ("call", "stream", "engine", "takes", "duration", "after", "released")}
+        | {
+            f"operation_{name}": []
+            for name in ("call", "stream", "engine", "takes", "duration", "after", "released")
+        }
         | {"operation_link_begin": [], "operation_links": [], "engine_slots": []}
         | {f"stream_{name}": [] for name in ("device", "context", "kind")}
         | {f"link_{name}": [] for name in ("bytes_per_s", "both", "opposite")}

@@ -58,3 +58,25 @@ def test_a_run_that_was_not_slower_recorded_stays_as_it_is() -> None:
     recorded = timeline(launches(2, 3))
     taken = unrecorded(recorded, recorded.recorded_ns)
     assert taken.timeline is recorded and taken.call_ns == 0
+
+
+def test_what_recording_took_inside_of_a_waiting_call_goes_too() -> None:
+    """Kernels waited for one by one: 10 µs to the start, 5 to the return; a recorder that takes 2 µs took half of each."""
+
+    def steps(launch_us: float, wake_us: float, gap_us: float) -> Trace:
+        step = launch_us + 20 + wake_us + gap_us
+        operations, calls = [], []
+        for n in range(500):
+            start = n * step
+            operations.append(kernel(start + launch_us, start + launch_us + 20, correlation=n))
+            calls.append(call(start, start + 4, "cudaLaunchKernel", correlation=n))
+            end = start + launch_us + 20 + wake_us
+            calls.append(call(start + 4, end, "cudaDeviceSynchronize", "device"))
+        return trace(*operations, calls=calls)
+
+    recorded, bare = timeline(steps(10, 5, 3)), timeline(steps(9.5, 4.5, 2)).recorded_ns
+    taken = unrecorded(recorded, bare)
+    assert taken.makespan_ns == pytest.approx(bare, rel=0.001)
+    assert 1_000 <= taken.call_ns <= 3_000
+    lag, wake = taken.timeline.columns["operation_launch_lag"], taken.timeline.columns["call_wait_lag"]
+    assert 9_000 <= lag.max() < 10_000 and 4_000 <= wake.max() < 5_000

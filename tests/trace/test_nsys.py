@@ -445,3 +445,13 @@ def test_an_asynchronous_copy_into_pageable_memory_blocks_its_call(tmp_path: Pat
         export.call("cudaMemcpyAsync_v3020", 100 * correlation, 100 * correlation + 50, correlation)
         export.copy(2, kinds, 64, 100 * correlation + 10, 100 * correlation + 40, correlation)
     assert written(export, tmp_path).calls["waits_for"].to_list() == ["operation", "none"]
+
+
+def test_the_grid_says_how_many_blocks_a_kernel_has(tmp_path: Path) -> None:
+    export = NsysExport("2025.1")
+    export.columns[KERNEL] += ["gridY", "gridZ"]
+    sides = [(16, 2, 3), (1, 1, 1), (0, 1, 1), ((1 << 31) - 1, 65535, 65535), (1 << 40, 1, 1), (None, 1, 1)]
+    for at, (x, y, z) in enumerate(sides):
+        export.kernel("k", at * 10, at * 10 + 5, at + 1, gridX=x, gridY=y, gridZ=z)
+    blocks = written(export, tmp_path).operations["blocks"].to_list()
+    assert blocks == [96, 1, None, ((1 << 31) - 1) * 65535**2, None, None]

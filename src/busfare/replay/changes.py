@@ -195,7 +195,9 @@ class Pin:
         # What a copy to the GPU waited for without a reason was the host handing over its bytes: the first of a large
         # one staged, which takes what it takes; all of a small one written into the command.
         sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
-        handed = np.where(sizes > STAGED_ABOVE_BYTES, columns["operation_extra"], sizes * NS_TO_HAND_OVER_A_BYTE)
+        handed = np.where(
+            sizes > STAGED_ABOVE_BYTES, columns["operation_extra"], sizes * NS_TO_HAND_OVER_A_BYTE
+        )
         handed = np.where(called & _among(timeline, "direction", "h2d"), handed, 0).astype(np.int64)
         extra = np.maximum(columns["operation_extra"] - handed, 0)
         # A blocking call waits on: no longer for its bytes to be staged, but always for the end of the copy, which it
@@ -257,7 +259,9 @@ class Async:
         own = np.where(synchronising, 0, np.minimum(columns["call_own"], usual))
         # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
         freed = chosen & (columns["operation_launched"] != 0)
-        freed[freed] = (blocking & (columns["call_wait"] == WAIT["operation"]))[columns["operation_call"][freed]]
+        freed[freed] = (blocking & (columns["call_wait"] == WAIT["operation"]))[
+            columns["operation_call"][freed]
+        ]
         changed = without_waits(timeline, blocking | synchronising, own).with_columns(
             operation_extra=np.where(freed, 0, columns["operation_extra"])
         )

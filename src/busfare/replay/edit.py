@@ -14,7 +14,6 @@ from busfare.errors import InputError
 from busfare.replay.device_work import unit_of
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
-from busfare.trace.words import words_of
 
 __all__ = [
     "calls_named",

@@ -17,7 +17,14 @@ __all__ = ["REPLAYED_ROWS", "SCHEMA", "UNUSED", "summarise"]
 SCHEMA = "busfare.report/1"
 #: Columns of a trace that only its replay looks at (`busfare.trace.read`), and from how many rows on there is none.
 UNUSED = frozenset(
-    {"calls.thread", "calls.stream", "calls.event", "operations.context", "operations.graph_node"}
+    {
+        "calls.thread",
+        "calls.stream",
+        "calls.event",
+        "operations.context",
+        "operations.graph_node",
+        "operations.blocks",
+    }
 )
 REPLAYED_ROWS = advise.MOST_ROWS
 MOST_ROWS = 10

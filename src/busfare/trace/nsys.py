@@ -26,7 +26,9 @@ from busfare.trace.tables import (
     LATEST,
     MARKERS,
     MEMORY_KINDS,
+    MOST_BLOCKS,
     OPERATIONS,
+    OPERATIONS_OF_KERNELS,
     Schema,
     conform,
     empty,
@@ -70,6 +72,8 @@ PLACE: dict[str, pl.DataType] = {
 TIMES: dict[str, pl.DataType] = {"start": INT, "end": INT}
 #: What kernels and copies have in common, and those of it that a caller may have no use for.
 OF_OPERATIONS = TIMES | PLACE | {"graphNodeId": INT}
+#: Of kernels: how many blocks lie in each direction.
+GRID: dict[str, pl.DataType] = {"gridX": INT, "gridY": INT, "gridZ": INT}
 MEANS = {"contextId": "operations.context", "graphNodeId": "operations.graph_node"}
 
 
@@ -106,14 +110,14 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     place = {name: kind for name, kind in OF_OPERATIONS.items() if MEANS.get(name) not in unused}
     made = beside(called.height, partial(_calls, called, strings, without_threads, omissions))
     del called
-    kernels = _kernels(tables, strings, place)
+    kernels = _kernels(tables, strings, place if "operations.blocks" in unused else place | GRID)
     calls, names = made()
     del made
     events, waits = _events(tables, calls, names, omissions)
     if not unused >= {"calls.stream", "calls.event"}:
         calls = _with_waits(calls, waits)
     operations = [
-        conform(frame, OPERATIONS)
+        conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS)
         for frame in (
             kernels,
             _copies(tables, place, omissions),
@@ -126,7 +130,7 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
         path=tables.path,
         format="nsys-sqlite" if tables.path.is_file() else "nsys-directory",
         producer=f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
-        operations=pl.concat(operations),
+        operations=pl.concat(operations, how="diagonal"),
         calls=calls,
         events=events,
         markers=_markers(tables, strings, omissions),
@@ -215,7 +219,15 @@ def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.Da
             ids = others.select(pl.coalesce(*known)).to_series()
             named = Texts.of(ids, strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
-    return _placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
+    blocks = {}
+    if "gridX" in frame.columns:
+        # What no grid can have is no number of blocks; the product of those that can fits 64 bits.
+        known = pl.all_horizontal(
+            pl.col(side).is_between(1, most) for side, most in zip(GRID, MOST_BLOCKS, strict=True)
+        )
+        blocks = {"blocks": pl.when(known).then(pl.col("gridX") * pl.col("gridY") * pl.col("gridZ"))}
+    frame = frame.with_columns(**blocks).drop("demangledName", *GRID, strict=False)
+    return _placed(frame).with_columns(kind=pl.lit("kernel"), name=name)
 
 
 def _copies(tables: TableSource, place: Schema, omissions: Omissions) -> pl.DataFrame:

@@ -23,6 +23,7 @@ from busfare.trace.tables import (
     EVENTS,
     MARKERS,
     MEMORY_KINDS,
+    MOST_BLOCKS,
     OPERATIONS,
     OPERATIONS_OF_KERNELS,
     OPERATIONS_RECORDED,
@@ -35,8 +36,6 @@ from busfare.trace.trace import Trace
 
 __all__ = ["matches", "read"]
 
-#: Of a grid's sides; their product fits 64 bits, whatever stands in a damaged file.
-MOST_BLOCKS = {"x": (1 << 31) - 1, "y": (1 << 16) - 1, "z": (1 << 16) - 1}
 #: CUpti_ActivityUnifiedMemoryCounterKind, those that move bytes.
 MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
 STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
@@ -272,9 +271,9 @@ class _Process:
     def _kernels(self) -> pl.DataFrame:
         table = self.recording.table("kernels")
         names = {name: name for name in ("correlation", "device", "context", "stream", "graph_node")}
-        grid = [
-            np.minimum(table[f"grid_{axis}"], most).astype(np.int64) for axis, most in MOST_BLOCKS.items()
-        ]
+        # Whatever stands in a damaged file.
+        sides = zip("xyz", MOST_BLOCKS, strict=True)
+        grid = [np.minimum(table[f"grid_{side}"], most).astype(np.int64) for side, most in sides]
         blocks = pl.Series("blocks", grid[0] * grid[1] * grid[2])
         demangled = self.recording.table("demangled")
         readable = dict(zip(demangled["mangled"].tolist(), demangled["readable"].tolist(), strict=True))
