@@ -260,8 +260,7 @@ class Simulator {
 
     void flow_ended(Index operation, Time time) {
         ends(operation, time);
-        if (t_.operations.engine[operation] != kNone)
-            leave(operation, time, t_.operations.takes[operation]);
+        if (t_.operations.engine[operation] != kNone) leave(operation, time, t_.operations.takes[operation]);
     }
 
     // Those who wait, as far as there is room.

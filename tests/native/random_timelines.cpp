@@ -139,9 +139,9 @@ void spoil_one(Columns& c, Chance& chance) {
     int column = chance.pick(0, 33);
     const auto take = [&](auto&... columns) { ((column-- == 0 ? spoil(columns, chance) : void()), ...); };
     take(c.thread, c.call_after, c.wait_key, c.act_stream, c.act_event, c.gap, c.own, c.wait_lag, c.wait,
-         c.act, c.call, c.stream, c.engine, c.takes, c.after, c.links, c.duration, c.launch_lag, c.order_lag, c.extra,
-         c.turn, c.released, c.launched, c.unordered, c.bytes_per_s, c.link_begin, c.device, c.context,
-         c.slots, c.opposite, c.kind, c.link_rate, c.both);
+         c.act, c.call, c.stream, c.engine, c.takes, c.after, c.links, c.duration, c.launch_lag, c.order_lag,
+         c.extra, c.turn, c.released, c.launched, c.unordered, c.bytes_per_s, c.link_begin, c.device,
+         c.context, c.slots, c.opposite, c.kind, c.link_rate, c.both);
 }
 
 bool holds(const Timeline& t, const Played& p, const std::vector<PathStep>& path) {

@@ -222,10 +222,10 @@ def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.Da
     blocks = {}
     if "gridX" in frame.columns:
         # What no grid can have is no number of blocks; the product of those that can fits 64 bits.
-        known = pl.all_horizontal(
+        possible = pl.all_horizontal(
             pl.col(side).is_between(1, most) for side, most in zip(GRID, MOST_BLOCKS, strict=True)
         )
-        blocks = {"blocks": pl.when(known).then(pl.col("gridX") * pl.col("gridY") * pl.col("gridZ"))}
+        blocks = {"blocks": pl.when(possible).then(pl.col("gridX") * pl.col("gridY") * pl.col("gridZ"))}
     frame = frame.with_columns(**blocks).drop("demangledName", *GRID, strict=False)
     return _placed(frame).with_columns(kind=pl.lit("kernel"), name=name)
 
