@@ -1,0 +1,106 @@
+"""A recorded copy carried from one measured node to another: each part of its time as what was measured of it there.
+
+What keeps a copy engine busy is measured from pinned memory: a start, and bytes. Two events around a copy also
+hold their own time, which differs from machine to machine by more than the starts do; it is measured with nothing
+between them and taken out. A pageable copy that took no longer than that was staged before or after (its recorded
+time is the engine's alone); a longer one was staged within it, from the processor's cache or from memory, which
+its own pace tells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from busfare.cost.batch import Batch
+from busfare.node import Measured, Node
+from busfare.node.arrays import FloatArray
+
+__all__ = ["carried_seconds"]
+
+#: Bytes that cost less than this share of what the smallest copy takes are lost in it.
+LEAST_SHARE = 0.1
+#: Two probes of one machine differ by up to half of this in the start of a copy (results/probe).
+LEAST_START_S = 0.25e-6
+#: A pageable copy that took less than so many times what its engine needs was staged outside of it.
+STAGED_OUTSIDE = 1.3
+#: Buffers of this size lie in the cache of every processor seen; by their pace, all smaller than the cache are told.
+CACHED_BYTES = float(8 << 20)
+#: By so much must copies from memory be slower than cached ones for the two to be told apart.
+LEAST_APART = 1.15
+
+
+def carried_seconds(
+    batch: Batch, recorded: FloatArray, overhead: FloatArray, old: Node, new: Node
+) -> FloatArray | None:
+    """Seconds on `new` of copies recorded on `old`, shape (rows,); None where the path was not measured on both.
+
+    `recorded` and `overhead` are seconds of each row: all of it, and its part that no byte causes.
+    """
+    if batch.kind not in ("copy", "migration"):
+        return None
+    engines = _both(batch, _engine_memory(batch), old, new)
+    if engines is None:
+        return None
+    starts = batch.copies * _start_difference(batch, engines, old, new)
+    rest = (recorded - overhead) * _bytes_ratio(batch.sizes, *engines)
+    by_engine = np.maximum(overhead + starts + rest, LEAST_SHARE * recorded)
+    if batch.kind == "migration" or batch.memory != "pageable" or batch.direction not in ("h2d", "d2h"):
+        return by_engine
+    paces = _both(batch, "pageable", old, new)
+    if paces is None:
+        return None
+    staged = recorded > STAGED_OUTSIDE * engines[0].seconds(np.maximum(batch.sizes, 1.0))
+    return np.where(staged, recorded * _staging_ratio(batch.sizes, recorded, *paces), by_engine)
+
+
+def _engine_memory(batch: Batch) -> str:
+    if batch.direction not in ("h2d", "d2h"):
+        return "device"
+    return "pinned" if batch.memory in ("pageable", "managed") or batch.kind == "migration" else batch.memory
+
+
+def _both(batch: Batch, memory: str, old: Node, new: Node) -> tuple[Measured, Measured] | None:
+    peer = batch.peer if batch.peer >= 0 else None
+    found = [node.measurement(batch.direction, memory, batch.device, peer) for node in (old, new)]
+    here, there = found
+    return None if here is None or there is None or not here.pieces or not there.pieces else (here, there)
+
+
+def _start_difference(batch: Batch, engines: tuple[Measured, Measured], old: Node, new: Node) -> float:
+    """How much later than on `old` a copy without bytes ends on `new`; 0 where the two probes do not tell, seconds."""
+    starts = []
+    for measured, node in zip(engines, (old, new), strict=True):
+        empty = next(
+            (c.device_s for c in node.costs if c.call == "empty" and c.gpu in (None, batch.device)), None
+        )
+        if empty is None or measured.timing != "device":
+            return 0.0
+        starts.append(float(measured.seconds(np.ones(1))[0]) - empty)
+    difference = starts[1] - starts[0]
+    return difference if abs(difference) >= LEAST_START_S else 0.0
+
+
+def _bytes_ratio(sizes: FloatArray, here: Measured, there: Measured) -> FloatArray:
+    """What the bytes of such a copy were measured to take on the new node, over what they did on the old one."""
+    sizes = np.maximum(sizes, 1.0)
+    first = [one.seconds(np.ones(1)) for one in (here, there)]
+    old, new = (one.seconds(sizes) - start for one, start in zip((here, there), first, strict=True))
+    # Of a few bytes the difference of two latencies would say nothing.
+    return np.divide(new, old, out=np.ones_like(old), where=(new > 0) & (old > LEAST_SHARE * first[0]))
+
+
+def _staging_ratio(sizes: FloatArray, recorded: FloatArray, here: Measured, there: Measured) -> FloatArray:
+    """The same of copies that are staged while they run, as far from the cache as their own pace says they are."""
+    sizes = np.maximum(sizes, 1.0)
+    cached = [_cached_seconds(one, sizes) for one in (here, there)]
+    ratio: FloatArray = cached[1] / cached[0]
+    far = [sizes * one.pieces[-1].gap_per_byte_s for one in (here, there)]
+    apart = (far[0] > LEAST_APART * cached[0]) & (far[1] > LEAST_APART * cached[1])
+    share = np.clip((recorded - cached[0]) / np.where(apart, far[0] - cached[0], np.inf), 0.0, 1.0)
+    mixed = [near + share * (away - near) for near, away in zip(cached, far, strict=True)]
+    return np.where(apart, mixed[1] / mixed[0], ratio)
+
+
+def _cached_seconds(measured: Measured, sizes: FloatArray) -> FloatArray:
+    """What was measured, and beyond buffers that surely are cached, at their pace."""
+    return measured.seconds(np.minimum(sizes, CACHED_BYTES)) * np.maximum(sizes / CACHED_BYTES, 1.0)
