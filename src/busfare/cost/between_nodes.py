@@ -23,8 +23,8 @@ LEAST_SHARE = 0.1
 LEAST_START_S = 0.25e-6
 #: A pageable copy that took less than so many times what its engine needs was staged outside of it.
 STAGED_OUTSIDE = 1.3
-#: Buffers of this size lie in the cache of every processor seen; by their pace, all smaller than the cache are told.
-CACHED_BYTES = float(8 << 20)
+#: Buffers of this size lie in the cache of every processor seen, and by their pace what else does; these do not.
+CACHED_BYTES, FAR_BYTES = float(8 << 20), float(128 << 20)
 #: By so much must copies from memory be slower than cached ones for the two to be told apart.
 LEAST_APART = 1.15
 
@@ -94,7 +94,7 @@ def _staging_ratio(sizes: FloatArray, recorded: FloatArray, here: Measured, ther
     sizes = np.maximum(sizes, 1.0)
     cached = [_cached_seconds(one, sizes) for one in (here, there)]
     ratio: FloatArray = cached[1] / cached[0]
-    far = [sizes * one.pieces[-1].gap_per_byte_s for one in (here, there)]
+    far = [sizes * float(one.seconds(np.array([FAR_BYTES]))[0]) / FAR_BYTES for one in (here, there)]
     apart = (far[0] > LEAST_APART * cached[0]) & (far[1] > LEAST_APART * cached[1])
     share = np.clip((recorded - cached[0]) / np.where(apart, far[0] - cached[0], np.inf), 0.0, 1.0)
     mixed = [near + share * (away - near) for near, away in zip(cached, far, strict=True)]
