@@ -189,7 +189,7 @@ def main() -> int:
             if name in earlier:
                 show_again(machine, earlier[name], plan, names)
     met = True
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         for origin, target in permutations(machines.values(), 2):
             answers = pool.map(lambda name, a=origin, b=target: moved(name, a, b, plan), names)
             found = [one for one in answers if one is not None]

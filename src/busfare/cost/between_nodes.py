@@ -3,8 +3,7 @@
 What keeps a copy engine busy is measured from pinned memory: a start, and bytes. Two events around a copy also
 hold their own time, which differs from machine to machine by more than the starts do; it is measured with nothing
 between them and taken out. A pageable copy that took no longer than that was staged before or after (its recorded
-time is the engine's alone); a longer one was staged within it, from the processor's cache or from memory, which
-its own pace tells.
+time is the engine's alone); a longer one was staged within it, at the processor's pace.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ LEAST_SHARE = 0.1
 LEAST_START_S = 0.25e-6
 #: A pageable copy that took less than so many times what its engine needs was staged outside of it.
 STAGED_OUTSIDE = 1.3
-#: Buffers of this size lie in the cache of every processor seen, and by their pace what else does; these do not.
-CACHED_BYTES, FAR_BYTES = float(8 << 20), float(128 << 20)
-#: By so much must copies from memory be slower than cached ones for the two to be told apart.
-LEAST_APART = 1.15
+#: Buffers of this size lie in the cache of every processor seen: by their pace, a processor copies.
+CACHED_BYTES = float(8 << 20)
 
 
 def carried_seconds(
@@ -34,10 +31,12 @@ def carried_seconds(
 ) -> FloatArray | None:
     """Seconds on `new` of copies recorded on `old`, shape (rows,); None where the path was not measured on both.
 
-    `recorded` and `overhead` are seconds of each row: all of it, and its part that no byte causes.
+    `recorded` and `overhead` are seconds of each row: all of it, and its part that no byte causes. What happened to one
+    copy among its like (of the same path and size) does not happen to the same one elsewhere: each takes their mean.
     """
     if batch.kind not in ("copy", "migration"):
         return None
+    recorded, overhead = (_mean_of_their_size(batch, seconds) for seconds in (recorded, overhead))
     engines = _both(batch, _engine_memory(batch), old, new)
     if engines is None:
         return None
@@ -50,7 +49,17 @@ def carried_seconds(
     if paces is None:
         return None
     staged = recorded > STAGED_OUTSIDE * engines[0].seconds(np.maximum(batch.sizes, 1.0))
-    return np.where(staged, recorded * _staging_ratio(batch.sizes, recorded, *paces), by_engine)
+    return np.where(staged, recorded * _staging_ratio(batch.sizes, *paces), by_engine)
+
+
+def _mean_of_their_size(batch: Batch, seconds: FloatArray) -> FloatArray:
+    """The mean of `seconds` over the rows that have a time and are of the same size; NaN where a row has none."""
+    _, alike = np.unique(np.stack([batch.sizes, batch.copies]), axis=1, return_inverse=True)
+    alike = alike.reshape(-1)
+    timed = np.isfinite(seconds)
+    sums = np.bincount(alike, np.where(timed, seconds, 0.0))
+    means: FloatArray = sums / np.maximum(np.bincount(alike, timed), 1)
+    return np.where(timed, means[alike], np.nan)
 
 
 def _engine_memory(batch: Batch) -> str:
@@ -89,18 +98,12 @@ def _bytes_ratio(sizes: FloatArray, here: Measured, there: Measured) -> FloatArr
     return np.divide(new, old, out=np.ones_like(old), where=(new > 0) & (old > LEAST_SHARE * first[0]))
 
 
-def _staging_ratio(sizes: FloatArray, recorded: FloatArray, here: Measured, there: Measured) -> FloatArray:
-    """The same of copies that are staged while they run, as far from the cache as their own pace says they are."""
-    sizes = np.maximum(sizes, 1.0)
-    cached = [_cached_seconds(one, sizes) for one in (here, there)]
-    ratio: FloatArray = cached[1] / cached[0]
-    far = [sizes * float(one.seconds(np.array([FAR_BYTES]))[0]) / FAR_BYTES for one in (here, there)]
-    apart = (far[0] > LEAST_APART * cached[0]) & (far[1] > LEAST_APART * cached[1])
-    share = np.clip((recorded - cached[0]) / np.where(apart, far[0] - cached[0], np.inf), 0.0, 1.0)
-    mixed = [near + share * (away - near) for near, away in zip(cached, far, strict=True)]
-    return np.where(apart, mixed[1] / mixed[0], ratio)
+def _staging_ratio(sizes: FloatArray, here: Measured, there: Measured) -> FloatArray:
+    """The same of copies that are staged while they run: as the two processors copy what they have in their caches.
 
-
-def _cached_seconds(measured: Measured, sizes: FloatArray) -> FloatArray:
-    """What was measured, and beyond buffers that surely are cached, at their pace."""
-    return measured.seconds(np.minimum(sizes, CACHED_BYTES)) * np.maximum(sizes / CACHED_BYTES, 1.0)
+    Where one measurement leaves the cache and the other does not yet says nothing of the program's buffers, whose own
+    recorded time holds what they lost there.
+    """
+    sizes = np.clip(sizes, 1.0, CACHED_BYTES)
+    ratio: FloatArray = there.seconds(sizes) / here.seconds(sizes)
+    return ratio

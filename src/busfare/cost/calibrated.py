@@ -54,7 +54,7 @@ class Calibrated:
     ) -> Seconds | None:
         overhead = np.minimum(recorded, batch.copies * before.of(batch))
         rest = recorded - overhead
-        if self._latency_from is None:
+        if self._latency_from is None and node != self._old:
             carried = carried_seconds(batch, recorded, overhead, self._old, node)
             if carried is not None:
                 return carried
