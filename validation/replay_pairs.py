@@ -53,6 +53,9 @@ class Machine:
             raise NoAnswerError(f"{variant} failed: {'; '.join(said['failures']) or 'no reason given'}")
         return float(said["variants"][variant]["median_seconds"])
 
+    def spread(self, program: str, variant: str) -> float:
+        return float(self.times["programs"][program]["variants"][variant]["spread"])
+
     def medians(self, program: str, variant: str) -> list[float]:
         """Of each unrecorded process."""
         return [median(runs) for runs in self.times["programs"][program]["variants"][variant]["seconds"]]
