@@ -24,7 +24,18 @@ struct PageCells {
 
     // Where cell `i` starts, in the page. Throws Unreadable if that is no place for a cell.
     std::uint32_t cell(std::uint32_t i) const;
+    // No page has more.
+    static std::size_t most(const Pager& pager) { return pager.usable() / 6 + 1; }
 };
+
+// A row's record, as far as it lies in its leaf.
+struct Cell {
+    const std::uint8_t* record;
+    std::uint64_t there, size;  // bytes in the leaf, and in all
+};
+
+// Cell `i` of a leaf, and its row's id. Throws Unreadable if it does not lie within the page.
+Cell cell_of(const PageCells& cells, std::uint32_t i, const Pager& pager, std::int64_t& rowid);
 
 // The leaves of the table whose tree starts at page `root`, in order of rowid. No page comes twice.
 // Throws Unreadable if the tree is damaged or is no table's (an index, or a table WITHOUT ROWID).

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
 from busfare.account.numbered import numbered
+from busfare.trace.summed import LANE_KEYS, Summed, summed_of
 from busfare.trace.words import words_of
 
 __all__ = ["Lanes", "grouped", "lanes_of", "plain"]
@@ -23,7 +24,6 @@ NS = 1e-9
 MOST_SETS = 64
 LARGEST = (1 << 63) - 1
 A_CHUNK = 1 << 16
-KEYS = ("kind", "direction", "source_memory", "destination_memory", "device", "process", "stream")
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,9 @@ def lanes_of(operations: pl.DataFrame) -> Lanes:
     with _one_at_a_time:  # a second thread waits for the first one's
         found = _known.get(id(operations))
         if found is None:
-            found = _known[id(operations)] = grouped(operations, KEYS)
+            summed = summed_of(operations)
+            made = grouped(operations, LANE_KEYS) if summed is None else _given(summed)
+            found = _known[id(operations)] = made
             weakref.finalize(operations, _known.pop, id(operations), None)
     return found
 
@@ -158,6 +160,19 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
         rated_seconds=sums["rated_ns"] * NS,
     )
     return Lanes(groups, lane_of, starts, ends, sizes)
+
+
+def _given(summed: Summed) -> Lanes:
+    """The lanes that a reader found."""
+    groups = summed.lanes.select(
+        *LANE_KEYS,
+        "count",
+        seconds=pl.col("ns") * NS,
+        bytes="bytes",
+        rated_bytes="rated_bytes",
+        rated_seconds=pl.col("rated_ns") * NS,
+    )
+    return Lanes(groups, summed.lane_of, summed.starts, summed.ends, summed.sizes)
 
 
 def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:

@@ -23,6 +23,7 @@ from busfare.replay.changes import (
 from busfare.replay.prefetch import Prefetch
 from busfare.replay.streams import Streams, are_pipelines
 from busfare.trace import Trace
+from busfare.trace.summed import summed_of
 
 __all__ = ["MOST_ROWS", "priced_by_replay", "rebuilt"]
 
@@ -66,7 +67,9 @@ WORTH_MORE = 0.01
 
 def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
     """The run as it replays; None without calls, or with too many rows."""
-    if trace.calls.is_empty() or trace.calls.height + trace.operations.height > MOST_ROWS:
+    if summed_of(trace.operations) is not None or trace.calls.is_empty():
+        return None
+    if trace.calls.height + trace.operations.height > MOST_ROWS:
         return None
     return timeline(trace, node)
 

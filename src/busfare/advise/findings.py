@@ -117,7 +117,7 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
 def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, SYMBOL_COPY)
     static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
-    called = rows_of_calls(trace, COPY & ~static.fill_null(False), calls)
+    called = rows_of_calls(trace, COPY & ~static.fill_null(False), SYMBOL_COPY)
     copies = called.beside(rows_of(trace, COPY & static))
     if max(copies.height, calls.height) < MANY:
         return
@@ -136,7 +136,7 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, BLOCKING_COPY)
     if calls.is_empty():
         return
-    copies = rows_of_calls(trace, is_transfer(), calls)
+    copies = rows_of_calls(trace, is_transfer(), BLOCKING_COPY)
     if not copies.height:
         return
     exposed = copies.exposed
@@ -190,7 +190,7 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if moved.height < MANY:
         return
     size, seconds = moved.bytes(), moved.seconds()
-    directions = trace.operations["direction"][moved.rows]
+    directions = moved.columns("direction")["direction"]
     ways = {d: moved.where((directions == d).fill_null(False).to_numpy()).bytes() for d in ("h2d", "d2h")}
     turns = int((directions != directions.shift(1)).sum())
     # All of it, in one prefetch each way.
