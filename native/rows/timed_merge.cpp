@@ -29,6 +29,7 @@ void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less, const s
         whole.ends[into] = part.ends[rest.at] - less;
         whole.lanes[into] = part.lane_of[lane];
         whole.sizes[into] = part.sizes == nullptr ? -1 : part.sizes[rest.at];
+        if (part.sizes != nullptr) marked.back().push_back(static_cast<std::uint32_t>(into));
         if ((part.marks_of[lane] & any) != 0) {
             for (std::size_t m = 0; m < marks.size(); ++m) {
                 if ((part.marks_of[lane] & marks[m]) != 0) marked[m].push_back(static_cast<std::uint32_t>(into));
@@ -68,7 +69,7 @@ std::vector<std::vector<std::uint32_t>> merge_timed(const std::vector<TimedPart>
         rows += part.count;
         if (longest == nullptr || part.count > longest->count) longest = &part;
     }
-    std::vector<std::vector<std::uint32_t>> marked(marks.size()), later(marks.size());
+    std::vector<std::vector<std::uint32_t>> marked(marks.size() + 1), later(marked.size());
     std::vector<Rest> first, second;
     const std::int64_t half = rows < kForTwo ? 0 : longest->starts[longest->count / 2];
     std::size_t before = 0;
@@ -97,7 +98,7 @@ std::vector<std::vector<std::uint32_t>> merge_timed(const std::vector<TimedPart>
         merge(first, 0, less, marks, whole, marked);
     }
     if (failed) std::rethrow_exception(failed);
-    for (std::size_t m = 0; m < marks.size(); ++m) {
+    for (std::size_t m = 0; m < marked.size(); ++m) {
         marked[m].insert(marked[m].end(), later[m].begin(), later[m].end());
     }
     return marked;

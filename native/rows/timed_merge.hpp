@@ -27,8 +27,8 @@ struct TimedWhole {
 };
 
 // Merges parts, of like starts the first part's first, their times counted from `less`. Gives the rows of the
-// whole whose marks have bit `mark`, for each of `marks`. Throws std::out_of_range for a lane that is not
-// there.
+// whole whose marks have bit `mark`, for each of `marks`; and behind them those of parts with sizes. Throws
+// std::out_of_range for a lane that is not there.
 std::vector<std::vector<std::uint32_t>> merge_timed(const std::vector<TimedPart>& parts, std::int64_t less,
                                                     const std::vector<std::uint8_t>& marks,
                                                     const TimedWhole& whole);

@@ -39,7 +39,9 @@ void PairMarks::add(const PairMarks& other) {
     for (const Process& process : other.processes_) {
         if (process.marks.empty()) continue;
         Process& into = known(process.id, process.marks.size() - 1);
-        for (std::size_t i = 0; i < process.marks.size(); ++i) into.marks[i] |= process.marks[i];
+        std::uint8_t* marks = into.marks.data();
+        const std::uint8_t* further = process.marks.data();
+        for (std::size_t i = 0; i < process.marks.size(); ++i) marks[i] |= further[i];
     }
 }
 

@@ -12,7 +12,6 @@ from busfare.account.call_names import names_of
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.trace import Trace
-from busfare.trace.row_lookup import taken
 from busfare.trace.summed import summed_of
 
 __all__ = [
@@ -143,11 +142,11 @@ def makespan_seconds(trace: Trace) -> float:
     tables = [frame for frame in (trace.operations, trace.calls) if frame.height]
     if not tables:
         return 0.0
-    first = min(int(frame["start_ns"].min()) for frame in tables)  # type: ignore[arg-type]
-    last = max(int(frame["end_ns"].max()) for frame in tables)  # type: ignore[arg-type]
     summed = summed_of(trace.operations)
     if summed is not None:
-        first, last = min(first, summed.calls.first_ns), max(last, summed.calls.last_ns)
+        return (summed.last_ns - min(int(summed.starts[0]), summed.calls.first_ns)) * NS
+    first = min(int(frame["start_ns"].min()) for frame in tables)  # type: ignore[arg-type]
+    last = max(int(frame["end_ns"].max()) for frame in tables)  # type: ignore[arg-type]
     return (last - first) * NS
 
 
@@ -211,7 +210,9 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     """
     lanes = lanes_of(operations)
     chosen = lanes.chosen(is_transfer()).view(np.uint8)
-    counts, sums = _lanes.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends)
+    counts, sums = _lanes.decades(
+        lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends, lanes.sized
+    )
     present = np.flatnonzero(counts)
     shown = range(present[0], present[-1] + 1) if len(present) else range(0)
     kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
@@ -259,11 +260,8 @@ def _tallied(operations: pl.DataFrame) -> list[pl.DataFrame]:
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
     lanes = lanes_of(operations)
-    rows = lanes.rows(is_transfer())
-    lasting = taken([lanes.ends], rows)
-    lasting -= taken([lanes.starts], rows)
-    if len(rows) > most:  # those as long as the last one wanted, or longer, are few
-        rows = rows[lasting >= np.partition(lasting, -most)[-most]]
+    # Those as long as the last one wanted, or longer, are few.
+    rows = _lanes.longest(lanes.rows(is_transfer()), lanes.starts, lanes.ends, most)
     which = ("start_ns", "direction", "source_memory", "destination_memory", "bytes", "device", "stream")
     summed = summed_of(operations)
     columns = (*which, "end_ns")

@@ -109,7 +109,7 @@ def summed(parts: list[Part], found: Scan, first: int) -> Summed:
     starts, ends, sizes = (np.empty(rows, np.int64) for _ in range(3))
     lane_of = np.empty(rows, np.uint32)
     ends_of_parts = np.cumsum([part.lanes.height for part in parts])[:-1]
-    submitted = _rows.merge_timed(
+    *submitted, sized = _rows.merge_timed(
         [
             (s.starts, s.ends, s.lane_of, s.sizes, numbers.tolist(), s.lanes.marks.tolist())
             for s, numbers in zip(
@@ -129,6 +129,7 @@ def summed(parts: list[Part], found: Scan, first: int) -> Summed:
         starts=starts,
         ends=ends,
         sizes=sizes,
+        sized=sized,
         names=_names(parts),
         submitted=dict(zip(SUBMITTED, submitted, strict=True)),
         orphans=sum(_orphans(part) for part in parts),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -37,6 +38,7 @@ class Summed:
     `lanes`: a row a lane, in order of first operation: LANE_KEYS, peer_device, copy_count; and count, ns, bytes (of those
     whose size is known), and of those that also took time rated_bytes and rated_ns.
     `lane_of`, `starts`, `ends` (nanoseconds), `sizes` (bytes, -1 where not known): of each operation, shape (n,).
+    `sized`: those of a known size, which are all copies, migrations and sets, in order.
     `names`: kind, name, count and ns of kernels. `submitted`: by pattern, the operations whose call has such a name.
     `orphans`: how many have no call. Times count from `first_ns` of the times as they were read.
     """
@@ -46,11 +48,17 @@ class Summed:
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     sizes: NDArray[np.int64]
+    sized: NDArray[np.uint32]
     names: pl.DataFrame
     submitted: Mapping[str, NDArray[np.uint32]]
     orphans: int
     first_ns: int
     calls: CallsLeftOut
+
+    @cached_property
+    def last_ns(self) -> int:
+        """The end of the last operation or call."""
+        return max(int(self.ends.max()), self.calls.last_ns)
 
     def rows(self, columns: tuple[str, ...], rows: NDArray[np.integer]) -> pl.DataFrame:
         """Some columns of some operations, as the whole table would have them."""
