@@ -63,7 +63,7 @@ struct TimedRows {
         std::int64_t before = starts[0];
         for (std::size_t i = 0; i < count; ++i) {
             bad |= (starts[i] < timed.least) | (ends[i] > timed.most) | (ends[i] < starts[i]) |
-                   (correlations[i] < 1);
+                   (correlations[i] < 0);
             in_order &= starts[i] >= before;
             before = starts[i];
             processes[i] = processes[i] >> timed.first_bit & mask;

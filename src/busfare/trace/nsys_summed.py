@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from busfare.trace import _rows
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY, plain_name
 from busfare.trace.nsys_texts import as_places
-from busfare.trace.row_lookup import SMALL, SPARSE
+from busfare.trace.row_lookup import SPARSE
 from busfare.trace.sqlite_scan import CallScan, Operations, PairMarks, Scanner, UnreadableError
 from busfare.trace.summed import LANE_KEYS, CallsLeftOut, Summed
 from busfare.trace.table_source import Codes, TableSource
@@ -29,6 +29,8 @@ HAS_CALL, KEPT = 1, 128
 #: Further calls that may be asked for.
 WAITS = "Synchronize"
 LARGEST = 1 << 44
+#: Correlations may begin as far on, for they go on counting between recordings.
+FAR = 1 << 24
 TIMED = ("start", "end", "globalPid", "correlationId")
 
 
@@ -57,7 +59,7 @@ def scan(
     """
     direct = getattr(tables, "direct", None)
     change = as_places(tables, calls, "nameId", strings).get("nameId")
-    most = SPARSE * (tables.most_rows(calls) or 0) + SMALL
+    most = SPARSE * (tables.most_rows(calls) or 0) + FAR
     if direct is None or change is None or not isinstance(change.codes, Codes) or ids["process"].null_count():
         return None
     codes = change.codes
