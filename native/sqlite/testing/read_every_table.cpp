@@ -122,12 +122,16 @@ Outcome read_every_table(const std::uint8_t* content, std::size_t size, unsigned
                 for (const auto& column : columns) consume(column);
                 ++outcome.tables;
                 outcome.rows += columns[0]->length();
-                scan(pager, root, threads);
-                ++outcome.scanned;
             } catch (const Unreadable&) {
                 ++outcome.refused;
             } catch (const std::bad_alloc&) {
                 ++outcome.refused;
+            }
+            try {
+                scan(pager, root, threads);
+                ++outcome.scanned;
+            } catch (const Unreadable&) {  // as most tables are: they hold no times
+            } catch (const std::bad_alloc&) {
             }
         }
     } catch (const Unreadable&) {
