@@ -11,21 +11,11 @@ namespace busfare::sqlite {
 
 namespace {
 
-constexpr std::uint32_t kLeastCell = 4;
 constexpr int kDeepest = 20;  // SQLite's own limit
 
 // The database's header stands at the start of page 1, before the page's own.
 std::uint32_t header_at(std::uint32_t number) {
     return number == 1 ? 100 : 0;
-}
-
-// How much of a payload of `size` bytes stands in the leaf itself [SQLite file format 1.6].
-std::uint64_t local_part(std::uint64_t size, std::uint64_t usable) {
-    const std::uint64_t most = usable - 35;
-    if (size <= most) return size;
-    const std::uint64_t least = (usable - 12) * 32 / 255 - 23;
-    const std::uint64_t part = least + (size - least) % (usable - 4);
-    return part <= most ? part : least;
 }
 
 std::int64_t rowid_of(const PageCells& cells, std::uint32_t i, const Pager& pager) {
@@ -112,27 +102,6 @@ PageCells::PageCells(const std::uint8_t* bytes, std::uint32_t page_number, const
     if (count > (pager.usable() - 8) / (2 + kLeastCell)) damaged(number, "more cells than fit a page");
     last = pager.usable() - kLeastCell;
     right_child = kind == kInteriorPage ? be32(page + header + 8) : 0;
-}
-
-std::uint32_t PageCells::cell(std::uint32_t i) const {
-    const std::uint32_t at = be16(pointers + 2 * i);
-    if (at < first || at > last) damaged(number, "a cell pointer out of the page's cells");
-    return at;
-}
-
-Cell cell_of(const PageCells& cells, std::uint32_t i, const Pager& pager, std::int64_t& rowid) {
-    const std::uint8_t* end = cells.page + pager.usable();
-    std::uint64_t size = 0, id = 0;
-    const std::uint8_t* p = varint(cells.page + cells.cell(i), end, size);
-    if (p != nullptr) p = varint(p, end, id);
-    if (p == nullptr) damaged(cells.number, "a cell runs over the end of the page");
-    if (size > pager.file_size()) damaged(cells.number, "a record longer than the file");
-    rowid = static_cast<std::int64_t>(id);
-    const std::uint64_t there = local_part(size, pager.usable());
-    if (static_cast<std::uint64_t>(end - p) < there + (there < size ? 4 : 0)) {
-        damaged(cells.number, "a cell runs over the end of the page");
-    }
-    return {p, there, size};
 }
 
 std::vector<std::uint32_t> leaves_of(const Pager& pager, std::uint32_t root, const std::atomic<bool>& stop) {

@@ -74,7 +74,7 @@ class CallScan::Worker {
         }
     }
 
-    const PairMarks& marks() const { return marks_; }
+    PairMarks& marks() { return marks_; }
 
   private:
     const CallScan& scan_;
@@ -104,7 +104,13 @@ CallScan::CallScan(const Pager& pager, std::uint32_t root, CallsWanted wanted, c
             worker->read(piece, work, kept[piece], bounds_[piece]);
         };
     });
-    for (const auto& worker : workers) marks_.add(worker->marks());
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+        if (i == 0) {
+            marks_ = std::move(workers[i]->marks());
+        } else {
+            marks_.add(workers[i]->marks());
+        }
+    }
     for (const Calls& part : kept) kept_.add(part);
     rows_ = work.rows();
     if (rows_ == 0) return;
