@@ -191,8 +191,8 @@ auto chosen_rows_among(const Array<std::uint32_t>& rows, const Array<std::uint32
     std::vector<std::uint32_t> found;
     {
         const nb::gil_scoped_release unlocked;
-        found = rows_among(rows.data(), rows.size(), lane_of.data(), sizes.data(), chosen.data(),
-                           {least, most});
+        found =
+            rows_among(rows.data(), rows.size(), lane_of.data(), sizes.data(), chosen.data(), {least, most});
     }
     return given(std::move(found));
 }

@@ -146,8 +146,8 @@ using Into = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 // A part: starts, ends, lanes, sizes or None; and by its lanes what each is called in the whole, and its
 // marks.
 nb::list merge_timed(const nb::list& parts, std::int64_t less, const std::vector<std::uint8_t>& marks,
-                 const Into<std::int64_t>& starts, const Into<std::int64_t>& ends,
-                 const Into<std::uint32_t>& lanes, const Into<std::int64_t>& sizes) {
+                     const Into<std::int64_t>& starts, const Into<std::int64_t>& ends,
+                     const Into<std::uint32_t>& lanes, const Into<std::int64_t>& sizes) {
     std::vector<Of<std::int64_t>> times;
     std::vector<Of<std::uint16_t>> of_parts;
     std::vector<busfare::TimedPart> given;

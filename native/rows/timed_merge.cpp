@@ -18,8 +18,9 @@ struct Rest {
     std::int64_t start() const { return part->starts[at]; }
 };
 
-void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less, const std::vector<std::uint8_t>& marks,
-           const TimedWhole& whole, std::vector<std::vector<std::uint32_t>>& marked) {
+void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less,
+           const std::vector<std::uint8_t>& marks, const TimedWhole& whole,
+           std::vector<std::vector<std::uint32_t>>& marked) {
     std::uint8_t any = 0;
     for (const std::uint8_t mark : marks) any |= mark;
     const auto put = [&](const Rest& rest) {
@@ -32,7 +33,8 @@ void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less, const s
         if (part.sizes != nullptr) marked.back().push_back(static_cast<std::uint32_t>(into));
         if ((part.marks_of[lane] & any) != 0) {
             for (std::size_t m = 0; m < marks.size(); ++m) {
-                if ((part.marks_of[lane] & marks[m]) != 0) marked[m].push_back(static_cast<std::uint32_t>(into));
+                if ((part.marks_of[lane] & marks[m]) != 0)
+                    marked[m].push_back(static_cast<std::uint32_t>(into));
             }
         }
         ++into;
@@ -42,7 +44,8 @@ void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less, const s
         // Up to where some part ends: by no branch on which comes first, for that cannot be foretold.
         while (true) {
             std::size_t least = 0;
-            for (std::size_t i = 1; i < rests.size(); ++i) least = rests[i].start() < rests[least].start() ? i : least;
+            for (std::size_t i = 1; i < rests.size(); ++i)
+                least = rests[i].start() < rests[least].start() ? i : least;
             put(rests[least]);
             if (++rests[least].at == rests[least].end) {
                 rests.erase(rests.begin() + static_cast<std::ptrdiff_t>(least));

@@ -38,7 +38,11 @@ void Calls::add(const Calls& others) {
 class CallScan::Worker {
   public:
     Worker(const CallScan& scan, std::uint64_t most, const PairMarks& asked)
-        : scan_(scan), loader_(scan.pieces_), staging_(scan.pieces_.pager(), scan.fields_.shape()), marks_(most), asked_(asked) {}
+        : scan_(scan),
+          loader_(scan.pieces_),
+          staging_(scan.pieces_.pager(), scan.fields_.shape()),
+          marks_(most),
+          asked_(asked) {}
 
     void read(std::size_t piece, PieceWork& work, Calls& kept, Bounds& bounds) {
         const std::vector<PageCells>& pages = loader_.load(piece);

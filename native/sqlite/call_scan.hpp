@@ -12,9 +12,9 @@ namespace busfare::sqlite {
 
 struct CallsWanted {
     Timed timed;
-    std::uint32_t name;                 // its place in the record
-    Codes names;                        // `otherwise` is nobody's name
-    std::vector<std::uint8_t> marks_of; // by code: what is set for the call's pair
+    std::uint32_t name;                  // its place in the record
+    Codes names;                         // `otherwise` is nobody's name
+    std::vector<std::uint8_t> marks_of;  // by code: what is set for the call's pair
 };
 
 // Rows, column by column.
@@ -30,8 +30,8 @@ class CallScan {
     // A row is kept if its marks have this bit.
     static constexpr std::uint8_t kKept = 0x80;
 
-    // Reads the table whose tree starts at page `root`. Rows of pairs that are marked in `asked` are kept, too.
-    // Throws Unreadable if it cannot be read so, or a time, process, correlation or name is not sound.
+    // Reads the table whose tree starts at page `root`. Rows of pairs that are marked in `asked` are kept,
+    // too. Throws Unreadable if it cannot be read so, or a time, process, correlation or name is not sound.
     CallScan(const Pager& pager, std::uint32_t root, CallsWanted wanted, const PairMarks& asked,
              const How& how);
 

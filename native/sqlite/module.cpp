@@ -1,9 +1,9 @@
 // The Python module busfare.trace._sqlite_columns.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -84,8 +84,7 @@ class Database {
         Operations made;
         {
             const nb::gil_scoped_release unlocked;
-            made = scan_operations(pager_, root, {timed, keys, size, largest}, calls,
-                                   {threads, interrupted});
+            made = scan_operations(pager_, root, {timed, keys, size, largest}, calls, {threads, interrupted});
         }
         nb::list lanes;
         for (const OperationLane& lane : made.lanes) {
@@ -208,14 +207,17 @@ NB_MODULE(_sqlite_columns, module) {
         .def_prop_ro("last", &CallScan::last)
         .def_prop_ro("marks", &CallScan::marks, nb::rv_policy::reference_internal)
         .def_prop_ro("kept", [](const CallScan& scan) { return given(scan.kept()); })
-        .def("during", [](const CallScan& scan, std::int64_t from, std::int64_t to) {
-            Calls found;
-            {
-                const nb::gil_scoped_release unlocked;
-                found = scan.during(from, to);
-            }
-            return given(std::move(found));
-        }, nb::arg("start"), nb::arg("end"));
+        .def(
+            "during",
+            [](const CallScan& scan, std::int64_t from, std::int64_t to) {
+                Calls found;
+                {
+                    const nb::gil_scoped_release unlocked;
+                    found = scan.during(from, to);
+                }
+                return given(std::move(found));
+            },
+            nb::arg("start"), nb::arg("end"));
     nb::class_<Database>(module, "Database")
         .def(nb::init<const std::string&>(), nb::arg("path"))
         .def("calls", &Database::calls, nb::arg("root"), nb::arg("timed"), nb::arg("name"), nb::arg("names"),

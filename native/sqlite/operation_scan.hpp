@@ -1,4 +1,5 @@
-// A table of GPU operations as times and lanes: rows that are alike in some fields, numbered while they are read.
+// A table of GPU operations as times and lanes: rows that are alike in some fields, numbered while they are
+// read.
 #pragma once
 
 #include <memory>
@@ -35,8 +36,8 @@ struct Operations {
     std::vector<OperationLane> lanes;
 };
 
-// Reads the table whose tree starts at page `root`. Throws Unreadable if it cannot be read so: rows are not in
-// order of their starts, something is not sound, or there are too many lanes.
+// Reads the table whose tree starts at page `root`. Throws Unreadable if it cannot be read so: rows are not
+// in order of their starts, something is not sound, or there are too many lanes.
 Operations scan_operations(const Pager& pager, std::uint32_t root, const OperationsWanted& wanted,
                            const PairMarks& calls, const How& how);
 

@@ -30,7 +30,8 @@ PairMarks::Process& PairMarks::known(std::int64_t process, std::uint64_t correla
     }
     Process& found = processes_[last_];
     if (correlation >= found.marks.size()) {
-        found.marks.resize(std::min(most_ + 1, std::max<std::uint64_t>(correlation + correlation / 8, 1 << 12)));
+        found.marks.resize(
+            std::min(most_ + 1, std::max<std::uint64_t>(correlation + correlation / 8, 1 << 12)));
     }
     return found;
 }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks import nsys_export
 from benchmarks.nsys_export import CALLS, COPIES, KERNELS
-from busfare.advise import by_replay
+from busfare.advise import rebuilding
 from busfare.report.summary import UNUSED, summarise
 from busfare.trace import _rows, nsys_texts, read
 from busfare.trace.summed import summed_of
@@ -26,8 +26,10 @@ PUBLISHED = sorted(Path(SHARED, "data/traces/nsys").glob("*.sqlite")) if SHARED 
 
 @pytest.fixture(autouse=True)
 def nothing_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_replay, "MOST_ROWS", -1)  # as in a trace of millions
-    monkeypatch.setattr(nsys_texts, "SMALL", 1 << 24)  # in which ids lie closer to each other than there are calls
+    monkeypatch.setattr(rebuilding, "MOST_ROWS", -1)  # as in a trace of millions
+    monkeypatch.setattr(
+        nsys_texts, "SMALL", 1 << 24
+    )  # in which ids lie closer to each other than there are calls
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +102,7 @@ WHOLE = {
     "a column of another table's name": f"ALTER TABLE {KERNELS} RENAME COLUMN globalPid TO pid",
     "no calls": f"DELETE FROM {CALLS}",
     "no operations": f"DELETE FROM {KERNELS}; DELETE FROM {COPIES}",
-    "graphs as a whole": "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS SELECT start, \"end\", deviceId, contextId, "
+    "graphs as a whole": 'CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS SELECT start, "end", deviceId, contextId, '
     f"streamId, correlationId, globalPid, 7 AS graphId FROM {KERNELS} WHERE rowid < 5",
 }
 SUMMED = {
@@ -112,10 +114,10 @@ SUMMED = {
     "INSERT INTO StringIds VALUES (9000000, 'cudaMemcpyToSymbolAsync_v3020')",
     "several operations of a call": f"UPDATE {COPIES} SET correlationId = correlationId - correlationId % 4",
     "calls out of order": f'UPDATE {CALLS} SET start = start - 70000, "end" = "end" + 90000 WHERE rowid % 100 = 9',
-    "like starts": f'UPDATE {KERNELS} SET start = start - start % 50000; UPDATE {COPIES} SET start = start - start % 50000',
-    "sets": "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET AS SELECT start, \"end\", deviceId, contextId, streamId, "
+    "like starts": f"UPDATE {KERNELS} SET start = start - start % 50000; UPDATE {COPIES} SET start = start - start % 50000",
+    "sets": 'CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET AS SELECT start, "end", deviceId, contextId, streamId, '
     f"correlationId, globalPid, 4096 AS bytes, 2 AS memKind FROM {KERNELS} WHERE rowid % 5 = 0",
-    "waits": "CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, \"end\", 0 AS deviceId, 1 AS contextId, "
+    "waits": 'CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, "end", 0 AS deviceId, 1 AS contextId, '
     "7 AS streamId, correlationId, globalTid AS globalPid, 3 AS syncType, rowid AS eventId, rowid AS eventSyncId "
     f"FROM {CALLS} WHERE rowid % 11 = 0",
     "records without their calls": "CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT AS SELECT 0 AS deviceId, 1 AS contextId, "
@@ -144,7 +146,9 @@ def test_what_adds_up_as_it_is(statement: str, changed: tuple[Path, sqlite3.Conn
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.integers(0, 2))), st.booleans()),
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.integers(0, 2))), st.booleans()
+        ),
         min_size=1,
         max_size=4,
     ),

@@ -87,7 +87,8 @@ void scan(const Pager& pager, std::uint32_t root, unsigned threads) {
     PairMarks asked(1 << 12);
     asked.mark(0, 1, 1);
     const Timed timed{0, 1, 2, 4, 0, -(std::int64_t{1} << 60), std::int64_t{3} << 60, 0, 3};
-    const CallScan calls(pager, root, {timed, 3, {-3, {0, 1, 0, 1, 1, 0, 2}, 2}, {1, 0x80, 0x83}}, asked, how);
+    const CallScan calls(pager, root, {timed, 3, {-3, {0, 1, 0, 1, 1, 0, 2}, 2}, {1, 0x80, 0x83}}, asked,
+                         how);
     const Calls found = calls.during(calls.first(), calls.last());
     check(found.starts.size() <= calls.rows() && found.starts.size() == found.names.size());
     check(calls.kept().starts.size() <= calls.rows());

@@ -210,9 +210,7 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     """
     lanes = lanes_of(operations)
     chosen = lanes.chosen(is_transfer()).view(np.uint8)
-    counts, sums = _lanes.decades(
-        lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends, lanes.sized
-    )
+    counts, sums = _lanes.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends, lanes.sized)
     present = np.flatnonzero(counts)
     shown = range(present[0], present[-1] + 1) if len(present) else range(0)
     kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}

@@ -354,9 +354,7 @@ def demo(
     print(f"\nThe page to open: {page.resolve()}")
 
 
-def _read(
-    path: Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False
-) -> Trace:
+def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False) -> Trace:
     """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
     from busfare.trace import read
 

@@ -49,9 +49,7 @@ TABLE_READERS: tuple[tuple[Callable[[TableSource], bool], Callable[[TableSource]
 )
 
 
-def read(
-    path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False
-) -> Trace:
+def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False) -> Trace:
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
     `unused` names columns that the caller does not look at in traces of more than `above` API calls, as

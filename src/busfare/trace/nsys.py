@@ -182,7 +182,9 @@ def _in_sums(tables: _Counted, strings: pl.DataFrame, above: int) -> Trace | Non
     if tables.most_rows(GRAPHS):
         return None
     waits, records = _event_tables(tables)
-    ids = pl.concat(frame.select(process="globalPid", correlation="correlationId") for frame in (waits, records))
+    ids = pl.concat(
+        frame.select(process="globalPid", correlation="correlationId") for frame in (waits, records)
+    )
     kinds = {
         KERNELS: (("deviceId", "streamId", "demangledName"), None),
         COPIES: (("deviceId", "streamId", *OF_COPIES), "bytes"),
@@ -260,9 +262,7 @@ class _Counted:
         self._tables = tables
         begins = [tables.first(table, "start") for table in (CALLS_TABLE, KERNELS, COPIES, SETS, GRAPHS)]
         # Which are the first rows of tables that are written in order, nearly.
-        self.less = min(
-            (begin for begin in begins if begin is not None and 0 <= begin <= LATEST), default=0
-        )
+        self.less = min((begin for begin in begins if begin is not None and 0 <= begin <= LATEST), default=0)
         self.direct = getattr(tables, "direct", None)
         self.path, self.names = tables.path, tables.names
         self.columns, self.first, self.most_rows = tables.columns, tables.first, tables.most_rows

@@ -21,7 +21,7 @@ from busfare.trace.sqlite_scan import CallScan, Operations, PairMarks, Scanner, 
 from busfare.trace.summed import LANE_KEYS, CallsLeftOut, Summed
 from busfare.trace.table_source import Codes, TableSource
 
-__all__ = ["SUBMITTED", "Part", "Scan", "scan", "summed"]
+__all__ = ["SUBMITTED", "Operations", "Part", "Scan", "scan", "summed"]
 
 #: Calls whose operations may be asked for, with the mark of their pairs.
 SUBMITTED = {SYMBOL_COPY: 2, BLOCKING_COPY: 4}
@@ -144,9 +144,7 @@ def _numbered(parts: list[Part], keys: pl.DataFrame) -> tuple[NDArray[np.uint32]
     """The number of each part's lanes, alike in `keys`, in order of the first operation; and a lane of each number."""
     begins = np.concatenate([part.scanned.starts[part.scanned.lanes.first_row] for part in parts])
     number = np.repeat(np.arange(len(parts)), [part.lanes.height for part in parts])
-    order = np.lexsort(
-        (np.concatenate([part.scanned.lanes.first_row for part in parts]), number, begins)
-    )
+    order = np.lexsort((np.concatenate([part.scanned.lanes.first_row for part in parts]), number, begins))
     known: dict[tuple[object, ...], int] = {}
     first_rows: list[int] = []
     number_of = np.empty(len(order), np.uint32)
@@ -187,11 +185,13 @@ def _names(parts: list[Part]) -> pl.DataFrame:
 
 
 def _left_out(found: CallScan, plain: pl.Series, first: int) -> CallsLeftOut:
-    return CallsLeftOut(len(found), found.first - first, found.last - first, partial(_during, found, plain, first))
+    return CallsLeftOut(
+        len(found), found.first - first, found.last - first, partial(_during, found, plain, first)
+    )
 
 
 def _during(found: CallScan, plain: pl.Series, first: int, start: int, end: int) -> pl.DataFrame:
     starts, ends, _, _, codes = found.during(start + first, end + first)
-    return pl.DataFrame({"start_ns": starts - first, "end_ns": ends - first, "name": plain[codes].cast(pl.Categorical)}).sort(
-        "start_ns", maintain_order=True
-    )
+    return pl.DataFrame(
+        {"start_ns": starts - first, "end_ns": ends - first, "name": plain[codes].cast(pl.Categorical)}
+    ).sort("start_ns", maintain_order=True)

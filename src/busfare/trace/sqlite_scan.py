@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,8 @@ from busfare.trace.tables import EARLIEST, LATEST
 __all__ = ["CallScan", "Lanes", "Operations", "PairMarks", "Scanner", "UnreadableError"]
 
 
-class Lanes(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Lanes:
     """Column by column: of each lane, what tells it apart (a number or None each), and its sums."""
 
     keys: dict[str, list[int | None]]
@@ -29,7 +31,8 @@ class Lanes(NamedTuple):
     rated_ns: NDArray[np.int64]
 
 
-class Operations(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Operations:
     """Of each row, in order of time: start and end, the number of its lane, and its bytes, if they were asked for."""
 
     starts: NDArray[np.int64]
@@ -115,10 +118,9 @@ class Scanner:
         return places
 
 
-def _lanes(lanes: list[Any], given: Sequence[str], keys: Sequence[str]) -> Lanes:
-    columns: list[Sequence[Any]] = list(zip(*lanes, strict=True)) if lanes else [[] for _ in Lanes._fields]
-    values = list(zip(*columns[0], strict=True)) if lanes else [[] for _ in range(1 + len(given))]
-    of_keys = dict(zip(["process", *given], map(list, values), strict=True))
-    of_keys |= {key: [None] * len(lanes) for key in keys if key not in of_keys}
-    sums = [np.array(column, np.int64) for column in columns[2:]]
-    return Lanes(of_keys, np.array(columns[1], np.uint8), *sums)
+def _lanes(lanes: list[tuple[Any, ...]], given: Sequence[str], keys: Sequence[str]) -> Lanes:
+    values = [lane[0] for lane in lanes]
+    known = {key: [one[at] for one in values] for at, key in enumerate(["process", *given])}
+    lacking = {key: [None] * len(lanes) for key in keys if key not in known}
+    sums = np.array([lane[2:] for lane in lanes], np.int64).reshape(-1, 6)
+    return Lanes(known | lacking, np.array([lane[1] for lane in lanes], np.uint8), *sums.T)

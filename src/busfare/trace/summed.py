@@ -60,10 +60,10 @@ class Summed:
         """The end of the last operation or call."""
         return max(int(self.ends.max()), self.calls.last_ns)
 
-    def rows(self, columns: tuple[str, ...], rows: NDArray[np.integer]) -> pl.DataFrame:
+    def rows(self, columns: tuple[str, ...], rows: NDArray[np.uint32]) -> pl.DataFrame:
         """Some columns of some operations, as the whole table would have them."""
         of_lanes = [name for name in columns if name in self.lanes.columns and name != "bytes"]
-        found = self.lanes.select(of_lanes)[self.lane_of[rows]]
+        found: pl.DataFrame = self.lanes.select(of_lanes)[self.lane_of[rows]]
         given = {"start_ns": self.starts, "end_ns": self.ends, "bytes": self.sizes}
         taken = [pl.Series(name, given[name][rows]) for name in columns if name in given]
         size = pl.col("bytes")
