@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.account import Union, calls_named, lanes_of
-from busfare.account import _lanes
+from busfare.account import Union, _lanes, calls_named, lanes_of
 from busfare.account.lanes import _known, grouped
 from busfare.trace import tables
 from busfare.trace.summed import LANE_KEYS as KEYS
@@ -189,7 +188,9 @@ def test_what_is_asked_of_some_rows_only(
     least = sorted(lengths[some], reverse=True)[:most]
     assert longest.tolist() == [at for at in some if least and lengths[at] >= least[-1]]
     counts, seconds = _lanes.decades(of, chosen, sizes, starts, ends, some)
-    expected_counts, expected_seconds = _lanes.decades(of[some], chosen, sizes[some], starts[some], ends[some])
+    expected_counts, expected_seconds = _lanes.decades(
+        of[some], chosen, sizes[some], starts[some], ends[some]
+    )
     assert counts.tolist() == expected_counts.tolist() and seconds.tolist() == expected_seconds.tolist()
 
 
