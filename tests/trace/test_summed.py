@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from benchmarks import nsys_export
 from benchmarks.nsys_export import CALLS, COPIES, KERNELS
 from busfare.advise import rebuilding
+from busfare.errors import InputError
 from busfare.report.summary import UNUSED, summarise
 from busfare.trace import _rows, nsys_texts, read
 from busfare.trace.summed import summed_of
@@ -142,6 +143,16 @@ def test_what_adds_up_as_it_is(statement: str, changed: tuple[Path, sqlite3.Conn
     path, database = changed
     database.executescript(statement)
     assert is_summed(path)
+
+
+def test_a_file_that_is_cut_while_it_is_read(changed: tuple[Path, sqlite3.Connection]) -> None:
+    path, database = changed
+    database.close()
+    trace = read(path, UNUSED, sums=True)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 8)
+    with pytest.raises(InputError, match="changed while it was read"):
+        summarise(trace)
 
 
 @given(

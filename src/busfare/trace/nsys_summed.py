@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.errors import InputError
 from busfare.trace import _rows
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY, plain_name
 from busfare.trace.nsys_texts import as_places
@@ -38,6 +40,7 @@ TIMED = ("start", "end", "globalPid", "correlationId")
 class Scan:
     """What was found in the tables; a part is a table of operations, with the names of its columns that tell lanes apart."""
 
+    path: Path
     calls: CallScan
     plain: pl.Series  # names of calls, by their codes
     parts: list[tuple[str, Operations]]
@@ -83,7 +86,7 @@ def scan(
         ]
     except UnreadableError:
         return None
-    return Scan(found, plain, [(table, part) for table, part in parts if len(part.starts)])
+    return Scan(tables.path, found, plain, [(table, part) for table, part in parts if len(part.starts)])
 
 
 def _marks(plain: pl.Series) -> NDArray[np.uint8]:
@@ -136,7 +139,7 @@ def summed(parts: list[Part], found: Scan, first: int) -> Summed:
         submitted=dict(zip(SUBMITTED, submitted, strict=True)),
         orphans=sum(_orphans(part) for part in parts),
         first_ns=first,
-        calls=_left_out(found.calls, found.plain, first),
+        calls=_left_out(found, first),
     )
 
 
@@ -184,14 +187,19 @@ def _names(parts: list[Part]) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=kinds), *some]).group_by("kind", "name").agg(pl.all().sum())
 
 
-def _left_out(found: CallScan, plain: pl.Series, first: int) -> CallsLeftOut:
-    return CallsLeftOut(
-        len(found), found.first - first, found.last - first, partial(_during, found, plain, first)
+def _left_out(scanned: Scan, first: int) -> CallsLeftOut:
+    calls = scanned.calls
+    return CallsLeftOut(len(calls), calls.first - first, calls.last - first, partial(_during, scanned, first))
+
+
+def _during(scanned: Scan, first: int, start: int, end: int) -> pl.DataFrame:
+    try:
+        starts, ends, _, _, codes = scanned.calls.during(start + first, end + first)
+    except UnreadableError as error:
+        raise InputError(f"{scanned.path}: changed while it was read ({error}); start again") from None
+    if len(codes) and int(codes.max()) >= len(scanned.plain):
+        raise InputError(f"{scanned.path}: changed while it was read; start again")
+    names = scanned.plain[codes].cast(pl.Categorical)
+    return pl.DataFrame({"start_ns": starts - first, "end_ns": ends - first, "name": names}).sort(
+        "start_ns", maintain_order=True
     )
-
-
-def _during(found: CallScan, plain: pl.Series, first: int, start: int, end: int) -> pl.DataFrame:
-    starts, ends, _, _, codes = found.during(start + first, end + first)
-    return pl.DataFrame(
-        {"start_ns": starts - first, "end_ns": ends - first, "name": plain[codes].cast(pl.Categorical)}
-    ).sort("start_ns", maintain_order=True)
