@@ -39,6 +39,9 @@ void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less,
         }
         ++into;
     };
+    std::size_t sized = 0;
+    for (const Rest& rest : rests) sized += rest.part->sizes == nullptr ? 0 : rest.end - rest.at;
+    marked.back().reserve(sized);
     std::erase_if(rests, [](const Rest& rest) { return rest.at == rest.end; });
     while (rests.size() > 1) {
         // Up to where some part ends: by no branch on which comes first, for that cannot be foretold.
