@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
         ratio = statistics.median(steps.wall) / statistics.median(times.wall)
         least, most = min(steps.wall) / max(times.wall), max(steps.wall) / min(times.wall)
         print(
-            f"{name:28}{_spread(times.wall):>24}{statistics.median(times.processor):9.2f} s"
+            f"{name:31}{_spread(times.wall):>24}{statistics.median(times.processor):9.2f} s"
             f"{statistics.median(times.memory) / 1e6:8.0f} MB{ratio:7.1f}× ({least:.1f} – {most:.1f})"
         )
     memory = statistics.median(sides["busfare report, command"].memory) / size
