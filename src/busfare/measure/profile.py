@@ -12,6 +12,7 @@ from busfare.measure.case import Case
 from busfare.measure.fit import LEAST_GAP, NEAR, fit
 from busfare.measure.middle import median, middle, spread
 from busfare.measure.plan import HOST_WAYS, is_held_out
+from busfare.measure.quiet import quiet
 from busfare.measure.raw import Measurement, Record
 from busfare.node import Cost, Measured, Row
 from busfare.node.arrays import FloatArray
@@ -60,7 +61,8 @@ class Profile:
 
 
 def profile(record: Record) -> Profile:
-    """The parameters of every path that `record` has samples of."""
+    """The parameters of every path that `record` has samples of, from those of quiet moments."""
+    record = quiet(record)
     gpus = sorted({m.case.gpu for m in record.measurements})
     told = {
         "source": SOURCE,
@@ -279,9 +281,9 @@ def predicted(measured: Iterable[Measured], case: Case) -> float | None:
 
 
 def residuals(measured: Iterable[Measured], record: Record, held_out_only: bool = True) -> list[Residual]:
-    """What `measured` predicts for the cases of `record` beside what was measured there."""
+    """What `measured` predicts for the cases of `record` beside what was measured there, at quiet moments."""
     found = []
-    for m in record.measurements:
+    for m in quiet(record).measurements:
         if held_out_only and not is_held_out(m.case):
             continue
         seconds = predicted(measured, m.case)
