@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from busfare.measure.case import Case
+from busfare.measure.case import Case, Mode
 from busfare.measure.fit import LEAST_GAP, NEAR, fit
 from busfare.measure.middle import median, middle, spread
 from busfare.measure.plan import HOST_WAYS, is_held_out
@@ -129,7 +129,9 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     short = [m.samples.api_s for c, m in own.items() if replace(c, bytes=1) == one and c.bytes <= 1 << 16]
     if short:
         extras["call_s"] = median([middle(samples) for samples in short])
-    extras |= _gap(own, one) | _after_kernel(own, one)
+    extras |= _gap(own, one)
+    extras |= _added(own, one, "copies", "after-kernel", "after_kernel_s")
+    extras |= _added(own, one, "after-kernel", "after-event", "event_wait_s")
     extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one) | _written(own, one)
     if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
         extras |= _lull(own, one)
@@ -228,15 +230,17 @@ def _gap_beside(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     return {"both_directions_gap_s": max(more / (many.count - 1), 0.0)}
 
 
-def _after_kernel(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
-    """What the way from a kernel to a copy engine adds."""
+def _added(own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key: str) -> dict[str, float]:
+    """What copies of one mode take longer than those of another: the way from a kernel to a copy engine, or a wait for
+    an event of another stream.
+    """
     added = [
-        middle(m.seconds) - middle(own[plain].seconds)
+        middle(m.seconds) - middle(own[other].seconds)
         for c, m in own.items()
-        if c.mode == "after-kernel" and c.direction == one.direction and c.bytes >= ENGINE_BYTES
-        and (plain := replace(c, mode="copies")) in own
+        if c.mode == mode and c.direction == one.direction and c.bytes >= ENGINE_BYTES
+        and (other := replace(c, mode=plain)) in own
     ]  # fmt: skip
-    return {"after_kernel_s": max(median(added), 0.0)} if added else {}
+    return {key: max(median(added), 0.0)} if added else {}
 
 
 def _line(own: dict[Case, Measurement], like: Case, key: str) -> dict[str, float]:

@@ -15,6 +15,7 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
+from busfare.measure.plan import AFTER
 from busfare.node import Flow, Measured, Node, PcieLink, Piece
 from busfare.node.measured import piecewise
 
@@ -34,6 +35,8 @@ FAULTS = {
 }
 #: What the machines that were measured show where a node file has no figure of its own: seconds.
 _LATENCY_S = {"h2d": 3.6e-6, "d2h": 2.8e-6, "d2d": 3.1e-6, "p2p": 3.5e-6}
+#: What a wait for an event of another stream adds.
+_EVENT_S = 1.5e-6
 _GAP_S = 2e-6
 _CALL_S = 2.2e-6
 _COST_S = {
@@ -169,8 +172,10 @@ class VirtualDevice:
             seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
         if case.memory == "managed":
             seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
-        if case.mode == "after-kernel":
+        if case.mode in AFTER:
             seconds += one.after_kernel_s or 0.0
+        if case.mode == "after-event":
+            seconds += _EVENT_S if one.event_wait_s is None else one.event_wait_s
         if case.mode == "hybrid":
             seconds = self._hybrid(case, one)
         if case.mode == "written":

@@ -585,6 +585,7 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "bound": _copies,
     "again": _copies,
     "after-kernel": _copies,
+    "after-event": _streams,
     "streams": _streams,
     "batch": _batch,
     "graph": _graph,
