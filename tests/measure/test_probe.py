@@ -68,6 +68,18 @@ def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> 
             )
 
 
+def test_a_wait_for_an_event_comes_back() -> None:
+    pieces = (Piece(latency_overhead_s=4e-6, gap_per_byte_s=1.8e-11),)
+    true = Measured(direction="d2h", memory="pinned", pieces=pieces, after_kernel_s=4e-6, event_wait_s=2.5e-6)
+    device = VirtualDevice(dataclasses.replace(load_node("pcie:4x16"), measured=(true,)))
+    record = record_of(device)
+    cases = [c for c in full(0, []).cases if c.mode in ("copies", "after-kernel", "after-event")]
+    measure(device, [c for c in cases if c.memory == "pinned"], record, 25, clock=device.clock)
+    found = next(m for m in profile(record).measured if m.direction == "d2h")
+    assert found.after_kernel_s == pytest.approx(4e-6, rel=0.02)
+    assert found.event_wait_s == pytest.approx(2.5e-6, rel=0.02)
+
+
 def test_what_copies_add_beside_others_comes_back() -> None:
     pieces = (Piece(latency_overhead_s=4e-6, gap_per_byte_s=1.8e-11),)
     true = Measured(

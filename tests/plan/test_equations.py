@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from busfare.plan.equations import (
     FIRST_SHARE,
+    REQUESTS_SHARE,
     START_S,
     Cut,
     MappedWork,
@@ -89,6 +90,18 @@ def test_the_shared_forms_slow_only_what_overlaps() -> None:
     assert float(eq6_shared(work, np.asarray(1.25), np.asarray(1.5))) == pytest.approx(
         8 * (1 + 0.25 * (6 / 10) ** 2)
     )
+
+
+def test_the_requests_of_reads_load_the_way_out() -> None:
+    def seconds(h2d: float, d2h: float) -> float:
+        work = MappedWork(*(np.asarray(t) for t in (h2d, 0.0, d2h, 0.0, 0.0)))
+        return float(eq6_shared(work, np.asarray(1.2), np.asarray(1.2)))
+
+    # Full both ways, slowed by all of it; a third of the other way by the square, and the way out by requests besides.
+    assert seconds(9.0, 9.0) == pytest.approx(9 * 1.2)
+    assert seconds(9.0, 3.0) == pytest.approx(9 * (1 + 0.2 / 9))
+    assert seconds(3.0, 9.0) == pytest.approx(9 * (1 + 0.2 * (REQUESTS_SHARE / 3 + (1 - REQUESTS_SHARE) / 9)))
+    assert seconds(0.0, 9.0) == 9.0
 
 
 def test_the_first_threads_of_a_mapped_kernel_move_one_way_after_the_other() -> None:
