@@ -183,11 +183,10 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     # for short ones, whose turns come while others are under way.
     h2d_turns = h2d_gap + np.minimum(_turn(lines.d2h, streams) * out, h2d_moving / streams)
     d2h_turns = d2h_gap + np.minimum(_turn(lines.h2d, streams) * into, d2h_moving / streams)
-    # Beside copies the other way each copy adds more, whichever stream it is in.
-    h2d_more, d2h_more = (
-        max(shared - way.gap, 0.0)
-        for shared, way in ((lines.h2d_gap_shared, machine.h2d), (lines.d2h_gap_shared, machine.d2h))
-    )
+    # Beside copies the other way each copy adds more, whichever stream it is in; of short ones as above.
+    copies_in, copies_out = load.copies_in * into * streams, load.copies_out * out * streams
+    h2d_more = np.minimum(max(lines.h2d_gap_shared - machine.h2d.gap, 0.0) * copies_in, h2d_moving)
+    d2h_more = np.minimum(max(lines.d2h_gap_shared - machine.d2h.gap, 0.0) * copies_out, d2h_moving)
     return Cut(
         streams,
         h2d_moving + h2d_within,
@@ -202,13 +201,13 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
             h2d_moving,
             load.h2d_bytes * lines.h2d.long_gap * lines.h2d_slowdown * (lines.h2d_slowdown > 1),
             h2d_within + h2d_gap * (streams - 1),
-            h2d_within + h2d_turns * (streams - 1) + h2d_more * load.copies_in * into * streams,
+            h2d_within + h2d_turns * (streams - 1) + h2d_more,
         ),
         _slowdown(
             d2h_moving,
             load.d2h_bytes * lines.d2h.long_gap * lines.d2h_slowdown * (lines.d2h_slowdown > 1),
             d2h_within + d2h_gap * (streams - 1),
-            d2h_within + d2h_turns * (streams - 1) + d2h_more * load.copies_out * out * streams,
+            d2h_within + d2h_turns * (streams - 1) + d2h_more,
         ),
         load.kernels_together,
     )

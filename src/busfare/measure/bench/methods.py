@@ -48,7 +48,7 @@ ACCESSES = (1, 50)
 SWEEP, SWEPT, SWEEP_METHODS = (1, 2, 3, 4, 5, 6, 8, 10, 16, 25, 50), 1 << 24, ("pinned", "zero-copy")
 #: Runs of each case [S16: 'an average of five executions'].
 RUNS = 5
-#: A case whose runs lie further apart than this (the slowest over the middle one, less one) was disturbed: it is run
+#: A case whose runs lie further apart than this (the slowest over the fastest, less one) was disturbed: it is run
 #: again, up to so many times; and where the host takes part, which scatters anyhow, once.
 DISTURBED, AGAIN, AGAIN_BY_HOST = 0.15, 3, 1
 #: Pieces of a batched copy.
@@ -161,9 +161,9 @@ class MethodsRun:
         return min(paces, default=0.0) * case.elements
 
     def disturbed(self, m: Measurement) -> bool:
-        """Whether one of the last RUNS runs took far longer than the middle one of all."""
+        """Whether one of the last RUNS runs took far longer than the fastest of all."""
         samples = self.gpu_samples(m)
-        return max(samples[-RUNS:]) > (1 + DISTURBED) * median(samples)
+        return max(samples[-RUNS:]) > (1 + DISTURBED) * min(samples)
 
     def predicted_s(self, case: Case, method: str) -> float | None:
         """The whole program's seconds: the GPU's part and the calls predicted, the processor's part measured."""
