@@ -27,6 +27,8 @@ NEAR_BY_HOST = 0.05
 ENGINE_BYTES = 4096
 #: Copies up to this size show what each of a train adds.
 _SHORT_BYTES = 4 << 20
+#: Copies that mapped writes slow by less than this go on in a lull hardly faster than beside them: it does not show.
+LEAST_SLOWED = 2.0
 #: What runs the other way in each mode: copies, or a kernel on mapped memory.
 _COPIES_SLOWED = {"both": "both_directions_gap_per_byte_s", "beside-mapped": "mapped_gap_per_byte_s"}
 _MAPPED_KEY = _COPIES_SLOWED["beside-mapped"]
@@ -171,7 +173,9 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     start = max(middle(kernel.seconds) - writing, 0.0)
     in_turn = middle(copies.seconds) + hybrid.count * writing + start
     hidden = (in_turn - middle(own[hybrid].seconds)) / (hybrid.count - 1)
-    lull = (hidden - writing / slowed) / (1 - 1 / slowed) if slowed > 1 else 0.0
+    if slowed < LEAST_SLOWED:
+        return {}
+    lull = (hidden - writing / slowed) / (1 - 1 / slowed)
     return {"mapped_lull_s": float(min(max(lull, 0.0), writing / 2))}
 
 
