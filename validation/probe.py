@@ -94,7 +94,7 @@ def _judge(name: str, found: list[Residual]) -> bool:
 def _between(case: Case, first: Record, second: Record) -> float:
     """Percent by which the second run's measurement of a case differs from the first run's; NaN where one has none."""
     one, other = first.of(case), second.of(case)
-    return 100 * (middle(other.seconds) / middle(one.seconds) - 1) if one and other else float("nan")
+    return 100 * (other.undisturbed_s / one.undisturbed_s - 1) if one and other else float("nan")
 
 
 def _within(case: Case, record: Record) -> float:

@@ -110,7 +110,7 @@ def _path(own: dict[Case, Measurement], like: Case, extras: dict[str, Any], near
 def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sizes, middle seconds and their doubt of the fitted cases that differ from `like` in size alone."""
     found = sorted(
-        (case.bytes, middle(m.seconds), min(spread(m.seconds), 1.0))
+        (case.bytes, m.undisturbed_s, min(spread(m.seconds), 1.0))
         for case, m in own.items()
         if replace(case, bytes=like.bytes) == like and not is_held_out(case)
     )
@@ -170,9 +170,9 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     # The kernel reads a byte of device memory for each that it writes.
     slowed = 1 + (starved[_MAPPED_KEY] / slope - 1) / 2
     writing = hybrid.bytes * (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
-    start = max(middle(kernel.seconds) - writing, 0.0)
-    in_turn = middle(copies.seconds) + hybrid.count * writing + start
-    hidden = (in_turn - middle(own[hybrid].seconds)) / (hybrid.count - 1)
+    start = max(kernel.undisturbed_s - writing, 0.0)
+    in_turn = copies.undisturbed_s + hybrid.count * writing + start
+    hidden = (in_turn - own[hybrid].undisturbed_s) / (hybrid.count - 1)
     if slowed < LEAST_SLOWED:
         return {}
     lull = (hidden - writing / slowed) / (1 - 1 / slowed)
@@ -196,10 +196,10 @@ def _slowed(own: dict[Case, Measurement], one: Case, keys: dict[str, str]) -> di
         if not loaded:
             continue
         *smaller, largest = sorted(loaded, key=lambda c: c.total_bytes)
-        bytes_, seconds = largest.total_bytes, middle(own[largest].seconds)
+        bytes_, seconds = largest.total_bytes, own[largest].undisturbed_s
         if one.memory == "mapped" and smaller:
             bytes_ -= smaller[-1].total_bytes
-            seconds -= middle(own[smaller[-1]].seconds)
+            seconds -= own[smaller[-1]].undisturbed_s
         found[key] = max(seconds / bytes_, LEAST_GAP)
     return found
 
@@ -216,7 +216,7 @@ def _gap(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     shorter = min((c for c in trains if c.bytes == longest.bytes), key=lambda c: c.count)
     if shorter.count == longest.count:
         return {}
-    rise = middle(own[longest].seconds) - middle(own[shorter].seconds)
+    rise = own[longest].undisturbed_s - own[shorter].undisturbed_s
     return {"gap_s": max(rise / (longest.count - shorter.count), 0.0)}
 
 
@@ -229,8 +229,8 @@ def _gap_beside(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     if not short or one not in own or len(trains) == len(short):
         return {}
     long, many = max(trains, key=lambda c: c.total_bytes), max(short, key=lambda c: (c.count, c.bytes))
-    pace = middle(own[long].seconds) / long.total_bytes
-    more = middle(own[many].seconds) - middle(own[one].seconds) - many.total_bytes * pace
+    pace = own[long].undisturbed_s / long.total_bytes
+    more = own[many].undisturbed_s - own[one].undisturbed_s - many.total_bytes * pace
     return {"both_directions_gap_s": max(more / (many.count - 1), 0.0)}
 
 
@@ -239,7 +239,7 @@ def _added(own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key
     an event of another stream.
     """
     added = [
-        middle(m.seconds) - middle(own[other].seconds)
+        m.undisturbed_s - own[other].undisturbed_s
         for c, m in own.items()
         if c.mode == mode and c.direction == one.direction and c.bytes >= ENGINE_BYTES
         and (other := replace(c, mode=plain)) in own
@@ -296,5 +296,5 @@ def residuals(measured: Iterable[Measured], record: Record, held_out_only: bool 
             continue
         seconds = predicted(measured, m.case)
         if seconds is not None:
-            found.append(Residual(m.case, middle(m.seconds), seconds))
+            found.append(Residual(m.case, m.undisturbed_s, seconds))
     return found
