@@ -11,6 +11,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.replay import play, timeline
+from busfare.replay.arguments import ARGUMENT_BYTES, AsArguments
 from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
     Async,
@@ -19,7 +20,6 @@ from busfare.replay.changes import (
     Dedupe,
     DropSynchronisations,
     Kernels,
-    NoSymbolCopies,
     Pin,
     Remove,
     Setting,
@@ -331,7 +331,52 @@ def test_copies_to_symbols_leave_with_their_calls() -> None:
     calls = [
         call(50.0 * at, 50.0 * at + 20, "cudaMemcpyToSymbol", "operation", correlation=at) for at in range(60)
     ]
-    assert predicted(trace(*operations, calls=calls), NoSymbolCopies()) == 2970 - 60 * 20
+    assert predicted(trace(*operations, calls=calls), AsArguments()) == 2970 - 60 * 20
+
+
+def terms_then_kernel(size: int, copies: int = 1, kernels: int = 50) -> Trace:
+    """Each kernel of 20 µs behind `copies` blocking copies of `size` bytes, each 10 µs of the host's time."""
+    operations, calls = [], []
+    begin = 0.0
+    for at in range(kernels):
+        for number in range(copies):
+            correlation = 100 * at + number + 1
+            operations.append(copy(begin + 5, begin + 6, size, memory="pageable", correlation=correlation))
+            calls.append(call(begin, begin + 10, "cuMemcpyHtoD", "operation", correlation=correlation))
+            begin += 10
+        operations.append(kernel(begin + 5, begin + 25, correlation=100 * at + 99))
+        calls.append(call(begin, begin + 5, "cuLaunchKernel", correlation=100 * at + 99))
+        begin += 30
+    return trace(*operations, calls=calls)
+
+
+def test_small_values_of_the_next_kernel_travel_with_its_launch() -> None:
+    recorded = terms_then_kernel(24)
+    applied = what_if(timeline(recorded), [AsArguments()], HERE).together
+    assert applied.played.makespan_ns < play(timeline(recorded)).makespan_ns - 49 * 10_000
+    assert AsArguments().apply(timeline(recorded), HERE).count == 50
+    assert "kernel arguments" in AsArguments().apply(timeline(recorded), HERE).rests_on[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "copies", "found"),
+    [
+        (ARGUMENT_BYTES, 1, 50),
+        (ARGUMENT_BYTES + 1, 1, 0),
+        (ARGUMENT_BYTES // 2, 2, 100),
+        (ARGUMENT_BYTES // 2 + 1, 2, 0),  # together they are too much
+    ],
+)
+def test_only_so_many_bytes_fit_into_arguments(size: int, copies: int, found: int) -> None:
+    assert AsArguments().apply(timeline(terms_then_kernel(size, copies)), HERE).count == found
+
+
+def test_a_copy_that_no_kernel_follows_is_no_argument() -> None:
+    alone = trace(
+        copy(5, 6, 24, memory="pageable", correlation=1),
+        calls=[call(0, 10, "cuMemcpyHtoD", "operation", correlation=1)],
+    )
+    assert AsArguments().apply(timeline(alone), HERE).count == 0
 
 
 def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> None:

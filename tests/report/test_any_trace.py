@@ -113,6 +113,7 @@ EVERYTHING = Options(
     drop_synchronisations="",
     batch_below="64KiB",
     collect_below="64KiB",
+    as_arguments=True,
     streams=3,
     prefetch=True,
     remove=("d2d",),

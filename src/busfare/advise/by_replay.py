@@ -9,6 +9,7 @@ from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import Timeline, play, timeline
+from busfare.replay.arguments import AsArguments
 from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
     Applied,
@@ -16,7 +17,6 @@ from busfare.replay.changes import (
     Change,
     Dedupe,
     DropSynchronisations,
-    NoSymbolCopies,
     Pin,
     Setting,
 )
@@ -48,8 +48,9 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
     "small-copies": (
         Candidate((Batch(SMALL),), ("--batch-below", "64KiB")),
         Candidate((Collect(SMALL),), ("--collect-below", "64KiB")),
+        Candidate((AsArguments(),), ("--as-arguments",)),
     ),
-    "symbol-copies": (Candidate((NoSymbolCopies(),), ()),),
+    "symbol-copies": (Candidate((AsArguments(),), ("--as-arguments",)),),
     "synchronous-copies": (Candidate((Async(),), ("--async",)),),
     "exposed-copies": tuple(
         Candidate((*before, Streams(count)), (*options, "--streams", str(count)))

@@ -170,6 +170,13 @@ def what_if(
             metavar="SIZE", help="Results smaller than this stay on the GPU and come back once, at the end."
         ),
     ] = None,
+    as_arguments: Annotated[
+        bool,
+        typer.Option(
+            "--as-arguments",
+            help="Small values for the next kernel, and for symbols, travel with its launch.",
+        ),
+    ] = False,
     streams: Annotated[
         int | None, typer.Option(metavar="N", help="Spread chunks of one stream over N streams and buffers.")
     ] = None,
@@ -226,6 +233,7 @@ def what_if(
         drop_synchronisations=drop_synchronisations,
         batch_below=batch_below,
         collect_below=collect_below,
+        as_arguments=as_arguments,
         streams=streams,
         kernel=kernel,
         dedupe=dedupe,

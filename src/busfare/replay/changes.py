@@ -23,7 +23,6 @@ from busfare.replay.edit import (
 from busfare.replay.prices import nanoseconds_on, nanoseconds_pinned
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
-from busfare.trace.api_calls import SYMBOL_COPY
 from busfare.trace.words import words_of
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "Dedupe",
     "DropSynchronisations",
     "Kernels",
-    "NoSymbolCopies",
     "Pin",
     "Remove",
     "Setting",
@@ -347,31 +345,6 @@ class Remove:
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         removed = _among(timeline, "direction", self.what) | _among(timeline, "kind", self.what)
         return Applied(without_operations(timeline, removed), int(removed.sum()), _bytes(timeline, removed))
-
-
-@dataclass(frozen=True)
-class NoSymbolCopies:
-    """Values for symbols travel as kernel arguments: their copies and calls are gone."""
-
-    @property
-    def title(self) -> str:
-        return "no copies to symbols"
-
-    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        called = np.zeros(timeline.operations.height, bool)
-        by_name = calls_named(timeline, SYMBOL_COPY)
-        launched = timeline.columns["operation_launched"] != 0
-        called[launched] = by_name[timeline.columns["operation_call"][launched]]
-        static = _among(timeline, "source_memory", "static") | _among(
-            timeline, "destination_memory", "static"
-        )
-        removed = _among(timeline, "kind", "copy") & (called | static)
-        return Applied(
-            without_operations(timeline, removed),
-            int(removed.sum()),
-            _bytes(timeline, removed),
-            ["the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs)"],
-        )
 
 
 @dataclass(frozen=True)

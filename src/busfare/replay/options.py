@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from busfare.errors import InputError
 from busfare.node import Gpu, Node, load_node
 from busfare.quantities import parse_bytes
+from busfare.replay.arguments import AsArguments
 from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
     Async,
@@ -39,6 +40,7 @@ class Options:
     drop_synchronisations: str | None = None
     batch_below: str | None = None
     collect_below: str | None = None
+    as_arguments: bool = False
     streams: int | None = None
     kernel: str = ""
     dedupe: bool = False
@@ -70,6 +72,8 @@ def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool =
         changes.append(Batch(parse_bytes(options.batch_below)))
     if options.collect_below is not None:
         changes.append(Collect(parse_bytes(options.collect_below)))
+    if options.as_arguments:
+        changes.append(AsArguments())
     if options.asynchronous is not None:
         changes.append(Async(options.asynchronous))
     if options.drop_synchronisations is not None:
