@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from busfare.plan.equations import (
     FIRST_SHARE,
+    FIRST_WRITE,
     REQUESTS_SHARE,
     START_S,
     Cut,
@@ -138,6 +139,14 @@ def test_copies_starve_beside_mapped_writes() -> None:
 def test_threads_that_compute_first_write_later() -> None:
     work = cut(1.0, h2d=8.0, kernel=2.0, d2h=4.0, latency=(0.0, 0.0), gap=(0.0, 0.0))
     assert float(starved(work, writes(rounds=4.0))) == pytest.approx(8 + 2 / 4 + 4)
+    # In several chunks the lull is longer by most of that: four kernels of one round each, which takes half a second.
+    four = cut(4.0, h2d=8.0, kernel=2.0, d2h=8.0, latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(
+        h2d_slowdown=np.asarray(5.0)
+    )
+    lull = FIRST_WRITE * 0.5
+    assert float(starved(four, writes(rounds=4.0))) == pytest.approx(
+        8 + 8 + 0.5 - 3 * (lull + (2 - lull) / 5)
+    )
     # A kernel that computes for longer than it writes hides its writes.
     longer = work._replace(kernel=np.asarray(10.0))
     assert float(starved(longer, writes(rounds=100.0))) == pytest.approx(8 + 10)
