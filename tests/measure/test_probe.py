@@ -16,7 +16,7 @@ from busfare.measure import probe as probing
 from busfare.measure.case import Case, Samples
 from busfare.measure.knees import jumps, locate
 from busfare.measure.node_file import encode
-from busfare.measure.plan import full, is_held_out, quick
+from busfare.measure.plan import AROUND, full, is_held_out, quick
 from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read, write
 from busfare.measure.run import measure
@@ -68,16 +68,20 @@ def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> 
             )
 
 
-def test_a_wait_for_an_event_comes_back() -> None:
+def test_waits_for_events_come_back() -> None:
     pieces = (Piece(latency_overhead_s=4e-6, gap_per_byte_s=1.8e-11),)
-    true = Measured(direction="d2h", memory="pinned", pieces=pieces, after_kernel_s=4e-6, event_wait_s=2.5e-6)
-    device = VirtualDevice(dataclasses.replace(load_node("pcie:4x16"), measured=(true,)))
+    true = [
+        Measured(direction=way, memory="pinned", pieces=pieces, after_kernel_s=4e-6, event_wait_s=wait)  # type: ignore[arg-type]
+        for way, wait in (("h2d", 6e-6), ("d2h", 2.5e-6))
+    ]
+    device = VirtualDevice(dataclasses.replace(load_node("pcie:4x16"), measured=tuple(true)))
     record = record_of(device)
-    cases = [c for c in full(0, []).cases if c.mode in ("copies", "after-kernel", "after-event")]
-    measure(device, [c for c in cases if c.memory == "pinned"], record, 25, clock=device.clock)
-    found = next(m for m in profile(record).measured if m.direction == "d2h")
-    assert found.after_kernel_s == pytest.approx(4e-6, rel=0.02)
-    assert found.event_wait_s == pytest.approx(2.5e-6, rel=0.02)
+    cases = [c for c in full(0, []).cases if c.mode in ("copies", *AROUND, "launch")]
+    measure(device, [c for c in cases if c.memory in ("pinned", "none")], record, 25, clock=device.clock)
+    into, out = (next(m for m in profile(record).measured if m.direction == way) for way in ("h2d", "d2h"))
+    assert into.event_wait_s == pytest.approx(6e-6, rel=0.02)
+    assert out.after_kernel_s == pytest.approx(4e-6, rel=0.02)
+    assert out.event_wait_s == pytest.approx(2.5e-6, rel=0.02)
 
 
 def test_what_copies_add_beside_others_comes_back() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from busfare.plan.equations import (
     FIRST_SHARE,
-    FIRST_WRITE,
+    LATE_S,
+    PAUSE_S,
     REQUESTS_SHARE,
     START_S,
     Cut,
@@ -143,10 +144,12 @@ def test_threads_that_compute_first_write_later() -> None:
     four = cut(4.0, h2d=8.0, kernel=2.0, d2h=8.0, latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(
         h2d_slowdown=np.asarray(5.0)
     )
-    lull = FIRST_WRITE * 0.5
-    assert float(starved(four, writes(rounds=4.0))) == pytest.approx(
-        8 + 8 + 0.5 - 3 * (lull + (2 - lull) / 5)
-    )
+    lull = 1e-6 * (1 + 0.5 / PAUSE_S)
+    found = float(starved(four, writes(rounds=4.0, lull=1e-6)))
+    assert found == pytest.approx(8 + 8 + 0.5 - 3 * (lull + (2 - lull) / 5))
+    # A copy that is over before it moves gains nothing.
+    short = four._replace(h2d=np.asarray(4 * LATE_S))
+    assert float(starved(short, writes(lull=1.0))) == float(starved(short, writes()))
     # A kernel that computes for longer than it writes hides its writes.
     longer = work._replace(kernel=np.asarray(10.0))
     assert float(starved(longer, writes(rounds=100.0))) == pytest.approx(8 + 10)

@@ -37,8 +37,9 @@ HELD_OUT_COUNTS = (16, 100, 200)
 HYBRID_BYTES, HYBRID_COUNT = 4 * MIB, 32
 #: How mapped memory fares while data move the other way too.
 MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
-#: What may go before a copy in place of another copy.
+#: What may go before a copy in place of another copy, and what waits for it.
 AFTER: tuple[Mode, Mode] = ("after-kernel", "after-event")
+AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
 #: A kernel on mapped memory, and what moves data both ways at once: few cases, each of which is a parameter.
 _OTHER_WAY = ("kernel", "both", "beside-mapped", "hybrid", *MAPPED_BOTH)
 #: From here on a case's precision shows in predictions.
@@ -123,7 +124,7 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) 
         Case(way, "pinned", mode, size, 1, gpu)
         for way in HOST_WAYS
         for size in (16 * KIB, MIB)
-        for mode in AFTER
+        for mode in AROUND
     ]
     for size, count in ((MIB, 16), (64 * MIB, 4)):
         shown += [Case(way, "pinned", "both", size, count, gpu) for way in HOST_WAYS]
@@ -165,7 +166,7 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
     """What has no curve of its own in a node file, or is shown beside one."""
     wide = min(most, 256 * MIB)
     for way, size in product(HOST_WAYS, [*powers(1, 64 * KIB, 4), MIB, 16 * MIB]):
-        yield from (Case(way, "pinned", mode, size, 1, gpu) for mode in AFTER)
+        yield from (Case(way, "pinned", mode, size, 1, gpu) for mode in AROUND)
     for way in HOST_WAYS:
         for chunk, count in product((64, 4 * KIB, 64 * KIB, MIB), (16, 128)):
             for mode in ("copies", "batch", "graph"):

@@ -133,7 +133,10 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
         extras["call_s"] = median([middle(samples) for samples in short])
     extras |= _gap(own, one)
     extras |= _added(own, one, "copies", "after-kernel", "after_kernel_s")
-    extras |= _added(own, one, "after-kernel", "after-event", "event_wait_s")
+    if one.direction == "h2d":
+        extras |= _kernels_wait(own, one)
+    else:
+        extras |= _added(own, one, "after-kernel", "after-event", "event_wait_s")
     extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one) | _written(own, one)
     if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
         extras |= _lull(own, one)
@@ -245,6 +248,21 @@ def _added(own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key
         and (other := replace(c, mode=plain)) in own
     ]  # fmt: skip
     return {key: max(median(added), 0.0)} if added else {}
+
+
+def _kernels_wait(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
+    """What a kernel takes longer that waits for a copy of another stream: beyond the copy and an empty kernel alone."""
+    launch = own.get(Case("none", "none", "launch", 0, 1, one.gpu))
+    if launch is None or not launch.samples.device_s:
+        return {}
+    added = [
+        m.undisturbed_s - own[plain].undisturbed_s - middle(launch.samples.device_s)
+        for c, m in own.items()
+        if (c.mode, c.direction) == ("event-kernel", one.direction)
+        and c.bytes >= ENGINE_BYTES
+        and (plain := replace(c, mode="copies")) in own
+    ]
+    return {"event_wait_s": max(median(added), 0.0)} if added else {}
 
 
 def _line(own: dict[Case, Measurement], like: Case, key: str) -> dict[str, float]:

@@ -35,9 +35,13 @@ __all__ = [
 LULL_S = 1.2e-5
 #: What of it each further copy of a chunk loses [gather and state beside scale, the same machines].
 START_S = 7e-6
-#: Of the time of a first round of threads, what has passed when the first of them write [compute-balanced, 64 MB an array:
-#: an H100 0.7, two H200s 0.8].
-FIRST_WRITE = 0.85
+#: For how long mapped writes pause between two kernels. A lull over it is the share of their pace at which copies then
+#: move, and they do so too while a first round of threads computes [compute-balanced: 30 µs in all on two H100s whose lull
+#: is 7 to 10 µs, 45 on two H200s with 14].
+PAUSE_S = 1.6e-5
+#: A copy that starts among the writes moves nothing for so long: shorter ones gain nothing from a lull [hybrids of copies
+#: of 13 to 30 µs on the same machines].
+LATE_S = 1.2e-5
 #: Of how many bytes a kernel on mapped memory reads before it writes as many: a share of what its first threads read.
 FIRST_SHARE = 0.4
 #: Of what reads of mapped memory do to its writes: their requests, a packet of 24 to 28 bytes for each 128 that are read,
@@ -169,15 +173,17 @@ def starved(cut: Cut, writes: Writes) -> FloatArray:
     computed. Copies in go on meanwhile, but their read requests wait behind the writes that queue for the link: by
     `h2d_slowdown` beside nothing but writes, by less where reads of device memory stand among them in the same queues.
     At each kernel's start and end the queue builds up and drains: a lull, which the first threads' computing
-    lengthens. A further copy of the same chunk starts among the writes, and loses START_S of it.
+    lengthens. A further copy of the same chunk starts among the writes, and loses START_S of it; one of less than LATE_S
+    is over before it moves.
     """
     queue = (np.asarray(cut.h2d_slowdown) - 1) / (1 + writes.reads)
     # Copies at their full pace slow the writes by `d2h_slowdown`.
     out = cut.d2h * (1 + (np.asarray(cut.d2h_slowdown) - 1) / (1 + queue))
     chunk = out / cut.streams
     first_round = cut.all_kernels / np.maximum(writes.rounds, cut.streams)
-    lull = np.maximum(writes.lull + FIRST_WRITE * first_round - START_S * (writes.copies_in - 1), 0.0)
-    lull = np.minimum(lull, chunk / 2)
+    lull = writes.lull * (1 + first_round / PAUSE_S) - START_S * (writes.copies_in - 1)
+    late = cut.h2d / cut.streams / writes.copies_in - LATE_S
+    lull = np.minimum(np.maximum(np.minimum(lull, late), 0.0), chunk / 2)
     written = out + first_round * (out > 0)
     busy = np.maximum(written, cut.all_kernels)
     hidden = (cut.streams - 1) * (lull + (chunk - lull) / (1 + queue))

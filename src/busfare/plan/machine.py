@@ -152,7 +152,9 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         mapped_beside_copy=beside_copy,
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
         lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
-        event_wait=EVENT_S if pinned is None or pinned.event_wait_s is None else pinned.event_wait_s,
+        event_wait=EVENT_S[direction]
+        if pinned is None or pinned.event_wait_s is None
+        else pinned.event_wait_s,
         written={
             m.memory: line_of(m.written, copy.latencies[0])
             for m in (pinned, node.measurement(direction, "pageable"), managed)

@@ -178,7 +178,8 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     h2d_gap = lines.h2d.gap_of(streams, h2d_size, machine.h2d.gap) * into
     d2h_gap = lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out
     # Where each engine has a stream of its own, kernels and copies out wait for events of another stream.
-    waits = np.where(streams > 1, 2 * machine.d2h.event_wait, 0.0) if machine.kernels_in_order else 0.0
+    waited = machine.h2d.event_wait + machine.d2h.event_wait
+    waits = np.where(streams > 1, waited, 0.0) if machine.kernels_in_order else 0.0
     # One unit of the GPU hands out the copies of all streams: those of each way wait for the other's turns too, but
     # for short ones, whose turns come while others are under way.
     h2d_turns = h2d_gap + np.minimum(_turn(lines.d2h, streams) * out, h2d_moving / streams)
