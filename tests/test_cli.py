@@ -73,6 +73,8 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("report", __file__), "not a trace"),
         (("report", TRACE, "--node", "h100sxm"), "did you mean h100-sxm"),
         (("project", TRACE, "--to", "gh200", "--model", "magic"), "magic"),
+        (("project", TRACE, "--to", "gh200", "--host", "magic"), "--host"),
+        (("what-if", TRACE, "--node", "gh200", "--host", "magic"), "--host"),
         (("price", "--node", "gh200", "--bytes", "many"), "is not a size"),
         (("price", "--node", "gh200", "--bytes", "9e99GB"), "more than busfare reckons with"),
         (("price", "--node", "gh200", "--bytes", "-5"), "is not a size"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busfare.errors import InputError
-from busfare.quantities import parse_bytes, parse_count, parse_seconds
+from busfare.quantities import parse_bytes, parse_count, parse_factor, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,14 @@ def test_counts_are_understood(text: str, number: float) -> None:
 def test_no_other_count_is(text: str) -> None:
     with pytest.raises(InputError):
         parse_count(text)
+
+
+@pytest.mark.parametrize(("text", "factor"), [("2x", 2.0), ("0.8", 0.8), (" 1.5 × ", 1.5), ("1e3X", 1000.0)])
+def test_factors_are_understood(text: str, factor: float) -> None:
+    assert parse_factor(text, "--host") == factor
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "1e7", "two", "nan"])
+def test_other_factors_are_refused_by_the_options_name(text: str) -> None:
+    with pytest.raises(InputError, match="--host"):
+        parse_factor(text, "--host")

@@ -13,6 +13,7 @@ SCRIPTS = (
     "probe.py",
     "replay.py",
     "replay_pairs.py",
+    "node_change.py",
     "bench.py",
     "hybrid.py",
 )

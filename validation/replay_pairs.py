@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ FOLDER = Path(__file__).parents[1] / "results" / "pairs"
 #: Percent by which a predicted speed-up may be off.
 GOAL_PERCENT = 10.0
 GOAL_SHARE = 10 / 12
-#: The same for a run, and for its copies, on another node.
-GOAL_NODE_PERCENT = 5.0
 #: Changes that save so nearly the same (percent of the run) have gained the same.
 SAME_PERCENT = 2.0
 
@@ -115,21 +112,6 @@ class Ranked:
     first: str
     gained: tuple[tuple[str, float], ...]
     hit: bool
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A program on another machine: speed-ups measured and predicted, and the error of its copies' times there."""
-
-    program: str
-    measured: float
-    predicted: float
-    wmape_percent: float | None
-    copies: int
-
-    @property
-    def error_percent(self) -> float:
-        return 100 * (self.predicted / self.measured - 1)
 
 
 Predict = Callable[[Machine, Pair], Predicted]
@@ -274,40 +256,6 @@ def show_ranking(ranked: Sequence[Ranked], plan: Plan) -> bool:
     return met
 
 
-def node_change(program: str, origin: Machine, target: Machine, plan: Plan) -> Moved | None:
-    """The program as it is, recorded on one machine and run on the other; None where one of them lacks it."""
-    try:
-        here, there = origin.recording(program, "before"), target.recording(program, "before")
-        measured = origin.seconds(program, "before") / target.seconds(program, "before")
-        nodes = origin.node(plan, program), target.node(plan, program)
-        run = busfare("what-if", str(here), "--from", nodes[0], "--node", nodes[1])
-        copies = busfare("compare", str(here), str(there), "--from", nodes[0], "--to", nodes[1])
-    except NoAnswerError:
-        return None
-    predicted = run["baseline"]["replayed_seconds"] / run["predicted_seconds"]
-    said = {model["model"]: model["wmape_percent"] for model in copies["models"]}
-    return Moved(program, measured, predicted, said.get("calibrated"), copies["count"])
-
-
-def show_node_change(origin: Machine, target: Machine, moved: Sequence[Moved | None]) -> None:
-    found = [one for one in moved if one is not None]
-    if not found:
-        return
-    print(f"recorded on {origin.name}, run on {target.name}: the programs as they are")
-    print("                       speed-up measured | predicted | error      WMAPE of copies")
-    for one in found:
-        wmape = "     –" if one.wmape_percent is None else f"{one.wmape_percent:6.2f} %"
-        print(
-            f"  {one.program:20} {one.measured:16.3f}× | {one.predicted:8.3f}× | {one.error_percent:+6.1f} %"
-            f" {wmape:>16} of {one.copies:,}"
-        )
-    close = sum(abs(one.error_percent) <= GOAL_NODE_PERCENT for one in found)
-    copied = sum(one.wmape_percent is not None and one.wmape_percent <= GOAL_NODE_PERCENT for one in found)
-    print(
-        f"  within {GOAL_NODE_PERCENT:g} %: run time of {close}, copies of {copied} of {len(found)} programs (goal: all)\n"
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Predicted speed-ups beside measured ones.")
     parser.add_argument("--results", type=Path, default=FOLDER)
@@ -332,9 +280,6 @@ def main() -> int:
             ranked = pool.map(lambda program, m=machine: rank(program, plan, m, advise), programs)
             met &= show_ranking([one for one in ranked if one is not None], plan)
             print()
-        for origin, target in permutations(machines.values(), 2):
-            moved = list(pool.map(lambda name, a=origin, b=target: node_change(name, a, b, plan), names))
-            show_node_change(origin, target, moved)
     return 0 if met else 1
 
 

@@ -7,7 +7,7 @@ import re
 
 from busfare.errors import InputError
 
-__all__ = ["parse_bytes", "parse_count", "parse_seconds"]
+__all__ = ["parse_bytes", "parse_count", "parse_factor", "parse_seconds"]
 
 BYTE_UNITS = {"B": 1}
 BYTE_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
@@ -19,6 +19,7 @@ MOST_BYTES = 1 << 60
 MOST_SECONDS = 1e9
 
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([a-zA-Zµμ]*)\s*")
+_FACTOR = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*[xX×]?\s*")
 _BYTES = {unit.lower(): factor for unit, factor in BYTE_UNITS.items()}
 _COUNTS = {unit.lower(): factor for unit, factor in COUNT_UNITS.items()}
 
@@ -63,4 +64,13 @@ def parse_count(text: str) -> float:
     value = float(match[1]) * factor
     if not math.isfinite(value) or value > 1e30:
         raise InputError(f"{text[:80]!r} is more than busfare reckons with (1e30)")
+    return value
+
+
+def parse_factor(text: str, option: str) -> float:
+    """'2x' or '0.8' as a number. Raises InputError, naming `option`, for anything else."""
+    match = _FACTOR.fullmatch(text)
+    value = float(match[1]) if match else 0.0
+    if not 1e-6 <= value <= 1e6:
+        raise InputError(f"{option} {text[:40]!r}: write a factor, as in 2x or 0.8")
     return value

@@ -150,7 +150,7 @@ def test_an_answer_to_what_if_comes_out_of_anything(
     assert plain["baseline"]["replayed_seconds"] == pytest.approx(
         plain["baseline"]["recorded_seconds"], rel=0.01
     )
-    assert len(plain["changes"]) == 12
+    assert len(plain["changes"]) == 13
     show_what_if(result)
     assert "nan" not in capsys.readouterr().out
     after = predicted_trace(found.together.played)

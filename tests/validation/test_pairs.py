@@ -33,6 +33,7 @@ CHANGES = {
     "--async": None,
     "--drop-synchronisations": None,
     "--remove": True,
+    "--as-arguments": False,
     "--node": True,
 }
 

@@ -44,6 +44,14 @@ KernelRules = Annotated[
     ),
 ]
 
+HostRule = Annotated[
+    str,
+    typer.Option(
+        metavar="RULE",
+        help="Host times on another node: measured (by calls measured on both), keep, or 0.8x.",
+    ),
+]
+
 #: Options of `what-if` whose value may be left out.
 VALUE_MAY_LACK = ("--pin", "--async", "--drop-synchronisations")
 
@@ -198,6 +206,7 @@ def what_if(
     ] = None,
     node: Annotated[str | None, typer.Option("--node", metavar="NODE", help="Run on another node.")] = None,
     kernels: KernelRules = None,
+    host: HostRule = "measured",
     copy_speed: Annotated[
         str | None, typer.Option(metavar="FACTOR", help="All copies so many times as fast: 2x.")
     ] = None,
@@ -242,6 +251,7 @@ def what_if(
         link=link,
         node=node,
         kernels=tuple(kernels or ()),
+        host=host,
         copy_speed=copy_speed,
     )
     changes_of(options, None, check_only=True)
@@ -273,6 +283,7 @@ def project(
     from_: FromNode = None,
     model: Annotated[str, typer.Option(help="Cost model.")] = "calibrated",
     kernels: KernelRules = None,
+    host: HostRule = "measured",
     json: AsJson = False,
     html: Html = None,
 ) -> None:
@@ -286,7 +297,9 @@ def project(
     read = _read(trace)
     recorded_on = _recorded_on(read, from_, "--from")
     rebuilt, rules = timeline(read, recorded_on), tuple(kernels or ())
-    projections = [project_trace(read, recorded_on, target, model, rules, rebuilt) for target in targets]
+    projections = [
+        project_trace(read, recorded_on, target, model, rules, host, rebuilt) for target in targets
+    ]
     result = projection_result(projections, guessed=from_ is None)
     if html:
         from busfare.report.page import projection_page

@@ -6,7 +6,7 @@ the wire needs, or all that is left where the copy was quicker. The host share i
 cache, a busy memory. On the new node the link share changes as the data sheets do, the host share as the
 processors do, and the overhead stays, or is that of `latency_from`.
 
-Where the path was measured on both nodes, all behind the overhead changes as what was measured behind theirs does.
+Where the path was measured on both nodes, each part changes as what was measured of it does: `between_nodes`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, priced
+from busfare.cost.between_nodes import carried_seconds
 from busfare.cost.latency import Latency, of_node, of_trace
-from busfare.cost.loggp import piecewise_seconds
 from busfare.cost.model import Seconds
 from busfare.cost.routes import moving_seconds, stays_on_device
 from busfare.cost.staging import copy_seconds_per_byte, copying_pace, staged_seconds
@@ -25,9 +25,6 @@ from busfare.node import Memory, Node
 from busfare.node.arrays import FloatArray
 
 __all__ = ["Calibrated"]
-
-#: Of what the smallest copy takes: bytes that cost less than this are lost in it.
-LEAST_SHARE = 0.1
 
 
 class Calibrated:
@@ -57,9 +54,10 @@ class Calibrated:
     ) -> Seconds | None:
         overhead = np.minimum(recorded, batch.copies * before.of(batch))
         rest = recorded - overhead
-        measured = self._measured_ratio(batch, node)
-        if measured is not None:
-            return overhead + rest * measured
+        if self._latency_from is None and node != self._old:
+            carried = carried_seconds(batch, recorded, overhead, self._old, node)
+            if carried is not None:
+                return carried
         old_link, new_link = moving_seconds(batch, self._old), moving_seconds(batch, node)
         if old_link is None or new_link is None:
             return None
@@ -70,25 +68,6 @@ class Calibrated:
         else:
             moved = moved + (rest - link) * _memory_ratio(self._old, node)
         return overhead * (after.of(batch) / before.of(batch)) + moved
-
-    def _measured_ratio(self, batch: Batch, node: Node) -> FloatArray | None:
-        """What the bytes of such a copy were measured to take on the new node, over what they did on the old one."""
-        peer = batch.peer if batch.peer >= 0 else None
-        there, here = (
-            one.measurement(batch.direction, batch.memory, batch.device, peer) for one in (node, self._old)
-        )
-        if self._latency_from is not None or batch.kind != "copy":
-            return None
-        if there is None or here is None or not there.pieces or not here.pieces:
-            return None
-        first = [piecewise_seconds(one, np.ones(1)) for one in (there, here)]
-        new, old = (
-            piecewise_seconds(one, np.maximum(batch.sizes, 1.0)) - latency
-            for one, latency in zip((there, here), first, strict=True)
-        )
-        # Of a few bytes the difference of two latencies would say nothing.
-        tells = (new > 0) & (old > LEAST_SHARE * first[1])
-        return np.divide(new, old, out=np.ones_like(old), where=tells)
 
     def _staged(
         self, batch: Batch, node: Node, rest: FloatArray, link: FloatArray, new_link: FloatArray

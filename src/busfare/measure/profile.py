@@ -37,7 +37,7 @@ _MAPPED_SLOWED = {
     "kernel-both": "mapped_gap_per_byte_s",
 }
 #: The calls whose cost a node file holds.
-_CALLS = ("launch", "synchronise", "create-stream", "create-event")
+_CALLS = ("empty", "launch", "synchronise", "create-stream", "create-event")
 
 
 @dataclass(frozen=True)

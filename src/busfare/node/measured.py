@@ -50,10 +50,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Cost(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an API call takes on the host besides any copy: seconds = `call_s` + bytes · `call_per_byte_s`.
 
-    `device_s` is what it takes on the GPU, where it does anything there.
+    `device_s` is what it takes on the GPU, where it does anything there; `empty` is nothing between two events, whose
+    `device_s` is in all times that two events tell.
     """
 
     call: Literal[
+        "empty",
         "launch",
         "synchronise",
         "create-stream",

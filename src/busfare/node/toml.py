@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import threading
 import tomllib
 from collections.abc import Callable
 from pathlib import Path as FilePath
@@ -21,6 +22,8 @@ File = TypeVar("File")
 Built = TypeVar("Built")
 #: A msgspec message and the raw table → (what and the mend, path), or None for the common explanation.
 Explain = Callable[[str, str, dict[str, Any]], tuple[str, str] | None]
+#: msgspec looks at a type when it first meets it, which two threads must not do at once: the process would end.
+_one_thread = threading.Lock()
 
 
 class WrongError(Exception):
@@ -77,7 +80,9 @@ def decoded(
         ) from None
     try:
         _finite(raw, "$", 0)
-        return build(msgspec.convert(raw, file))
+        with _one_thread:
+            converted = msgspec.convert(raw, file)
+        return build(converted)
     except WrongError as wrong:
         raise InputError(f"{origin}:{line_of(text, wrong.path)}: {_key(wrong.path)}{wrong}") from None
     except msgspec.ValidationError as error:

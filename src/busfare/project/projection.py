@@ -11,6 +11,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import Timeline, play, timeline
 from busfare.replay.changes import Setting, ToNode
+from busfare.replay.host_pace import host_changes
 from busfare.replay.options import kernel_changes
 from busfare.trace import Trace
 
@@ -18,10 +19,7 @@ __all__ = ["Projection", "project", "transfers_priced"]
 
 NS = 1e-9
 PATH = ["direction", "source_memory", "destination_memory"]
-MAKESPAN_METHOD = (
-    "replay: the run rebuilt with its dependencies, copies at their predicted times, "
-    "the host at its recorded times, "
-)
+MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +63,13 @@ def project(
     to: Node,
     model: str,
     kernels: tuple[str, ...] = (),
+    host: str = "measured",
     rebuilt: Timeline | None = None,
 ) -> Projection:
     """Predicts copies and whole-run time of `trace` on node `to`; `kernels` are rules for kernel times.
 
-    `rebuilt` is the timeline of `trace`, where it was made before. Raises InputError for an unknown model or rule.
+    `host` is the rule for host times. `rebuilt` is the timeline of `trace`, where it was made before. Raises
+    InputError for an unknown model or rule.
     """
     transfers = transfers_priced(trace, recorded_on, to, model)
     if transfers.is_empty():
@@ -92,9 +92,10 @@ def project(
     )
     before = play(rebuilt or timeline(trace, recorded_on))
     rules = kernel_changes(kernels, recorded_on, to)
+    pace = host_changes(host, recorded_on, to)
     changed = before.timeline
     setting = Setting(recorded_on, model)
-    for change in (ToNode(to), *rules):
+    for change in (ToNode(to), *rules, *pace):
         changed = change.apply(changed, setting).timeline
     after = play(changed)
     return Projection(
@@ -107,6 +108,8 @@ def project(
         replayed_makespan_seconds=before.makespan_seconds,
         predicted_makespan_seconds=after.makespan_seconds,
         method=MAKESPAN_METHOD
+        + (", ".join(rule.title for rule in pace) or "the host at its recorded times")
+        + ", "
         + (", ".join(rule.title for rule in rules) or "kernels at their recorded times"),
         by_path=by_path,
         unpriced=unpriced,

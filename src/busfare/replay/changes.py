@@ -385,7 +385,7 @@ class ToNode:
             replace(with_durations(timeline, duration), node=self.node),
             int(moved.sum()),
             _bytes(timeline, moved),
-            ["kernels and the host keep their times, unless a rule is given"],
+            ["kernels keep their times, and the host where not both were measured, unless a rule is given"],
         )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 from busfare.errors import InputError
 from busfare.node import Gpu, Node, load_node
-from busfare.quantities import parse_bytes
+from busfare.quantities import parse_bytes, parse_factor
 from busfare.replay.arguments import AsArguments
 from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
@@ -22,6 +21,7 @@ from busfare.replay.changes import (
     Remove,
     ToNode,
 )
+from busfare.replay.host_pace import host_changes
 from busfare.replay.prefetch import Prefetch
 from busfare.replay.streams import Streams
 
@@ -49,6 +49,7 @@ class Options:
     link: str | None = None
     node: str | None = None
     kernels: tuple[str, ...] = ()
+    host: str = "measured"
     copy_speed: str | None = None
 
 
@@ -95,8 +96,9 @@ def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool =
         changes.append(ToNode(to))
     rules = tuple(rule for rule in options.kernels if not (check_only and rule in RATIOS))
     changes += kernel_changes(rules, recorded_on, to)
+    changes += host_changes(options.host, recorded_on, to)
     if options.copy_speed is not None:
-        changes.append(CopySpeed(_factor(options.copy_speed, "--copy-speed")))
+        changes.append(CopySpeed(parse_factor(options.copy_speed, "--copy-speed")))
     if not changes and not options.kernels:
         raise InputError(
             "what-if: say what to change, as in --pin, --streams 3 or --node h200-sxm; see --help"
@@ -114,7 +116,7 @@ def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | 
             changes.append(_by_ratio(rule, recorded_on, to))
             continue
         pattern, _, factor = rule.rpartition("=")
-        changes.append(Kernels(_factor(factor, "--kernels"), pattern))
+        changes.append(Kernels(parse_factor(factor, "--kernels"), pattern))
     return changes
 
 
@@ -138,11 +140,3 @@ def _gpu_rate(node: Node, what: str) -> float | None:
     gpu = next((component for component in node.components if isinstance(component, Gpu)), None)
     value = getattr(gpu, what, None)
     return None if value is None else float(value)
-
-
-def _factor(text: str, option: str) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*[xX×]?\s*", text)
-    value = float(match[1]) if match else 0.0
-    if not 1e-6 <= value <= 1e6:
-        raise InputError(f"{option} {text[:40]!r}: write a factor, as in 2x or 0.8")
-    return value

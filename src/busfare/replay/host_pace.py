@@ -1,0 +1,65 @@
+"""Host time on another machine: by the calls that were measured on both, or by a rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busfare.node import Node
+from busfare.quantities import parse_factor
+from busfare.replay.changes import Applied, Setting
+from busfare.replay.timeline import Timeline
+
+__all__ = ["Host", "host_changes", "measured_ratio"]
+
+#: What programs call most, measured one after another in a loop: the processor's own time.
+CALLS = ("launch", "synchronise")
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for."""
+
+    factor: float
+    why: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"host times × {self.factor:.4g}" + (f" ({self.why})" if self.why else "")
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        columns = timeline.columns
+        changed = {name: self._scaled(columns[name]) for name in ("call_own", "call_gap")}
+        return Applied(
+            timeline.with_columns(**changed),
+            timeline.calls.height,
+            0,
+            ["all that the host does becomes faster or slower alike"],
+        )
+
+    def _scaled(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        # A gap below zero is a call that began before the one it waits for had ended.
+        return np.where(times > 0, np.round(times * self.factor), times).astype(np.int64)
+
+
+def measured_ratio(old: Node, new: Node) -> float | None:
+    """Seconds of a call on `new` over those on `old`: the geometric mean over `CALLS`; None where one lacks a figure."""
+    ratios = []
+    for call in CALLS:
+        here, there = (next((c.call_s for c in node.costs if c.call == call), None) for node in (old, new))
+        if not here or not there:
+            return None
+        ratios.append(there / here)
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+def host_changes(rule: str, recorded_on: Node | None, to: Node | None) -> list[Host]:
+    """Host times by rule: `measured` (kept where not both nodes were), `keep`, or a factor. Raises InputError."""
+    if rule == "keep":
+        return []
+    if rule != "measured":
+        return [Host(parse_factor(rule, "--host"))]
+    ratio = measured_ratio(recorded_on, to) if recorded_on is not None and to is not None else None
+    return [] if ratio is None or ratio == 1 else [Host(ratio, "calls measured on both")]

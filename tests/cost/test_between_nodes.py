@@ -1,0 +1,124 @@
+"""Copies carried from one measured node to another: each part of their time, on nodes written out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busfare.cost import model
+from busfare.node import Cost, Measured, Node, load_node
+from busfare.node.measured import Piece
+
+MIB = 1 << 20
+
+
+def engine(direction: str, start_s: float, per_byte_s: float, memory: str = "pinned") -> Measured:
+    piece = Piece(latency_overhead_s=start_s, gap_per_byte_s=per_byte_s)
+    timing = "call" if memory == "pageable" else "device"
+    return Measured(direction=direction, memory=memory, pieces=(piece,), timing=timing)  # type: ignore[arg-type]
+
+
+def node(*measured: Measured, empty_s: float | None = 1.3e-6) -> Node:
+    costs = () if empty_s is None else (Cost(call="empty", call_s=1e-7, device_s=empty_s),)
+    return dataclasses.replace(load_node("h100-sxm"), measured=measured, costs=costs)
+
+
+def copies(sizes: list[int], seconds: list[float], memory: str, direction: str = "h2d") -> pl.DataFrame:
+    ends = (memory, "device") if direction == "h2d" else ("device", memory)
+    return pl.DataFrame(
+        {
+            "kind": "migration" if memory == "managed" else "copy",
+            "direction": direction,
+            "bytes": sizes,
+            "source_memory": ends[0],
+            "destination_memory": ends[1],
+            "device": 0,
+            "peer_device": None,
+            "copy_count": 1,
+            "start_ns": 0,
+            "end_ns": [round(s * 1e9) for s in seconds],
+        }
+    )
+
+
+def carried(table: pl.DataFrame, old: Node, new: Node) -> np.ndarray:
+    return model("calibrated", recorded_on=old).seconds(table, new)
+
+
+@pytest.mark.parametrize("memory", ["pinned", "pageable", "managed"])
+def test_what_a_copy_starts_later_counts_without_what_the_events_take(memory: str) -> None:
+    # Around a copy the events tell 2.5 µs more on the new node, with nothing between them 1.6 µs more.
+    old = node(engine("d2h", 2.7e-6, 2e-11), engine("d2h", 16e-6, 8e-11, "pageable"), empty_s=1.3e-6)
+    new = node(engine("d2h", 5.2e-6, 2e-11), engine("d2h", 16e-6, 8e-11, "pageable"), empty_s=2.9e-6)
+    found = carried(copies([4], [1.4e-6], memory, "d2h"), old, new)
+    assert found[0] == pytest.approx(2.3e-6, abs=1e-12)
+
+
+def test_starts_that_two_probes_of_one_machine_would_not_tell_apart_are_alike() -> None:
+    old, new = node(engine("h2d", 3.5e-6, 2e-11)), node(engine("h2d", 3.7e-6, 2e-11))
+    assert carried(copies([4], [0.8e-6], "pinned"), old, new)[0] == pytest.approx(0.8e-6)
+
+
+def test_without_what_the_events_take_starts_stay() -> None:
+    old, new = node(engine("d2h", 2.7e-6, 2e-11), empty_s=None), node(engine("d2h", 5.2e-6, 2e-11))
+    assert carried(copies([4], [1.4e-6], "pinned", "d2h"), old, new)[0] == pytest.approx(1.4e-6)
+
+
+def test_bytes_follow_the_engine() -> None:
+    old, new = node(engine("h2d", 3.5e-6, 4e-11)), node(engine("h2d", 3.5e-6, 2e-11))
+    found = carried(copies([4, 64 * MIB], [1e-6, 2700e-6], "pinned"), old, new)
+    assert found[1] == pytest.approx(1e-6 + 2699e-6 / 2)
+
+
+def test_a_pageable_copy_staged_before_it_ran_follows_the_engine_and_a_long_one_the_host() -> None:
+    host = [engine("h2d", 10e-6, pace, "pageable") for pace in (8e-11, 4e-11)]
+    old, new = (node(engine("h2d", 3.5e-6, 2e-11), one) for one in host)
+    found = carried(copies([32 << 10, 32 * MIB], [3e-6, 3200e-6], "pageable"), old, new)
+    assert found[0] == pytest.approx(3e-6)
+    assert found[1] == pytest.approx(1600e-6, rel=0.02)
+
+
+def test_a_knee_that_one_measurement_found_elsewhere_changes_nothing() -> None:
+    early = (
+        Piece(latency_overhead_s=1e-5, gap_per_byte_s=8e-11, up_to_bytes=16 * MIB),
+        Piece(gap_per_byte_s=14e-11),
+    )
+    old_host = Measured(direction="h2d", memory="pageable", pieces=early)
+    old = node(engine("h2d", 3.5e-6, 2e-11), old_host)
+    new = node(engine("h2d", 3.5e-6, 2e-11), engine("h2d", 1e-5, 8e-11, "pageable"))
+    assert carried(copies([24 * MIB], [2e-3], "pageable"), old, new)[0] == pytest.approx(2e-3)
+
+
+def test_copies_of_one_size_take_their_mean_and_the_sum_stays() -> None:
+    old, new = node(engine("h2d", 3.5e-6, 2e-11)), node(engine("h2d", 3.4e-6, 2e-11))
+    table = copies([MIB, MIB, MIB, 4096], [20e-6, 30e-6, 40e-6, 2e-6], "pinned")
+    found = carried(table, old, new)
+    np.testing.assert_allclose(found, [30e-6, 30e-6, 30e-6, 2e-6], rtol=1e-9)
+
+
+def test_a_copy_that_never_ended_has_no_price_and_spoils_no_other() -> None:
+    old, new = node(engine("h2d", 3.5e-6, 2e-11)), node(engine("h2d", 3.4e-6, 2e-11))
+    table = copies([MIB, MIB], [20e-6, 30e-6], "pinned").with_columns(end_ns=pl.Series([20_000, None]))
+    found = carried(table, old, new)
+    assert found[0] == pytest.approx(20e-6)
+    assert np.isnan(found[1])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 30), st.integers(1, 10**9)), min_size=1, max_size=20),
+    st.sampled_from(["pinned", "pageable", "managed"]),
+    st.sampled_from(["h2d", "d2h"]),
+)
+def test_between_two_probed_gpus_every_copy_has_a_time_and_on_its_own_its_own(
+    recorded: list[tuple[int, int]], memory: str, direction: str
+) -> None:
+    table = copies([size for size, _ in recorded], [ns * 1e-9 for _, ns in recorded], memory, direction)
+    old, new = load_node("h100-probed"), load_node("h200-x2-probed")
+    assert (carried(table, old, new) > 0).all()
+    np.testing.assert_allclose(carried(table, old, old), [ns * 1e-9 for _, ns in recorded], rtol=1e-9)

@@ -1,0 +1,70 @@
+"""Host times on another machine, by what calls cost on both and by rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from busfare.errors import InputError
+from busfare.node import Cost, Node, load_node
+from busfare.project import project
+from busfare.replay import timeline
+from busfare.replay.changes import Setting
+from busfare.replay.host_pace import Host, host_changes, measured_ratio
+from busfare.replay.what_if import what_if
+from tests.traces import call, copy, kernel, trace
+
+MIB = 1 << 20
+
+
+def node(launch_us: float | None, synchronise_us: float = 2.0) -> Node:
+    costs = () if launch_us is None else (
+        Cost(call="launch", call_s=launch_us * 1e-6), Cost(call="synchronise", call_s=synchronise_us * 1e-6),
+    )  # fmt: skip
+    return dataclasses.replace(load_node("h100-sxm"), costs=costs)
+
+
+#: A call of 4 µs, 100 µs of host work, a kernel that begins 11 µs after its launch does, and that the host waits for.
+RUN = trace(
+    kernel(115, 215, correlation=2),
+    copy(5, 6, 64, correlation=1),
+    calls=[
+        call(0, 4, "cudaMemcpyAsync", correlation=1),
+        call(104, 114, "cudaLaunchKernel", correlation=2),
+        call(114, 220, "cudaDeviceSynchronize", "device"),
+    ],
+)
+
+
+def test_the_ratio_is_the_geometric_mean_of_the_calls_measured_on_both() -> None:
+    assert measured_ratio(node(8.0, 2.0), node(4.0, 1.0)) == pytest.approx(0.5)
+    assert measured_ratio(node(8.0, 1.0), node(4.0, 2.0)) == pytest.approx(1.0)
+    assert measured_ratio(node(8.0), node(None)) is None
+
+
+def test_a_host_twice_as_fast_halves_its_calls_and_what_is_between_but_nothing_that_it_waits_for() -> None:
+    changed = what_if(timeline(RUN), [Host(0.5)], Setting()).together
+    assert changed.played.makespan_seconds == pytest.approx(220e-6 - 2e-6 - 50e-6, abs=0.1e-6)
+
+
+def test_project_takes_the_calls_measured_on_both_nodes_and_says_so() -> None:
+    slow, fast = node(8.0, 2.0), node(4.0, 1.0)
+    result = project(RUN, slow, fast, "calibrated")
+    assert result.predicted_makespan_seconds == pytest.approx(168e-6, abs=0.1e-6)
+    assert "host times × 0.5 (calls measured on both)" in result.method
+    kept = project(RUN, slow, fast, "calibrated", host="keep")
+    assert kept.predicted_makespan_seconds == pytest.approx(220e-6, abs=1e-6)
+    assert "the host at its recorded times" in kept.method
+
+
+def test_a_node_whose_calls_were_not_measured_keeps_the_host() -> None:
+    assert host_changes("measured", node(8.0), node(None)) == []
+    assert host_changes("measured", None, node(8.0)) == []
+    assert host_changes("measured", node(8.0), node(8.0)) == []
+
+
+def test_a_factor_is_a_factor_and_anything_else_is_refused() -> None:
+    assert [change.factor for change in host_changes("0.8x", None, None)] == [0.8]
+    with pytest.raises(InputError, match="--host"):
+        host_changes("faster", None, None)
