@@ -1,10 +1,10 @@
 """Benchmarks on real GPUs beside what `plan` predicted: `python validation/bench.py [--again] [--plots FOLDER] [FILE …]`.
 
-Reads `results/bench/*.json` and those in `methods/` there, as `busfare bench methods --json` and `busfare bench strategies --json` wrote them, and
-recomputes every error, pick and limit from the measured and predicted seconds in them. Without results it says so and
-claims nothing. `--again` predicts anew what was measured, with the models of today; what was said before the run stays
-in the files. `--plots` draws them into a folder, for the guide. Exit status 1 where any goal is missed; the last line
-of each result says which ones, and how often.
+Reads `results/bench/*.json` and those in `methods/` there, as `busfare bench methods --json` and `busfare bench
+strategies --json` wrote them, and recomputes every error, pick and limit from the measured and predicted seconds in
+them. Without results it says so and claims nothing. `--again` predicts anew what was measured, with the models of
+today; what was said before the run stays in the files. `--plots` draws them into a folder, for the guide. Exit status 1
+where any goal is missed; the last line of each result says which ones, and how often.
 """
 
 from __future__ import annotations

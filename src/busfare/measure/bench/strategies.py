@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
 
 from busfare.measure.bench import program as programs
 from busfare.measure.bench.checking import RELATIVE, Expected, expected, fill
@@ -14,10 +13,11 @@ from busfare.measure.bench.device import StrategyDevice, Timing
 from busfare.measure.bench.kernel import KERNELS, Kernel
 from busfare.measure.bench.predicting import MOST_IN_ORDER, STRATEGIES, Predicted, problem_of
 from busfare.measure.bench.program import Program
+from busfare.measure.bench.version import Version
 from busfare.measure.bench.work import Work
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.middle import median, spread
-from busfare.plan import Machine, Prediction
+from busfare.plan import Machine
 
 __all__ = ["BUDGET_S", "CELLS", "Cell", "Run", "Version", "cells_of", "run_cells"]
 
@@ -29,9 +29,9 @@ SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8
 THREE_SWEEP = (8, 32, 42, 64)
 #: A version is run so often; where its median is not within NEAR of the truth then, longer, up to so many times.
 LEAST, MOST, NEAR, LONGER_S = 7, 25, 0.01, 0.25
-#: Every version is run at so many moments of its cell at least, after the first so often each time: where the moments
-#: differ by more than APART, at more of them. A shared machine is slow for seconds on end.
-LEAST_VISITS, MOST_VISITS, LATER, APART = 2, 5, 5, 0.015
+#: Every version is run at so many moments of its cell at least, after the first so often each time; at more of them where
+#: the moments differ. A shared machine is slow for seconds on end.
+LEAST_VISITS, MOST_VISITS, LATER = 2, 5, 5
 #: Runs by the host's clock.
 BY_HOST = 3
 #: Pinned host memory that one cell may take.
@@ -56,40 +56,6 @@ CELLS = (
 QUICK_CELLS = tuple(CELLS[n] for n in (2, 3, 5, 6))
 
 Progress = Callable[[float, str], None]
-
-
-@dataclass(frozen=True)
-class Version:
-    """One strategy with one number of streams: measured seconds, and what was predicted.
-
-    `error_share` is the largest deviation from the reference over what is allowed; None where nothing was computed.
-    `visits`: how many of the device's samples each moment took.
-    """
-
-    strategy: str
-    streams: int
-    gpus: int
-    timing: Timing
-    predicted: Prediction | None
-    error_share: float | None
-    visits: tuple[int, ...] = ()
-
-    @property
-    def of_visits(self) -> list[float]:
-        """The median of each moment: samples of one share what disturbed it."""
-        ends = list(accumulate(self.visits or (len(self.timing.device_s),), initial=0))
-        return [median(self.timing.device_s[a:b]) for a, b in pairwise(ends)]
-
-    @property
-    def seconds(self) -> float:
-        """The median of the moments, of the device's seconds."""
-        return median(self.of_visits)
-
-    @property
-    def apart(self) -> bool:
-        """Whether the middle moment was slower than the fastest one by more than what repeats."""
-        seen = sorted(self.of_visits)
-        return seen[len(seen) // 2] > seen[0] * (1 + APART)
 
 
 @dataclass(frozen=True)
