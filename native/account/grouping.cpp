@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <thread>
@@ -206,6 +207,41 @@ std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::i
     return found;
 }
 
+std::vector<std::uint32_t> rows_among(const std::uint32_t* rows, std::size_t count,
+                                      const std::uint32_t* lane_of, const std::int64_t* sizes,
+                                      const std::uint8_t* chosen, Sizes wanted) {
+    std::vector<std::uint32_t> found(count + 1);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t row = rows[i];
+        found[at] = row;
+        at += (chosen[lane_of[row]] != 0) & (sizes[row] >= wanted.least) & (sizes[row] <= wanted.most);
+    }
+    found.resize(at);
+    return found;
+}
+
+std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count, const std::int64_t* starts,
+                                   const std::int64_t* ends, std::size_t most) {
+    std::vector<std::int64_t> lengths;  // the greatest so far, the least of them in front
+    for (std::size_t i = 0; i < count && most > 0; ++i) {
+        const std::int64_t length = ends[rows[i]] - starts[rows[i]];
+        if (lengths.size() < most) {
+            lengths.push_back(length);
+            std::ranges::push_heap(lengths, std::greater{});
+        } else if (length > lengths.front()) {
+            std::ranges::pop_heap(lengths, std::greater{});
+            lengths.back() = length;
+            std::ranges::push_heap(lengths, std::greater{});
+        }
+    }
+    std::vector<std::uint32_t> found;
+    for (std::size_t i = 0; i < count && !lengths.empty(); ++i) {
+        if (ends[rows[i]] - starts[rows[i]] >= lengths.front()) found.push_back(rows[i]);
+    }
+    return found;
+}
+
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes) {
     Sums made(lanes);
@@ -227,12 +263,14 @@ Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::i
 }
 
 Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
-                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows) {
+                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows,
+                const std::uint32_t* some) {
     std::int64_t bounds[Decades::kCount];
     bounds[0] = 1;
     for (std::size_t k = 1; k < Decades::kCount; ++k) bounds[k] = 10 * bounds[k - 1];
     Decades made;
-    for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t k = 0; k < rows; ++k) {
+        const std::size_t i = some == nullptr ? k : some[k];
         if (!chosen[lane_of[i]] || sizes[i] < 0) continue;
         const auto above = std::upper_bound(bounds + 1, bounds + Decades::kCount, sizes[i]);
         const auto decade = static_cast<std::size_t>(above - bounds - 1);

@@ -1,8 +1,11 @@
 // The Python module busfare.account._lanes.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include "grouping.hpp"
@@ -140,15 +143,22 @@ nb::tuple tally_rows(const Array<std::uint32_t>& number_of, const Array<std::uin
                           given(std::move(made.ns)));
 }
 
+void check_rows(const Array<std::uint32_t>& rows, std::size_t count) {
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) most = std::max(most, rows.data()[i]);
+    if (rows.size() > 0 && most >= count) throw std::out_of_range("a row that is not there");
+}
+
 nb::tuple decades_of(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
                      const Array<std::int64_t>& sizes, const Array<std::int64_t>& starts,
-                     const Array<std::int64_t>& ends) {
+                     const Array<std::int64_t>& ends, const std::optional<Array<std::uint32_t>>& some) {
     check(sizes.size() == lane_of.size() && starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    if (some) check_rows(*some, lane_of.size());
     Decades made;
     {
         const nb::gil_scoped_release unlocked;
-        made =
-            decades(lane_of.data(), chosen.data(), sizes.data(), starts.data(), ends.data(), lane_of.size());
+        made = decades(lane_of.data(), chosen.data(), sizes.data(), starts.data(), ends.data(),
+                       some ? some->size() : lane_of.size(), some ? some->data() : nullptr);
     }
     return nb::make_tuple(given(std::move(made.count)), given(std::move(made.seconds)));
 }
@@ -169,6 +179,32 @@ auto chosen_rows_sized(const Array<std::uint32_t>& lane_of, const Array<std::uin
     {
         const nb::gil_scoped_release unlocked;
         found = rows_sized(lane_of.data(), sizes.data(), lane_of.size(), chosen.data(), {least, most});
+    }
+    return given(std::move(found));
+}
+
+auto chosen_rows_among(const Array<std::uint32_t>& rows, const Array<std::uint32_t>& lane_of,
+                       const Array<std::uint8_t>& chosen, const Array<std::int64_t>& sizes,
+                       std::int64_t least, std::int64_t most) {
+    check(sizes.size() == lane_of.size());
+    check_rows(rows, lane_of.size());
+    std::vector<std::uint32_t> found;
+    {
+        const nb::gil_scoped_release unlocked;
+        found =
+            rows_among(rows.data(), rows.size(), lane_of.data(), sizes.data(), chosen.data(), {least, most});
+    }
+    return given(std::move(found));
+}
+
+auto longest_rows(const Array<std::uint32_t>& rows, const Array<std::int64_t>& starts,
+                  const Array<std::int64_t>& ends, std::size_t most) {
+    check(starts.size() == ends.size());
+    check_rows(rows, starts.size());
+    std::vector<std::uint32_t> found;
+    {
+        const nb::gil_scoped_release unlocked;
+        found = longest(rows.data(), rows.size(), starts.data(), ends.data(), most);
     }
     return given(std::move(found));
 }
@@ -199,10 +235,14 @@ NB_MODULE(_lanes, module) {
     module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
     module.def("decades", &decades_of, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
-               nb::arg("starts"), nb::arg("ends"));
+               nb::arg("starts"), nb::arg("ends"), nb::arg("some") = nb::none());
     module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));
     module.def("rows_sized", &chosen_rows_sized, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
                nb::arg("least"), nb::arg("most"));
+    module.def("rows_among", &chosen_rows_among, nb::arg("rows"), nb::arg("lane_of"), nb::arg("chosen"),
+               nb::arg("sizes"), nb::arg("least"), nb::arg("most"));
+    module.def("longest", &longest_rows, nb::arg("rows"), nb::arg("starts"), nb::arg("ends"),
+               nb::arg("most"));
     module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),
                nb::arg("b_ends"));
 }

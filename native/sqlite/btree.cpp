@@ -11,7 +11,6 @@ namespace busfare::sqlite {
 
 namespace {
 
-constexpr std::uint32_t kLeastCell = 4;
 constexpr int kDeepest = 20;  // SQLite's own limit
 
 // The database's header stands at the start of page 1, before the page's own.
@@ -103,12 +102,6 @@ PageCells::PageCells(const std::uint8_t* bytes, std::uint32_t page_number, const
     if (count > (pager.usable() - 8) / (2 + kLeastCell)) damaged(number, "more cells than fit a page");
     last = pager.usable() - kLeastCell;
     right_child = kind == kInteriorPage ? be32(page + header + 8) : 0;
-}
-
-std::uint32_t PageCells::cell(std::uint32_t i) const {
-    const std::uint32_t at = be16(pointers + 2 * i);
-    if (at < first || at > last) damaged(number, "a cell pointer out of the page's cells");
-    return at;
 }
 
 std::vector<std::uint32_t> leaves_of(const Pager& pager, std::uint32_t root, const std::atomic<bool>& stop) {

@@ -21,15 +21,6 @@ constexpr std::size_t kLeastBlock = std::size_t{1} << 16, kMostBlock = std::size
 constexpr std::uint64_t kFloat = 7;
 constexpr std::uint64_t kFirstText = 13;
 
-// How much of a payload of `size` bytes stands in the leaf itself [SQLite file format 1.6].
-std::uint64_t local_part(std::uint64_t size, std::uint64_t usable) {
-    const std::uint64_t most = usable - 35;
-    if (size <= most) return size;
-    const std::uint64_t least = (usable - 12) * 32 / 255 - 23;
-    const std::uint64_t part = least + (size - least) % (usable - 4);
-    return part <= most ? part : least;
-}
-
 void change(const Wanted& wanted, std::int64_t* values, std::size_t count) {
     if (wanted.less != 0) {
         for (std::size_t i = 0; i < count; ++i) {
@@ -53,21 +44,17 @@ LeafReader::LeafReader(const Pager& pager, const Shape& shape, const Columns& co
       budget_(budget),
       fields_(shape.stored()),
       found_(shape.stored()),
-      recipes_(shape),
+      staging_(pager, shape),
       texts_(columns.size()) {
-    const std::size_t most = pager.usable() / 6 + 1;
+    const std::size_t most = PageCells::most(pager);
     for (auto& places : found_) places.resize(most);
     rowids_.resize(most);
     numbers_.resize(most);
-    if (recipes_.any()) {
-        staged_.resize(shape.stored() * most);
-        staged_valid_.resize(most);
-    }
 }
 
 void LeafReader::read(const PageCells& cells, std::uint64_t row, const std::vector<std::uint8_t*>& valid) {
     joined_.clear();
-    if (recipes_.any() && by_recipes(cells, row, valid)) return;
+    if (staging_.load(cells)) return by_recipes(row, valid);
     locate(cells);
     std::size_t k = 0;  // among the stored ones
     for (std::size_t column = 0; column < columns_.size(); ++column) {
@@ -88,32 +75,12 @@ void LeafReader::read(const PageCells& cells, std::uint64_t row, const std::vect
     }
 }
 
-// Row by row, without a look at the types of headers that were seen before. False, and nothing done, if some
-// record is not to be read so.
-bool LeafReader::by_recipes(const PageCells& cells, std::uint64_t row,
-                            const std::vector<std::uint8_t*>& valid) {
-    rows_ = cells.count;
-    const std::uint8_t* limit = cells.page + pager_.usable() + Pager::kSlack;
-    const std::size_t stored = shape_.stored(), most = rowids_.size();
-    std::int64_t* const staged = staged_.data();
-    std::uint32_t all = ~std::uint32_t{0}, any = 0;
-    for (std::uint32_t i = 0; i < cells.count; ++i) {
-        const Cell found = cell(cells, i);
-        if (found.there < found.size) return false;
-        const Recipe* recipe = recipes_.of(found.record, found.size, limit, cells.number);
-        if (recipe == nullptr) return false;
-        for (std::size_t k = 0; k < stored; ++k) {
-            const IntegerRule& rule = kIntegerRules[recipe->steps[k].rule];
-            const auto bytes = static_cast<std::int64_t>(be64(found.record + recipe->steps[k].at));
-            staged[k * most + i] = (bytes >> rule.shift & rule.mask) | rule.constant;
-        }
-        staged_valid_[i] = recipe->valid;
-        all &= recipe->valid;
-        any |= recipe->valid;
-    }
+void LeafReader::by_recipes(std::uint64_t row, const std::vector<std::uint8_t*>& valid) {
+    rows_ = staging_.rows();
+    const std::uint32_t all = staging_.all(), any = staging_.any();
     for (std::size_t column = 0; column < columns_.size(); ++column) {
         if (shape_.wanted()[column].is_rowid) {
-            std::copy_n(rowids_.begin(), rows_, columns_[column]->values<std::int64_t>() + row);
+            std::copy_n(staging_.rowids(), rows_, columns_[column]->values<std::int64_t>() + row);
             std::fill_n(valid[column], rows_, std::uint8_t{1});
             continue;
         }
@@ -123,37 +90,21 @@ bool LeafReader::by_recipes(const PageCells& cells, std::uint64_t row,
             std::fill_n(valid[column], rows_, static_cast<std::uint8_t>(any >> column & accepted));
         } else {
             for (std::size_t i = 0; i < rows_; ++i) {
-                valid[column][i] = static_cast<std::uint8_t>(staged_valid_[i] >> column & accepted);
+                valid[column][i] = static_cast<std::uint8_t>(staging_.valid()[i] >> column & accepted);
             }
         }
         const Kind kind = shape_.wanted()[column].kind;
         // Nulls need not be written over zeros, and columns of nothing else are common.
         if ((any >> column & 1) == 0 && (kind == Kind::integer || kind == Kind::small)) continue;
-        finish(staged + column * most, column, row, valid[column]);
+        finish(staging_.numbers(column), column, row, valid[column]);
     }
-    return true;
-}
-
-LeafReader::Cell LeafReader::cell(const PageCells& cells, std::uint32_t i) {
-    const std::uint8_t* end = cells.page + pager_.usable();
-    std::uint64_t size = 0, rowid = 0;
-    const std::uint8_t* p = varint(cells.page + cells.cell(i), end, size);
-    if (p != nullptr) p = varint(p, end, rowid);
-    if (p == nullptr) damaged(cells.number, "a cell runs over the end of the page");
-    if (size > pager_.file_size()) damaged(cells.number, "a record longer than the file");
-    rowids_[i] = static_cast<std::int64_t>(rowid);
-    const std::uint64_t there = local_part(size, pager_.usable());
-    if (static_cast<std::uint64_t>(end - p) < there + (there < size ? 4 : 0)) {
-        damaged(cells.number, "a cell runs over the end of the page");
-    }
-    return {p, there, size};
 }
 
 void LeafReader::locate(const PageCells& cells) {
     rows_ = cells.count;
     const std::size_t stored = shape_.stored();
     for (std::uint32_t i = 0; i < cells.count; ++i) {
-        const auto [local, there, size] = cell(cells, i);
+        const auto [local, there, size] = cell_of(cells, i, pager_, rowids_[i]);
         if (stored == 0) continue;
         const std::uint8_t* record = local;
         if (there < size) {

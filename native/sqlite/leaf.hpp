@@ -10,8 +10,8 @@
 #include "btree.hpp"
 #include "columns.hpp"
 #include "pager.hpp"
-#include "recipes.hpp"
 #include "record.hpp"
+#include "staging.hpp"
 
 namespace busfare::sqlite {
 
@@ -46,15 +46,8 @@ class LeafReader {
         std::size_t used = 0, size = 0;
     };
 
-    // A cell of a leaf.
-    struct Cell {
-        const std::uint8_t* record;
-        std::uint64_t there, size;  // bytes in the leaf, and in all
-    };
-
-    bool by_recipes(const PageCells& cells, std::uint64_t row, const std::vector<std::uint8_t*>& valid);
+    void by_recipes(std::uint64_t row, const std::vector<std::uint8_t*>& valid);
     void locate(const PageCells& cells);
-    Cell cell(const PageCells& cells, std::uint32_t i);
     void finish(std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     const std::uint8_t* whole(const PageCells& cells, const std::uint8_t* local, std::uint64_t there,
                               std::uint64_t size, std::uint32_t overflow);
@@ -74,11 +67,7 @@ class LeafReader {
     std::vector<Field> fields_;              // of one record
     std::vector<std::vector<Place>> found_;  // a stored column, then a row
     std::vector<std::int64_t> rowids_, numbers_;
-    Recipes recipes_;
-    // By recipes: the numbers of a stored column, then of the next; and of a row, a bit a column: whether it
-    // is one.
-    std::vector<std::int64_t> staged_;
-    std::vector<std::uint32_t> staged_valid_;
+    Staging staging_;
     std::deque<std::vector<std::uint8_t>> joined_;  // records of this leaf that go on in other pages
     std::vector<Texts> texts_;
 };

@@ -1,9 +1,12 @@
 // The Python module busfare.trace._sqlite_columns.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -12,7 +15,10 @@
 
 #include "arrow.hpp"
 #include "arrow_capsule.hpp"
+#include "call_scan.hpp"
 #include "file_source.hpp"
+#include "operation_scan.hpp"
+#include "pair_marks.hpp"
 #include "table.hpp"
 #include "unreadable.hpp"
 
@@ -23,9 +29,76 @@ namespace {
 
 using Numbers = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+// The values go on living under the array.
+template <typename T>
+nb::ndarray<nb::numpy, const T, nb::ndim<1>> given(std::vector<T>&& values) {
+    auto kept = std::make_unique<std::vector<T>>(std::move(values));
+    const T* data = kept->data();
+    const std::size_t size = kept->size();
+    nb::capsule owner(kept.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return {data, {size}, owner};
+}
+
+template <typename T>
+nb::ndarray<nb::numpy, const T, nb::ndim<1>> given(const std::shared_ptr<Column>& column) {
+    nb::capsule owner(new std::shared_ptr<Column>(column),
+                      [](void* p) noexcept { delete static_cast<std::shared_ptr<Column>*>(p); });
+    return {column->values<T>(), {column->length()}, owner};
+}
+
+// Starts, ends, processes, correlations, codes of names.
+nb::tuple given(Calls calls) {
+    return nb::make_tuple(given(std::move(calls.starts)), given(std::move(calls.ends)),
+                          given(std::move(calls.processes)), given(std::move(calls.correlations)),
+                          given(std::move(calls.names)));
+}
+
+bool interrupted() {
+    const nb::gil_scoped_acquire locked;
+    return PyErr_CheckSignals() != 0;
+}
+
+using Ids = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
 class Database {
   public:
     explicit Database(const std::string& path) : source_(path), pager_(source_) {}
+
+    std::unique_ptr<CallScan> calls(std::uint32_t root, const Timed& timed, std::uint32_t name,
+                                    const Codes& names, std::vector<std::uint8_t> marks_of,
+                                    const PairMarks& asked, unsigned threads) const {
+        const auto most = std::ranges::max_element(names.of);
+        if (most != names.of.end() && std::max(*most, names.otherwise) >= marks_of.size()) {
+            throw std::invalid_argument("a name without marks");
+        }
+        const nb::gil_scoped_release unlocked;
+        return std::make_unique<CallScan>(pager_, root, CallsWanted{timed, name, names, std::move(marks_of)},
+                                          asked, How{threads, interrupted});
+    }
+
+    // Starts, ends, lanes of the rows, their sizes or None; and the lanes, column by column: keys, whether
+    // they are known, marks, first rows, counts, and sums.
+    nb::tuple operations(std::uint32_t root, const Timed& timed, const std::vector<std::uint32_t>& keys,
+                         std::optional<std::uint32_t> size, std::int64_t largest, const PairMarks& calls,
+                         unsigned threads) const {
+        Operations made;
+        {
+            const nb::gil_scoped_release unlocked;
+            made = scan_operations(pager_, root, {timed, keys, size, largest}, calls, {threads, interrupted});
+        }
+        nb::list lanes;
+        for (const OperationLane& lane : made.lanes) {
+            nb::list values;
+            for (std::size_t k = 0; k < lane.keys.size(); ++k) {
+                values.append((lane.known >> k & 1) != 0 ? nb::cast(lane.keys[k]) : nb::none());
+            }
+            lanes.append(nb::make_tuple(values, lane.marks, lane.first_row, lane.count, lane.ns, lane.bytes,
+                                        lane.rated_bytes, lane.rated_ns));
+        }
+        return nb::make_tuple(given<std::int64_t>(made.starts), given<std::int64_t>(made.ends),
+                              given<std::uint16_t>(made.lane_of),
+                              made.sizes ? nb::cast(given<std::int64_t>(made.sizes)) : nb::none(), lanes);
+    }
 
     // In the order in which they are given.
     Columns read(std::uint32_t root, const std::vector<Wanted>& wanted, unsigned threads) const {
@@ -36,10 +109,6 @@ class Database {
                           [&](std::size_t i) { return std::pair(wanted[i].is_rowid, wanted[i].index); });
         std::vector<Wanted> sorted;
         for (const std::size_t i : order) sorted.push_back(wanted[i]);
-        const auto interrupted = [] {
-            const nb::gil_scoped_acquire locked;
-            return PyErr_CheckSignals() != 0;
-        };
         Columns columns(wanted.size());
         const nb::gil_scoped_release unlocked;
         const Columns read = read_table(pager_, root, sorted, {threads, interrupted});
@@ -108,7 +177,52 @@ NB_MODULE(_sqlite_columns, module) {
                                       capsule(array_of(column), "arrow_array"));
             },
             nb::arg("requested_schema") = nb::none());
+    nb::class_<Timed>(module, "Timed")
+        .def(
+            "__init__",
+            [](Timed* self, std::uint32_t start, std::uint32_t end, std::uint32_t process,
+               std::uint32_t correlation, std::int64_t less, std::int64_t least, std::int64_t most,
+               std::uint8_t first_bit, std::uint8_t bits) {
+                if (first_bit > 63 || bits > 64) throw std::invalid_argument("bits beyond a number");
+                new (self) Timed{start, end, process, correlation, less, least, most, first_bit, bits};
+            },
+            nb::arg("start"), nb::arg("end"), nb::arg("process"), nb::arg("correlation"), nb::kw_only(),
+            nb::arg("less"), nb::arg("least"), nb::arg("most"), nb::arg("first_bit"), nb::arg("bits"));
+    nb::class_<PairMarks>(module, "PairMarks")
+        .def(nb::init<std::uint64_t>(), nb::arg("most"))
+        .def(
+            "mark",
+            [](PairMarks& marks, const Ids& processes, const Ids& correlations) {
+                if (processes.size() != correlations.size()) {
+                    throw std::invalid_argument("arrays of unlike lengths");
+                }
+                for (std::size_t i = 0; i < processes.size(); ++i) {
+                    marks.mark(processes.data()[i], correlations.data()[i], 1);
+                }
+            },
+            nb::arg("processes"), nb::arg("correlations"));
+    nb::class_<CallScan>(module, "CallScan")
+        .def("__len__", &CallScan::rows)
+        .def_prop_ro("first", &CallScan::first)
+        .def_prop_ro("last", &CallScan::last)
+        .def_prop_ro("marks", &CallScan::marks, nb::rv_policy::reference_internal)
+        .def_prop_ro("kept", [](const CallScan& scan) { return given(scan.kept()); })
+        .def(
+            "during",
+            [](const CallScan& scan, std::int64_t from, std::int64_t to) {
+                Calls found;
+                {
+                    const nb::gil_scoped_release unlocked;
+                    found = scan.during(from, to);
+                }
+                return given(std::move(found));
+            },
+            nb::arg("start"), nb::arg("end"));
     nb::class_<Database>(module, "Database")
         .def(nb::init<const std::string&>(), nb::arg("path"))
+        .def("calls", &Database::calls, nb::arg("root"), nb::arg("timed"), nb::arg("name"), nb::arg("names"),
+             nb::arg("marks_of"), nb::arg("asked"), nb::arg("threads"), nb::keep_alive<0, 1>())
+        .def("operations", &Database::operations, nb::arg("root"), nb::arg("timed"), nb::arg("keys"),
+             nb::arg("size").none(), nb::arg("largest"), nb::arg("calls"), nb::arg("threads"))
         .def("read", &Database::read, nb::arg("root"), nb::arg("wanted"), nb::arg("threads"));
 }

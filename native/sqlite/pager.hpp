@@ -10,9 +10,9 @@ namespace busfare::sqlite {
 
 class Pager {
   public:
-    // Bytes after every page read that may be touched but mean nothing, so that eight can be loaded from
-    // anywhere.
-    static constexpr std::size_t kSlack = 16;
+    // Bytes after every page read that may be touched but mean nothing, so that the first ones of a header
+    // can be loaded from anywhere.
+    static constexpr std::size_t kSlack = 32;
 
     // Reads the file's header. Throws Unreadable if it is no database, or not one of UTF-8 text.
     explicit Pager(const Source& source);

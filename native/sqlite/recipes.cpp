@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "unreadable.hpp"
-
 namespace busfare::sqlite {
 
 namespace {
@@ -25,9 +23,8 @@ Recipes::Recipes(const Shape& shape) : shape_(shape) {
     known_.resize(kKnown);
 }
 
-const Recipe* Recipes::of(const std::uint8_t* record, std::uint64_t size, const std::uint8_t* limit,
-                          std::uint64_t page) {
-    if (limit - record < static_cast<std::ptrdiff_t>(8 * Recipe::kWords)) return nullptr;
+// One that cannot be written ends at 0.
+const Recipe& Recipes::find(const std::uint8_t* record) {
     std::uint64_t start[Recipe::kWords], hash = 0;
     std::memcpy(start, record, sizeof start);
     for (std::size_t i = 0; i < Recipe::kWords; ++i) {
@@ -35,16 +32,11 @@ const Recipe* Recipes::of(const std::uint8_t* record, std::uint64_t size, const 
         hash ^= start[i] * kOdd[i];
     }
     Recipe& recipe = known_[hash >> 56];
-    std::uint64_t unlike = recipe.end == 0;
-    for (std::size_t i = 0; i < Recipe::kWords; ++i) unlike |= start[i] ^ recipe.start[i];
-    if (unlike != 0) {
+    if (unlike(recipe, record) != 0) {
         std::memcpy(recipe.start, start, sizeof start);
-        if (!write(recipe, record)) return nullptr;
+        if (!write(recipe, record)) recipe.end = 0;
     }
-    if (recipe.end > size || (recipe.whole && recipe.end != size)) {
-        damaged(page, "a record's values end beyond it");
-    }
-    return &recipe;
+    return recipe;
 }
 
 bool Recipes::write(Recipe& recipe, const std::uint8_t* record) const {

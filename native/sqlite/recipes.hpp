@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "record.hpp"
+#include "unreadable.hpp"
 
 namespace busfare::sqlite {
 
@@ -29,6 +31,8 @@ struct Recipe {
 class Recipes {
   public:
     explicit Recipes(const Shape& shape);
+    Recipes(const Recipes&) = delete;
+    Recipes& operator=(const Recipes&) = delete;
 
     // Whether records of this shape have recipes: whole numbers only, and all of them among the first types.
     bool any() const { return !known_.empty(); }
@@ -36,14 +40,33 @@ class Recipes {
     // The recipe of a record of `size` bytes, all of them at hand; nullptr if it has none. The memory may be
     // touched up to `limit`. Throws Unreadable, naming `page`, if the values end beyond the record.
     const Recipe* of(const std::uint8_t* record, std::uint64_t size, const std::uint8_t* limit,
-                     std::uint64_t page);
+                     std::uint64_t page) {
+        if (limit - record < static_cast<std::ptrdiff_t>(8 * Recipe::kWords)) return nullptr;
+        if (unlike(*last_, record) != 0) {
+            last_ = &find(record);
+            if (last_->end == 0) return nullptr;
+        }
+        if (last_->end > size || (last_->whole && last_->end != size)) {
+            damaged(page, "a record's values end beyond it");
+        }
+        return last_;
+    }
 
   private:
+    std::uint64_t unlike(const Recipe& recipe, const std::uint8_t* record) const {
+        std::uint64_t start[Recipe::kWords], found = recipe.end == 0;
+        std::memcpy(start, record, sizeof start);
+        for (std::size_t i = 0; i < Recipe::kWords; ++i) found |= (start[i] & masks_[i]) ^ recipe.start[i];
+        return found;
+    }
+    const Recipe& find(const std::uint8_t* record);
     bool write(Recipe& recipe, const std::uint8_t* record) const;
 
     const Shape& shape_;
     std::uint64_t masks_[Recipe::kWords] = {};  // of what belongs to a start
     std::vector<Recipe> known_;
+    Recipe none_;
+    const Recipe* last_ = &none_;  // rows come in runs of one
 };
 
 }  // namespace busfare::sqlite

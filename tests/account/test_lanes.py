@@ -7,12 +7,14 @@ import random
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.account import Union, calls_named, lanes_of
-from busfare.account.lanes import KEYS, _known, grouped
+from busfare.account import Union, _lanes, calls_named, lanes_of
+from busfare.account.lanes import _known, grouped
 from busfare.trace import tables
+from busfare.trace.summed import LANE_KEYS as KEYS
 
 operations = st.lists(
     st.fixed_dictionaries(
@@ -166,3 +168,38 @@ def test_time_of_rows_beside_no_kernel(
     expected = len(covered(frame[chosen]) - covered(kernels))
     assert lanes_of(frame).not_beside(chosen, pl.col("kind") == "kernel") == expected
     assert lanes_of(frame).not_beside(chosen[::-1].copy(), pl.col("kind") == "kernel") == expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(-1, 200), st.booleans())),
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.integers(0, 5),
+)
+def test_what_is_asked_of_some_rows_only(
+    rows: list[tuple[int, int, int, bool]], lanes: list[bool], most: int
+) -> None:
+    lane_of, lengths, sizes = (np.array([row[at] for row in rows], np.int64) for at in range(3))
+    some = np.flatnonzero([row[3] for row in rows]).astype(np.uint32)
+    starts, chosen = np.arange(len(rows)), np.array(lanes, np.uint8)
+    ends, of = starts + lengths, lane_of.astype(np.uint32)
+    found = _lanes.rows_among(some, of, chosen, sizes, 0, 100)
+    assert found.tolist() == [at for at in some if lanes[lane_of[at]] and 0 <= sizes[at] <= 100]
+    longest = _lanes.longest(some, starts, ends, most)
+    least = sorted(lengths[some], reverse=True)[:most]
+    assert longest.tolist() == [at for at in some if least and lengths[at] >= least[-1]]
+    counts, seconds = _lanes.decades(of, chosen, sizes, starts, ends, some)
+    expected_counts, expected_seconds = _lanes.decades(
+        of[some], chosen, sizes[some], starts[some], ends[some]
+    )
+    assert counts.tolist() == expected_counts.tolist() and seconds.tolist() == expected_seconds.tolist()
+
+
+def test_a_row_that_is_not_there() -> None:
+    beyond, lane, size = np.array([1], np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.int64)
+    for asked in (
+        lambda: _lanes.rows_among(beyond, lane, np.ones(1, np.uint8), size, 0, 9),
+        lambda: _lanes.longest(beyond, size, size, 1),
+        lambda: _lanes.decades(lane, np.ones(1, np.uint8), size, size, size, beyond),
+    ):
+        with pytest.raises(IndexError):
+            asked()

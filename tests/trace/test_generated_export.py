@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from benchmarks import nsys_export
-from busfare.advise import by_replay
+from busfare.advise import rebuilding
 from busfare.report.summary import UNUSED, summarise
 from busfare.trace import read
 from tests.trace.test_sqlite_direct import unlike
@@ -30,7 +30,7 @@ def test_a_generated_export_is_sound(interleaved: bool, tmp_path: Path) -> None:
 def test_a_report_is_the_same_without_the_columns_that_only_its_replay_uses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_replay, "MOST_ROWS", 1_000)  # as in a trace of millions: nothing is replayed
+    monkeypatch.setattr(rebuilding, "MOST_ROWS", 1_000)  # as in a trace of millions: nothing is replayed
     path = nsys_export.write(tmp_path / "t.sqlite", 2_700)
     assert summarise(read(path, UNUSED)) == summarise(read(path))
     lean = read(path, UNUSED)

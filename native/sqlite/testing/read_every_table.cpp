@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "../arrow.hpp"
+#include "../call_scan.hpp"
+#include "../operation_scan.hpp"
 #include "../table.hpp"
 #include "../text.hpp"
 #include "../unreadable.hpp"
@@ -79,6 +81,28 @@ Columns read(const Pager& pager, std::uint32_t root, std::uint32_t turn, unsigne
     return read_table(pager, root, wanted, {threads, [] { return false; }, kSmallPieces});
 }
 
+// The same table as one of calls, and as one of operations.
+void scan(const Pager& pager, std::uint32_t root, unsigned threads) {
+    const How how{threads, [] { return false; }, kSmallPieces};
+    PairMarks asked(1 << 12);
+    asked.mark(0, 1, 1);
+    const Timed timed{0, 1, 2, 4, 0, -(std::int64_t{1} << 60), std::int64_t{3} << 60, 0, 3};
+    const CallScan calls(pager, root, {timed, 3, {-3, {0, 1, 0, 1, 1, 0, 2}, 2}, {1, 0x80, 0x83}}, asked,
+                         how);
+    const Calls found = calls.during(calls.first(), calls.last());
+    check(found.starts.size() <= calls.rows() && found.starts.size() == found.names.size());
+    check(calls.kept().starts.size() <= calls.rows());
+    const Operations operations = scan_operations(
+        pager, root, {timed, {3, 5}, std::uint32_t{1}, std::int64_t{1} << 44}, calls.marks(), how);
+    std::uint64_t rows = 0;
+    for (const OperationLane& lane : operations.lanes) rows += lane.count;
+    check(rows == operations.starts->length());
+    for (std::uint64_t row = 0; row < rows; ++row) {
+        check(operations.lane_of->values<std::uint16_t>()[row] < operations.lanes.size());
+        check(operations.ends->values<std::int64_t>()[row] >= operations.starts->values<std::int64_t>()[row]);
+    }
+}
+
 }  // namespace
 
 Outcome read_every_table(const std::uint8_t* content, std::size_t size, unsigned threads) {
@@ -103,6 +127,12 @@ Outcome read_every_table(const std::uint8_t* content, std::size_t size, unsigned
                 ++outcome.refused;
             } catch (const std::bad_alloc&) {
                 ++outcome.refused;
+            }
+            try {
+                scan(pager, root, threads);
+                ++outcome.scanned;
+            } catch (const Unreadable&) {  // as most tables are: they hold no times
+            } catch (const std::bad_alloc&) {
             }
         }
     } catch (const Unreadable&) {

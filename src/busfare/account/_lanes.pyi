@@ -62,8 +62,12 @@ def decades(
     sizes: Numbers,
     starts: Numbers,
     ends: Numbers,
+    some: NDArray[np.uint32] | None = None,
 ) -> tuple[Numbers, NDArray[np.float64]]:
-    """By decade of size, of the rows in chosen lanes whose size is not below zero: how many, and their seconds."""
+    """By decade of size, of the rows in chosen lanes whose size is not below zero: how many, and their seconds.
+
+    With `some`, only those rows are looked at. Raises IndexError for one that is not there.
+    """
 
 def rows_of(number_of: NDArray[np.uint32], chosen: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """The rows whose number is chosen. Raises IndexError for a number that `chosen` does not have."""
@@ -75,3 +79,19 @@ def rows_sized(
     lane_of: NDArray[np.uint32], chosen: NDArray[np.uint8], sizes: Numbers, least: int, most: int
 ) -> NDArray[np.uint32]:
     """The rows in chosen lanes whose size is from `least` to `most`."""
+
+def rows_among(
+    rows: NDArray[np.uint32],
+    lane_of: NDArray[np.uint32],
+    chosen: NDArray[np.uint8],
+    sizes: Numbers,
+    least: int,
+    most: int,
+) -> NDArray[np.uint32]:
+    """`rows_sized` of some rows only. Raises IndexError for one that is not there."""
+
+def longest(rows: NDArray[np.uint32], starts: Numbers, ends: Numbers, most: int) -> NDArray[np.uint32]:
+    """Of some rows those that last as long as the one at place `most` by length, or longer; all if there are fewer.
+
+    Raises IndexError for one that is not there.
+    """

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
 from busfare.account.numbered import numbered
+from busfare.trace.summed import LANE_KEYS, Summed, summed_of
 from busfare.trace.words import words_of
 
 __all__ = ["Lanes", "grouped", "lanes_of", "plain"]
@@ -23,7 +25,6 @@ NS = 1e-9
 MOST_SETS = 64
 LARGEST = (1 << 63) - 1
 A_CHUNK = 1 << 16
-KEYS = ("kind", "direction", "source_memory", "destination_memory", "device", "process", "stream")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,8 @@ class Lanes:
     starts: Times
     ends: Times
     sizes: NDArray[np.int64]
+    #: Where it is known: the operations of a known size, in order. Lanes are then wholly among them, or not at all.
+    sized: NDArray[np.uint32] | None = None
     # By the lanes chosen: most are asked for often.
     _unions: dict[bytes, Union] = field(default_factory=dict)
     _lengths: dict[bytes, int] = field(default_factory=dict)
@@ -59,10 +62,16 @@ class Lanes:
         chosen = self.chosen(which)
         if not chosen.any():
             return np.zeros(0, np.uint32)
+        limits = (least or 0, LARGEST if most is None else most)
+        if self.sized is not None and self._has_sizes[chosen].all():
+            return _lanes.rows_among(self.sized, self.lane_of, chosen.view(np.uint8), self.sizes, *limits)
         if least is None and most is None:
             return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
-        limits = (least or 0, LARGEST if most is None else most)
         return _lanes.rows_sized(self.lane_of, chosen.view(np.uint8), self.sizes, *limits)
+
+    @cached_property
+    def _has_sizes(self) -> NDArray[np.bool_]:
+        return self.chosen(pl.col("kind").is_in(["copy", "migration", "set"]))
 
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
@@ -134,7 +143,9 @@ def lanes_of(operations: pl.DataFrame) -> Lanes:
     with _one_at_a_time:  # a second thread waits for the first one's
         found = _known.get(id(operations))
         if found is None:
-            found = _known[id(operations)] = grouped(operations, KEYS)
+            summed = summed_of(operations)
+            made = grouped(operations, LANE_KEYS) if summed is None else _given(summed)
+            found = _known[id(operations)] = made
             weakref.finalize(operations, _known.pop, id(operations), None)
     return found
 
@@ -158,6 +169,19 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
         rated_seconds=sums["rated_ns"] * NS,
     )
     return Lanes(groups, lane_of, starts, ends, sizes)
+
+
+def _given(summed: Summed) -> Lanes:
+    """The lanes that a reader found."""
+    groups = summed.lanes.select(
+        *LANE_KEYS,
+        "count",
+        seconds=pl.col("ns") * NS,
+        bytes="bytes",
+        rated_bytes="rated_bytes",
+        rated_seconds=pl.col("rated_ns") * NS,
+    )
+    return Lanes(groups, summed.lane_of, summed.starts, summed.ends, summed.sizes, summed.sized)
 
 
 def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:

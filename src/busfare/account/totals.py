@@ -12,7 +12,7 @@ from busfare.account.call_names import names_of
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.trace import Trace
-from busfare.trace.row_lookup import taken
+from busfare.trace.summed import summed_of
 
 __all__ = [
     "CopyTotals",
@@ -48,7 +48,7 @@ def is_work() -> pl.Expr:
 
 
 def seconds() -> pl.Expr:
-    return (pl.col("end_ns") - pl.col("start_ns")) * NS
+    return ((pl.col("end_ns") - pl.col("start_ns")) * NS).alias("seconds")
 
 
 def union_of(operations: pl.DataFrame) -> Union:
@@ -142,6 +142,9 @@ def makespan_seconds(trace: Trace) -> float:
     tables = [frame for frame in (trace.operations, trace.calls) if frame.height]
     if not tables:
         return 0.0
+    summed = summed_of(trace.operations)
+    if summed is not None:
+        return (summed.last_ns - min(int(summed.starts[0]), summed.calls.first_ns)) * NS
     first = min(int(frame["start_ns"].min()) for frame in tables)  # type: ignore[arg-type]
     last = max(int(frame["end_ns"].max()) for frame in tables)  # type: ignore[arg-type]
     return (last - first) * NS
@@ -207,7 +210,7 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
     """
     lanes = lanes_of(operations)
     chosen = lanes.chosen(is_transfer()).view(np.uint8)
-    counts, sums = _lanes.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends)
+    counts, sums = _lanes.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends, lanes.sized)
     present = np.flatnonzero(counts)
     shown = range(present[0], present[-1] + 1) if len(present) else range(0)
     kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
@@ -217,6 +220,21 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
 
 def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds."""
+    summed = summed_of(operations)
+    found = _tallied(operations) if summed is None else [summed.names.with_columns(seconds=pl.col("ns") * NS)]
+    if not found:
+        return pl.DataFrame(schema={"name": pl.String, "count": pl.Int64, "seconds": pl.Float64})
+    return (
+        pl.concat(found)
+        .group_by(pl.col("name").cast(pl.String))
+        .agg(pl.col("count").sum(), pl.col("seconds").sum())
+        .sort("seconds", "count", "name", descending=[True, True, False])
+        .head(most)
+    )
+
+
+def _tallied(operations: pl.DataFrame) -> list[pl.DataFrame]:
+    """Name, count, seconds of kernels, and of graph launches."""
     lanes, names = lanes_of(operations), operations["name"]
     numbers = names.to_physical()
     least, most_number = numbers.min(), numbers.max()
@@ -234,37 +252,20 @@ def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
             present = np.flatnonzero(count)
             work = {"name": names[first_rows[present]], "count": count[present], "seconds": ns[present] * NS}
             found.append(pl.DataFrame(work))
-    if not found:
-        return pl.DataFrame(schema={"name": pl.String, "count": pl.Int64, "seconds": pl.Float64})
-    return (
-        pl.concat(found)
-        .group_by(pl.col("name").cast(pl.String))
-        .agg(pl.col("count").sum(), pl.col("seconds").sum())
-        .sort("seconds", "count", "name", descending=[True, True, False])
-        .head(most)
-    )
+    return found
 
 
 def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
     lanes = lanes_of(operations)
-    rows = lanes.rows(is_transfer())
-    lasting = taken([lanes.ends], rows)
-    lasting -= taken([lanes.starts], rows)
-    if len(rows) > most:  # those as long as the last one wanted, or longer, are few
-        rows = rows[lasting >= np.partition(lasting, -most)[-most]]
-    columns = [
-        "start_ns",
-        "direction",
-        "source_memory",
-        "destination_memory",
-        "bytes",
-        "seconds",
-        "device",
-        "stream",
-    ]
-    transfers = operations[rows].with_columns(seconds=seconds())
-    return transfers.sort("seconds", descending=True, maintain_order=True).head(most).select(columns)
+    # Those as long as the last one wanted, or longer, are few.
+    rows = _lanes.longest(lanes.rows(is_transfer()), lanes.starts, lanes.ends, most)
+    which = ("start_ns", "direction", "source_memory", "destination_memory", "bytes", "device", "stream")
+    summed = summed_of(operations)
+    columns = (*which, "end_ns")
+    transfers = operations.select(columns)[rows] if summed is None else summed.rows(columns, rows)
+    transfers = transfers.select(*which[:5], seconds(), *which[5:])
+    return transfers.sort("seconds", descending=True, maintain_order=True).head(most)
 
 
 def streams(operations: pl.DataFrame, most: int) -> pl.DataFrame:
@@ -331,7 +332,16 @@ def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
         gaps = lanes.longest_gaps(_of_gpu(device), most)
         found += [(end - start, start, device) for start, end in gaps]
     found.sort(key=lambda gap: -gap[0])
-    return [_explained(trace.calls, device, start, length) for length, start, device in found[:most]]
+    summed = summed_of(trace.operations)
+    return [
+        _explained(
+            trace.calls if summed is None else summed.calls.during(start, start + length),
+            device,
+            start,
+            length,
+        )
+        for length, start, device in found[:most]
+    ]
 
 
 def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int) -> IdleGap:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.replay import Timeline, play, timeline
+from busfare.replay import Timeline, play
 from busfare.replay.arguments import AsArguments
 from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import (
@@ -22,12 +22,9 @@ from busfare.replay.changes import (
 )
 from busfare.replay.prefetch import Prefetch
 from busfare.replay.streams import Streams, are_pipelines
-from busfare.trace import Trace
 
-__all__ = ["MOST_ROWS", "priced_by_replay", "rebuilt"]
+__all__ = ["priced_by_replay"]
 
-#: A run of more calls and operations is not replayed for a report: that would take longer than reading it.
-MOST_ROWS = 2_000_000
 SMALL = 64 * 1024
 
 
@@ -63,13 +60,6 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
 }
 #: More streams must save this part of the run more than fewer, to be worth their buffers.
 WORTH_MORE = 0.01
-
-
-def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
-    """The run as it replays; None without calls, or with too many rows."""
-    if trace.calls.is_empty() or trace.calls.height + trace.operations.height > MOST_ROWS:
-        return None
-    return timeline(trace, node)
 
 
 def priced_by_replay(taken_apart: Timeline, node: Node | None, findings: Sequence[Finding]) -> list[Finding]:

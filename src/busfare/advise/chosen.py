@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.account import Lanes, _lanes, is_work, lanes_of
+from busfare.account import Lanes, _lanes, calls_named, is_work, lanes_of
 from busfare.account.intervals import Times
 from busfare.account.lanes import plain
 from busfare.account.numbered import numbered
@@ -19,6 +19,7 @@ from busfare.cost.model import Seconds
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.row_lookup import occurs, taken
+from busfare.trace.summed import summed_of
 
 __all__ = ["Chosen", "priced", "rows_of", "rows_of_calls"]
 
@@ -118,8 +119,13 @@ class Chosen:
     def _at(self, places: NDArray[np.int64]) -> Chosen:
         return Chosen(self.operations, self.rows[places])
 
+    def columns(self, *names: str) -> pl.DataFrame:
+        """Some columns of them."""
+        summed = summed_of(self.operations)
+        return self.operations.select(names)[self.rows] if summed is None else summed.rows(names, self.rows)
+
     def _frame(self) -> pl.DataFrame:
-        return self.operations.select(COLUMNS)[self.rows]
+        return self.columns(*COLUMNS)
 
 
 def priced(copies: pl.DataFrame, node: Node, memory: str | None = None) -> float:
@@ -150,8 +156,17 @@ def rows_of(trace: Trace, lanes: pl.Expr, least: int | None = None, most: int | 
     return Chosen(trace.operations, lanes_of(trace.operations).rows(lanes, least, most))
 
 
-def rows_of_calls(trace: Trace, lanes: pl.Expr, calls: pl.DataFrame) -> Chosen:
-    """The operations of these lanes that one of `calls` submitted."""
+def rows_of_calls(trace: Trace, lanes: pl.Expr, pattern: str) -> Chosen:
+    """The operations of these lanes that a call submitted whose name contains the regular expression `pattern`.
+
+    It is one of BLOCKING_COPY and SYMBOL_COPY (`busfare.trace.api_calls`).
+    """
+    summed = summed_of(trace.operations)
+    if summed is not None:
+        of = lanes_of(trace.operations)
+        rows = summed.submitted[pattern]
+        return Chosen(trace.operations, rows[of.chosen(lanes)[of.lane_of[rows]]])
+    calls = calls_named(trace.calls, pattern)
     if calls.is_empty():
         return Chosen(trace.operations, np.zeros(0, np.uint32))
     chosen = rows_of(trace, lanes)

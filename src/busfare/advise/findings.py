@@ -7,6 +7,7 @@ way. Where the run can be replayed, the gain is what the replay saves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -19,14 +20,14 @@ from busfare.account import (
     makespan_seconds,
 )
 from busfare.advise import amounts
-from busfare.advise.by_replay import priced_by_replay
 from busfare.advise.chosen import Chosen, priced, rows_of, rows_of_calls
 from busfare.advise.finding import Finding
 from busfare.node import Node
-from busfare.replay import Timeline
-from busfare.replay.changes import repeated_copies
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
+
+if TYPE_CHECKING:
+    from busfare.replay import Timeline
 
 __all__ = ["WORTH_SAYING", "findings"]
 
@@ -51,7 +52,10 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     """
     makespan = makespan_seconds(trace)
     found = [finding for rule in RULES for finding in rule(trace, node)]
-    found = found if run is None else priced_by_replay(run, node, found)
+    if run is not None:
+        from busfare.advise.by_replay import priced_by_replay
+
+        found = priced_by_replay(run, node, found)
     kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
 
@@ -117,7 +121,7 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
 def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, SYMBOL_COPY)
     static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
-    called = rows_of_calls(trace, COPY & ~static.fill_null(False), calls)
+    called = rows_of_calls(trace, COPY & ~static.fill_null(False), SYMBOL_COPY)
     copies = called.beside(rows_of(trace, COPY & static))
     if max(copies.height, calls.height) < MANY:
         return
@@ -136,7 +140,7 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, BLOCKING_COPY)
     if calls.is_empty():
         return
-    copies = rows_of_calls(trace, is_transfer(), calls)
+    copies = rows_of_calls(trace, is_transfer(), BLOCKING_COPY)
     if not copies.height:
         return
     exposed = copies.exposed
@@ -190,7 +194,7 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if moved.height < MANY:
         return
     size, seconds = moved.bytes(), moved.seconds()
-    directions = trace.operations["direction"][moved.rows]
+    directions = moved.columns("direction")["direction"]
     ways = {d: moved.where((directions == d).fill_null(False).to_numpy()).bytes() for d in ("h2d", "d2h")}
     turns = int((directions != directions.shift(1)).sum())
     # All of it, in one prefetch each way.
@@ -236,6 +240,10 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    if "fingerprint" not in trace.operations.columns:
+        return
+    from busfare.replay.changes import repeated_copies
+
     again = repeated_copies(trace.operations)
     if again is None or not again.any():
         return

@@ -84,4 +84,6 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         print("busfare: stopped", file=sys.stderr)
         status = 130
+    # Nor is there any at the end: looking for it then takes as long as reading a small trace.
+    gc.freeze()
     sys.exit(status if isinstance(status, int) else 0)

@@ -108,7 +108,7 @@ def report(
         check(_report_job(traces, node, how, json, html), limits)
         return
     recorded_on = load_node(node) if node else None
-    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS)
+    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS, sums=not html)
     result = summarise(read, recorded_on)
     if html:
         from busfare.report.page import report_page
@@ -375,16 +375,16 @@ def demo(
     print(f"\nThe page to open: {page.resolve()}")
 
 
-def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
+def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False) -> Trace:
     """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
     from busfare.trace import read
 
     if not sys.stderr.isatty():
-        return read(path, unused, above)
+        return read(path, unused, above, sums)
     from rich.console import Console
 
     with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
-        return read(path, unused, above)
+        return read(path, unused, above, sums)
 
 
 def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:

@@ -36,7 +36,7 @@ class AsArguments:
         return Applied(
             without_operations(timeline, removed),
             int(removed.sum()),
-            int(timeline.operations["bytes"].to_numpy()[removed].sum()),
+            int(timeline.operations["bytes"].fill_null(0).to_numpy()[removed].sum()),
             [
                 "the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs), and only the next kernel needs them"
             ],

@@ -12,6 +12,7 @@ from busfare.errors import InputError
 from busfare.node import Link, Node
 from busfare.node.arrays import FloatArray
 from busfare.replay import _core
+from busfare.trace.words import words_of
 
 __all__ = ["alone", "shared_links"]
 
@@ -43,47 +44,48 @@ def shared_links(columns: Columns, operations: pl.DataFrame, node: Node) -> Colu
     """
     if not _may_meet(operations, node):
         return columns
-    table = operations.select(
-        pl.col("kind").cast(pl.String),
-        pl.col("direction").cast(pl.String),
-        pl.col("device").fill_null(0),
-        pl.col("peer_device").fill_null(-1),
-        pl.col("bytes").fill_null(0).cast(pl.Float64),
-    ).with_row_index("row")
     duration = columns["operation_duration"]
-    size = table["bytes"].to_numpy()
+    size = operations["bytes"].fill_null(0).to_numpy().astype(np.float64)
     rate = np.divide(size, duration * 1e-9, out=np.zeros_like(size), where=duration > 0)
     rate = rate * columns.get("operation_demand", np.ones_like(size))
-    moves = pl.col("kind").is_in(["copy", "migration"]) & pl.col("direction").is_in(["h2d", "d2h", "p2p"])
-    paths = table.filter(moves & pl.Series(rate > 0)).group_by(
-        "direction", "device", "peer_device", maintain_order=True
-    ).agg("row")  # fmt: skip
+    words = words_of(operations)
+    moves = words.among("kind", "copy", "migration") & words.among("direction", "h2d", "d2h", "p2p")
+    rows = np.flatnonzero(moves & (rate > 0))
+    paths = (
+        operations.select(
+            pl.col("direction"), pl.col("device").fill_null(0), pl.col("peer_device").fill_null(-1)
+        )[rows]
+        .with_columns(row=rows)
+        .group_by("direction", "device", "peer_device", maintain_order=True)
+        .agg("row")
+    )
     ways = [_ways(node, *key) for key in paths.select("direction", "device", "peer_device").iter_rows()]
     kept, both = _meeting(node, ways)
     if not kept:
         return columns
     number = {way: at for at, way in enumerate(kept)}
-    rows: list[list[int]] = paths["row"].to_list()
     capacity = np.array(
         [both[way].bytes_per_s if way in both else node.links[way.link].bandwidth("read") for way in kept]
     )
-    of_row: dict[int, list[int]] = {}
-    for members, walked in zip(rows, ways, strict=True):
+    walking: list[tuple[NDArray[np.int64], list[int]]] = []
+    count = np.zeros(operations.height, np.int64)
+    for members, walked in zip(paths["row"], ways, strict=True):
         mine = [number[way] for way in walked if way in number]
         if mine:
-            fastest = float(rate[members].max())
-            capacity[mine] = np.maximum(capacity[mine], fastest)
-            of_row.update(dict.fromkeys(members, mine))
-    count = np.zeros(operations.height, np.int64)
-    carried = np.zeros(operations.height, bool)
-    for row, mine in of_row.items():
-        count[row], carried[row] = len(mine), True
-    links = [at for row in sorted(of_row) for at in of_row[row]]
+            those = members.to_numpy()
+            capacity[mine] = np.maximum(capacity[mine], float(rate[those].max()))
+            count[those] = len(mine)
+            walking.append((those, mine))
+    begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    links = np.zeros(begin[-1], np.int32)
+    for those, mine in walking:
+        for place, way_number in enumerate(mine):
+            links[begin[those] + place] = way_number
     return {
         **columns,
-        "operation_bytes_per_s": np.where(carried, rate, 0.0),
-        "operation_link_begin": np.concatenate([[0], np.cumsum(count)]).astype(np.int64),
-        "operation_links": np.array(links, np.int32),
+        "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
+        "operation_link_begin": begin,
+        "operation_links": links,
         "link_bytes_per_s": capacity,
         "link_both": np.array([both[way].left if way in both else 1.0 for way in kept]),
         "link_opposite": np.array([number.get(Way(way.link, not way.forward), -1) for way in kept], np.int32),

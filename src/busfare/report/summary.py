@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from busfare import account, advise
 from busfare.node import Node
-from busfare.replay import critical_path_shares
 from busfare.trace import Trace
 from busfare.trace.beside import beside
+
+if TYPE_CHECKING:
+    from busfare.replay import Timeline
 
 __all__ = ["REPLAYED_ROWS", "SCHEMA", "UNUSED", "summarise"]
 
@@ -86,7 +88,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
             }
             for gap in account.idle_gaps(trace, 5)
         ],
-        "critical_path": critical_path_shares(run) if run is not None else None,
+        "critical_path": _critical_path(run) if run is not None else None,
         "findings": [
             {
                 "id": finding.id,
@@ -104,6 +106,12 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
         ],
         "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
     }
+
+
+def _critical_path(run: Timeline) -> list[dict[str, Any]]:
+    from busfare.replay import critical_path_shares
+
+    return critical_path_shares(run)
 
 
 def _copies(copies: account.CopyTotals) -> dict[str, Any]:

@@ -25,6 +25,24 @@ def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[A
 def merged(numbers: list[Numbers], order: NDArray[np.uint32]) -> bool:
     """Sets `order` to the rows in order of their numbers, which come in parts; False if a part is not in order."""
 
+#: Starts, ends, lanes, sizes; and by its lanes what each is called in the whole, and its marks.
+Part = tuple[Numbers, Numbers, NDArray[np.uint16], Numbers | None, list[int], list[int]]
+
+def merge_timed(
+    parts: list[Part],
+    less: int,
+    marks: list[int],
+    starts: Numbers,
+    ends: Numbers,
+    lanes: NDArray[np.uint32],
+    sizes: Numbers,
+) -> list[NDArray[np.uint32]]:
+    """Merges parts that are in order of time, of like starts the first part's first; times count from `less`.
+
+    Gives the rows that have each of `marks`, and behind them those of parts with sizes; others get size -1. Raises
+    IndexError for a lane that is not there.
+    """
+
 class SortedColumn:
     """Shared by Arrow's C interface, not copied."""
 

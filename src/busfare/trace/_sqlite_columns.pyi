@@ -4,6 +4,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Numbers = NDArray[np.int64]
+
 class UnreadableError(ValueError):
     """The table is damaged, or of a kind that is left to SQLite itself."""
 
@@ -51,9 +53,87 @@ class Column:
     def null_count(self) -> int: ...
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
 
+class Timed:
+    """Places of a row's times, and of the global id and the correlation that make its pair.
+
+    Times count from `less`, usable ones are from `least` to `most`; a process is `bits` bits of a global id.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        process: int,
+        correlation: int,
+        *,
+        less: int,
+        least: int,
+        most: int,
+        first_bit: int,
+        bits: int,
+    ) -> None: ...
+
+class PairMarks:
+    """A byte of marks for each pair of a process and a correlation of 1 to `most`."""
+
+    def __init__(self, most: int) -> None: ...
+    def mark(self, processes: Numbers, correlations: Numbers) -> None:
+        """Sets mark 1 of these pairs. Raises UnreadableError for a correlation that has no place."""
+
+#: Starts, ends, processes, correlations, and codes of names.
+Calls = tuple[Numbers, Numbers, Numbers, Numbers, NDArray[np.uint32]]
+
+class CallScan:
+    """A table of calls that was read through; it keeps its file open."""
+
+    def __len__(self) -> int: ...
+    @property
+    def first(self) -> int:
+        """The first start."""
+    @property
+    def last(self) -> int:
+        """The last end."""
+    @property
+    def marks(self) -> PairMarks: ...
+    @property
+    def kept(self) -> Calls:
+        """The rows that were to be kept, in the table's order."""
+    def during(self, start: int, end: int) -> Calls:
+        """All rows that begin before `end` and end behind `start`: read again. Raises UnreadableError."""
+
 class Database:
     """A file of UTF-8 text and no write-ahead log. Raises UnreadableError if `path` is none."""
 
     def __init__(self, path: str) -> None: ...
     def read(self, root: int, wanted: list[Wanted], threads: int) -> list[Column]:
         """The columns of the table whose tree starts at page `root`. Raises UnreadableError, KeyboardInterrupt."""
+    def calls(
+        self,
+        root: int,
+        timed: Timed,
+        name: int,
+        names: Codes,
+        marks_of: list[int],
+        asked: PairMarks,
+        threads: int,
+    ) -> CallScan:
+        """Reads a table of calls through. `marks_of`: by the code of a call's name, the marks of its pair.
+
+        Kept are rows whose marks have 128, and those of pairs that have marks in `asked`. Raises UnreadableError where a
+        row is not sound, or a name has the code `otherwise`.
+        """
+    def operations(
+        self,
+        root: int,
+        timed: Timed,
+        keys: list[int],
+        size: int | None,
+        largest: int,
+        calls: PairMarks,
+        threads: int,
+    ) -> tuple[Numbers, Numbers, NDArray[np.uint16], Numbers | None, list[tuple[Any, ...]]]:
+        """Starts, ends, lanes and sizes of a table's rows; and of each lane keys (the process first), marks, first row,
+        count, nanoseconds, bytes, and bytes and nanoseconds of rows that took time.
+
+        Raises UnreadableError where a row is not sound, or they are not in order of their starts.
+        """

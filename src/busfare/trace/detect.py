@@ -49,16 +49,17 @@ TABLE_READERS: tuple[tuple[Callable[[TableSource], bool], Callable[[TableSource]
 )
 
 
-def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
+def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False) -> Trace:
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
     `unused` names columns that the caller does not look at in traces of more than `above` API calls, as
-    `operations.context`: a reader may leave them null there, which spares time and memory.
+    `operations.context`: a reader may leave them null there, which spares time and memory. With `sums`, it may there also
+    give operations as sums (`busfare.trace.summed`), and of the calls only those that wait or copy.
     Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
     """
     path = Path(path)
     try:
-        trace = _read(path, unused, above)
+        trace = _read(path, unused, above, sums)
         make_sound(trace)
     except InputError as error:  # names of files and tables, and what libraries say, may hold anything
         raise InputError(printable(str(error))) from None
@@ -102,14 +103,14 @@ def may_be_trace(path: Path) -> bool:
     )
 
 
-def _read(path: Path, unused: frozenset[str], above: int) -> Trace:
+def _read(path: Path, unused: frozenset[str], above: int, sums: bool) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
     if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and recorded.matches(path):
         return recorded.read(path)
     if stat.S_ISDIR(mode):
-        return _read_tables(DirectoryTables(path), unused, above)
+        return _read_tables(DirectoryTables(path), unused, above, sums)
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     with path.open("rb") as file:
@@ -117,7 +118,7 @@ def _read(path: Path, unused: frozenset[str], above: int) -> Trace:
     if not head:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
     if head.startswith(SQLITE_MAGIC):
-        return _read_tables(SqliteTables(path), unused, above)
+        return _read_tables(SqliteTables(path), unused, above, sums)
     for magic, what in FAMILIAR:
         if head.startswith(magic):
             raise InputError(f"{path}: this is {what}")
@@ -130,10 +131,10 @@ def _read(path: Path, unused: frozenset[str], above: int) -> Trace:
     raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
 
 
-def _read_tables(tables: TableSource, unused: frozenset[str], above: int) -> Trace:
+def _read_tables(tables: TableSource, unused: frozenset[str], above: int, sums: bool) -> Trace:
     try:
         if nsys.matches(tables):
-            return nsys.read(tables, unused, above)
+            return nsys.read(tables, unused, above, sums)
         for matches, read_trace in TABLE_READERS:
             if matches(tables):
                 return read_trace(tables)

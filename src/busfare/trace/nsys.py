@@ -11,17 +11,18 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from busfare.trace import api_calls, nsys_devices
+from busfare.trace import api_calls, nsys_devices, nsys_summed
 from busfare.trace.beside import beside
 from busfare.trace.cupti_numbers import DIRECTION_OF
+from busfare.trace.nsys_columns import INT, PLACE, SMALL_INT, TIMES, placed
+from busfare.trace.nsys_events import event_tables, events_of, with_waits
 from busfare.trace.nsys_texts import Texts, as_places
 from busfare.trace.omissions import Omissions
-from busfare.trace.row_lookup import occurs
+from busfare.trace.summed import keep
 from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, Codes, TableSource, bits_of
 from busfare.trace.tables import (
     CALLS,
     DIRECTIONS,
-    EVENTS,
     KINDS,
     LATEST,
     MARKERS,
@@ -36,15 +37,11 @@ from busfare.trace.words import NONE, of_codes
 
 __all__ = ["matches", "read"]
 
-INT, SMALL_INT = pl.Int64(), pl.Int32()
-
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
-WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
 #: ENUM_CUDA_MEMCPY_OPER, beyond CUPTI's own; the table that explains it is missing from exports before 2022.4.
 MIGRATION_DIRECTION_OF = {11: "h2d", 12: "d2h", 13: "d2d"}
@@ -53,24 +50,34 @@ MEMORY_OF = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 
 
 #: Kinds of copies as they are; 255 for null and for what is none.
 COPY_KINDS = Codes(0, np.arange(NONE, dtype=np.uint8), NONE)
+PEER_COPY = 10
 MIGRATIONS = np.isin(np.arange(NONE + 1), list(MIGRATION_DIRECTION_OF))
-
-NO_ID = [-1, 4294967295]  # no stream, or no event; SQLite exports hold it unsigned
 
 #: Where process and thread stand in a serialised global id.
 PROCESS, THREAD = Change(first_bit=24, bits=24), Change(first_bit=0, bits=24)
 
-PLACE: dict[str, pl.DataType] = {
-    "deviceId": SMALL_INT,
-    "contextId": INT,
-    "streamId": INT,
-    "correlationId": INT,
-    "globalPid": INT,
-}
-TIMES: dict[str, pl.DataType] = {"start": INT, "end": INT}
 #: What kernels and copies have in common, and those of it that a caller may have no use for.
 OF_OPERATIONS = TIMES | PLACE | {"graphNodeId": INT}
+OF_COPIES: dict[str, pl.DataType] = {
+    "copyKind": INT,
+    "srcKind": INT,
+    "dstKind": INT,
+    "dstDeviceId": SMALL_INT,
+    "copyCount": INT,
+}
+OF_SETS: dict[str, pl.DataType] = {"graphNodeId": INT, "bytes": INT, "memKind": INT}
 MEANS = {"contextId": "operations.context", "graphNodeId": "operations.graph_node"}
+
+
+def _words(words: Mapping[int, str], among: Sequence[str]) -> Codes:
+    """Numbers as the places of the words that they mean; 255 for null and for any that is not listed."""
+    of = np.full(max(words) + 1, NONE, np.uint8)
+    for number, word in words.items():
+        of[number] = among.index(word)
+    return Codes(0, of, NONE)
+
+
+MEMORY_CODES = _words(MEMORY_OF, MEMORY_KINDS)
 
 
 def matches(tables: TableSource) -> bool:
@@ -83,7 +90,9 @@ def matches(tables: TableSource) -> bool:
     )
 
 
-def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int = 0) -> Trace:
+def read(
+    tables: TableSource, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False
+) -> Trace:
     """Reads an export; with more than `above` calls, what `unused` names is left null (`busfare.trace.read`).
 
     Raises InputError if a table that is there cannot be read.
@@ -92,6 +101,10 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     tables = _Counted(tables)
     strings = tables.read("StringIds", {"id": INT, "value": pl.String()}).unique("id", keep="first")
     strings = strings.drop_nulls()
+    if sums and (tables.most_rows(CALLS_TABLE) or 0) > above:
+        trace = _in_sums(tables, strings, above)
+        if trace is not None:
+            return trace
 
     # Large tables are read as if nobody asked for threads, and again if they are not so large after all.
     without_threads = "calls.thread" in unused and (tables.most_rows(CALLS_TABLE) or 0) > above
@@ -109,24 +122,35 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     kernels = _kernels(tables, strings, place)
     calls, names = made()
     del made
-    events, waits = _events(tables, calls, names, omissions)
+    events, waits = events_of(*event_tables(tables), calls, names, omissions)
     if not unused >= {"calls.stream", "calls.event"}:
-        calls = _with_waits(calls, waits)
+        calls = with_waits(calls, waits)
     operations = [
         conform(frame, OPERATIONS)
         for frame in (
             kernels,
-            _copies(tables, place, omissions),
-            _sets(tables),
+            _copies(_copy_table(tables, place), omissions),
+            _sets(tables.read(SETS, TIMES | PLACE | OF_SETS)),
             _graphs(tables, omissions),
         )
     ]
+    return _trace(tables, pl.concat(operations), calls, events, strings, omissions)
+
+
+def _trace(
+    tables: TableSource,
+    operations: pl.DataFrame,
+    calls: pl.DataFrame,
+    events: pl.DataFrame,
+    strings: pl.DataFrame,
+    omissions: Omissions,
+) -> Trace:
     product, schema = _version(tables)
     trace = Trace(
         path=tables.path,
         format="nsys-sqlite" if tables.path.is_file() else "nsys-directory",
         producer=f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
-        operations=pl.concat(operations),
+        operations=operations,
         calls=calls,
         events=events,
         markers=_markers(tables, strings, omissions),
@@ -137,6 +161,65 @@ def read(tables: TableSource, unused: frozenset[str] = frozenset(), above: int =
     _note_diagnostics(tables, omissions)
     trace.omissions = omissions.list()
     return trace
+
+
+def _in_sums(tables: _Counted, strings: pl.DataFrame, above: int) -> Trace | None:
+    """The trace as `Summed`; None if there is something in it to sort out."""
+    if tables.most_rows(GRAPHS):
+        return None
+    waits, records = event_tables(tables)
+    ids = pl.concat(
+        frame.select(process="globalPid", correlation="correlationId") for frame in (waits, records)
+    )
+    kinds = {
+        KERNELS: (("deviceId", "streamId", "demangledName"), None),
+        COPIES: (("deviceId", "streamId", *OF_COPIES), "bytes"),
+        SETS: (("deviceId", "streamId", "memKind"), "bytes"),
+    }
+    process = PROCESS.first_bit, PROCESS.bits
+    ids = ids.drop_nulls("correlation")
+    scan = nsys_summed.scan(tables, tables.less, process, CALLS_TABLE, kinds, strings, ids)
+    if scan is None or not scan.parts or len(scan.calls) <= above:
+        return None
+    omissions = Omissions()
+    parts = [_lanes(table, part, strings, omissions) for table, part in scan.parts]
+    begin = min(int(part.starts[0]) for _, part in scan.parts)
+    end = max(int(part.ends.max()) for _, part in scan.parts)
+    # Times of two clocks, and what `_lanes` could not name, are sorted out elsewhere.
+    if None in parts or omissions.found or max(begin, scan.calls.first) > min(end, scan.calls.last):
+        return None
+    first = min(begin, scan.calls.first)
+    summed = nsys_summed.summed([part for part in parts if part], scan, first)
+    columns = ("start", "end", "globalTid", "correlationId", "nameId")
+    kept = pl.DataFrame(dict(zip(columns, scan.calls.kept, strict=True)))
+    calls, names = _calls(kept, strings, True, omissions)
+    events, _ = events_of(waits, records, calls, names, omissions)
+    operations = conform(pl.DataFrame({"start_ns": summed.starts, "end_ns": summed.ends}), OPERATIONS)
+    keep(operations, summed)
+    return _trace(tables, operations, calls, events, strings, omissions)
+
+
+def _lanes(
+    table: str, part: nsys_summed.Operations, strings: pl.DataFrame, omissions: Omissions
+) -> nsys_summed.Part | None:
+    """A table's lanes as rows of operations; None if some have no name, or are not alike enough to be priced as one."""
+    keys = pl.DataFrame(
+        {name: pl.Series(values, dtype=INT) for name, values in part.lanes.keys.items()}
+    ).rename({"process": "globalPid"})
+    names = None
+    if table == KERNELS:
+        named = Texts.of(keys["demangledName"], strings, "(unnamed kernel)")
+        if named.any_unknown:
+            return None
+        names = named.texts[named.number[named.rows]]
+        lanes = placed(keys).with_columns(kind=pl.lit("kernel"))
+    elif table == COPIES:
+        if ((keys["copyKind"] == PEER_COPY) | (keys["copyCount"] > 1)).any():
+            return None
+        lanes = _copies(keys, omissions)
+    else:
+        lanes = _sets(keys)
+    return nsys_summed.Part(part, conform(lanes, OPERATIONS), names)
 
 
 def _version(tables: TableSource) -> tuple[str, str]:
@@ -165,39 +248,16 @@ class _Counted:
         self._tables = tables
         begins = [tables.first(table, "start") for table in (CALLS_TABLE, KERNELS, COPIES, SETS, GRAPHS)]
         # Which are the first rows of tables that are written in order, nearly.
-        self._first = min(
-            (begin for begin in begins if begin is not None and 0 <= begin <= LATEST), default=0
-        )
+        self.less = min((begin for begin in begins if begin is not None and 0 <= begin <= LATEST), default=0)
+        self.direct = getattr(tables, "direct", None)
         self.path, self.names = tables.path, tables.names
         self.columns, self.first, self.most_rows = tables.columns, tables.first, tables.most_rows
         self.close = tables.close
 
     def read(self, table: str, wanted: Schema, changes: Changes = AS_THEY_ARE) -> pl.DataFrame:
-        of_times = {name: Change(less=self._first) for name in TIMES if name in wanted}
+        of_times = {name: Change(less=self.less) for name in TIMES if name in wanted}
         of_ids = {"globalPid": PROCESS} if "globalPid" in wanted else {}
         return self._tables.read(table, wanted, {**of_times, **of_ids, **changes})
-
-
-def _placed(frame: pl.DataFrame) -> pl.DataFrame:
-    """Renames the columns that say where and when an operation ran."""
-    names = {
-        "start": "start_ns",
-        "end": "end_ns",
-        "deviceId": "device",
-        "contextId": "context",
-        "streamId": "stream",
-        "correlationId": "correlation",
-        "globalPid": "process",
-        "graphNodeId": "graph_node",
-    }
-    frame = frame.rename(names, strict=False)
-    # 0 is nobody's correlation (migrations carry it), and no node of a graph.
-    with_none = [
-        pl.when(pl.col(name) != 0).then(name)
-        for name in ("correlation", "graph_node")
-        if name in frame.columns and (frame[name] == 0).any()
-    ]
-    return frame.with_columns(with_none)
 
 
 def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.DataFrame:
@@ -215,30 +275,25 @@ def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.Da
             ids = others.select(pl.coalesce(*known)).to_series()
             named = Texts.of(ids, strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
-    return _placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
+    return placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
 
 
-def _copies(tables: TableSource, place: Schema, omissions: Omissions) -> pl.DataFrame:
-    what = {
-        "bytes": INT,
-        "copyKind": INT,
-        "srcKind": INT,
-        "dstKind": INT,
-        "dstDeviceId": SMALL_INT,
-        "copyCount": INT,
-    }
-    memory_codes = _words(MEMORY_OF, MEMORY_KINDS)
-    of_memory = {side: Change(codes=memory_codes) for side in ("srcKind", "dstKind")}
-    frame = tables.read(COPIES, {**place, **what}, {"copyKind": Change(codes=COPY_KINDS), **of_memory})
+def _copy_table(tables: TableSource, place: Schema) -> pl.DataFrame:
+    of_memory = {side: Change(codes=MEMORY_CODES) for side in ("srcKind", "dstKind")}
+    changes = {"copyKind": Change(codes=COPY_KINDS), **of_memory}
+    return tables.read(COPIES, {**place, "bytes": INT, **OF_COPIES}, changes)
+
+
+def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     if frame.is_empty():
         return empty(OPERATIONS)
-    frame = _placed(frame)
+    frame = placed(frame)
     kinds = COPY_KINDS.column(frame["copyKind"]).to_numpy()
     migration = MIGRATIONS[kinds]
-    memory = [memory_codes.column(frame[side]).to_numpy() for side in ("srcKind", "dstKind")]
+    memory = [MEMORY_CODES.column(frame[side]).to_numpy() for side in ("srcKind", "dstKind")]
     if migration.any():
         memory = [np.where(migration, np.uint8(MEMORY_KINDS.index("managed")), side) for side in memory]
-    to_peer = pl.Series(kinds == 10)
+    to_peer = pl.Series(kinds == PEER_COPY)
     directions = _words(DIRECTION_OF | MIGRATION_DIRECTION_OF, DIRECTIONS)
     kind = np.where(migration, np.uint8(KINDS.index("migration")), np.uint8(KINDS.index("copy")))
     frame = frame.with_columns(
@@ -257,19 +312,10 @@ def _copies(tables: TableSource, place: Schema, omissions: Omissions) -> pl.Data
     return frame
 
 
-def _words(words: Mapping[int, str], among: Sequence[str]) -> Codes:
-    """Numbers as the places of the words that they mean; 255 for null and for any that is not listed."""
-    of = np.full(max(words) + 1, NONE, np.uint8)
-    for number, word in words.items():
-        of[number] = among.index(word)
-    return Codes(0, of, NONE)
-
-
-def _sets(tables: TableSource) -> pl.DataFrame:
-    frame = tables.read(SETS, TIMES | PLACE | {"graphNodeId": INT, "bytes": INT, "memKind": INT})
+def _sets(frame: pl.DataFrame) -> pl.DataFrame:
     if frame.is_empty():
         return empty(OPERATIONS)
-    return _placed(frame).with_columns(
+    return placed(frame).with_columns(
         kind=pl.lit("set"),
         name=pl.lit("memset"),
         destination_memory=pl.col("memKind").replace_strict(
@@ -289,7 +335,7 @@ def _graphs(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
         frame.height,
     )
     name = pl.lit("CUDA graph ") + pl.col("graphId").cast(pl.String).fill_null("")
-    return _placed(frame).with_columns(kind=pl.lit("graph"), name=name.str.strip_chars())
+    return placed(frame).with_columns(kind=pl.lit("graph"), name=name.str.strip_chars())
 
 
 def _calls(
@@ -327,101 +373,6 @@ def _calls(
     if unnamed:
         names_known = frame.select(pl.when(~pl.Series(named.unknown())).then("name")).to_series()
     return conform(frame, CALLS), names_known
-
-
-def _events(
-    tables: TableSource, calls: pl.DataFrame, names: pl.Series, omissions: Omissions
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Event records and stream waits; and what each host-side wait waits for, by (process, correlation).
-
-    `syncType` changed its meaning between versions, so the call's own name decides. A record without its call
-    that may be either kind of wait is counted as unknown.
-    """
-    place = PLACE | {"eventId": INT, "eventSyncId": INT}
-    waits, records = tables.read(WAITS, TIMES | place), tables.read(RECORDS, place)
-    call_ids = _calls_of([waits, records], calls, names)
-    parts: list[pl.DataFrame] = []
-    host_waits = pl.DataFrame(schema={"process": INT, "correlation": INT, "stream": INT, "event": INT})
-    if not waits.is_empty():
-        waits = _placed(waits).join(
-            call_ids.select("process", "correlation", "call"), on=["process", "correlation"], how="left"
-        )
-        waits = waits.with_columns(stream=pl.col("stream").replace(NO_ID, None), event=_some_id("eventId"))
-        stream_wait = pl.col("call").str.contains(api_calls.STREAM_WAIT_EVENT)
-        unnamed = waits.filter(
-            pl.col("call").is_null() & pl.col("event").is_not_null() & pl.col("stream").is_not_null()
-        )
-        omissions.add_if(
-            unnamed.height,
-            "unknown-wait",
-            "synchronisations whose call was not recorded and which may be a stream or a host waiting for an "
-            "event: left out of the dependencies",
-        )
-        parts.append(
-            conform(
-                waits.filter(stream_wait).with_columns(
-                    kind=pl.lit("wait"), event_sync=_some_id("eventSyncId")
-                ),
-                EVENTS,
-            )
-        )
-        host_waits = waits.filter(~stream_wait.fill_null(False)).select(
-            "process", "correlation", "stream", "event"
-        )
-    if not records.is_empty():
-        records = _placed(records).join(
-            call_ids.select("process", "correlation", "start_ns", "end_ns"),
-            on=["process", "correlation"],
-            how="left",
-        )
-        ids = {"event": _some_id("eventId"), "event_sync": _some_id("eventSyncId")}
-        parts.append(conform(records.with_columns(kind=pl.lit("record"), **ids), EVENTS))
-    elif parts and parts[0].height:
-        omissions.add(
-            "waits-without-records",
-            "streams wait for events whose records the trace does not hold: what they wait for is not known",
-            parts[0].height,
-        )
-    return (pl.concat(parts) if parts else empty(EVENTS)), host_waits.unique(
-        ["process", "correlation"], keep="first"
-    )
-
-
-def _calls_of(tables: list[pl.DataFrame], calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    """Process, correlation, plain name and times of the calls that rows of `tables` come from: each once."""
-    ids = pl.concat(frame.select(process="globalPid", correlation="correlationId") for frame in tables)
-    ids = ids.drop_nulls("correlation")
-    picked = occurs(ids, calls.select("process", "correlation"))
-    found = calls.select("process", "correlation", "start_ns", "end_ns").with_columns(
-        call=names if len(names) else pl.lit(None, dtype=pl.String)
-    )
-    found = found.filter(picked).with_columns(pl.col("call").cast(pl.String))
-    return found.unique(["process", "correlation"], keep="first")
-
-
-def _some_id(column: str) -> pl.Expr:
-    return pl.col(column).replace([0, *NO_ID], None)
-
-
-def _with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    """Calls with the stream or event that they wait for."""
-    waiting = calls["waits_for"].is_in(["stream", "event"])
-    if waits.is_empty() or not waiting.any():
-        return calls
-    # Those that wait for nothing, nearly all, need not be looked up.
-    row = calls.select(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), "process", "correlation", "waits_for"
-    )
-    found = row.filter(waiting).join(waits, on=["process", "correlation"], how="inner")
-    columns = []
-    for name in ("stream", "event"):
-        part = found.filter((pl.col("waits_for") == name) & pl.col(name).is_not_null())
-        values = np.zeros(calls.height, np.int64)
-        known = np.zeros(calls.height, bool)
-        values[part["row"]] = part[name].to_numpy()
-        known[part["row"]] = True
-        columns.append(pl.select(pl.when(pl.Series(known)).then(pl.Series(values)).alias(name)).to_series())
-    return calls.with_columns(columns)
 
 
 def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:

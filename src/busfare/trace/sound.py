@@ -12,6 +12,7 @@ from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
 from busfare.trace.row_lookup import in_order, occurs, order_of
+from busfare.trace.summed import summed_of
 from busfare.trace.tables import EARLIEST, LATEST, WAITS_FOR
 from busfare.trace.trace import Omission, Trace
 from busfare.trace.words import NONE, words_of
@@ -38,6 +39,28 @@ RECORD_AGAIN = {
 def make_sound(trace: Trace) -> None:
     """Drops or repairs impossible rows and notes that, sorts by start, counts time from the first record."""
     omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions})
+    summed = summed_of(trace.operations)
+    if summed is not None:  # whose operations and calls were found sound
+        trace.markers = _marked(trace.markers, omissions)
+        trace.events = _dated(trace.events, omissions)
+        first = summed.first_ns
+    else:
+        _make_rows_sound(trace, omissions)
+        first = _first(trace)
+    for table in TABLES:
+        if summed is None or table != "operations":  # those stand in order, and count from it
+            _in_order_from(trace, table, first)
+    omissions.add_if(
+        _without_call(trace) if summed is None else summed.orphans,
+        "cut-window",
+        "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, but "
+        "not tied to a host thread",
+    )
+    trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]
+    trace.producer = printable(trace.producer)
+
+
+def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
     trace.markers = _marked(trace.markers, omissions)
@@ -60,18 +83,6 @@ def make_sound(trace: Trace) -> None:
     )
     trace.calls = _with_blocking_pageable(trace)
     join_clocks(trace, omissions)
-    first = _first(trace)
-    for table in TABLES:
-        _in_order_from(trace, table, first)
-    orphans = _without_call(trace)
-    omissions.add_if(
-        orphans,
-        "cut-window",
-        "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, but "
-        "not tied to a host thread",
-    )
-    trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]
-    trace.producer = printable(trace.producer)
 
 
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:

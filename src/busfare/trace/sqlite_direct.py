@@ -35,7 +35,8 @@ class DirectColumns:
         if _unfinished(path):
             raise UnreadableError("a journal stands beside the file")
         self._database = database
-        self._file = Database(str(path))
+        self.file = Database(str(path))
+        self._layouts: dict[str, dict[str, Place]] = {}
         self._roots: dict[str, object] = dict(
             database.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'table'")
         )
@@ -48,14 +49,12 @@ class DirectColumns:
         A value of another type than its column's is null. Raises UnreadableError if SQLite had better answer: the
         table is damaged, WITHOUT ROWID, or has columns of types or defaults that are not read here.
         """
-        root = self._roots[table]
-        if not isinstance(root, int) or not 0 < root < 1 << 32:
-            raise UnreadableError("no page of the table is named")
+        root = self.root(table)
         if not set(columns.values()) <= set(KIND_OF):
             raise UnreadableError("a type that only SQLite reads")
-        layout = self._layout(table)
+        layout = self.layout(table)
         wanted = [layout[name](KIND_OF[kind], changes.get(name, Change())) for name, kind in columns.items()]
-        read = self._file.read(root, wanted, pl.thread_pool_size())
+        read = self.file.read(root, wanted, pl.thread_pool_size())
         # A column of nothing but nulls takes no memory as a constant.
         kept = [
             # A name given to the series beside the column would not be heeded.
@@ -65,7 +64,20 @@ class DirectColumns:
         ]
         return with_all(pl.DataFrame(kept), columns)
 
-    def _layout(self, table: str) -> dict[str, _Place]:
+    def root(self, table: str) -> int:
+        """The page where the table's tree begins."""
+        root = self._roots[table]
+        if not isinstance(root, int) or not 0 < root < 1 << 32:
+            raise UnreadableError("no page of the table is named")
+        return root
+
+    def layout(self, table: str) -> dict[str, Place]:
+        """Where each column of `table` stands."""
+        if table not in self._layouts:
+            self._layouts[table] = self._laid_out(table)
+        return self._layouts[table]
+
+    def _laid_out(self, table: str) -> dict[str, Place]:
         rows = self._database.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
         keys = [row for row in rows if row[5]]
         indexed = any(row[3] == "pk" for row in self._database.execute(f"PRAGMA index_list({quoted(table)})"))
@@ -74,14 +86,14 @@ class DirectColumns:
         for _number, name, declared, _not_null, default, key, hidden in rows:
             # Such a column is the rowid itself, if it is the whole key and the key has no index of its own.
             is_rowid = bool(key) and len(keys) == 1 and declared.upper() == "INTEGER" and not indexed
-            layout[name] = _Place(
+            layout[name] = Place(
                 stored, is_rowid, _real(declared), default is not None and default.upper() != "NULL"
             )
             stored += hidden != VIRTUAL
         return layout
 
 
-class _Place:
+class Place:
     """Where a column stands, whatever it is to be read as."""
 
     def __init__(self, index: int, is_rowid: bool, real_affinity: bool, has_default: bool) -> None:

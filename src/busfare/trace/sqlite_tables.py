@@ -58,15 +58,15 @@ class SqliteTables:
             and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
         }
         self._columns: dict[str, list[str]] = {}
-        self._direct: DirectColumns | None = None
+        self.direct: DirectColumns | None = None  # straight from the pages, where that can be done
         try:
-            self._direct = DirectColumns(path, self._database)
+            self.direct = DirectColumns(path, self._database)
         except (*DAMAGE, UnreadableError) as error:
             self._left_to_sqlite = str(error)
 
     def close(self) -> None:
         self._database.close()
-        self._direct = None
+        self.direct = None
 
     def columns(self, table: str) -> list[str]:
         """Names of the columns of `table`, none if it is not there."""
@@ -110,10 +110,10 @@ class SqliteTables:
 
     def _straight(self, table: str, present: dict[str, pl.DataType], changes: Changes) -> pl.DataFrame | None:
         """The columns from the file's pages; None if SQLite is to read them."""
-        if self._direct is None:
+        if self.direct is None:
             return None
         try:
-            return self._direct.read(table, present, changes)
+            return self.direct.read(table, present, changes)
         except (*DAMAGE, UnreadableError) as error:
             self._left_to_sqlite = str(error)
             return None

@@ -1,0 +1,56 @@
+// Marks of pairs of a process and a correlation, which are nearly dense: a byte a pair.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace busfare::sqlite {
+
+class PairMarks {
+  public:
+    // Correlations of 1 to `most` have places.
+    explicit PairMarks(std::uint64_t most) : most_(most) {}
+
+    std::uint64_t most() const { return most_; }
+
+    // Sets marks of a pair. Throws Unreadable for a correlation without a place, and for more processes than
+    // a trace has.
+    void mark(std::int64_t process, std::int64_t correlation, std::uint8_t marks);
+
+    // Sets all that are set in `other`.
+    void add(const PairMarks& other);
+
+    // What is asked row by row; rows come in runs of one process.
+    class Look {
+      public:
+        explicit Look(const PairMarks& marks) : marks_(marks) {}
+        // 0 for a pair without marks.
+        std::uint8_t of(std::int64_t process, std::int64_t correlation) {
+            const auto& processes = marks_.processes_;
+            if (processes.empty()) return 0;
+            if (last_ >= processes.size() || processes[last_].id != process) last_ = marks_.find(process);
+            if (last_ == processes.size()) return 0;
+            const auto at = static_cast<std::uint64_t>(correlation);
+            return at < processes[last_].marks.size() ? processes[last_].marks[at] : 0;
+        }
+
+      private:
+        const PairMarks& marks_;
+        std::size_t last_ = 0;
+    };
+
+  private:
+    struct Process {
+        std::int64_t id;
+        std::vector<std::uint8_t> marks;  // by correlation
+    };
+    std::size_t find(std::int64_t process) const;
+    Process& known(std::int64_t process, std::uint64_t correlation);
+
+    std::uint64_t most_;
+    std::vector<Process> processes_;
+    std::size_t last_ = 0;
+};
+
+}  // namespace busfare::sqlite

@@ -1,0 +1,28 @@
+"""Which runs are replayed for a report. What replays them is imported only then: it takes a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from busfare.node import Node
+from busfare.trace import Trace
+from busfare.trace.summed import summed_of
+
+if TYPE_CHECKING:
+    from busfare.replay import Timeline
+
+__all__ = ["MOST_ROWS", "rebuilt"]
+
+#: A run of more calls and operations is not replayed for a report: that would take longer than reading it.
+MOST_ROWS = 2_000_000
+
+
+def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
+    """The run as it replays; None without calls, with too many rows, or where they were only added up."""
+    if summed_of(trace.operations) is not None or trace.calls.is_empty():
+        return None
+    if trace.calls.height + trace.operations.height > MOST_ROWS:
+        return None
+    from busfare.replay import timeline
+
+    return timeline(trace, node)

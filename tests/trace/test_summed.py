@@ -1,0 +1,191 @@
+"""Large exports read as sums: the report is that of the whole tables, or they are read whole."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import nsys_export
+from benchmarks.nsys_export import CALLS, COPIES, KERNELS
+from busfare.advise import rebuilding
+from busfare.errors import InputError
+from busfare.report.summary import UNUSED, summarise
+from busfare.trace import _rows, nsys_texts, read
+from busfare.trace.summed import summed_of
+
+SHARED = os.environ.get("BUSFARE_SHARED")
+PUBLISHED = sorted(Path(SHARED, "data/traces/nsys").glob("*.sqlite")) if SHARED else []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuilding, "MOST_ROWS", -1)  # as in a trace of millions
+    monkeypatch.setattr(
+        nsys_texts, "SMALL", 1 << 24
+    )  # in which ids lie closer to each other than there are calls
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nsys_export.write(tmp_path_factory.mktemp("export") / "t.sqlite", 27_000)
+
+
+@pytest.fixture
+def changed(export: Path, tmp_path: Path) -> Iterator[tuple[Path, sqlite3.Connection]]:
+    """A copy of the export, open for changes."""
+    path = tmp_path / "t.sqlite"
+    path.write_bytes(export.read_bytes())
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        yield path, database
+
+
+def is_summed(path: Path) -> bool:
+    """Whether a trace is read as sums, its report that of the whole tables in any case."""
+    trace = read(path, UNUSED, sums=True)
+    assert summarise(trace) == summarise(read(path))
+    return summed_of(trace.operations) is not None
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_generated_export(interleaved: bool, tmp_path: Path) -> None:
+    assert is_summed(nsys_export.write(tmp_path / "t.sqlite", 27_000, interleaved))
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_published_exports(path: Path) -> None:
+    assert is_summed(path)
+
+
+def test_a_trace_that_is_not_large_is_read_whole(export: Path) -> None:
+    assert summed_of(read(export, UNUSED, 14_999, sums=True).operations) is not None
+    assert summed_of(read(export, UNUSED, 15_000, sums=True).operations) is None
+    assert summed_of(read(export, UNUSED).operations) is None
+
+
+def test_calls_that_wait_or_copy_are_kept(export: Path) -> None:
+    whole, lean = read(export).calls, read(export, UNUSED, sums=True).calls
+    names = set(lean["name"].cast(str))
+    assert names == {"cudaMemcpy", "cudaStreamSynchronize", "cudaDeviceSynchronize"}
+    kept = whole.filter(whole["name"].cast(str).is_in(sorted(names)))
+    assert lean.drop("thread", "waits_for").equals(kept.drop("thread", "waits_for"))
+
+
+WHOLE = {
+    "a start that is null": f"UPDATE {KERNELS} SET start = NULL WHERE rowid = 700",
+    "an end before the start": f'UPDATE {KERNELS} SET "end" = start - 5 WHERE rowid = 700',
+    "a call's end before its start": f'UPDATE {CALLS} SET "end" = start - 5 WHERE rowid = 9000',
+    "a time out of all bounds": f"UPDATE {CALLS} SET start = -4611686018427387904 WHERE rowid = 3",
+    "kernels out of order": f'UPDATE {KERNELS} SET start = start + 100000, "end" = "end" + 100000 WHERE rowid = 700',
+    "pages out of order": f'UPDATE {COPIES} SET start = start + 900000000, "end" = "end" + 900000000 WHERE rowid < 900',
+    "a size below zero": f"UPDATE {COPIES} SET bytes = -1 WHERE rowid = 5",
+    "a size that is null": f"UPDATE {COPIES} SET bytes = NULL WHERE rowid = 5",
+    "an impossible size": f"UPDATE {COPIES} SET bytes = 1 << 45 WHERE rowid = 5",
+    "copies between GPUs": f"UPDATE {COPIES} SET copyKind = 10, dstDeviceId = 1 WHERE rowid % 7 = 0",
+    "batches of copies": f"UPDATE {COPIES} SET copyCount = 3 WHERE rowid % 7 = 0",
+    "a copy of no known kind": f"UPDATE {COPIES} SET copyKind = 77 WHERE rowid = 5",
+    "a call without a name": f"UPDATE {CALLS} SET nameId = 1 WHERE rowid = 9000",
+    "a name that is null": f"UPDATE {CALLS} SET nameId = NULL WHERE rowid = 9000",
+    "a kernel without a name": f"UPDATE {KERNELS} SET demangledName = 1 WHERE rowid = 700",
+    "a correlation that is null": f"UPDATE {CALLS} SET correlationId = NULL WHERE rowid = 9000",
+    "a negative correlation": f"UPDATE {KERNELS} SET correlationId = -2 WHERE rowid = 700",
+    "correlations far apart": f"UPDATE {CALLS} SET correlationId = 1 << 40 WHERE rowid = 9000",
+    "a text where a time should be": f"UPDATE {CALLS} SET start = 'soon' WHERE rowid = 9000",
+    "another clock": f'UPDATE {CALLS} SET start = start + 900000000000, "end" = "end" + 900000000000',
+    "a column of another table's name": f"ALTER TABLE {KERNELS} RENAME COLUMN globalPid TO pid",
+    "no calls": f"DELETE FROM {CALLS}",
+    "no operations": f"DELETE FROM {KERNELS}; DELETE FROM {COPIES}",
+    "graphs as a whole": 'CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS SELECT start, "end", deviceId, contextId, '
+    f"streamId, correlationId, globalPid, 7 AS graphId FROM {KERNELS} WHERE rowid < 5",
+}
+SUMMED = {
+    "calls that were cut off": f"DELETE FROM {CALLS} WHERE rowid < 700",
+    "operations of no call": f"UPDATE {KERNELS} SET correlationId = 0 WHERE rowid % 9 = 0",
+    "migrations": f"UPDATE {COPIES} SET copyKind = 11 + rowid % 2, correlationId = 0 WHERE rowid % 3 = 0",
+    "memory kinds that are null": f"UPDATE {COPIES} SET srcKind = NULL WHERE rowid % 5 = 0",
+    "copies to symbols": f"UPDATE {CALLS} SET nameId = 9000000 WHERE rowid % 7 = 0;"
+    "INSERT INTO StringIds VALUES (9000000, 'cudaMemcpyToSymbolAsync_v3020')",
+    "several operations of a call": f"UPDATE {COPIES} SET correlationId = correlationId - correlationId % 4",
+    "calls out of order": f'UPDATE {CALLS} SET start = start - 70000, "end" = "end" + 90000 WHERE rowid % 100 = 9',
+    "like starts": f"UPDATE {KERNELS} SET start = start - start % 50000; UPDATE {COPIES} SET start = start - start % 50000",
+    "sets": 'CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET AS SELECT start, "end", deviceId, contextId, streamId, '
+    f"correlationId, globalPid, 4096 AS bytes, 2 AS memKind FROM {KERNELS} WHERE rowid % 5 = 0",
+    "waits": 'CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, "end", 0 AS deviceId, 1 AS contextId, '
+    "7 AS streamId, correlationId, globalTid AS globalPid, 3 AS syncType, rowid AS eventId, rowid AS eventSyncId "
+    f"FROM {CALLS} WHERE rowid % 11 = 0",
+    "records without their calls": "CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT AS SELECT 0 AS deviceId, 1 AS contextId, "
+    "7 AS streamId, correlationId + 5000000 AS correlationId, globalTid AS globalPid, rowid AS eventId, "
+    f"rowid AS eventSyncId FROM {CALLS} WHERE rowid % 11 = 0",
+    "ranges": "CREATE TABLE NVTX_EVENTS AS SELECT start, NULL AS \"end\", 59 AS eventType, 'x' AS text, NULL AS textId, "
+    f"globalTid, 0 AS domainId FROM {CALLS} WHERE rowid % 11 = 0",
+}
+
+
+@pytest.mark.parametrize("statement", WHOLE.values(), ids=WHOLE)
+def test_what_is_to_be_sorted_out_is_read_whole(
+    statement: str, changed: tuple[Path, sqlite3.Connection]
+) -> None:
+    path, database = changed
+    database.executescript(statement)
+    assert not is_summed(path)
+
+
+@pytest.mark.parametrize("statement", SUMMED.values(), ids=SUMMED)
+def test_what_adds_up_as_it_is(statement: str, changed: tuple[Path, sqlite3.Connection]) -> None:
+    path, database = changed
+    database.executescript(statement)
+    assert is_summed(path)
+
+
+def test_a_file_that_is_cut_while_it_is_read(changed: tuple[Path, sqlite3.Connection]) -> None:
+    path, database = changed
+    database.close()
+    trace = read(path, UNUSED, sums=True)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 8)
+    with pytest.raises(InputError, match="changed while it was read"):
+        summarise(trace)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.integers(0, 2))), st.booleans()
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(-5, 5),
+)
+def test_parts_are_merged_as_a_stable_sort_would(
+    parts: list[tuple[list[tuple[int, int, int]], bool]], less: int
+) -> None:
+    given_parts, expected = [], []
+    for number, (rows, sized) in enumerate(parts):
+        rows = sorted(rows, key=lambda row: row[0])
+        starts = np.array([row[0] for row in rows], np.int64)
+        ends = starts + np.array([row[1] for row in rows], np.int64)
+        lanes = np.array([row[2] for row in rows], np.uint16)
+        sizes = ends * 7 if sized else None
+        names, marks = [10 * number, 10 * number + 1, 10 * number + 1], [0, 2, 6]
+        given_parts.append((starts, ends, lanes, sizes, names, marks))
+        expected += [
+            (start - less, end - less, names[lane], end * 7 if sized else -1, marks[lane])
+            for start, end, lane in zip(starts.tolist(), ends.tolist(), lanes.tolist(), strict=True)
+        ]
+    expected.sort(key=lambda row: row[0])
+    count = len(expected)
+    whole = [np.empty(count, kind) for kind in (np.int64, np.int64, np.uint32, np.int64)]
+    *marked, sized_rows = _rows.merge_timed(given_parts, less, [2, 4], *whole)
+    assert list(zip(*(column.tolist() for column in whole), strict=True)) == [row[:4] for row in expected]
+    for mark, rows in zip((2, 4), marked, strict=True):
+        assert rows.tolist() == [at for at, row in enumerate(expected) if row[4] & mark]
+    assert sized_rows.tolist() == [at for at, row in enumerate(expected) if row[3] != -1]
