@@ -14,6 +14,7 @@ SCRIPTS = (
     "replay.py",
     "replay_pairs.py",
     "node_change.py",
+    "probe_reading.py",
     "bench.py",
     "hybrid.py",
 )

@@ -1,10 +1,10 @@
 """Benchmarks on real GPUs beside what `plan` predicted: `python validation/bench.py [--again] [--plots FOLDER] [FILE …]`.
 
-Reads `results/bench/*.json`, as `busfare bench methods --json` and `busfare bench strategies --json` wrote them, and
-recomputes every error, pick and limit from the measured and predicted seconds in them. Without results it says so and
-claims nothing. `--again` predicts anew what was measured, with the models of today; what was said before the run stays
-in the files. `--plots` draws them into a folder, for the guide. Exit status 1 where any goal is missed; the last line
-of each result says which ones, and how often.
+Reads `results/bench/*.json` and those in `methods/` there, as `busfare bench methods --json` and `busfare bench
+strategies --json` wrote them, and recomputes every error, pick and limit from the measured and predicted seconds in
+them. Without results it says so and claims nothing. `--again` predicts anew what was measured, with the models of
+today; what was said before the run stays in the files. `--plots` draws them into a folder, for the guide. Exit status 1
+where any goal is missed; the last line of each result says which ones, and how often.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> int:
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them as SVG into this folder")
     options = parser.parse_args()
-    paths = options.files or sorted(FOLDER.glob("*.json"))
+    paths = options.files or [*sorted(FOLDER.glob("*.json")), *sorted((FOLDER / "methods").glob("*.json"))]
     if not paths:
         print("no results: results/bench/ has no *.json yet; docs/bench.md says which commands write them")
         return 0

@@ -18,6 +18,7 @@ from busfare.measure.case import Case
 from busfare.measure.disturbance import disturbances
 from busfare.measure.middle import interval, median, middle
 from busfare.measure.profile import Residual, profile, residuals
+from busfare.measure.quiet import quiet, quiet_share
 from busfare.measure.raw import Record, read
 from busfare.node import Measured
 
@@ -51,7 +52,7 @@ def main() -> int:
             _disturbed("second run", second)
             met &= _judge("second run, sizes not fitted", residuals(measured, second))
             met &= _judge("second run, all sizes", residuals(measured, second, held_out_only=False))
-            _floor(fitted, second)
+            _floor(quiet(fitted), quiet(second))
         else:
             second = None
         _limits(measured, fitted, second)
@@ -62,6 +63,11 @@ def main() -> int:
 
 
 def _disturbed(name: str, record: Record) -> None:
+    share = quiet_share(record)
+    if share is not None:
+        print(
+            f"  {name}: {share:.0%} of the visits began at quiet moments of the processor; pageable copies count there"
+        )
     for sentence in disturbances(record):
         print(f"  {name} was disturbed: {sentence}")
 
@@ -88,7 +94,7 @@ def _judge(name: str, found: list[Residual]) -> bool:
 def _between(case: Case, first: Record, second: Record) -> float:
     """Percent by which the second run's measurement of a case differs from the first run's; NaN where one has none."""
     one, other = first.of(case), second.of(case)
-    return 100 * (middle(other.seconds) / middle(one.seconds) - 1) if one and other else float("nan")
+    return 100 * (other.undisturbed_s / one.undisturbed_s - 1) if one and other else float("nan")
 
 
 def _within(case: Case, record: Record) -> float:
@@ -122,6 +128,7 @@ def _limits(measured: tuple[Measured, ...], first: Record, second: Record | None
         for r in residuals(measured, record) if record else ():
             if abs(r.percent) > GOALS[r.case.memory][1]:
                 missed.setdefault(r.case, []).append(f"{name} {r.percent:+.2f}")
+    first, second = quiet(first), quiet(second) if second else None
     for case, errors in sorted(missed.items()):
         floor = [f"odd and even visits of the first differ by {_said(_within(case, first))}"]
         if second:

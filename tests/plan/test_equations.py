@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from busfare.plan.equations import (
     FIRST_SHARE,
+    LATE_S,
+    PAUSE_S,
+    REQUESTS_SHARE,
     START_S,
     Cut,
     MappedWork,
@@ -91,6 +94,18 @@ def test_the_shared_forms_slow_only_what_overlaps() -> None:
     )
 
 
+def test_the_requests_of_reads_load_the_way_out() -> None:
+    def seconds(h2d: float, d2h: float) -> float:
+        work = MappedWork(*(np.asarray(t) for t in (h2d, 0.0, d2h, 0.0, 0.0)))
+        return float(eq6_shared(work, np.asarray(1.2), np.asarray(1.2)))
+
+    # Full both ways, slowed by all of it; a third of the other way by the square, and the way out by requests besides.
+    assert seconds(9.0, 9.0) == pytest.approx(9 * 1.2)
+    assert seconds(9.0, 3.0) == pytest.approx(9 * (1 + 0.2 / 9))
+    assert seconds(3.0, 9.0) == pytest.approx(9 * (1 + 0.2 * (REQUESTS_SHARE / 3 + (1 - REQUESTS_SHARE) / 9)))
+    assert seconds(0.0, 9.0) == 9.0
+
+
 def test_the_first_threads_of_a_mapped_kernel_move_one_way_after_the_other() -> None:
     work = MappedWork(*(np.asarray(t) for t in (8.0, 2.0, 4.0, 0.0, 0.0)))
     one = np.asarray(1.0)
@@ -125,6 +140,16 @@ def test_copies_starve_beside_mapped_writes() -> None:
 def test_threads_that_compute_first_write_later() -> None:
     work = cut(1.0, h2d=8.0, kernel=2.0, d2h=4.0, latency=(0.0, 0.0), gap=(0.0, 0.0))
     assert float(starved(work, writes(rounds=4.0))) == pytest.approx(8 + 2 / 4 + 4)
+    # In several chunks the lull is longer by most of that: four kernels of one round each, which takes half a second.
+    four = cut(4.0, h2d=8.0, kernel=2.0, d2h=8.0, latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(
+        h2d_slowdown=np.asarray(5.0)
+    )
+    lull = 1e-6 * (1 + 0.5 / PAUSE_S)
+    found = float(starved(four, writes(rounds=4.0, lull=1e-6)))
+    assert found == pytest.approx(8 + 8 + 0.5 - 3 * (lull + (2 - lull) / 5))
+    # A copy that is over before it moves gains nothing.
+    short = four._replace(h2d=np.asarray(4 * LATE_S))
+    assert float(starved(short, writes(lull=1.0))) == float(starved(short, writes()))
     # A kernel that computes for longer than it writes hides its writes.
     longer = work._replace(kernel=np.asarray(10.0))
     assert float(starved(longer, writes(rounds=100.0))) == pytest.approx(8 + 10)

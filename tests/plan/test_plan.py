@@ -13,6 +13,7 @@ from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.node.file import decode
 from busfare.plan import Plan, Problem, Step, machine_of, plan
+from busfare.plan.line import LONGEST_OF_ROWS
 from busfare.plan.machine import Machine, Way, in_one_stream
 from busfare.plan.sweep import faster_link
 from busfare.plan.way import JUST_WRITTEN
@@ -383,6 +384,10 @@ def test_copies_in_several_streams_take_what_rows_say() -> None:
         (rows - 8e-6 - np.array([2, 6, 10, 18]) * 20e-6) / np.array([1, 5, 9, 17]), abs=1e-12
     )
     assert machine.d2h.copy.gap_of(np.array([2.0]), size, 1e-6) == pytest.approx(1e-6)
+    # Rows are of copies up to 4 MiB: longer ones add no more than those.
+    two = np.array([2.0])
+    longest = machine.h2d.copy.gap_of(two, np.array(float(LONGEST_OF_ROWS)), 1e-6)
+    assert machine.h2d.copy.gap_of(two, np.array(1e9), 1e-6) == pytest.approx(longest)
     answer = plan(Problem("in", 1e7, 8.0, 1e-6, streams=10), machine)
     # The last copy out starts from a kernel.
     assert seconds(answer, "streams") == pytest.approx(260e-6 + 1e-7 + 8e-6 + 4e-6, rel=1e-3)

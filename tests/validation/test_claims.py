@@ -36,13 +36,13 @@ def test_the_probes_medians_and_bandwidths_meet_their_goals() -> None:
     assert done.stdout.count("nvbandwidth's method") >= 4
 
 
-def test_the_probe_of_two_gpus_meets_its_goals_but_for_pageable_medians_of_a_second_run() -> None:
-    done = run("probe.py", str(ROOT / "results" / "probe" / "h200-x2-run1.json.gz"))
-    assert done.returncode == 1, done.stdout + done.stderr
+@pytest.mark.parametrize("name", ["h200-x2", "h200-sixth"])
+def test_the_probe_of_these_machines_meets_its_goals(name: str) -> None:
+    done = run("probe.py", str(ROOT / "results" / "probe" / f"{name}-run1.json.gz"))
+    assert done.returncode == 0, done.stdout + done.stderr
     judged = [line for line in done.stdout.splitlines() if "sizes not fitted" in line or "bandwidth " in line]
     assert len(judged) == 4 + 4 + 2
-    missed = [line.split("|")[0] for line in judged if "MISSED" in line]
-    assert len(missed) == 2 and all("second run" in line and "pageable" in line for line in missed)
+    assert not [line for line in judged if "MISSED" in line]
 
 
 def test_goals_that_a_changing_host_missed_are_said() -> None:
@@ -98,16 +98,15 @@ def test_benchmarks_on_real_gpus_say_which_goals_they_miss() -> None:
         )
         for name in ("NVIDIA H100", "NVIDIA H200")
     )
-    assert "best picked in 11 of 12 cells (goal: all) MISSED" in h100
-    assert "errors of strategies at their fastest: median 1.34 %, largest 14.07 %" in h100
-    assert "errors of hybrid: median 1.89 %, largest 9.32 %" in h100
-    assert "predicted hybrid (256), ANOTHER ONE; costs 0.18 %" in h100
-    assert "a factor of" in h100 and "(goal 2) MISSED; at the predicted" not in h100
-    assert "best picked in 12 of 12 cells (goal: all) met" in h200
-    assert done.stdout.count("goals missed: ") == 4
-    assert "best picked in 20 of 21 cases, ranking predicted in 20" in done.stdout
-    assert "best picked in 21 of 21 cases" in done.stdout
-    assert "measured 1.59, predicted 1.41, a factor of 1.13 (goal 1.5) met" in done.stdout
+    for text in (h100, h200):
+        assert "best picked in 12 of 12 cells (goal: all) met" in text
+        assert "a factor of" in text and "(goal 2) MISSED; at the predicted" not in text
+    assert "errors of strategies at their fastest: median 1.06 %, largest 16.52 % (goal 5) MISSED" in h100
+    assert "errors of strategies at their fastest: median 1.04 %, largest 12.58 % (goal 5) MISSED" in h200
+    assert "errors of hybrid: median 1.67 %, largest 4.37 %" in h200
+    assert done.stdout.count("goals missed: ") == 2
+    assert done.stdout.count("best picked in 21 of 21 cases, ranking predicted in 21 (goal: all)") == 2
+    assert "measured 1.59, predicted 1.56, a factor of 1.02 (goal 1.5) met" in done.stdout
 
 
 def test_the_guides_table_of_strategies_is_what_was_measured() -> None:
@@ -209,7 +208,7 @@ def test_the_share_of_the_limit_is_judged_on_w14s_grid_by_the_better_submission(
 def test_results_of_bench_are_predicted_again_and_say_so() -> None:
     """What is left over of the runs that the models were made from."""
     folder = ROOT / "results" / "bench"
-    found = [folder / "development" / f"{kind}-h200.json" for kind in ("strategies", "methods")]
+    found = [folder / "development" / "h200-18h" / f"{kind}-h200.json" for kind in ("strategies", "methods")]
     done = run("bench.py", "--again", *map(str, found))
     assert done.stdout.count("PREDICTED AGAIN, after the run") == 2
     assert "best picked in 12 of 12 cells" in done.stdout

@@ -11,8 +11,10 @@ Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
 #: `registered` is pageable memory made pinned afterwards; `none` is a cost that moves nothing.
 Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped", "managed", "device", "none"]
 #: `copies`: `count` copies of `bytes` each in one stream, right after another copy; `after-kernel`: the same
-#: right after a kernel; `again`: the same copy over and over; `streams`: each copy in its own stream, all
-#: waiting for one event; `batch`: one `cudaMemcpyBatchAsync`; `graph`: captured and launched as a graph;
+#: right after a kernel; `after-event`: after an event of another stream, in which a kernel went before; `event-kernel`: a
+#: copy and, in another stream, an empty kernel that waits for it; `again`: the same copy over and over; `streams`: each
+#: copy in its own stream, all waiting for one event; `batch`: one `cudaMemcpyBatchAsync`; `graph`: captured and launched
+#: as a graph;
 #: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `packed`: one copy of those rows, which a
 #: kernel packs on the GPU before it or takes apart after it; `both`: copies while others run the other way;
 #: `beside-mapped`: a copy while a kernel moves mapped memory the other way; `beside-gpu`: copies while GPU
@@ -29,6 +31,8 @@ Mode = Literal[
     "again",
     "streams",
     "after-kernel",
+    "after-event",
+    "event-kernel",
     "batch",
     "graph",
     "plane",

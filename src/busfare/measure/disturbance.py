@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busfare.measure.middle import middle
+from busfare.measure.quiet import quiet_share
 from busfare.measure.raw import Record
 
 __all__ = ["disturbances"]
@@ -23,6 +24,8 @@ LEAST_CLOCK = 0.7
 #: one may have been unlucky.
 LEAST_MOVED = 4
 DRIFT, DRIFT_BY_HOST = 0.05, 0.25
+#: Of fewer quiet moments than these a run speaks.
+LEAST_QUIET_SHARE = 0.5
 #: Fewer visits have no two halves to compare.
 LEAST_VISITS = 4
 
@@ -34,6 +37,12 @@ def disturbances(record: Record) -> list[str]:
         states = [state for state in record.states if state["gpu"] == gpu]
         found += _of_gpu(gpu, states)
     found += _drifts(record)
+    share = quiet_share(record)
+    if share is not None and share < LEAST_QUIET_SHARE:
+        found.append(
+            f"the processors were slow at {1 - share:.0%} of the moments (other programs on their cores), and no quicker "
+            "one was free: pageable copies may be faster at others"
+        )
     return list(dict.fromkeys(found))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 import zlib
+from pathlib import Path
 
-__all__ = ["pace", "processor", "processors"]
+__all__ = ["move_to", "near", "pace", "processor", "processors"]
 
 #: Fits the first-level cache, so that the time is the processor's alone.
 _WORK = bytes(range(256)) * 64
@@ -29,6 +31,31 @@ def processors(told: str | None) -> set[int]:
         if first.isdigit() and (last or first).isdigit():
             found |= set(range(int(first), int(last or first) + 1))
     return found
+
+
+def near(number: int | None) -> list[int]:
+    """The other processors that this thread may use and whose memory is the same as that of processor `number`."""
+    try:
+        allowed = os.sched_getaffinity(0) - {number}
+    except AttributeError:
+        return []
+    for node in Path(f"/sys/devices/system/cpu/cpu{number}").glob("node[0-9]*"):
+        try:
+            return sorted(allowed & processors((node / "cpulist").read_text()))
+        except OSError:
+            break
+    return sorted(allowed)
+
+
+def move_to(number: int) -> bool:
+    """Moves this thread to a processor, without binding it there; whether that went well."""
+    try:
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {number})
+        os.sched_setaffinity(0, allowed)
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def pace() -> float:

@@ -8,7 +8,7 @@ from itertools import product
 
 from busfare.measure.case import Case, Direction, Memory, Mode
 
-__all__ = ["HOST_WAYS", "Plan", "full", "is_held_out", "matters", "quick"]
+__all__ = ["AFTER", "HOST_WAYS", "MATTERS", "Plan", "full", "is_held_out", "matters", "quick"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
@@ -37,6 +37,13 @@ HELD_OUT_COUNTS = (16, 100, 200)
 HYBRID_BYTES, HYBRID_COUNT = 4 * MIB, 32
 #: How mapped memory fares while data move the other way too.
 MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
+#: What may go before a copy in place of another copy, and what waits for it.
+AFTER: tuple[Mode, Mode] = ("after-kernel", "after-event")
+AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
+#: A kernel on mapped memory, and what moves data both ways at once: few cases, each of which is a parameter.
+_OTHER_WAY = ("kernel", "both", "beside-mapped", "hybrid", *MAPPED_BOTH)
+#: From here on a case's precision shows in predictions.
+MATTERS = 0.4
 
 
 @dataclass(frozen=True)
@@ -82,10 +89,12 @@ def _knee_bytes(most: int) -> list[int]:
 
 def matters(case: Case) -> float:
     """How much a case's precision is worth, beside that of a pinned copy: the goal for pageable ones is looser, and
-    what stands in no curve is shown as it is.
+    what stands in no curve is shown as it is. MATTERS or more for what parameters of a path rest on.
     """
+    if case.mode in _OTHER_WAY:
+        return 1.0
     curve = case.mode == "streams" or (case.mode == "copies" and case.count == 1)
-    return {"pinned": 1.0, "device": 1.0, "pageable": 0.4}.get(case.memory, 0.3) if curve else 0.3
+    return {"pinned": 1.0, "device": 1.0, "pageable": MATTERS}.get(case.memory, 0.3) if curve else 0.3
 
 
 def full(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) -> Plan:
@@ -112,7 +121,10 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) 
     fitted += _device(gpu, peers, 64 * MIB)
     shown = [Case(way, "pinned", "copies", 64, count, gpu) for way in HOST_WAYS for count in (16, 128)]
     shown += [
-        Case(way, "pinned", "after-kernel", size, 1, gpu) for way in HOST_WAYS for size in (16 * KIB, MIB)
+        Case(way, "pinned", mode, size, 1, gpu)
+        for way in HOST_WAYS
+        for size in (16 * KIB, MIB)
+        for mode in AROUND
     ]
     for size, count in ((MIB, 16), (64 * MIB, 4)):
         shown += [Case(way, "pinned", "both", size, count, gpu) for way in HOST_WAYS]
@@ -154,7 +166,7 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
     """What has no curve of its own in a node file, or is shown beside one."""
     wide = min(most, 256 * MIB)
     for way, size in product(HOST_WAYS, [*powers(1, 64 * KIB, 4), MIB, 16 * MIB]):
-        yield Case(way, "pinned", "after-kernel", size, 1, gpu)
+        yield from (Case(way, "pinned", mode, size, 1, gpu) for mode in AROUND)
     for way in HOST_WAYS:
         for chunk, count in product((64, 4 * KIB, 64 * KIB, MIB), (16, 128)):
             for mode in ("copies", "batch", "graph"):

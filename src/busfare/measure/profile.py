@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from busfare.measure.case import Case
+from busfare.measure.case import Case, Mode
 from busfare.measure.fit import LEAST_GAP, NEAR, fit
 from busfare.measure.middle import median, middle, spread
 from busfare.measure.plan import HOST_WAYS, is_held_out
+from busfare.measure.quiet import quiet
 from busfare.measure.raw import Measurement, Record
 from busfare.node import Cost, Measured, Row
 from busfare.node.arrays import FloatArray
@@ -26,6 +27,8 @@ NEAR_BY_HOST = 0.05
 ENGINE_BYTES = 4096
 #: Copies up to this size show what each of a train adds.
 _SHORT_BYTES = 4 << 20
+#: Copies that mapped writes slow by less than this go on in a lull hardly faster than beside them: it does not show.
+LEAST_SLOWED = 2.0
 #: What runs the other way in each mode: copies, or a kernel on mapped memory.
 _COPIES_SLOWED = {"both": "both_directions_gap_per_byte_s", "beside-mapped": "mapped_gap_per_byte_s"}
 _MAPPED_KEY = _COPIES_SLOWED["beside-mapped"]
@@ -60,7 +63,8 @@ class Profile:
 
 
 def profile(record: Record) -> Profile:
-    """The parameters of every path that `record` has samples of."""
+    """The parameters of every path that `record` has samples of, from those of quiet moments."""
+    record = quiet(record)
     gpus = sorted({m.case.gpu for m in record.measurements})
     told = {
         "source": SOURCE,
@@ -106,7 +110,7 @@ def _path(own: dict[Case, Measurement], like: Case, extras: dict[str, Any], near
 def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sizes, middle seconds and their doubt of the fitted cases that differ from `like` in size alone."""
     found = sorted(
-        (case.bytes, middle(m.seconds), min(spread(m.seconds), 1.0))
+        (case.bytes, m.undisturbed_s, min(spread(m.seconds), 1.0))
         for case, m in own.items()
         if replace(case, bytes=like.bytes) == like and not is_held_out(case)
     )
@@ -127,7 +131,12 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     short = [m.samples.api_s for c, m in own.items() if replace(c, bytes=1) == one and c.bytes <= 1 << 16]
     if short:
         extras["call_s"] = median([middle(samples) for samples in short])
-    extras |= _gap(own, one) | _after_kernel(own, one)
+    extras |= _gap(own, one)
+    extras |= _added(own, one, "copies", "after-kernel", "after_kernel_s")
+    if one.direction == "h2d":
+        extras |= _kernels_wait(own, one)
+    else:
+        extras |= _added(own, one, "after-kernel", "after-event", "event_wait_s")
     extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one) | _written(own, one)
     if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
         extras |= _lull(own, one)
@@ -164,10 +173,12 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     # The kernel reads a byte of device memory for each that it writes.
     slowed = 1 + (starved[_MAPPED_KEY] / slope - 1) / 2
     writing = hybrid.bytes * (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
-    start = max(middle(kernel.seconds) - writing, 0.0)
-    in_turn = middle(copies.seconds) + hybrid.count * writing + start
-    hidden = (in_turn - middle(own[hybrid].seconds)) / (hybrid.count - 1)
-    lull = (hidden - writing / slowed) / (1 - 1 / slowed) if slowed > 1 else 0.0
+    start = max(kernel.undisturbed_s - writing, 0.0)
+    in_turn = copies.undisturbed_s + hybrid.count * writing + start
+    hidden = (in_turn - own[hybrid].undisturbed_s) / (hybrid.count - 1)
+    if slowed < LEAST_SLOWED:
+        return {}
+    lull = (hidden - writing / slowed) / (1 - 1 / slowed)
     return {"mapped_lull_s": float(min(max(lull, 0.0), writing / 2))}
 
 
@@ -188,10 +199,10 @@ def _slowed(own: dict[Case, Measurement], one: Case, keys: dict[str, str]) -> di
         if not loaded:
             continue
         *smaller, largest = sorted(loaded, key=lambda c: c.total_bytes)
-        bytes_, seconds = largest.total_bytes, middle(own[largest].seconds)
+        bytes_, seconds = largest.total_bytes, own[largest].undisturbed_s
         if one.memory == "mapped" and smaller:
             bytes_ -= smaller[-1].total_bytes
-            seconds -= middle(own[smaller[-1]].seconds)
+            seconds -= own[smaller[-1]].undisturbed_s
         found[key] = max(seconds / bytes_, LEAST_GAP)
     return found
 
@@ -208,7 +219,7 @@ def _gap(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     shorter = min((c for c in trains if c.bytes == longest.bytes), key=lambda c: c.count)
     if shorter.count == longest.count:
         return {}
-    rise = middle(own[longest].seconds) - middle(own[shorter].seconds)
+    rise = own[longest].undisturbed_s - own[shorter].undisturbed_s
     return {"gap_s": max(rise / (longest.count - shorter.count), 0.0)}
 
 
@@ -221,20 +232,37 @@ def _gap_beside(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     if not short or one not in own or len(trains) == len(short):
         return {}
     long, many = max(trains, key=lambda c: c.total_bytes), max(short, key=lambda c: (c.count, c.bytes))
-    pace = middle(own[long].seconds) / long.total_bytes
-    more = middle(own[many].seconds) - middle(own[one].seconds) - many.total_bytes * pace
+    pace = own[long].undisturbed_s / long.total_bytes
+    more = own[many].undisturbed_s - own[one].undisturbed_s - many.total_bytes * pace
     return {"both_directions_gap_s": max(more / (many.count - 1), 0.0)}
 
 
-def _after_kernel(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
-    """What the way from a kernel to a copy engine adds."""
+def _added(own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key: str) -> dict[str, float]:
+    """What copies of one mode take longer than those of another: the way from a kernel to a copy engine, or a wait for
+    an event of another stream.
+    """
     added = [
-        middle(m.seconds) - middle(own[plain].seconds)
+        m.undisturbed_s - own[other].undisturbed_s
         for c, m in own.items()
-        if c.mode == "after-kernel" and c.direction == one.direction and c.bytes >= ENGINE_BYTES
-        and (plain := replace(c, mode="copies")) in own
+        if c.mode == mode and c.direction == one.direction and c.bytes >= ENGINE_BYTES
+        and (other := replace(c, mode=plain)) in own
     ]  # fmt: skip
-    return {"after_kernel_s": max(median(added), 0.0)} if added else {}
+    return {key: max(median(added), 0.0)} if added else {}
+
+
+def _kernels_wait(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
+    """What a kernel takes longer that waits for a copy of another stream: beyond the copy and an empty kernel alone."""
+    launch = own.get(Case("none", "none", "launch", 0, 1, one.gpu))
+    if launch is None or not launch.samples.device_s:
+        return {}
+    added = [
+        m.undisturbed_s - own[plain].undisturbed_s - middle(launch.samples.device_s)
+        for c, m in own.items()
+        if (c.mode, c.direction) == ("event-kernel", one.direction)
+        and c.bytes >= ENGINE_BYTES
+        and (plain := replace(c, mode="copies")) in own
+    ]
+    return {"event_wait_s": max(median(added), 0.0)} if added else {}
 
 
 def _line(own: dict[Case, Measurement], like: Case, key: str) -> dict[str, float]:
@@ -279,12 +307,12 @@ def predicted(measured: Iterable[Measured], case: Case) -> float | None:
 
 
 def residuals(measured: Iterable[Measured], record: Record, held_out_only: bool = True) -> list[Residual]:
-    """What `measured` predicts for the cases of `record` beside what was measured there."""
+    """What `measured` predicts for the cases of `record` beside what was measured there, at quiet moments."""
     found = []
-    for m in record.measurements:
+    for m in quiet(record).measurements:
         if held_out_only and not is_held_out(m.case):
             continue
         seconds = predicted(measured, m.case)
         if seconds is not None:
-            found.append(Residual(m.case, middle(m.seconds), seconds))
+            found.append(Residual(m.case, m.undisturbed_s, seconds))
     return found

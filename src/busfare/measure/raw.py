@@ -51,6 +51,16 @@ class Measurement:
         return self.samples.api_s if by_host else self.samples.device_s
 
     @property
+    def undisturbed_s(self) -> float:
+        """Seconds where nothing disturbs it: the mean of the quicker half of its visits. What disturbs a copy, on a
+        machine shared with others, only ever makes it slower, and for a whole visit; where nothing does, visits repeat.
+        Raises ValueError for no samples.
+        """
+        seen = sorted(self.of_visits)
+        half = seen[: (len(seen) + 1) // 2]
+        return sum(half) / len(half) if half else middle(self.seconds)
+
+    @property
     def of_visits(self) -> list[float]:
         """The middle of each visit: samples of one visit share what disturbed it, visits do not."""
         ends = list(accumulate(self.visits, initial=0))

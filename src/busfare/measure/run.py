@@ -11,7 +11,7 @@ from typing import Any
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
-from busfare.measure.host import pace, processor
+from busfare.measure.quiet import Processor
 from busfare.measure.raw import Moment, Record
 from busfare.measure.visits import Visited, visits
 
@@ -22,7 +22,9 @@ Progress = Callable[[float, str], None]
 
 #: After every case was visited once, this share of what remains is planned at a time: each plan knows the costs and
 #: the scatter that those before it have seen.
-_SHARES = (0.25, 1 / 3, 0.5, 1.0, 1.0, 1.0)
+_SHARES = (0.2, 0.25, 1 / 3, 0.5, 1.0, 1.0, 1.0)
+#: In so many of these every case is visited, however little it matters: the middle of two visits is no middle.
+_ALL_WINDOWS = 2
 #: The machine's state is logged this often.
 LOG_EVERY_S = 1.0
 #: Copies before the first measurement, until clocks and link have left their idle states.
@@ -48,6 +50,7 @@ def measure(
     drawn = random.Random(record.seed)
     log = _Log(device, record, began - before, clock, sorted({case.gpu for case in cases}), start=warm_up)
     all_ = [Visited(case) for case in cases]
+    host = None if device.virtual else Processor(clock)
     if warm_up:
         _warm_up(device, cases, clock)
     # Every case is visited once even past the budget: half a node file is of no use.
@@ -56,13 +59,13 @@ def measure(
         if progress:
             share = min((clock() - began) / budget_s, at / len(order), 1.0)
             progress(share, str(visited.case))
-        _visit(device, visited, record, clock, began - before)
+        _visit(device, visited, record, clock, began - before, host)
         log.now()
     for n, share in enumerate(_SHARES):
         window = share * (budget_s - (clock() - began))
         if window <= 0:
             break
-        for visited in visits(all_, window, drawn, at_least_one=n == 0):
+        for visited in visits(all_, window, drawn, at_least_one=n < _ALL_WINDOWS):
             spent = clock() - began
             if spent > budget_s:
                 break
@@ -70,7 +73,7 @@ def measure(
                 continue
             if progress:
                 progress(spent / budget_s, str(visited.case))
-            _visit(device, visited, record, clock, began - before)
+            _visit(device, visited, record, clock, began - before, host)
             log.now()
     log.now(force=warm_up)
     for visited in all_:
@@ -93,10 +96,18 @@ def _warm_up(device: Device, cases: Sequence[Case], clock: Callable[[], float]) 
             return
 
 
-def _visit(device: Device, visited: Visited, record: Record, clock: Callable[[], float], zero: float) -> None:
+def _visit(
+    device: Device,
+    visited: Visited,
+    record: Record,
+    clock: Callable[[], float],
+    zero: float,
+    host: Processor | None,
+) -> None:
     case = visited.case
     repeats, untimed = visited.next_repeats()
-    at, where = clock(), (None, None) if device.virtual else (processor(), pace())
+    where = host.ready() if host else (None, None)
+    at = clock()
     try:
         taken = device.run(case, untimed + repeats)
     except UnavailableError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
+from busfare.measure.plan import AFTER
 from busfare.node import Flow, Measured, Node, PcieLink, Piece
 from busfare.node.measured import piecewise
 
@@ -34,6 +36,9 @@ FAULTS = {
 }
 #: What the machines that were measured show where a node file has no figure of its own: seconds.
 _LATENCY_S = {"h2d": 3.6e-6, "d2h": 2.8e-6, "d2d": 3.1e-6, "p2p": 3.5e-6}
+#: What a wait for an event of another stream adds.
+_EVENT_S = {"h2d": 5e-6, "d2h": 0.0}
+_LAUNCH = Case("none", "none", "launch")
 _GAP_S = 2e-6
 _CALL_S = 2.2e-6
 _COST_S = {
@@ -169,8 +174,14 @@ class VirtualDevice:
             seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
         if case.memory == "managed":
             seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
-        if case.mode == "after-kernel":
+        if case.mode in AFTER:
             seconds += one.after_kernel_s or 0.0
+        if case.mode == "after-event":
+            seconds += self.waited(case.direction, case.gpu)
+        if case.mode == "event-kernel":
+            seconds += self.waited(case.direction, case.gpu) + (
+                self._cost(replace(_LAUNCH, gpu=case.gpu))[0] or 0.0
+            )
         if case.mode == "hybrid":
             seconds = self._hybrid(case, one)
         if case.mode == "written":
@@ -233,6 +244,11 @@ class VirtualDevice:
         if memory == "managed":
             return self.migrated(direction, size, True, gpu) + more
         return float(self.truth(direction, memory, gpu).seconds(np.array([size]))[0]) + more
+
+    def waited(self, direction: str, gpu: int = 0) -> float:
+        """What a wait for an event of another stream adds (s): of a kernel for a copy in, of a copy out for a kernel."""
+        own = self.truth(direction, "pinned", gpu).event_wait_s
+        return _EVENT_S[direction] if own is None else own
 
     def lull(self, copies: Measured) -> float:
         """For how long (s) copies in go on as if a kernel did not write mapped memory, in each such kernel."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.middle import spread
-from busfare.measure.plan import matters
+from busfare.measure.plan import MATTERS, matters
 from busfare.measure.raw import Measurement, Moment
 
 __all__ = ["Visited", "visits"]
@@ -20,13 +20,19 @@ SETTLED = 0.002
 LEAST_VISITS = 6
 #: More visits than this say nothing new.
 MOST_VISITS = 24
+#: What parameters are fitted to, and what they are judged on, is visited in every window until it has been visited this
+#: often: of two or three visits, one slow moment is the middle.
+ENOUGH_VISITS = 6
 #: A visit is about this long, so that every case is seen at many times of the run, …
 VISIT_S = 0.006
 #: … of so many samples at least and at most, besides the first.
 LEAST_REPEATS, MOST_REPEATS = 2, 5
 #: The first sample finds caches and address translation as the case before left them: it is not counted. Where one
-#: takes this long, what it finds does not matter, and it is counted. Before it is known, this many bytes are long.
-LONG_S, LONG_BYTES = 0.04, 1 << 28
+#: takes this long, what it finds does not matter (0.1 % of a pinned copy of 4 ms), and it is counted: then a visit is
+#: one sample, and there are more visits. The processor's caches, which pageable copies go through, take longer to fill.
+LONG_S, LONG_BY_HOST_S = 0.006, 0.02
+#: Before that is known, this many bytes are long.
+LONG_BYTES = 1 << 28
 #: nvbandwidth takes the median of 3 samples in a row; here each is a visit of its own, for a moment may be slow.
 AGAIN_VISITS = 5
 #: Scatter from visit to visit: what is assumed before it is known, and the bounds of what is believed.
@@ -56,7 +62,8 @@ class Visited:
             return 1, 0
         if not self.visits:
             return 1, int(self.case.total_bytes < LONG_BYTES)
-        if self.sample_s > LONG_S:
+        by_host = self.case.memory in ("pageable", "managed")
+        if self.sample_s > (LONG_BY_HOST_S if by_host else LONG_S):
             return 1, 0
         return min(max(int(VISIT_S / self.sample_s) - 1, LEAST_REPEATS), MOST_REPEATS), 1
 
@@ -76,6 +83,12 @@ class Visited:
     def most_visits(self) -> int:
         """More visits than these are not made."""
         return AGAIN_VISITS if self.case.mode == "again" else MOST_VISITS
+
+    @property
+    def wanting(self) -> bool:
+        """Whether it is due in every window. nvbandwidth's method is: it is what the others are judged by."""
+        few = len(self.visits) < ENOUGH_VISITS
+        return self.case.mode == "again" or (few and matters(self.case) >= MATTERS)
 
     @property
     def cost_s(self) -> float:
@@ -118,8 +131,7 @@ def _due(open_: Sequence[Visited], window_s: float, at_least_one: bool) -> list[
     costs = [v.cost_s for v in open_]
     needs = [v.need for v in open_]
     room = [v.most_visits - len(v.visits) for v in open_]
-    # nvbandwidth's method is what the others are judged by: it is visited in every window.
-    least = [1.0 if at_least_one or v.case.mode == "again" else 0.0 for v in open_]
+    least = [1.0 if at_least_one or v.wanting else 0.0 for v in open_]
 
     def with_(factor: float) -> list[float]:
         return [min(max(factor * n, one), most) for n, one, most in zip(needs, least, room, strict=True)]

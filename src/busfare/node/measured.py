@@ -77,8 +77,9 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     other way; the mapped ones while a kernel reads or writes mapped memory the other way [W14
     table II]. `allocation_*` and `pinning_*` are the cost of making the host buffer: a constant and a rate.
     `timing` says what the clock held: the whole `call`, or the `device` alone; then `call_s` is what the host
-    pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before. `rows` are
-    copies in several streams at once. Of managed memory `pieces` are prefetches, `faults` pages that move when they
+    pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before, `event_wait_s` what
+    a wait for an event of another stream adds: of a kernel for a copy into the GPU, of a copy out for a kernel. `rows`
+    are copies in several streams at once. Of managed memory `pieces` are prefetches, `faults` pages that move when they
     are touched. `written` are copies of what the processor has just written (pinned, pageable), or over what it has,
     and pages of managed memory that are touched then. `mapped_lull_s`: for how long, in each kernel that writes mapped
     memory, copies into the GPU go on as if it wrote nothing.
@@ -103,6 +104,7 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pinning_per_byte_s: SecondsPerByte | None = None
     call_s: Seconds | None = None
     after_kernel_s: Seconds | None = None
+    event_wait_s: Seconds | None = None
     timing: Literal["call", "device"] = "call"
     from_component: Name | None = None
     tool: Text = ""

@@ -35,8 +35,18 @@ __all__ = [
 LULL_S = 1.2e-5
 #: What of it each further copy of a chunk loses [gather and state beside scale, the same machines].
 START_S = 7e-6
+#: For how long mapped writes pause between two kernels. A lull over it is the share of their pace at which copies then
+#: move, and they do so too while a first round of threads computes [compute-balanced: 30 µs in all on two H100s whose lull
+#: is 7 to 10 µs, 45 on two H200s with 14].
+PAUSE_S = 1.6e-5
+#: A copy that starts among the writes moves nothing for so long: shorter ones gain nothing from a lull [hybrids of copies
+#: of 13 to 30 µs on the same machines].
+LATE_S = 1.2e-5
 #: Of how many bytes a kernel on mapped memory reads before it writes as many: a share of what its first threads read.
 FIRST_SHARE = 0.4
+#: Of what reads of mapped memory do to its writes: their requests, a packet of 24 to 28 bytes for each 128 that are read,
+#: are 13 % of a way out that full reads slow by 27 % [five probes of an H100 and two H200s].
+REQUESTS_SHARE = 0.5
 
 
 class Cut(NamedTuple):
@@ -163,15 +173,17 @@ def starved(cut: Cut, writes: Writes) -> FloatArray:
     computed. Copies in go on meanwhile, but their read requests wait behind the writes that queue for the link: by
     `h2d_slowdown` beside nothing but writes, by less where reads of device memory stand among them in the same queues.
     At each kernel's start and end the queue builds up and drains: a lull, which the first threads' computing
-    lengthens. A further copy of the same chunk starts among the writes, and loses START_S of it.
+    lengthens. A further copy of the same chunk starts among the writes, and loses START_S of it; one of less than LATE_S
+    is over before it moves.
     """
     queue = (np.asarray(cut.h2d_slowdown) - 1) / (1 + writes.reads)
     # Copies at their full pace slow the writes by `d2h_slowdown`.
     out = cut.d2h * (1 + (np.asarray(cut.d2h_slowdown) - 1) / (1 + queue))
     chunk = out / cut.streams
     first_round = cut.all_kernels / np.maximum(writes.rounds, cut.streams)
-    lull = np.maximum(writes.lull + first_round - START_S * (writes.copies_in - 1), 0.0)
-    lull = np.minimum(lull, chunk / 2)
+    lull = writes.lull * (1 + first_round / PAUSE_S) - START_S * (writes.copies_in - 1)
+    late = cut.h2d / cut.streams / writes.copies_in - LATE_S
+    lull = np.minimum(np.maximum(np.minimum(lull, late), 0.0), chunk / 2)
     written = out + first_round * (out > 0)
     busy = np.maximum(written, cut.all_kernels)
     hidden = (cut.streams - 1) * (lull + (chunk - lull) / (1 + queue))
@@ -205,15 +217,17 @@ def eq6_shared(
     rounds it is eq 6.
 
     A kernel mixes its reads and writes all along: the way with less to move is loaded to a share of its pace. Waiting
-    then grows faster than the load, as in any queue: by its square. But the threads that begin have nothing to
+    then grows faster than the load, as in any queue: by its square. The way out also carries the requests of the
+    reads, in proportion to them: REQUESTS_SHARE of what slows it. But the threads that begin have nothing to
     write, and the last ones nothing to read: of one of `rounds` in which the GPU holds all threads, FIRST_SHARE
     moves one way after the other.
     """
     in_busy, out_busy = work.h2d * h2d_slowdown, work.d2h * d2h_slowdown
     larger = np.maximum(np.maximum(in_busy, out_busy), 1e-30)
-    load = (np.minimum(in_busy, out_busy) / larger) ** 2
-    into = work.h2d * (1 + (h2d_slowdown - 1) * load)
-    out = work.d2h * (1 + (d2h_slowdown - 1) * load)
+    load = np.minimum(in_busy, out_busy) / larger
+    requests = REQUESTS_SHARE * np.minimum(in_busy / np.maximum(out_busy, 1e-30), 1.0)
+    into = work.h2d * (1 + (h2d_slowdown - 1) * load**2)
+    out = work.d2h * (1 + (d2h_slowdown - 1) * (requests + (1 - REQUESTS_SHARE) * load**2))
     alone = np.maximum(work.h2d + work.d2h - np.maximum(into, out), 0.0)
     return eq6(work._replace(h2d=into, d2h=out)) + FIRST_SHARE / np.maximum(rounds, 1.0) * alone
 

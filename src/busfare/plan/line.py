@@ -9,7 +9,11 @@ import numpy as np
 from busfare.node import Piece
 from busfare.node.arrays import FloatArray
 
-__all__ = ["Line", "line_of", "one_piece"]
+__all__ = ["LONGEST_OF_ROWS", "Line", "line_of", "one_piece"]
+
+#: Rows are measured with copies up to so many bytes. What each adds is the difference of two times that grow with the
+#: size: beyond the sizes measured it would be of their errors.
+LONGEST_OF_ROWS = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,11 @@ class Line:
         """What each copy after the first adds (s), of `copies` at once of `sizes` bytes each, one a stream.
 
         By the rows, along a line in the number of copies between and beyond them: no single gap holds for 2 and for
-        256 streams. Without rows `gap`.
+        256 streams. Longer copies than the rows are of add what those do. Without rows `gap`.
         """
         if not self.rows:
             return np.asarray(gap)
+        sizes = np.minimum(sizes, LONGEST_OF_ROWS)
         copies, sizes = np.broadcast_arrays(np.maximum(copies, 2.0), sizes)
         latency, slope = self.at(sizes)
         counts = np.array([1.0, *(count for count, _ in self.rows)])

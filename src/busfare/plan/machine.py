@@ -15,7 +15,7 @@ from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byt
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
 from busfare.plan.equations import LULL_S
 from busfare.plan.line import Line, line_of, one_piece
-from busfare.plan.way import JUST_WRITTEN, Way
+from busfare.plan.way import EVENT_S, JUST_WRITTEN, Way
 
 __all__ = ["Basis", "Category", "Machine", "Way", "category_of", "in_one_stream", "machine_of"]
 
@@ -152,6 +152,9 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         mapped_beside_copy=beside_copy,
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
         lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
+        event_wait=EVENT_S[direction]
+        if pinned is None or pinned.event_wait_s is None
+        else pinned.event_wait_s,
         written={
             m.memory: line_of(m.written, copy.latencies[0])
             for m in (pinned, node.measurement(direction, "pageable"), managed)

@@ -32,8 +32,6 @@ __all__ = [
 
 #: Threads that a processor holds [CUDA programming guide, compute capability 8.0, 9.0 and 10.0; 7.5 to 8.9 hold fewer].
 _THREADS_A_PROCESSOR = 2048
-#: What a wait for an event of another stream adds [three streams of 1 MB, two H200s and an H100].
-_EVENT_S = 1.5e-6
 #: What a thread is taken to write to each array: one double.
 _WRITE_BYTES = 8
 
@@ -180,11 +178,16 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     h2d_gap = lines.h2d.gap_of(streams, h2d_size, machine.h2d.gap) * into
     d2h_gap = lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out
     # Where each engine has a stream of its own, kernels and copies out wait for events of another stream.
-    waits = np.where(streams > 1, 2 * _EVENT_S, 0.0) if machine.kernels_in_order else 0.0
+    waited = machine.h2d.event_wait + machine.d2h.event_wait
+    waits = np.where(streams > 1, waited, 0.0) if machine.kernels_in_order else 0.0
     # One unit of the GPU hands out the copies of all streams: those of each way wait for the other's turns too, but
     # for short ones, whose turns come while others are under way.
     h2d_turns = h2d_gap + np.minimum(_turn(lines.d2h, streams) * out, h2d_moving / streams)
     d2h_turns = d2h_gap + np.minimum(_turn(lines.h2d, streams) * into, d2h_moving / streams)
+    # Beside copies the other way each copy adds more, whichever stream it is in; of short ones as above.
+    copies_in, copies_out = load.copies_in * into * streams, load.copies_out * out * streams
+    h2d_more = np.minimum(max(lines.h2d_gap_shared - machine.h2d.gap, 0.0) * copies_in, h2d_moving)
+    d2h_more = np.minimum(max(lines.d2h_gap_shared - machine.d2h.gap, 0.0) * copies_out, d2h_moving)
     return Cut(
         streams,
         h2d_moving + h2d_within,
@@ -199,21 +202,13 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
             h2d_moving,
             load.h2d_bytes * lines.h2d.long_gap * lines.h2d_slowdown * (lines.h2d_slowdown > 1),
             h2d_within + h2d_gap * (streams - 1),
-            np.maximum(
-                lines.h2d_gap_shared * load.copies_in * into * streams,
-                np.maximum(h2d_within, lines.h2d_gap_shared * (load.copies_in - 1) * into * streams)
-                + h2d_turns * (streams - 1),
-            ),
+            h2d_within + h2d_turns * (streams - 1) + h2d_more,
         ),
         _slowdown(
             d2h_moving,
             load.d2h_bytes * lines.d2h.long_gap * lines.d2h_slowdown * (lines.d2h_slowdown > 1),
             d2h_within + d2h_gap * (streams - 1),
-            np.maximum(
-                lines.d2h_gap_shared * load.copies_out * out * streams,
-                np.maximum(d2h_within, lines.d2h_gap_shared * (load.copies_out - 1) * out * streams)
-                + d2h_turns * (streams - 1),
-            ),
+            d2h_within + d2h_turns * (streams - 1) + d2h_more,
         ),
         load.kernels_together,
     )

@@ -4,16 +4,20 @@ shares no code with `plan`, but its laws of mapped memory. Nothing here is measu
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from busfare.measure import probe
+from busfare.measure.bench.device import Timing
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import run_methods
 from busfare.measure.bench.methods_result import methods_result
 from busfare.measure.bench.predicting import STREAMED
+from busfare.measure.bench.program import Program
 from busfare.measure.bench.strategies import CELLS, run_cells
 from busfare.measure.bench.strategies_result import strategies_result
 from busfare.measure.bench.work import Work
@@ -116,9 +120,60 @@ def test_methods_are_ranked_and_the_crossover_is_found(node_and_machine: tuple[s
     assert len(result["crossover"]["accesses"]) == 11
     for cell in result["cells"]:
         assert cell["best"]["cost_percent"] < 2
-        assert [len(m["runs_seconds"]) for m in cell["methods"]] == [5] * len(cell["methods"])
+        assert all(len(m["runs_seconds"]) == 5 * (1 + m["run_again"]) for m in cell["methods"])
         for m in cell["methods"]:
             if name == "gtx-titan" and m["method"].startswith("managed"):
                 continue  # before Pascal the driver moves whole allocations, which is not played
             assert abs(m["error_percent"]) < MOST_PERCENT, (cell["elements"], cell["accesses"], m["method"])
     assert result["normalised"]["situation_1"]["zero-copy"] == 1.0
+
+
+class Fitful(VirtualStrategies):
+    """Slow whenever a program is run for the first time."""
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
+        found = super().run(programs, repeats, by_host)
+        first = programs[0] not in self.seen and repeats > 1
+        self.seen |= {programs[0]} if repeats > 1 else set()
+        return replace(found, device_s=tuple(s * (1.4 if first else 1.0) for s in found.device_s))
+
+    seen: frozenset[Program] = frozenset()
+
+
+def test_versions_whose_moments_differ_are_run_at_more_of_them() -> None:
+    node = load_node("h100-probed")
+    work = (Work(KERNELS["scale"], 8, 512 << 10),)
+    cells = [
+        run_cells(device, work, machine_of(node)).cells[0]
+        for device in (VirtualStrategies(node, 1, 0.0), Fitful(node, 1, 0.0))
+    ]
+    for quiet, fitful in zip(cells[0].versions, cells[1].versions, strict=True):
+        assert len(quiet.visits) == 2 and len(fitful.visits) == 3
+        assert sum(fitful.visits) == len(fitful.timing.device_s)
+        assert fitful.seconds == pytest.approx(quiet.seconds, rel=0.02)
+
+
+class Late(VirtualMethods):
+    """Two of the first five zero-copy runs of each case take ten times as long."""
+
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        found = super().held(elements, accesses, runs)
+        if (elements, accesses) in self.seen:
+            return found
+        self.seen.add((elements, accesses))
+        return [{k: 10 * s for k, s in one.items()} if n < 3 else one for n, one in enumerate(found)]
+
+    def start(self, method: str, most_elements: int) -> float:
+        self.seen: set[tuple[int, int]] = set()
+        return super().start(method, most_elements)
+
+
+def test_a_disturbed_case_of_methods_is_run_again() -> None:
+    node = load_node("h100-probed")
+    run = run_methods(Late(node, 1, 0.0), machine_of(node), quick=True, largest=1 << 20)
+    plain = run_methods(VirtualMethods(node, 1, 0.0), machine_of(node), quick=True, largest=1 << 20)
+    for m in run.measurements:
+        if m.method == "pinned":
+            assert m.again == 1 and len(m.runs) == 10
+            (other,) = (o for o in plain.of(m.case) if o.method == "pinned")
+            assert run.gpu_s(m) == pytest.approx(plain.gpu_s(other), rel=0.01)

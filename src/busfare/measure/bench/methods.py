@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from busfare.measure.bench.device import RANGES, MethodDevice, MethodRun
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.middle import median
+from busfare.measure.quiet import Processor
 from busfare.plan import Machine, Problem, plan
 
 __all__ = [
@@ -47,6 +48,9 @@ ACCESSES = (1, 50)
 SWEEP, SWEPT, SWEEP_METHODS = (1, 2, 3, 4, 5, 6, 8, 10, 16, 25, 50), 1 << 24, ("pinned", "zero-copy")
 #: Runs of each case [S16: 'an average of five executions'].
 RUNS = 5
+#: A case whose runs lie further apart than this (the slowest over the fastest, less one) was disturbed: it is run
+#: again, up to so many times; and where the host takes part, which scatters anyhow, once.
+DISTURBED, AGAIN, AGAIN_BY_HOST = 0.15, 3, 1
 #: Pieces of a batched copy.
 BATCH = 16
 #: Cases that start after so many seconds are left out, and named.
@@ -82,6 +86,8 @@ class Measurement:
     method: str
     runs: tuple[MethodRun, ...]
     held: tuple[Mapping[str, float], ...] = ()
+    #: How often it was run again because it had been disturbed.
+    again: int = 0
 
     @property
     def seconds(self) -> float:
@@ -154,6 +160,11 @@ class MethodsRun:
         paces = [m.ranges["sum"] / m.case.elements for m in self.measurements if m.method == "pinned"]
         return min(paces, default=0.0) * case.elements
 
+    def disturbed(self, m: Measurement) -> bool:
+        """Whether one of the last RUNS runs took far longer than the fastest of all."""
+        samples = self.gpu_samples(m)
+        return max(samples[-RUNS:]) > (1 + DISTURBED) * min(samples)
+
     def predicted_s(self, case: Case, method: str) -> float | None:
         """The whole program's seconds: the GPU's part and the calls predicted, the processor's part measured."""
         told = self.predicted.get(case)
@@ -183,6 +194,7 @@ def run_methods(
     # A virtual machine has a time of its own, in which nobody waits.
     clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
     found, began = MethodsRun(), clock()
+    host = None if device.virtual else Processor(clock)
     chosen = cases(quick, largest)
     budget = QUICK_S if quick else BUDGET_S
     say(f"{len(chosen)} cases, up to {max(c.elements for c in chosen) * 4 / 1e6:,.0f} MB, {RUNS} runs each")
@@ -199,7 +211,12 @@ def run_methods(
         try:
             found.allocation_s[method] = device.start(method, size)
             for case in own:
-                _measure(device, case, method, found)
+                _measure(device, case, method, found, host)
+            for _ in range(AGAIN):
+                # After the others of the method: a slow moment is over by then.
+                for n, m in enumerate(found.measurements):
+                    if (m.method, m.case.elements) == (method, size) and found.disturbed(m):
+                        found.measurements[n] = _measured_again(device, m, host)
         except (UnavailableError, WrongDataError) as error:
             found.left_out.append({"case": f"{method}, {size} ints", "why": str(error)})
     for case in {m.case for m in found.measurements}:
@@ -208,12 +225,31 @@ def run_methods(
     return found
 
 
-def _measure(device: MethodDevice, case: Case, method: str, found: MethodsRun) -> None:
+def _measure(
+    device: MethodDevice, case: Case, method: str, found: MethodsRun, host: Processor | None
+) -> None:
     if case not in found.kernel_s:
         found.kernel_s[case] = device.kernel_seconds(case.elements, case.accesses)
+    found.measurements.append(Measurement(case, method, *_runs(device, case, host)))
+
+
+def _runs(
+    device: MethodDevice, case: Case, host: Processor | None
+) -> tuple[tuple[MethodRun, ...], tuple[Mapping[str, float], ...]]:
+    if host:
+        host.ready()
     runs = tuple(device.run(case.elements, case.accesses, RUNS))
-    held = tuple(device.held(case.elements, case.accesses, RUNS))
-    found.measurements.append(Measurement(case, method, runs, held))
+    return runs, tuple(device.held(case.elements, case.accesses, RUNS))
+
+
+def _measured_again(device: MethodDevice, m: Measurement, host: Processor | None) -> Measurement:
+    """The same with more runs, unless it has had its share of them."""
+    if m.again >= (AGAIN if m.held else AGAIN_BY_HOST):
+        return m
+    runs, held = _runs(device, m.case, host)
+    return replace(
+        m, runs=m.runs + runs, held=m.held + held if m.held and held else m.held, again=m.again + 1
+    )
 
 
 def predicted_of(case: Case, kernel_s: float, machine: Machine) -> Predicted:

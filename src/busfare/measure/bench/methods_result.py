@@ -121,6 +121,7 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
         "measured_gpu_seconds": gpu_s,
         "gpu_samples_seconds": run.gpu_samples(m),
         "measured_held_seconds": [dict(one) for one in m.held],
+        "run_again": m.again,
         "predicted_calls_seconds": told.calls_s.get(m.method),
         "predicted_gpu_seconds": planned,
         "predicted_by": told.by.get(m.method),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from busfare.measure.bench import program as programs
@@ -13,10 +13,11 @@ from busfare.measure.bench.device import StrategyDevice, Timing
 from busfare.measure.bench.kernel import KERNELS, Kernel
 from busfare.measure.bench.predicting import MOST_IN_ORDER, STRATEGIES, Predicted, problem_of
 from busfare.measure.bench.program import Program
+from busfare.measure.bench.version import Version
 from busfare.measure.bench.work import Work
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.middle import median, spread
-from busfare.plan import Machine, Prediction
+from busfare.plan import Machine
 
 __all__ = ["BUDGET_S", "CELLS", "Cell", "Run", "Version", "cells_of", "run_cells"]
 
@@ -28,6 +29,9 @@ SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8
 THREE_SWEEP = (8, 32, 42, 64)
 #: A version is run so often; where its median is not within NEAR of the truth then, longer, up to so many times.
 LEAST, MOST, NEAR, LONGER_S = 7, 25, 0.01, 0.25
+#: Every version is run at so many moments of its cell at least, after the first so often each time; at more of them where
+#: the moments differ. A shared machine is slow for seconds on end.
+LEAST_VISITS, MOST_VISITS, LATER = 2, 5, 5
 #: Runs by the host's clock.
 BY_HOST = 3
 #: Pinned host memory that one cell may take.
@@ -52,26 +56,6 @@ CELLS = (
 QUICK_CELLS = tuple(CELLS[n] for n in (2, 3, 5, 6))
 
 Progress = Callable[[float, str], None]
-
-
-@dataclass(frozen=True)
-class Version:
-    """One strategy with one number of streams: measured seconds, and what was predicted.
-
-    `error_share` is the largest deviation from the reference over what is allowed; None where nothing was computed.
-    """
-
-    strategy: str
-    streams: int
-    gpus: int
-    timing: Timing
-    predicted: Prediction | None
-    error_share: float | None
-
-    @property
-    def seconds(self) -> float:
-        """The median of the device's seconds: of few samples, which one late one would move."""
-        return median(self.timing.device_s)
 
 
 @dataclass(frozen=True)
@@ -233,6 +217,7 @@ class _Measuring:
             made = self._version(strategy, streams, chosen, predicted)
             if made is not None:
                 versions.append(made)
+        versions = self._again(versions, {(name, n): chosen for name, n, chosen in plans})
         versions.sort(key=lambda v: (v.gpus, _ORDER.index(v.strategy), v.streams))
         if not {"explicit", "mapped", "streams", "hybrid"} <= {v.strategy for v in versions}:
             raise WrongDataError("a strategy could not be measured; see the lines of its versions")
@@ -289,6 +274,27 @@ class _Measuring:
                 )
         return replace(found, host_s=self.device.run(chosen, 0, BY_HOST).host_s)
 
+    def _again(
+        self, versions: list[Version], chosen: Mapping[tuple[str, int], tuple[Program, ...]]
+    ) -> list[Version]:
+        """The same with samples of other moments, each time in another order."""
+        for visit in range(1, 1 if self.quick else MOST_VISITS):
+            order = list(range(len(versions)))
+            self.order.shuffle(order)
+            for n in order:
+                version = versions[n]
+                if visit < LEAST_VISITS or version.apart:
+                    later = self.device.run(chosen[version.strategy, version.streams], LATER)
+                    timing = replace(
+                        version.timing,
+                        device_s=version.timing.device_s + later.device_s,
+                        held=version.timing.held and later.held,
+                    )
+                    versions[n] = replace(
+                        version, timing=timing, visits=(*version.visits, len(later.device_s))
+                    )
+        return versions
+
     def _version(
         self, strategy: str, streams: int, chosen: tuple[Program, ...], predicted: Predicted
     ) -> Version | None:
@@ -300,9 +306,8 @@ class _Measuring:
         except (UnavailableError, WrongDataError) as error:
             self.left_out.append({"case": case, "why": str(error)})
             return None
-        if len(chosen) > 1:
-            return Version(strategy, streams, len(chosen), timing, predicted.shared(chosen, self.work), share)
-        return Version(strategy, streams, 1, timing, predicted.at(strategy, streams), share)
+        told = predicted.shared(chosen, self.work) if len(chosen) > 1 else predicted.at(strategy, streams)
+        return Version(strategy, streams, len(chosen), timing, told, share, (len(timing.device_s),))
 
 
 _ORDER = ("explicit", "batched", "mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu")

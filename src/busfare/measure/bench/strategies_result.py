@@ -91,6 +91,7 @@ def _version(version: Version) -> dict[str, Any]:
         "measured_interval_seconds": [low, high],
         "measured_host_seconds": median(timing.host_s) if timing.host_s else None,
         "samples_seconds": list(timing.device_s),
+        "samples_by_moment": list(version.visits),
         "held": timing.held,
         "predicted_seconds": predicted.seconds if predicted else None,
         "predicted_by": predicted.by if predicted else None,

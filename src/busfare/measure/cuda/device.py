@@ -275,6 +275,31 @@ def _streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Sampl
     return Samples(tuple(device_s), tuple(api_s))
 
 
+def _event_kernel(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A copy, and an empty kernel of another stream that waits for it."""
+    copy, lead_in = submit.one(case, ends, board), _lead_in(case, board, ends)
+    (first, other), (start, copied, end) = board.streams(2), board.events(3)
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.flags.hold(first)
+        lead_in(first)
+        _record(start, first)
+        before = clock()
+        copy(0, first)
+        _record(copied, first)
+        _wait(other, copied)
+        board.kernels.launch("nothing", other)
+        after = clock()
+        _record(end, other)
+        board.flags.release()
+        _synchronised(other)
+        board.flags.verify()
+        device_s.append(_seconds(start, end))
+        api_s.append(after - before)
+    return Samples(tuple(device_s), tuple(api_s))
+
+
 def _batch(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     if not hasattr(driver, "cuMemcpyBatchAsync"):
         raise UnavailableError("this driver has no cuMemcpyBatchAsync (CUDA 12.8 and newer have)")
@@ -585,6 +610,8 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "bound": _copies,
     "again": _copies,
     "after-kernel": _copies,
+    "after-event": _streams,
+    "event-kernel": _event_kernel,
     "streams": _streams,
     "batch": _batch,
     "graph": _graph,

@@ -17,7 +17,11 @@ _DEVICE = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
 _HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
 #: Pinned copies of these modes begin at another page in each visit, where they span no more than this: where in memory
 #: a buffer lies may cost a short copy some percent, and nobody knows where a program's own will lie.
-_PLACED, _PLACED_BYTES, _PAGE = ("copies", "streams", "after-kernel", "unblocked"), 1 << 26, 1 << 12
+_PLACED, _PLACED_BYTES, _PAGE = (
+    ("copies", "streams", "after-kernel", "after-event", "event-kernel", "unblocked"),
+    1 << 26,
+    1 << 12,
+)
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256
 
