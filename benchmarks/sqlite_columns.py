@@ -1,12 +1,16 @@
 """Columns and reports of a large Nsight Systems export against SQLite's own C interface and others, in turn.
 
-    python -m benchmarks.sqlite_columns [--rows N] [--runs N] [--interleaved] [--no-rivals] [--json FILE]
+    python -m benchmarks.sqlite_columns [--rows N] [--runs N] [--interleaved] [--no-rivals] [--as-found] [--json FILE]
 
 Every side reads the same columns, those that `report` looks at, from the same file, which lies in the page cache; a report
 itself keeps less of them: it reads large tables as sums. Each
 measurement is a process of its own, and the sides take turns. SQLite steps over the rows in compiled C
 (sqlite_steps.c, `-O3 -march=native`, the file mapped into memory). The others, in a virtual environment of their own,
 out/rivals-sqlite, made at the first run, get the same queries.
+
+Before each of them another process touches twice the columns' size of memory and lets it go: hosts of virtual machines
+take back what lies free for seconds, and bring it in again at less than 1 GB/s, which would be counted to whoever comes
+first after a pause. `--as-found` leaves that out.
 
 Beside the wall time stands the processor's, which a busy machine stretches less.
 """
@@ -103,6 +107,17 @@ print(time.perf_counter() - begun, time.process_time() - processor)
 """
 
 
+TOUCH = """
+import mmap, sys
+size = int(sys.argv[1])
+memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE)
+for page in range(0, size, mmap.PAGESIZE):
+    memory[page] = 1
+memory.close()
+"""
+
+
 @dataclass
 class Times:
     """Of each run: wall seconds, processor seconds, and the process's largest resident memory in bytes."""
@@ -127,6 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--interleaved", action="store_true", help="pages of the tables alternate in the file"
     )
     parser.add_argument("--no-rivals", action="store_true", help="SQLite's C interface only")
+    parser.add_argument("--as-found", action="store_true", help="memory as the host happens to hold it ready")
     parser.add_argument("--json", type=Path, help="write the raw times here")
     options = parser.parse_args(arguments)
 
@@ -135,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
     rows = sum(height for _, _, height in reads)
     size = sum(8 * len(columns) * height for _, columns, height in reads)
     rivals = [] if options.no_rivals else ["adbc", "connectorx", "pandas"]
-    sides = measure(file, reads, queries, options.runs, rivals)
+    sides = measure(file, reads, queries, options.runs, rivals, 0 if options.as_found else 2 * size)
 
     print(
         f"{rows:,} rows, columns of {size / 1e6:.0f} MB, file of {file.stat().st_size / 1e6:.0f} MB; ", end=""
@@ -188,9 +204,16 @@ def compiled_steps() -> Path:
 
 
 def measure(
-    file: Path, reads: list[tuple[str, list[str], int]], queries: list[str], runs: int, rivals: list[str]
+    file: Path,
+    reads: list[tuple[str, list[str], int]],
+    queries: list[str],
+    runs: int,
+    rivals: list[str],
+    at_hand: int,
 ) -> dict[str, Times]:
-    """Every side in turn, `runs` times, after one round that warms the page cache up."""
+    """Every side in turn, `runs` times, after one round that warms the page cache up; each with `at_hand` bytes of free
+    memory that was touched just before.
+    """
     python, text = sys.executable, json.dumps(queries)
     sides: dict[str, list[str | Path]] = {
         "SQLite's C interface steps": [compiled_steps(), file, *queries],
@@ -205,6 +228,8 @@ def measure(
     times = {name: Times() for name in sides}
     for turn in range(runs + 1):
         for name, command in sides.items():
+            if at_hand:
+                subprocess.run([python, "-c", TOUCH, str(at_hand)], check=True)
             taken = _run([str(part) for part in command], inside=name != "busfare report, command")
             if turn:
                 times[name].add(*taken)
@@ -261,7 +286,8 @@ def _processor() -> str:
 
 
 def _write(options: argparse.Namespace, file: Path, rows: int, size: int, sides: dict[str, Times]) -> None:
-    flags = f"--rows {options.rows} --runs {options.runs}" + (" --interleaved" if options.interleaved else "")
+    flags = f"--rows {options.rows} --runs {options.runs}"
+    flags += " --interleaved" * options.interleaved + " --as-found" * options.as_found
     record = {
         "command": f"python -m benchmarks.sqlite_columns {flags}",
         "date": datetime.now(UTC).date().isoformat(),

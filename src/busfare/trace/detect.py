@@ -53,8 +53,9 @@ def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0,
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
     `unused` names columns that the caller does not look at in traces of more than `above` API calls, as
-    `operations.context`: a reader may leave them null there, which spares time and memory. With `sums`, it may there also
-    give operations as sums (`busfare.trace.summed`), and of the calls only those that wait or copy.
+    `operations.context`: a reader may leave them null there, which spares time and memory. With `sums`, it may, of more than
+    `above` calls and operations together, give operations as sums (`busfare.trace.summed`), and of the calls only those
+    that wait or copy.
     Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
     """
     path = Path(path)

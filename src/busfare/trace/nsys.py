@@ -97,7 +97,7 @@ def matches(tables: TableSource) -> bool:
 def read(
     tables: TableSource, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False
 ) -> Trace:
-    """Reads an export; with more than `above` calls, what `unused` names is left null (`busfare.trace.read`).
+    """Reads an export; `unused`, `above` and `sums` are those of `busfare.trace.read`.
 
     Raises InputError if a table that is there cannot be read.
     """
@@ -105,7 +105,7 @@ def read(
     tables = _Counted(tables)
     strings = tables.read("StringIds", {"id": INT, "value": pl.String()}).unique("id", keep="first")
     strings = strings.drop_nulls()
-    if sums and (tables.most_rows(CALLS_TABLE) or 0) > above:
+    if sums and sum(tables.most_rows(table) or 0 for table in (CALLS_TABLE, KERNELS, COPIES, SETS)) > above:
         trace = _in_sums(tables, strings, above)
         if trace is not None:
             return trace
@@ -183,7 +183,9 @@ def _in_sums(tables: _Counted, strings: pl.DataFrame, above: int) -> Trace | Non
     process = PROCESS.first_bit, PROCESS.bits
     ids = ids.drop_nulls("correlation")
     scan = nsys_summed.scan(tables, tables.less, process, CALLS_TABLE, kinds, strings, ids)
-    if scan is None or not scan.parts or len(scan.calls) <= above:
+    if scan is None or not scan.parts or len(scan.calls) == 0:
+        return None
+    if len(scan.calls) + sum(len(part.starts) for _, part in scan.parts) <= above:
         return None
     omissions = Omissions()
     parts = [_lanes(table, part, strings, omissions) for table, part in scan.parts]
