@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.cuda import submit
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
+from busfare.measure.cuda.events import record, seconds
 from busfare.measure.device import UnavailableError
 
 __all__ = ["beside_gpu"]
@@ -31,35 +31,27 @@ def beside_gpu(case: Case, board: Board, other: Board, ends: submit.Ends, repeat
         board.flags.hold(here)
         other.enter()
         other.flags.hold_with(board.flags, there)
-        _record(from_, there)
+        record(from_, there)
         for n in range(2 * case.count + 2):
             beside(n % case.count, there)
-        _record(last, there)
+        record(last, there)
         board.enter()
-        _record(start, here)
+        record(start, here)
         before = clock()
         for i in range(case.count):
             copy(i, here)
         after = clock()
-        _record(end, here)
+        record(end, here)
         board.flags.release()
         checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
         board.flags.verify()
-        device_s.append(_seconds(start, end))
+        device_s.append(seconds(start, end))
         api_s.append(after - before)
         other.enter()
         checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
         other.flags.verify()
-        passed = _seconds(from_, last)
+        passed = seconds(from_, last)
         board.enter()
         if passed < device_s[-1]:
             raise UnavailableError(f"the copies of GPU {other.ordinal} ended first: its link is far faster")
     return Samples(tuple(device_s), tuple(api_s))
-
-
-def _record(event: Any, stream: Any) -> None:
-    checked(driver.cuEventRecord(event, stream), "cuEventRecord")
-
-
-def _seconds(start: Any, end: Any) -> float:
-    return float(checked(driver.cuEventElapsedTime(start, end), "cuEventElapsedTime")) * 1e-3

@@ -13,6 +13,7 @@ from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.compiled import compiled
 from busfare.measure.cuda.driver import checked, driver
+from busfare.measure.cuda.events import record, wait
 from busfare.measure.cuda.memory import Buffer, allocate
 from busfare.measure.device import UnavailableError
 
@@ -135,16 +136,16 @@ class Issue:
         """Everything, behind one event; each stream's end is marked."""
         if self._alone:
             self._lead_in()
-        _record(self._start, self.first)
+        record(self._start, self.first)
         if self._runnable is not None:
             checked(driver.cuGraphLaunch(self._runnable, self.first), "cuGraphLaunch")
-            _record(self._ended[0], self.first)
+            record(self._ended[0], self.first)
             return
         for stream in self._streams if not self._alone else ():
-            _wait(stream, self._start)
+            wait(stream, self._start)
         self.call()
         for stream, ended in zip(self._streams, self._ended, strict=True):
-            _record(ended, stream)
+            record(ended, stream)
 
     def call(self) -> None:
         """What a program itself would call."""
@@ -187,14 +188,14 @@ class Issue:
         fork, *joins = marks
         checked(driver.cuStreamBeginCapture(self.first, _CAPTURE), "cuStreamBeginCapture")
         try:
-            _record(fork, self.first)
+            record(fork, self.first)
             for stream in self._streams:
-                _wait(stream, fork)
+                wait(stream, fork)
             for call in self._calls:
                 call()
             for stream, join in zip(self._streams, joins, strict=True):
-                _record(join, stream)
-                _wait(self.first, join)
+                record(join, stream)
+                wait(self.first, join)
         finally:
             self._graph = checked(driver.cuStreamEndCapture(self.first), "cuStreamEndCapture")
         self._runnable = checked(driver.cuGraphInstantiate(self._graph, 0), "cuGraphInstantiate")
@@ -259,17 +260,9 @@ class Issue:
         )
 
 
-def _record(event: Any, stream: Any) -> None:
-    checked(driver.cuEventRecord(event, stream), "cuEventRecord")
-
-
-def _wait(stream: Any, event: Any) -> None:
-    checked(driver.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent")
-
-
 def _recording(event: Any, stream: Any) -> Callable[[], None]:
-    return lambda: _record(event, stream)
+    return lambda: record(event, stream)
 
 
 def _waiting(stream: Any, event: Any) -> Callable[[], None]:
-    return lambda: _wait(stream, event)
+    return lambda: wait(stream, event)

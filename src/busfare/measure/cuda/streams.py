@@ -1,0 +1,98 @@
+"""Work of several streams: a chunk in each, kernels that wait for copies, and hybrids of copies and mapped writes."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+from busfare.measure.case import Case, Samples
+from busfare.measure.cuda import submit
+from busfare.measure.cuda.board import Board
+from busfare.measure.cuda.copies import lead_in_of
+from busfare.measure.cuda.driver import checked, driver
+from busfare.measure.cuda.events import record, seconds, synchronised, wait
+
+__all__ = ["event_kernel", "hybrid", "streams"]
+
+
+def streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A chunk a stream: all wait for one event behind the blocking kernel; the last one's end counts."""
+    copy = submit.one(case, ends, board)
+    first, *streams = board.streams(case.count + 1)
+    start, *ended = board.events(case.count + 1)
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.flags.hold(first)
+        record(start, first)
+        for stream in streams:
+            wait(stream, start)
+        before = clock()
+        for i, stream in enumerate(streams):
+            copy(i, stream)
+        after = clock()
+        for stream, end in zip(streams, ended, strict=True):
+            record(end, stream)
+        board.flags.release()
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+        board.flags.verify()
+        device_s.append(max(seconds(start, end) for end in ended))
+        api_s.append(after - before)
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+def event_kernel(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A copy, and an empty kernel of another stream that waits for it."""
+    copy, lead_in = submit.one(case, ends, board), lead_in_of(case, board, ends)
+    (first, other), (start, copied, end) = board.streams(2), board.events(3)
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.flags.hold(first)
+        lead_in(first)
+        record(start, first)
+        before = clock()
+        copy(0, first)
+        record(copied, first)
+        wait(other, copied)
+        board.kernels.launch("nothing", other)
+        after = clock()
+        record(end, other)
+        board.flags.release()
+        synchronised(other)
+        board.flags.verify()
+        device_s.append(seconds(start, end))
+        api_s.append(after - before)
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+def hybrid(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """A chunk a stream: copies in, then kernels that write as many bytes of mapped memory; the last one's end counts."""
+    copy = submit.one(case, ends, board)
+    mapped = board.buffer("pinned", "target", case.count * ends.pitch)
+    first, *streams = board.streams(case.count + 1)
+    start, *ended = board.events(case.count + 1)
+    pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+    clock = time.perf_counter
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.flags.hold(first)
+        record(start, first)
+        for stream in streams:
+            wait(stream, start)
+        before = clock()
+        for i, stream in enumerate(streams):
+            copy(i, stream)
+        for i, stream in enumerate(streams):
+            at = i * ends.pitch
+            arguments = (ends.target + at, mapped + at, case.bytes // 16)
+            board.kernels.launch_wide("copy16", stream, arguments, (pointer, pointer, long))
+        after = clock()
+        for stream, end in zip(streams, ended, strict=True):
+            record(end, stream)
+        board.flags.release()
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+        board.flags.verify()
+        device_s.append(max(seconds(start, end) for end in ended))
+        api_s.append(after - before)
+    return Samples(tuple(device_s), tuple(api_s))
