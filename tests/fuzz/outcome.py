@@ -14,6 +14,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.node.file import decode
 from busfare.trace import Trace, read, tables
+from busfare.trace.tables import OPERATIONS_OF_KERNELS
 
 __all__ = ["OutOfTime", "failure_of", "limit_memory"]
 
@@ -84,8 +85,10 @@ def _failure_of(path: Path) -> str:
 
 def _unsound(trace: Trace) -> str:
     for name, schema in SCHEMAS.items():
-        if dict(getattr(trace, name).schema) != dict(schema):
-            return f"{name}: columns {getattr(trace, name).schema}"
+        found = getattr(trace, name).schema
+        optional = {column: kind for column, kind in OPERATIONS_OF_KERNELS.items() if column in found}
+        if dict(found) != dict(schema) | (optional if name == "operations" else {}):
+            return f"{name}: columns {found}"
     for name in ("operations", "calls"):
         frame: pl.DataFrame = getattr(trace, name)
         start, end = frame["start_ns"], frame["end_ns"]
@@ -102,6 +105,8 @@ def _unsound(trace: Trace) -> str:
     operations = trace.operations
     if (operations["bytes"] < 0).any() or (operations["copy_count"] < 1).any():
         return "operations: impossible sizes or counts"
+    if "blocks" in operations.columns and (operations["blocks"] < 1).any():
+        return "operations: a kernel without blocks"
     if operations["kind"].null_count() or trace.calls["waits_for"].null_count():
         return "a null kind, or a call that is not known to wait or not"
     for omission in trace.omissions:

@@ -1,7 +1,8 @@
 """Writes a `Trace` as the SQLite file that readers of Nsight Systems exports expect.
 
 Tables, columns and encodings are those of export schema 3.25; as there, a table without rows is left out. What a
-`Trace` does not hold (grid sizes, registers) is NULL.
+`Trace` does not hold (blocks' sizes, registers) is NULL. Of a kernel's grid it holds the number of blocks: they are written
+as one row.
 """
 
 from __future__ import annotations
@@ -223,14 +224,15 @@ class _Export:
         # The short name is what stands before the arguments and template arguments, without its namespaces.
         short = full.str.replace(r"^void ", "").str.replace(r"[<(].*$", "").str.replace(r"^.*::", "")
         name, short_name = self._numbers(full), self._numbers(short)
-        self._insert_frame(
-            "CUPTI_ACTIVITY_KIND_KERNEL",
-            self._placed(kernels).with_columns(
-                name.alias("demangledName"),
-                short_name.alias("shortName"),
-                kernels["graph_node"].alias("graphNodeId"),
-            ),
+        frame = self._placed(kernels).with_columns(
+            name.alias("demangledName"),
+            short_name.alias("shortName"),
+            kernels["graph_node"].alias("graphNodeId"),
         )
+        if "blocks" in kernels.columns:
+            one = pl.when(kernels["blocks"].is_not_null()).then(1)
+            frame = frame.with_columns(kernels["blocks"].alias("gridX"), gridY=one, gridZ=one)
+        self._insert_frame("CUPTI_ACTIVITY_KIND_KERNEL", frame)
 
     def _copies(self, copies: pl.DataFrame) -> None:
         migration = copies["kind"] == "migration"
