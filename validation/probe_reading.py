@@ -9,7 +9,7 @@ often few visits lie beyond the goal. A comparison without goals: the exit statu
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from busfare.measure.middle import middle
 from busfare.measure.profile import profile, residuals
 from busfare.measure.quiet import quiet, quiet_share
 from busfare.measure.raw import Measurement, Record, read
+from busfare.node import Measured
+from busfare.node.arrays import FloatArray
 
 FOLDER = Path(__file__).parents[1] / "results" / "probe"
 #: Percent: the largest error that is aimed at.
@@ -70,7 +72,7 @@ def _as_read(record: Record, of: Callable[[Measurement], float]) -> Record:
     return replace(record, measurements=made)
 
 
-def _errors(measured: tuple, record: Record, run: str) -> str:  # type: ignore[type-arg]
+def _errors(measured: Iterable[Measured], record: Record, run: str) -> str:
     found = residuals(measured, record)
     text = ""
     for memory in MOST:
@@ -99,7 +101,7 @@ def _drawn(first: Record, second: Record) -> None:
             print(
                 f"  the median of k drawn visits is beyond {most:g} % of that of all {what}: {', '.join(shares)}"
             )
-            apart = {"median": [], "quicker half": []}  # type: dict[str, list[float]]
+            apart: dict[str, list[bool]] = {"median": [], "quicker half": []}
             for a, b, _ in pairs:
                 if min(len(a), len(b)) >= LEAST_OF_EACH:
                     one, other = (np.sort(drawn.choice(v, (DRAWS, 5)), axis=1) for v in (a, b))
@@ -111,7 +113,7 @@ def _drawn(first: Record, second: Record) -> None:
             print(f"  five drawn visits of each process lie more than {most:g} % apart {what}: {said}")
 
 
-def _of_both(first: Record, second: Record, memory: str):  # type: ignore[no-untyped-def]
+def _of_both(first: Record, second: Record, memory: str) -> Iterator[tuple[FloatArray, FloatArray, int]]:
     """The middles of the visits of each case in both runs, and its bytes."""
     others = {m.case: m for m in second.measurements}
     for m in first.measurements:

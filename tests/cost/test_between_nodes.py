@@ -12,15 +12,21 @@ from hypothesis import strategies as st
 
 from busfare.cost import model
 from busfare.node import Cost, Measured, Node, load_node
-from busfare.node.measured import Piece
+from busfare.node.measured import Direction, MemoryKind, Piece
 
 MIB = 1 << 20
 
 
-def engine(direction: str, start_s: float, per_byte_s: float, memory: str = "pinned") -> Measured:
+def engine(
+    direction: Direction, start_s: float, per_byte_s: float, memory: MemoryKind = "pinned"
+) -> Measured:
     piece = Piece(latency_overhead_s=start_s, gap_per_byte_s=per_byte_s)
-    timing = "call" if memory == "pageable" else "device"
-    return Measured(direction=direction, memory=memory, pieces=(piece,), timing=timing)  # type: ignore[arg-type]
+    return Measured(
+        direction=direction,
+        memory=memory,
+        pieces=(piece,),
+        timing="call" if memory == "pageable" else "device",
+    )
 
 
 def node(*measured: Measured, empty_s: float | None = 1.3e-6) -> Node:

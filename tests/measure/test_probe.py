@@ -23,7 +23,7 @@ from busfare.measure.run import measure
 from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Measured, Node, Piece, load_node
 from busfare.node.file import decode
-from busfare.node.measured import piecewise
+from busfare.node.measured import Direction, piecewise
 
 NODES = 200
 
@@ -70,9 +70,10 @@ def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> 
 
 def test_waits_for_events_come_back() -> None:
     pieces = (Piece(latency_overhead_s=4e-6, gap_per_byte_s=1.8e-11),)
+    waits: dict[Direction, float] = {"h2d": 6e-6, "d2h": 2.5e-6}
     true = [
-        Measured(direction=way, memory="pinned", pieces=pieces, after_kernel_s=4e-6, event_wait_s=wait)  # type: ignore[arg-type]
-        for way, wait in (("h2d", 6e-6), ("d2h", 2.5e-6))
+        Measured(direction=way, memory="pinned", pieces=pieces, after_kernel_s=4e-6, event_wait_s=wait)
+        for way, wait in waits.items()
     ]
     device = VirtualDevice(dataclasses.replace(load_node("pcie:4x16"), measured=tuple(true)))
     record = record_of(device)

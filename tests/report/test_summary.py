@@ -74,6 +74,15 @@ def test_a_report_fits_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert any("saves at most" in line or "gain not known" in line for line in lines)
 
 
+def test_a_trace_without_gpu_work_is_not_said_to_be_well(capsys: pytest.CaptureFixture[str]) -> None:
+    empty, busy = trace(), trace(kernel(0, 10))
+    for recorded, well in ((empty, False), (busy, True)):
+        show_report(summarise(recorded))
+        for face in (capsys.readouterr().out, report_page(summarise(recorded), recorded)):
+            assert ("Nothing worth doing" in face) is well
+            assert ("holds no kernels and no transfers" in face) is not well
+
+
 def test_control_characters_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     show_report(summarise(trace(kernel(0, 10, HOSTILE), copy(10, 20, 1))))
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""How a finding's gain is said, in the terminal and on the page alike."""
+"""How findings and their gains are said, in the terminal and on the page alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from busfare.advise import amounts
 
-__all__ = ["gain_said", "what_if_said"]
+__all__ = ["gain_said", "nothing_found", "what_if_said"]
 
 
 def gain_said(finding: dict[str, Any], makespan_seconds: float) -> str:
@@ -18,6 +18,13 @@ def gain_said(finding: dict[str, Any], makespan_seconds: float) -> str:
     if makespan_seconds:
         said += f" of {amounts.time(makespan_seconds)} ({gain / makespan_seconds:.0%})"
     return said + (", by replay" if finding["by_replay"] else "")
+
+
+def nothing_found(result: dict[str, Any]) -> str:
+    """What stands in place of findings: a trace in which the GPU does nothing tells nothing about its transfers."""
+    if result["kernels"]["count"] or result["transfers"]["count"] or result["graph_work"]["count"]:
+        return "Nothing worth doing about transfers was found."
+    return "The trace holds no kernels and no transfers: it does not tell what there is to do."
 
 
 def what_if_said(finding: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from busfare.advise import amounts
 from busfare.report.document import document as _document
 from busfare.report.document import section as _section
 from busfare.report.document import table as _table
-from busfare.report.gains import gain_said, what_if_said
+from busfare.report.gains import gain_said, nothing_found, what_if_said
 from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
 from busfare.trace import Trace
 
@@ -84,7 +84,7 @@ def _tiles(result: dict[str, Any]) -> str:
 
 def _findings(result: dict[str, Any]) -> str:
     if not result["findings"]:
-        return _section("What to do", "<p>Nothing worth doing about transfers was found.</p>")
+        return _section("What to do", f"<p>{nothing_found(result)}</p>")
     node, makespan = result["node"], result["makespan_seconds"]
     if node:
         basis = f"by the data sheet of {node['name']}" + (

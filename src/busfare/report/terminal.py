@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from busfare.advise import amounts
-from busfare.report.gains import gain_said, what_if_said
+from busfare.report.gains import gain_said, nothing_found, what_if_said
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
@@ -167,7 +167,7 @@ def _histogram(rows: list[dict[str, Any]], transfers: dict[str, Any]) -> Table:
 def _show_findings(console: Console, result: dict[str, Any]) -> None:
     console.print()
     if not result["findings"]:
-        console.print("Nothing worth doing about transfers was found.", style="bold")
+        console.print(nothing_found(result), style="bold")
         return
     node = result["node"]
     basis = (

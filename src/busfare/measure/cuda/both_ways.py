@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 from typing import Any
 
 from busfare.measure.case import Case, Direction, Samples
@@ -28,34 +29,19 @@ _TRAFFIC_START_S = 5e-4
 def both(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     """The measured direction's copies while more of the same size run the other way until past their end."""
     copy = submit.one(case, ends, board)
-    away: Direction = "d2h" if case.direction == "h2d" else "h2d"
-    opposite = Case(away, case.memory, case.mode, case.bytes, case.count, case.gpu)
+    opposite = Case(_away(case), case.memory, case.mode, case.bytes, case.count, case.gpu)
     back = submit.one(opposite, submit.ends_of(opposite, board, None), board)
-    first, there, here = board.streams(3)
-    start, end, last = board.events(3)
-    clock = time.perf_counter
-    device_s, api_s = [], []
-    for _ in range(repeats):
-        board.flags.hold(first)
-        record(start, first)
-        wait(there, start)
-        wait(here, start)
-        for n in range(2 * case.count + 2):
-            back(n % case.count, here)
-        record(last, here)
-        before = clock()
+
+    def issue(stream: Any) -> None:
         for i in range(case.count):
-            copy(i, there)
-        after = clock()
-        record(end, there)
-        board.flags.release()
-        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
-        board.flags.verify()
-        device_s.append(seconds(start, end))
-        api_s.append(after - before)
-        if seconds(start, last) < device_s[-1]:
-            raise UnavailableError("the opposite copies ended first: one direction is over twice as fast")
-    return Samples(tuple(device_s), tuple(api_s))
+            copy(i, stream)
+
+    def issue_back(stream: Any) -> None:
+        for n in range(2 * case.count + 2):
+            back(n % case.count, stream)
+
+    ended = "the opposite copies ended first: one direction is over twice as fast"
+    return _while(issue_back, issue, board, repeats, ended)
 
 
 def beside_mapped(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -101,12 +87,33 @@ def kernel(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
 
 def kernel_beside_copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     """A kernel that reads or writes mapped memory while copies run the other way until past its end."""
-    away: Direction = "d2h" if case.direction == "h2d" else "h2d"
-    opposite = Case(away, "pinned", "copies", case.bytes, 1, case.gpu)
+    opposite = Case(_away(case), "pinned", "copies", case.bytes, 1, case.gpu)
     back = submit.one(opposite, submit.ends_of(opposite, board, None), board)
     name = "read16" if case.direction == "h2d" else "copy16"
     arguments = (ends.source, ends.target, case.bytes // 16)
     pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+
+    def issue(stream: Any) -> None:
+        board.kernels.launch_wide(name, stream, arguments, (pointer, pointer, long))
+
+    def issue_back(stream: Any) -> None:
+        for _ in range(_COPIES_BESIDE):
+            back(0, stream)
+
+    return _while(issue_back, issue, board, repeats, "the opposite copies ended before the kernel did")
+
+
+def _away(case: Case) -> Direction:
+    return "d2h" if case.direction == "h2d" else "h2d"
+
+
+def _while(
+    issue_back: Callable[[Any], None], issue: Callable[[Any], None], board: Board, repeats: int, ended: str
+) -> Samples:
+    """Samples of the work of `issue` while that of `issue_back`, which must outlast it, runs in another stream.
+
+    Raises UnavailableError, with the words of `ended`, where it does not.
+    """
     first, there, here = board.streams(3)
     start, end, last = board.events(3)
     clock = time.perf_counter
@@ -116,11 +123,10 @@ def kernel_beside_copies(case: Case, board: Board, ends: submit.Ends, repeats: i
         record(start, first)
         wait(there, start)
         wait(here, start)
-        for _ in range(_COPIES_BESIDE):
-            back(0, here)
+        issue_back(here)
         record(last, here)
         before = clock()
-        board.kernels.launch_wide(name, there, arguments, (pointer, pointer, long))
+        issue(there)
         after = clock()
         record(end, there)
         board.flags.release()
@@ -129,5 +135,5 @@ def kernel_beside_copies(case: Case, board: Board, ends: submit.Ends, repeats: i
         device_s.append(seconds(start, end))
         api_s.append(after - before)
         if seconds(start, last) < device_s[-1]:
-            raise UnavailableError("the opposite copies ended before the kernel did")
+            raise UnavailableError(ended)
     return Samples(tuple(device_s), tuple(api_s))

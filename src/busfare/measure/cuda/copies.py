@@ -104,14 +104,17 @@ def graph(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     checked(driver.cuStreamBeginCapture(stream, relaxed), "cuStreamBeginCapture")
     for i in range(case.count):
         copy(i, stream)
-    graph = checked(driver.cuStreamEndCapture(stream), "cuStreamEndCapture")
-    runnable = checked(driver.cuGraphInstantiate(graph, 0), "cuGraphInstantiate")
+    captured = checked(driver.cuStreamEndCapture(stream), "cuStreamEndCapture")
+    runnable = checked(driver.cuGraphInstantiate(captured, 0), "cuGraphInstantiate")
+
+    def launch(stream: Any) -> None:
+        checked(driver.cuGraphLaunch(runnable, stream), "cuGraphLaunch")
+
     try:
-        launch = lambda s: checked(driver.cuGraphLaunch(runnable, s), "cuGraphLaunch")  # noqa: E731
         return in_one_stream(launch, board, repeats, lead_in_of(case, board, ends))
     finally:
         checked(driver.cuGraphExecDestroy(runnable), "cuGraphExecDestroy")
-        checked(driver.cuGraphDestroy(graph), "cuGraphDestroy")
+        checked(driver.cuGraphDestroy(captured), "cuGraphDestroy")
 
 
 def strided(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.cuda import submit
@@ -18,27 +20,12 @@ __all__ = ["event_kernel", "hybrid", "streams"]
 def streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
     """A chunk a stream: all wait for one event behind the blocking kernel; the last one's end counts."""
     copy = submit.one(case, ends, board)
-    first, *streams = board.streams(case.count + 1)
-    start, *ended = board.events(case.count + 1)
-    clock = time.perf_counter
-    device_s, api_s = [], []
-    for _ in range(repeats):
-        board.flags.hold(first)
-        record(start, first)
-        for stream in streams:
-            wait(stream, start)
-        before = clock()
+
+    def issue(streams: Sequence[Any]) -> None:
         for i, stream in enumerate(streams):
             copy(i, stream)
-        after = clock()
-        for stream, end in zip(streams, ended, strict=True):
-            record(end, stream)
-        board.flags.release()
-        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
-        board.flags.verify()
-        device_s.append(max(seconds(start, end) for end in ended))
-        api_s.append(after - before)
-    return Samples(tuple(device_s), tuple(api_s))
+
+    return _in_streams(issue, case.count, board, repeats)
 
 
 def event_kernel(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -70,9 +57,23 @@ def hybrid(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
     """A chunk a stream: copies in, then kernels that write as many bytes of mapped memory; the last one's end counts."""
     copy = submit.one(case, ends, board)
     mapped = board.buffer("pinned", "target", case.count * ends.pitch)
-    first, *streams = board.streams(case.count + 1)
-    start, *ended = board.events(case.count + 1)
     pointer, long = ctypes.c_void_p, ctypes.c_ulonglong
+
+    def issue(streams: Sequence[Any]) -> None:
+        for i, stream in enumerate(streams):
+            copy(i, stream)
+        for i, stream in enumerate(streams):
+            at = i * ends.pitch
+            arguments = (ends.target + at, mapped + at, case.bytes // 16)
+            board.kernels.launch_wide("copy16", stream, arguments, (pointer, pointer, long))
+
+    return _in_streams(issue, case.count, board, repeats)
+
+
+def _in_streams(issue: Callable[[Sequence[Any]], None], count: int, board: Board, repeats: int) -> Samples:
+    """Samples of work in `count` streams that begin at one event behind the blocking kernel, until the last one's end."""
+    first, *streams = board.streams(count + 1)
+    start, *ended = board.events(count + 1)
     clock = time.perf_counter
     device_s, api_s = [], []
     for _ in range(repeats):
@@ -81,12 +82,7 @@ def hybrid(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
         for stream in streams:
             wait(stream, start)
         before = clock()
-        for i, stream in enumerate(streams):
-            copy(i, stream)
-        for i, stream in enumerate(streams):
-            at = i * ends.pitch
-            arguments = (ends.target + at, mapped + at, case.bytes // 16)
-            board.kernels.launch_wide("copy16", stream, arguments, (pointer, pointer, long))
+        issue(streams)
         after = clock()
         for stream, end in zip(streams, ended, strict=True):
             record(end, stream)
