@@ -83,9 +83,8 @@ def judge(path: Path, found: dict[str, Any]) -> bool:
         return True
     superseded = found.get("superseded") or []
     old = {benchmark: superseded is True or benchmark in superseded for benchmark in BENCHMARKS}
-    print(
-        f"{path.name}: {found['gpu']}, driver {found['driver']}, {found['date']}, commit {found.get('commit')}"
-    )
+    where = f"{found['gpu']}, driver {found['driver']}" if found["gpu"] else "processors, no GPU"
+    print(f"{path.name}: {where}, {found['date']}, commit {found.get('commit')}")
     print(f"  {found['machine']}{shown_old(old)}")
     limits = found.get("limits")
     rates = rates_of_limits(limits, path.name) if limits else None
