@@ -2,11 +2,13 @@
 
     PYTHONPATH=src python validation/pairs/record.py --build build/pairs [--only NAME,…] [--budget 240]
 
-Builds what is missing (the C++ programs with nvcc, the recorder with CMake), then, a program at a time: every variant
-`--processes` times in turn, unrecorded, and up to `--most-processes` times where they differ by more than 5 %; then
-`before` `--recordings` times under the recorder, of which the one is kept whose time is nearest to the unrecorded
-median: the least disturbed. Every process is kept to the same few cores while it is measured. Writes
-`results/pairs/GPU/times.json` after each program, and `PROGRAM-before.bf` beside it.
+Builds what is missing (the C++ programs with nvcc, the recorder with CMake), then, a program at a time: `--processes`
+processes of every variant, and `--recordings` of `before` under the recorder, get ready together; then measured regions
+are released one at a time, variants by turns, forwards and backwards, each on the processor that is quickest just
+then. Its pace, a fixed piece of work, is taken before and after each region; what counts are regions between two quiet
+moments, `--regions` of each variant if there are so many, or the quickest-paced so many. The recording kept is chosen
+by the pace, too. Writes `results/pairs/GPU/times.json` after each program, with all regions and their paces, and
+`PROGRAM-before.bf` beside it.
 Programs that are in times.json are not run again unless named by `--only`; when the budget is spent the rest is left
 for another call. What fails is written down and said, and the others run. Exit status 1 where something failed, 3
 where there is no GPU.
@@ -15,19 +17,15 @@ where there is no GPU.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import select
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,229 +34,181 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 
+from build import build  # noqa: E402
+from process import Region, Run, RunError  # noqa: E402
+from processors import Processors  # noqa: E402
 from table import Plan, Program, read_plan, recordings  # noqa: E402
 
-from build import build  # noqa: E402
 from busfare.errors import BusfareError  # noqa: E402
-from busfare.measure.record import LIBRARY, environment  # noqa: E402
+from busfare.measure.record import LIBRARY  # noqa: E402
 
-#: Where a program's own thread runs while it is measured: from core to core of a shared host, times differ by half.
-CORES = set(sorted(os.sched_getaffinity(0))[2:6]) or os.sched_getaffinity(0)
-#: Processes whose medians differ by more, relative to the least, are joined by others.
-SETTLED = 0.05
-
-
-class RunError(Exception):
-    """A process that did not give a result; the message says why."""
-
-
-@dataclass
-class Run:
-    """One process of a program: prepared, then started on its own."""
-
-    program: Program
-    variant: str
-    command: list[str]
-    recording: str = ""
-    process: subprocess.Popen[str] | None = None
-    folder: Path | None = None
-    result: dict[str, Any] = field(default_factory=dict)
-
-    def start(self, library: Path, scratch: Path) -> None:
-        variables = dict(os.environ)
-        if self.recording:
-            self.folder = Path(tempfile.mkdtemp(dir=scratch))
-            variables |= environment(
-                str(self.folder / "%p.bf"),
-                # What the recording says of itself: no path of this machine.
-                [self.program.source, *self.command[self.command.index("--variant") :]],
-                capture="profiler-calls",
-                fingerprint=self.recording.endswith("fingerprint"),
-                library=library,
-            )
-        self.process = subprocess.Popen(
-            self.command,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def wait_until_ready(self, deadline: float) -> None:
-        """Raises RunError if the program ends, or does not say `ready` in time."""
-        assert self.process is not None and self.process.stdout is not None
-        said = b""
-        while b"ready\n" not in said:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                self.stop()
-                raise RunError("was not ready in time")
-            more = os.read(self.process.stdout.fileno(), 4096)
-            if not more:
-                raise RunError(self._last_words())
-            said += more
-
-    def go(self, seconds: float) -> None:
-        """Lets it run, to its end. Raises RunError if it takes longer than `seconds`, or its check fails."""
-        assert self.process is not None
-        with contextlib.suppress(OSError):  # it has ended already: what it said tells why
-            for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
-                os.sched_setaffinity(int(thread.name), CORES)
-        try:
-            out, err = self.process.communicate("\n" if self.program.is_python else None, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.stop()
-            raise RunError(f"took longer than {seconds:g} s") from None
-        lines = [line for line in out.splitlines() if line.startswith("{")]
-        if not lines:
-            raise RunError(f"status {self.process.returncode}: {_end(err)}")
-        self.result = json.loads(lines[-1])
-        if not self.result.get("right") or self.process.returncode != 0:
-            raise RunError(f"status {self.process.returncode}, error {self.result.get('error')}: {_end(err)}")
-
-    def _last_words(self) -> str:
-        assert self.process is not None
-        try:
-            _, err = self.process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.stop()
-            return "said nothing, and did not end"
-        return f"status {self.process.returncode}: {_end(err)}"
-
-    def stop(self) -> None:
-        if self.process is None or self.process.poll() is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.communicate(timeout=10)
-
-
-def _end(text: str) -> str:
-    return text.strip()[-600:] or "nothing on standard error"
+#: Regions measured in a row, before it is another variant's turn.
+REGIONS_A_VISIT = 2
 
 
 class Bench:
-    def __init__(self, options: argparse.Namespace, out: Path, library: Path) -> None:
+    def __init__(self, options: argparse.Namespace, out: Path, library: Path, processors: Processors) -> None:
         self.options = options
         self.out = out
         self.library = library
+        self.processors = processors
         self._folder = tempfile.TemporaryDirectory(prefix="busfare-pairs-")
         self.scratch = Path(self._folder.name)
 
     def close(self) -> None:
         self._folder.cleanup()
 
-    def _run_of(self, program: Program, variant: str, recording: str = "") -> Run:
+    def _run_of(self, program: Program, variant: str, number: int, recording: str = "") -> Run:
         options = self.options
         start = (
-            [sys.executable, str(HERE / program.source), "--wait"]
+            [sys.executable, str(HERE / program.source)]
             if program.is_python
             else [str(options.build / Path(program.source).stem)]
         )
-        repeats = 1 if recording else options.repeats
-        command = [*start, "--variant", variant, "--repeats", str(repeats)]
+        command = [*start, "--wait", "--variant", variant]
         if options.rounds:
             command += ["--rounds", str(options.rounds)]
-        return Run(program, variant, command, recording)
+        return Run(program, variant, command, recording, number)
 
-    def _in_order(self, program: Program, variants: Sequence[str], processes: int) -> list[Run]:
-        """Variants by turns, every other turn backwards, so that a drift of the machine meets all alike."""
-        runs = []
-        for turn in range(processes):
-            order = variants if turn % 2 == 0 else variants[::-1]
-            runs += [self._run_of(program, variant) for variant in order]
-        return runs
-
-    def _recorded(self, program: Program) -> list[Run]:
+    def _runs(self, program: Program) -> list[Run]:
+        """The processes of all variants, and the recorded ones."""
+        options = self.options
         wanted = dict.fromkeys(recordings(program), "before")
-        if self.options.record_all:
+        if options.record_all:
             wanted |= {variant: variant for variant in program.variants}
-        return [
-            self._run_of(program, variant, name)
-            for _ in range(self.options.recordings)
+        numbers = range(options.processes)
+        bare = [self._run_of(program, variant, number) for number in numbers for variant in program.variants]
+        recorded = [
+            self._run_of(program, variant, number, name)
             for name, variant in wanted.items()
+            for number in range(options.recordings)
         ]
-
-    def _carried_out(self, runs: list[Run], failures: list[str]) -> list[Run]:
-        """Those of `runs` that gave a result; a Python program's get ready at once, before any is timed."""
-        done = []
-        try:
-            if any(run.program.is_python for run in runs):
-                for run in runs:
-                    run.start(self.library, self.scratch)
-                deadline = time.monotonic() + self.options.timeout
-                runs = [
-                    run for run in runs if self._tried(run, failures, lambda r: r.wait_until_ready(deadline))
-                ]
-            for run in runs:
-                if not run.program.is_python and not self._tried(
-                    run, failures, lambda r: r.start(self.library, self.scratch)
-                ):
-                    continue
-                if self._tried(run, failures, lambda r: r.go(self.options.timeout)):
-                    done.append(run)
-        finally:
-            for run in runs:
-                run.stop()
-        return done
+        return bare + recorded
 
     def run(self, program: Program) -> dict[str, Any]:
         """Times and recordings of one program."""
-        options = self.options
         failures: list[str] = []
-        samples: dict[str, list[list[float]]] = {variant: [] for variant in program.variants}
-        recorded: dict[str, list[Run]] = {}
         began = time.monotonic()
-        first = self._in_order(program, program.variants, options.processes) + self._recorded(program)
-        runs = self._carried_out(first, failures)
-        unsettled = [
-            name for name in program.variants if not _settled([r for r in runs if r.variant == name])
-        ]
-        more = options.most_processes - options.processes
-        if unsettled and more > 0:
-            runs += self._carried_out(self._in_order(program, unsettled, more), failures)
-        for run in runs:
-            if run.recording:
-                recorded.setdefault(run.recording, []).append(run)
-            else:
-                samples[run.variant].append(run.result["seconds"])
+        runs = self._runs(program)
+        bare = [run for run in runs if not run.recording]
+        recorded = [run for run in runs if run.recording]
+        try:
+            self._get_ready(runs, failures)
+            self._measure(bare, program.variants, failures)
+            for name in dict.fromkeys(run.recording for run in recorded):
+                self._record([run for run in recorded if run.recording == name], failures)
+            self._finish([run for run in runs if run.regions], failures)
+        finally:
+            for run in runs:
+                run.stop()
         result: dict[str, Any] = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "wall_seconds": round(time.monotonic() - began, 1),
-            "variants": {variant: _summary(processes) for variant, processes in samples.items() if processes},
+            "quiet_pace_s": float(f"{self.processors.quiet_s:.4g}"),
+            "variants": {},
             "recordings": {},
             "failures": failures,
         }
-        for name, tries in recorded.items():
-            bare = result["variants"].get(tries[0].variant, {}).get("median_seconds")
-            seconds = [run.result["median_seconds"] for run in tries]
-            least = min(tries, key=lambda run: abs(run.result["median_seconds"] - (bare or 0.0)))
-            if not self._tried(least, failures, self._keep):
-                continue
-            result["recordings"][name] = {
-                "file": least.result["file"],
-                "bytes": least.result["bytes"],
-                "measured_seconds": least.result["median_seconds"],
-                "all_measured_seconds": seconds,
-                "recorded_over_unrecorded": least.result["median_seconds"] / bare if bare else None,
-            }
-        rounds = {run.result["rounds"] for run in runs if run.result}
+        good = [run for run in runs if run.regions and not run.failed]
+        for variant in program.variants:
+            regions = [
+                region
+                for run in good
+                if not run.recording and run.variant == variant
+                for region in run.regions
+            ]
+            if regions:
+                result["variants"][variant] = summary(regions, self.options.regions, self.processors.limit_s)
+        for name in dict.fromkeys(run.recording for run in good if run.recording):
+            self._keep([run for run in good if run.recording == name], name, result)
+        rounds = {run.result["rounds"] for run in good}
         result["rounds"] = rounds.pop() if len(rounds) == 1 else None
         return result
 
-    def _tried(self, run: Run, failures: list[str], step: Any) -> bool:
+    def _get_ready(self, runs: Sequence[Run], failures: list[str]) -> None:
+        self.processors.all_again()
+        for run in runs:
+            self._tried(run, failures, lambda r: r.start(self.library, self.scratch))
+        deadline = time.monotonic() + self.options.timeout
+        for run in runs:
+            self._tried(run, failures, lambda r: r.wait_until_ready(deadline))
+
+    def _measure(self, runs: Sequence[Run], variants: Sequence[str], failures: list[str]) -> None:
+        """Variants by turns, every other turn backwards, so that a drift of the machine meets all alike; and of each
+        variant its processes by turns.
+        """
+        options = self.options
+        end = time.monotonic() + options.seconds
+        for turn in range(max(options.most_regions // REGIONS_A_VISIT, 1)):
+            quiet = [
+                sum(region.pace_s <= self.processors.limit_s for run in alive for region in run.regions)
+                for variant in variants
+                if (alive := [run for run in runs if run.variant == variant and not run.failed])
+            ]
+            if not quiet or (
+                turn >= options.processes and (min(quiet) >= options.regions or time.monotonic() > end)
+            ):
+                return
+            for variant in variants if turn % 2 == 0 else variants[::-1]:
+                alive = [run for run in runs if run.variant == variant and not run.failed]
+                if alive:
+                    self._visit(alive[turn % len(alive)], REGIONS_A_VISIT, failures)
+
+    def _record(self, runs: Sequence[Run], failures: list[str]) -> None:
+        """One region of a process, and of the next one where that was not quiet."""
+        for run in runs:
+            self._visit(run, 1, failures)
+            if run.regions and not run.failed and run.regions[-1].pace_s <= self.processors.limit_s:
+                return
+
+    def _visit(self, run: Run, count: int, failures: list[str]) -> None:
+        options = self.options
+        self._tried(
+            run, failures, lambda r: r.visit(count, self.processors, options.patience, options.timeout)
+        )
+
+    def _finish(self, runs: Sequence[Run], failures: list[str]) -> None:
+        self.processors.all_again()
+        for run in runs:
+            if not run.failed:
+                run.ask_for_the_check()
+        deadline = time.monotonic() + self.options.timeout
+        for run in runs:
+            self._tried(run, failures, lambda r: r.finish(deadline))
+
+    def _tried(self, run: Run, failures: list[str], step: Callable[[Run], object]) -> None:
+        """One that has failed is left alone."""
+        if run.failed:
+            return
         try:
             step(run)
-            return True
         except (RunError, OSError, ValueError) as error:
+            run.failed = True
             failures.append(f"{run.variant}{' recorded' if run.recording else ''}: {error}")
-            return False
 
-    def _keep(self, run: Run) -> None:
-        """Moves the recording to its place. Raises RunError if there is none."""
+    def _keep(self, tries: Sequence[Run], name: str, result: dict[str, Any]) -> None:
+        """Moves the quickest-paced recording to its place."""
+        by_pace = sorted(tries, key=lambda run: run.regions[0].pace_s)
+        for run in by_pace:
+            self._tried(run, result["failures"], self._move)
+            if run.failed:
+                continue
+            bare = result["variants"].get(run.variant, {}).get("median_seconds")
+            region = run.regions[0]
+            result["recordings"][name] = {
+                "file": run.result["file"],
+                "bytes": run.result["bytes"],
+                "measured_seconds": region.seconds,
+                "pace_before_s": region.pace_before_s,
+                "pace_after_s": region.pace_after_s,
+                "all_measured_seconds": [one.regions[0].seconds for one in tries],
+                "regions": [one.regions[0].as_json() for one in tries],
+                "recorded_over_unrecorded": region.seconds / bare if bare else None,
+            }
+            return
+
+    def _move(self, run: Run) -> None:
+        """Raises RunError if there is no recording."""
         assert run.folder is not None
         files = sorted(run.folder.glob("*.bf"), key=lambda file: file.stat().st_size)
         if not files:
@@ -268,19 +218,26 @@ class Bench:
         run.result |= {"file": target.name, "bytes": target.stat().st_size}
 
 
-def _settled(runs: Sequence[Run]) -> bool:
-    """Whether the unrecorded ones of a variant's processes agree; more of one that fails would tell nothing."""
-    medians = [run.result["median_seconds"] for run in runs if not run.recording]
-    return not medians or max(medians) <= (1 + SETTLED) * min(medians)
+def counted(regions: Sequence[Region], least: int, limit_s: float) -> list[Region]:
+    """Those between two quiet moments; where they are fewer than `least`, the quickest-paced so many."""
+    by_pace = sorted(regions, key=lambda region: max(region.pace_s, limit_s))
+    quiet = sum(region.pace_s <= limit_s for region in regions)
+    kept = by_pace[: max(quiet, least)]
+    return [region for region in regions if any(region is one for one in kept)]
 
 
-def _summary(processes: Sequence[Sequence[float]]) -> dict[str, Any]:
-    every = [second for process in processes for second in process]
+def summary(regions: Sequence[Region], least: int, limit_s: float) -> dict[str, Any]:
+    """`seconds` are the regions that count, by process; `regions` all of them, with their paces."""
+    kept = counted(regions, least, limit_s)
+    every = [region.seconds for region in kept]
     median = statistics.median(every)
+    processes = sorted({region.process for region in kept})
     return {
         "median_seconds": median,
         "spread": (max(every) - min(every)) / median,
-        "seconds": [list(process) for process in processes],
+        "quiet": sum(region.pace_s <= limit_s for region in kept),
+        "seconds": [[region.seconds for region in kept if region.process == number] for number in processes],
+        "regions": [region.as_json() for region in regions],
     }
 
 
@@ -336,13 +293,13 @@ def arguments(plan: Plan) -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="NAME,…", help="these programs, in this order")
     parser.add_argument("--processes", type=int, default=2, help="unrecorded processes of each variant")
+    parser.add_argument("--recordings", type=int, default=3, help="recorded processes at most")
+    parser.add_argument("--regions", type=int, default=6, help="quiet measured regions of each variant")
+    parser.add_argument("--most-regions", type=int, default=24, help="measured regions of each at most")
     parser.add_argument(
-        "--most-processes", type=int, default=5, help="of a variant whose processes differ by more than 5 %%"
+        "--seconds", type=float, default=15, help="no further regions of a program after these"
     )
-    parser.add_argument(
-        "--recordings", type=int, default=3, help="recorded processes, of which the least disturbed is kept"
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="measured regions in each")
+    parser.add_argument("--patience", type=float, default=0.5, help="seconds to wait for a quiet processor")
     parser.add_argument(
         "--rounds", type=int, default=0, help="work in a region, in place of each program's own"
     )
@@ -372,7 +329,7 @@ def main() -> int:
     for words in trouble:  # its program will fail by itself; the others run
         print(words, file=sys.stderr)
     try:
-        bench = Bench(options, out, recorder_library(options.build))
+        bench = Bench(options, out, recorder_library(options.build), Processors())
     except BusfareError as error:
         raise SystemExit(f"record.py: {error}") from None
     done = {name for name, said in times["programs"].items() if not said["failures"]}
@@ -406,7 +363,8 @@ def main() -> int:
 
 def _say(name: str, result: dict[str, Any], seconds: float) -> None:
     medians = ", ".join(
-        f"{variant} {1e3 * said['median_seconds']:.1f} ms ±{50 * said['spread']:.0f} %"
+        f"{variant} {1e3 * said['median_seconds']:.1f} ms ±{50 * said['spread']:.0f} % "
+        f"({said['quiet']} of {len(said['regions'])} quiet)"
         for variant, said in result["variants"].items()
     )
     recordings_said = ", ".join(
