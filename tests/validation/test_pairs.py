@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validation" / "pairs"
 EXAMPLES = ROOT / "src" / "busfare" / "examples"
 #: Not programs: what they share, and what builds, reads and runs them.
-SHARED = {"measured.py", "build.py", "table.py", "record.py", "process.py", "processors.py"}
+SHARED = {"measured.py", "build.py", "table.py", "record.py", "process.py", "processors.py", "turns.py"}
 #: Options of `what-if` that stand for changes, and whether they take a value; None: they may.
 CHANGES = {
     "--pin": None,
@@ -155,6 +155,42 @@ def test_heavy_libraries_wait_until_the_options_are_read(name: str) -> None:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert not {name.split(".")[0] for name in names} & {"torch", "cupy", "cupyx"}
+
+
+RELEASED = """
+import sys, time
+import measured
+program = measured.Program("p", "what", ("before",), 5)
+options = measured.options_of(program)
+calls = []
+def named(name):
+    return lambda: calls.append(name)
+seconds = measured._measure(options, named("region"), wait=lambda: None, start=named("start"), stop=named("stop"),
+                            push=lambda: None, pop=lambda: None)
+print(*calls, file=sys.stderr)
+sys.exit(measured.finish(program, options, seconds, 0.0, 1.0))
+"""
+
+
+def test_a_waiting_program_measures_a_region_a_line(tmp_path: Path) -> None:
+    script = tmp_path / "released.py"
+    script.write_text(RELEASED)
+    command = [sys.executable, str(script), "--wait", "--warm-ups", "1"]
+    done = subprocess.run(
+        command, input="warm\nmeasure\nmeasure\n", capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(FOLDER)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.split() == ["region", "region", *["start", "region", "stop"] * 2]
+    ready, *said = done.stdout.splitlines()
+    assert ready == "ready"
+    warm, first, second, end = (json.loads(line) for line in said)
+    assert warm == {"region": 0.0} and end["seconds"] == [first["region"], second["region"]]
+    none = subprocess.run(
+        command, input="", capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(FOLDER)},
+    )  # fmt: skip
+    assert none.returncode == 1 and "no region was asked for" in none.stderr
 
 
 def test_a_wrong_result_fails_a_program(
@@ -370,7 +406,9 @@ def bench(record: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def stand_in(record: ModuleType, bench: object, *variants: str, fingerprint: bool = False) -> object:
     source = str(bench.out.parent / "stand_in.py")  # type: ignore[attr-defined]
-    return record.Program("stand_in", source, variants, fingerprint)
+    from table import Program
+
+    return Program("stand_in", source, variants, fingerprint)
 
 
 def order_of(bench: object) -> list[str]:
@@ -422,14 +460,16 @@ def test_on_a_machine_that_is_never_quiet_it_ends(record: ModuleType, bench: obj
 
 
 def test_what_counts_is_chosen_by_the_pace_alone(record: ModuleType) -> None:
+    import turns
+
     def region(seconds: float, before: float, after: float) -> object:
-        return record.Region(0, seconds, before, after, 0)
+        return turns.Region(0, seconds, before, after, 0)
 
     quiet = [region(9.0, 1.0, 1.1), region(1.0, 1.3, 1.0), region(5.0, 1.0, 1.0)]
     slow = [region(2.0, 1.0, 3.0), region(2.1, 2.0, 1.0)]
-    assert record.counted([slow[0], *quiet, slow[1]], 2, 1.3) == quiet
-    assert record.counted([slow[0], *quiet, slow[1]], 4, 1.3) == [*quiet, slow[1]]
-    assert record.counted(slow, 4, 1.3) == slow
+    assert turns.counted([slow[0], *quiet, slow[1]], 2, 1.3) == quiet
+    assert turns.counted([slow[0], *quiet, slow[1]], 4, 1.3) == [*quiet, slow[1]]
+    assert turns.counted(slow, 4, 1.3) == slow
 
 
 def test_failures_are_said_and_the_others_run(record: ModuleType, bench: object) -> None:
@@ -493,7 +533,9 @@ def test_a_slow_machine_is_waited_for_while_patience_lasts(record: ModuleType) -
 
 
 def test_a_program_that_was_not_built_is_a_failure(record: ModuleType, bench: object) -> None:
-    result = bench.run(record.Program("absent", "absent.cu", ("before", "pin")))  # type: ignore[attr-defined]
+    from table import Program
+
+    result = bench.run(Program("absent", "absent.cu", ("before", "pin")))  # type: ignore[attr-defined]
     assert result["variants"] == {} and len(result["failures"]) == 7
 
 
@@ -507,16 +549,18 @@ def test_gpus_have_short_names(record: ModuleType) -> None:
 def test_a_second_call_runs_what_is_left_and_what_failed(
     record: ModuleType, bench: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from table import Plan, Program
+
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1, 1980 MHz, 3201 MHz, 5, 16'\n")
     (tools / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     programs = {
-        name: record.Program(name, str(tmp_path / "stand_in.py"), variants)
+        name: Program(name, str(tmp_path / "stand_in.py"), variants)
         for name, variants in (("good", ("before",)), ("bad", ("before", "wrong")))
     }
-    plan = record.Plan(programs, (), {}, {"h200": "h200-probed"})
+    plan = Plan(programs, (), {}, {"h200": "h200-probed"})
     monkeypatch.setattr(record, "read_plan", lambda: plan)
     monkeypatch.setattr(record, "build", lambda *_: [])
     monkeypatch.setattr(record, "recorder_library", lambda _: tmp_path / "library.so")
