@@ -48,7 +48,7 @@ HostRule = Annotated[
     str,
     typer.Option(
         metavar="RULE",
-        help="Host times on another node: measured (by calls measured on both), keep, or 0.8x.",
+        help="Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
     ),
 ]
 
