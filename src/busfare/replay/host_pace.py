@@ -14,9 +14,10 @@ from busfare.replay.timeline import Timeline
 
 __all__ = ["Host", "host_changes", "measured_ratio"]
 
-#: A fixed piece of the processor's work at quiet moments: it comes out the same within 4 % of run and run on one machine.
+#: A fixed piece of the processor's work at quiet moments: on a machine probed twice 1 to 8 % apart (seven pairs of
+#: results/probe, without the busiest), where launches and synchronisations together are 0 to 16 %.
 PACE = ("pace",)
-#: What programs call most, where a node was probed before that was noted: within 30 %.
+#: What programs call most, where a node was probed before the pace was noted.
 CALLS = ("launch", "synchronise")
 
 
