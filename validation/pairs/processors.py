@@ -22,8 +22,11 @@ __all__ = ["Place", "Processors"]
 
 #: The piece of work is done so often in a look, and its middle counts: one alone may be interrupted.
 LOOKS = 5
-#: A processor's rank is its pace in so many looks: regions are longer than a look.
-REMEMBERED = 3
+#: All are looked at so often before one is taken, so far apart: paces change within a region.
+SWEEPS, SWEEP_S = 4, 0.005
+#: A processor's rank is its mean pace in so many looks (neighbours stay for seconds), of which none counts as slower
+#: than so many times a quiet one: that was an interruption.
+REMEMBERED, MOST_SLOW = 24, 3.0
 #: Processors for threads besides the program's own: drivers and libraries start some.
 BESIDE = 3
 #: Between two looks, while all are slow.
@@ -58,8 +61,9 @@ class Processors:
         self._pace, self._pause = pace, pause
         self._last = {number: deque[float](maxlen=REMEMBERED) for number in sorted(self._allowed)}
         self._paces: list[float] = []
-        for _ in range(REMEMBERED):
+        for _ in range(2 * SWEEPS):
             self._look(*self._allowed)
+            self._pause(SWEEP_S)
 
     @property
     def quiet_s(self) -> float:
@@ -75,8 +79,11 @@ class Processors:
         """The quickest processors; waits up to `patience_s` while there are too few quiet ones for `threads`."""
         end = time.monotonic() + patience_s
         while True:
-            found = self._look(*self._allowed)
-            order = sorted(found, key=lambda number: max(found[number], statistics.fmean(self._last[number])))
+            for sweep in range(SWEEPS):
+                if sweep:
+                    self._pause(SWEEP_S)
+                found = self._look(*self._allowed)
+            order = sorted(found, key=lambda number: (found[number] > self.limit_s, self._rank(number)))
             own = order[0]
             beside = _shares_core_with(own)
             others = [number for number in order[1:] if number not in beside][:BESIDE]
@@ -95,6 +102,9 @@ class Processors:
     def all_again(self) -> None:
         """This process, and those that it starts, may run anywhere."""
         os.sched_setaffinity(0, self._allowed)
+
+    def _rank(self, number: int) -> float:
+        return statistics.fmean(min(pace, MOST_SLOW * self.quiet_s) for pace in self._last[number])
 
     def _away_from(self, place: Place) -> Place:
         os.sched_setaffinity(0, (self._allowed - {place.own, *place.others}) or self._allowed)

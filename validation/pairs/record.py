@@ -6,9 +6,9 @@ Builds what is missing (the C++ programs with nvcc, the recorder with CMake), th
 processes of every variant, and `--recordings` of `before` under the recorder, get ready together; then measured regions
 are released one at a time, variants by turns, forwards and backwards, each on the processor that is quickest just
 then. Its pace, a fixed piece of work, is taken before and after each region; what counts are regions between two quiet
-moments, `--regions` of each variant if there are so many, or the quickest-paced so many. The recording kept is chosen
-by the pace, too. Writes `results/pairs/GPU/times.json` after each program, with all regions and their paces, and
-`PROGRAM-before.bf` beside it.
+moments, of which `--regions` of each variant are sought, or the four quickest-paced where they are fewer. The recording
+kept is chosen by the pace, too. Writes `results/pairs/GPU/times.json` after each program, with all regions and their
+paces, and `PROGRAM-before.bf` beside it.
 Programs that are in times.json are not run again unless named by `--only`; when the budget is spent the rest is left
 for another call. What fails is written down and said, and the others run. Exit status 1 where something failed, 3
 where there is no GPU.
@@ -92,11 +92,11 @@ def arguments(plan: Plan) -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="NAME,…", help="these programs, in this order")
     parser.add_argument("--processes", type=int, default=2, help="unrecorded processes of each variant")
-    parser.add_argument("--recordings", type=int, default=3, help="recorded processes at most")
+    parser.add_argument("--recordings", type=int, default=2, help="recorded processes at most")
     parser.add_argument("--regions", type=int, default=6, help="quiet measured regions of each variant")
     parser.add_argument("--most-regions", type=int, default=24, help="measured regions of each at most")
     parser.add_argument(
-        "--seconds", type=float, default=15, help="no further regions of a program after these"
+        "--seconds", type=float, default=8, help="no further regions of a program after these"
     )
     parser.add_argument("--patience", type=float, default=0.5, help="seconds to wait for a quiet processor")
     parser.add_argument(

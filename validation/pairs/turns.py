@@ -20,6 +20,8 @@ from table import Program, recordings
 __all__ = ["Bench", "counted", "summary"]
 
 HERE = Path(__file__).resolve().parent
+#: Regions that count of a variant at least, where fewer were quiet.
+LEAST = 4
 #: Regions measured in a row, before it is another variant's turn.
 REGIONS_A_VISIT = 2
 
@@ -96,7 +98,7 @@ class Bench:
                 for region in run.regions
             ]
             if regions:
-                result["variants"][variant] = summary(regions, self.options.regions, self.processors.limit_s)
+                result["variants"][variant] = summary(regions, LEAST, self.processors.limit_s)
         for name in dict.fromkeys(run.recording for run in good if run.recording):
             self._keep([run for run in good if run.recording == name], name, result)
         rounds = {run.result["rounds"] for run in good}
