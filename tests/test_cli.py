@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,34 @@ def test_help_names_every_command() -> None:
         assert command in done.stdout
 
 
-def test_help_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_load_nothing_heavy(option: str) -> None:
     code = (
         "import sys, busfare.cli\n"
+        f"sys.argv = ['busfare', '{option}']\n"
+        "try: busfare.cli.main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
         "print([m for m in ('polars', 'numpy', 'plotly', 'rich', 'msgspec') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_is_the_package_s() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"busfare {version('busfare')}\n", "")
+
+
+def test_a_command_loads_no_module_of_another_s() -> None:
+    code = (
+        "import sys, busfare.cli\n"
+        "sys.argv = ['busfare', 'report', '--help']\n"
+        "try: busfare.cli.main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "print(sorted(m for m in sys.modules if m.startswith('busfare.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['busfare.cli.traces']"
 
 
 @pytest.mark.parametrize(
