@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from busfare.cli.ahead import import_ahead
 from busfare.errors import InputError
 from busfare.one_core_blas import import_numpy
 from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
@@ -82,9 +83,8 @@ def report(
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
     import_numpy()
     from busfare.job import How, one_trace
-    from busfare.node import load_node
     from busfare.report.limits import check, parse_limit
-    from busfare.report.summary import REPLAYED_ROWS, UNUSED, summarise
+    from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
 
     limits = [parse_limit(text) for text in fail_if]
     how = How(jobs, scheduler, slurm, resume)
@@ -93,8 +93,11 @@ def report(
     if one is None:
         check(_report_job(list(traces), node, how, json, html), limits)
         return
-    recorded_on = load_node(node) if node else None
+    import_ahead("busfare.report.summary", *([] if json else ["busfare.report.terminal"]))
+    recorded_on = _node(node)
     read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS, sums=not html)
+    from busfare.report.summary import summarise
+
     result = summarise(read, recorded_on)
     if html:
         from busfare.report.page import report_page
@@ -114,11 +117,10 @@ def _report_job(
     traces: list[Path], node: str | None, how: How, json: bool, html: Path | None
 ) -> dict[str, Any]:
     from busfare.job import run_job
-    from busfare.node import load_node
     from busfare.report.job_progress import job_progress
     from busfare.report.job_result import job_result
 
-    recorded_on = load_node(node) if node else None
+    recorded_on = _node(node)
     with job_progress() as shown:
         result = job_result(run_job(traces, recorded_on, how, shown))
     if html:
@@ -387,6 +389,15 @@ def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0, sums
 
     with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
         return read(path, unused, above, sums)
+
+
+def _node(name: str | None) -> Node | None:
+    """The node that was named, if one was."""
+    if name is None:
+        return None
+    from busfare.node import load_node
+
+    return load_node(name)
 
 
 def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:

@@ -13,7 +13,8 @@ from busfare.errors import InputError
 from busfare.trace import api_calls, recorded_copies
 from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
 from busfare.trace.omissions import Omissions
-from busfare.trace.recording import Recording, Table, is_recording, read_recording
+from busfare.trace.recording import Recording, Table, read_recording
+from busfare.trace.recording_files import is_recording
 from busfare.trace.row_lookup import distinct, first_rows
 from busfare.trace.tables import (
     CALLS,
@@ -34,7 +35,7 @@ from busfare.trace.tables import (
 )
 from busfare.trace.trace import Trace
 
-__all__ = ["matches", "read"]
+__all__ = ["read"]
 
 #: CUpti_ActivityUnifiedMemoryCounterKind, those that move bytes.
 MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
@@ -54,13 +55,6 @@ LOSS_OF = {
     ),
     4: ("unknown-records", "records of a kind that the recorder does not know"),
 }
-
-
-def matches(path: Path) -> bool:
-    """Whether `path` is a recording, or a directory that holds some."""
-    if path.is_dir():
-        return any(is_recording(file) for file in path.iterdir() if file.is_file())
-    return is_recording(path)
 
 
 def read(path: Path) -> Trace:
