@@ -93,7 +93,8 @@ def report(
     if one is None:
         check(_report_job(list(traces), node, how, json, html), limits)
         return
-    import_ahead("busfare.report.summary", *([] if json else ["busfare.report.terminal"]))
+    # Polars looks at numpy.ma when it first meets an array.
+    import_ahead("numpy.ma", "busfare.report.summary", *([] if json else ["busfare.report.terminal"]))
     recorded_on = _node(node)
     read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS, sums=not html)
     from busfare.report.summary import summarise
