@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from busfare.cli.ahead import import_ahead
 from tests.traces import EXAMPLES
 
 TRACE = str(EXAMPLES / "smooth-out-of-core-h100.json.gz")
@@ -363,3 +366,19 @@ def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:
     os.close(ours)
     assert process.returncode == 0
     assert b"/6" in shown
+
+
+def test_what_is_imported_ahead_and_fails_is_told_where_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "busfare_sound.py").write_text("here = True")
+    (tmp_path / "busfare_broken.py").write_text("raise ImportError('broken')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import_ahead("busfare_sound", "busfare_broken")
+    for thread in threading.enumerate():
+        if thread.name == "import ahead":
+            thread.join(30)
+    assert sys.modules["busfare_sound"].here
+    with pytest.raises(ImportError, match="broken"):
+        import_module("busfare_broken")
+    assert capfd.readouterr() == ("", "")

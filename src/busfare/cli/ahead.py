@@ -21,4 +21,5 @@ def import_ahead(*modules: str) -> None:
             except Exception:
                 return
 
-    Thread(target=imported, name="import ahead").start()
+    if modules:
+        Thread(target=imported, name="import ahead").start()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,10 +95,10 @@ def report(
     if one is None:
         check(_report_job(list(traces), node, how, json, html), limits)
         return
-    # Polars looks at numpy.ma when it first meets an array.
-    import_ahead("numpy.ma", "busfare.report.summary", *([] if json else ["busfare.report.terminal"]))
     recorded_on = _node(node)
-    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS, sums=not html)
+    # Polars looks at numpy.ma when it first meets an array.
+    ahead = ["numpy.ma", "busfare.report.summary", *([] if json else ["busfare.report.terminal"])]
+    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS, sums=not html, ahead=ahead)
     from busfare.report.summary import summarise
 
     result = summarise(read, recorded_on)
@@ -380,16 +382,30 @@ def demo(output: Path) -> None:
     print(f"\nThe page to open: {page.resolve()}")
 
 
-def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False) -> Trace:
-    """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
+def _read(
+    path: Path,
+    unused: frozenset[str] = frozenset(),
+    above: int = 0,
+    sums: bool = False,
+    ahead: Sequence[str] = (),
+) -> Trace:
+    """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read.
+
+    `ahead`: modules to be imported meanwhile.
+    """
     from busfare.trace import read
 
-    if not sys.stderr.isatty():
+    with _sign_of_life(path):
+        import_ahead(*ahead)
         return read(path, unused, above, sums)
+
+
+def _sign_of_life(path: Path) -> AbstractContextManager[object]:
+    if not sys.stderr.isatty():
+        return nullcontext()
     from rich.console import Console
 
-    with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
-        return read(path, unused, above, sums)
+    return Console(stderr=True).status(f"reading {path.name}", spinner="dots")
 
 
 def _node(name: str | None) -> Node | None:
