@@ -30,6 +30,7 @@ from busfare.trace.tables import (
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
+    OPERATIONS_OF_KERNELS,
     conform,
     empty,
 )
@@ -255,6 +256,8 @@ def _operations(events: Events, omissions: Omissions) -> pl.DataFrame:
             "copy_count": with_nulls(np.ones(len(rows), np.int32), ~copy, "copy_count"),
         }
     )
+    if (rows["blocks"] != MISSING).any():
+        frame = frame.with_columns(rows.numbers("blocks"))
     omissions.add_if(
         int(copy.sum()) - frame["direction"].drop_nulls().len(),
         "unknown-direction",
@@ -265,7 +268,7 @@ def _operations(events: Events, omissions: Omissions) -> pl.DataFrame:
         "unknown-memory",
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
-    return conform(frame, OPERATIONS)
+    return conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS)
 
 
 def _either(events: Events, first: str, second: str) -> pl.Series:

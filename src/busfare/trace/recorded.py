@@ -12,6 +12,7 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.trace import api_calls, recorded_copies
 from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
+from busfare.trace.grid import MOST_BLOCKS
 from busfare.trace.omissions import Omissions
 from busfare.trace.recording import Recording, Table, is_recording, read_recording
 from busfare.trace.row_lookup import distinct, first_rows
@@ -23,7 +24,6 @@ from busfare.trace.tables import (
     EVENTS,
     MARKERS,
     MEMORY_KINDS,
-    MOST_BLOCKS,
     OPERATIONS,
     OPERATIONS_OF_KERNELS,
     OPERATIONS_RECORDED,
