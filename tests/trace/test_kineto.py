@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.trace import Trace, kineto, read
+from busfare.trace import Trace, kineto_text, read
 from tests.trace.build_kineto import (
     Event,
     call,
@@ -90,7 +90,7 @@ def test_gzip_members_may_end_anywhere_in_a_piece_that_is_read(
     text = document(small_events()).encode()
     content = gzipped(text[:500], text[500:])
     first_member = len(gzipped(text[:500]))
-    monkeypatch.setattr(kineto, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
+    monkeypatch.setattr(kineto_text, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
     check_small(of_bytes(content, tmp_path))
 
 
