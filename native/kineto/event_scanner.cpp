@@ -50,7 +50,7 @@ struct Arguments {
 
 struct IntegerArgument {
     std::string_view key;
-    std::int64_t Arguments::*field;
+    std::int64_t Arguments::* field;
 };
 constexpr std::array<IntegerArgument, 12> kIntegerArguments{{
     {"bytes", &Arguments::bytes},

@@ -36,9 +36,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 
-from build import build  # noqa: E402
 from table import Plan, Program, read_plan, recordings  # noqa: E402
 
+from build import build  # noqa: E402
 from busfare.errors import BusfareError  # noqa: E402
 from busfare.measure.record import LIBRARY, environment  # noqa: E402
 
