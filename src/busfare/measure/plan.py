@@ -8,7 +8,7 @@ from itertools import product
 
 from busfare.measure.case import Case, Direction, Memory, Mode
 
-__all__ = ["AFTER", "HOST_WAYS", "MATTERS", "Plan", "full", "is_held_out", "matters", "quick"]
+__all__ = ["AFTER", "HOST_WAYS", "MATTERS", "OTHER_WAY", "Plan", "full", "is_held_out", "matters", "quick"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
@@ -41,7 +41,7 @@ MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
 AFTER: tuple[Mode, Mode] = ("after-kernel", "after-event")
 AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
 #: A kernel on mapped memory, and what moves data both ways at once: few cases, each of which is a parameter.
-_OTHER_WAY = ("kernel", "both", "beside-mapped", "hybrid", *MAPPED_BOTH)
+OTHER_WAY: tuple[Mode, ...] = ("kernel", "both", "beside-mapped", "hybrid", *MAPPED_BOTH)
 #: From here on a case's precision shows in predictions.
 MATTERS = 0.4
 
@@ -91,7 +91,7 @@ def matters(case: Case) -> float:
     """How much a case's precision is worth, beside that of a pinned copy: the goal for pageable ones is looser, and
     what stands in no curve is shown as it is. MATTERS or more for what parameters of a path rest on.
     """
-    if case.mode in _OTHER_WAY:
+    if case.mode in OTHER_WAY:
         return 1.0
     curve = case.mode == "streams" or (case.mode == "copies" and case.count == 1)
     return {"pinned": 1.0, "device": 1.0, "pageable": MATTERS}.get(case.memory, 0.3) if curve else 0.3
@@ -176,8 +176,9 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
             yield Case(way, "pinned", "block", width, 1024, gpu)
             yield Case(way, "pinned", "packed", width, 1024, gpu)
             yield Case(way, "pinned", "copies", width * 1024, 1, gpu)
-        # The link's pace from long trains, which fill no cache; what each copy adds from many short ones.
-        for size, count in ((64 * KIB, 4), (MIB, 32), (16 * MIB, 4), (64 * MIB, 12)):
+        # The link's pace from long trains, which fill no cache; what each copy adds from many short ones. No longer than
+        # a few milliseconds: a quiet moment of the host's memory is as short.
+        for size, count in ((64 * KIB, 4), (MIB, 32), (16 * MIB, 4), (64 * MIB, 4)):
             yield Case(way, "pinned", "both", size, count, gpu)
             yield Case(way, "pinned", "beside-mapped", size, 1, gpu)
         for size, both in product((16 * MIB, 64 * MIB), MAPPED_BOTH):
