@@ -35,13 +35,15 @@ HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_COUNTS = (16, 100, 200)
 #: Chunks of the hybrid whose kernels' lulls are fitted: long enough for the link, too many for their number not to show.
 HYBRID_BYTES, HYBRID_COUNT = 4 * MIB, 32
+#: As many bytes both ways in so many streams: how much longer a byte takes then than in a train of one stream each way.
+THROUGH_BYTES, THROUGH_COUNTS = 128 * MIB, (8, 32, 128)
 #: How mapped memory fares while data move the other way too.
 MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
 #: What may go before a copy in place of another copy, and what waits for it.
 AFTER: tuple[Mode, Mode] = ("after-kernel", "after-event")
 AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
 #: A kernel on mapped memory, and what moves data both ways at once: few cases, each of which is a parameter.
-OTHER_WAY: tuple[Mode, ...] = ("kernel", "both", "beside-mapped", "hybrid", *MAPPED_BOTH)
+OTHER_WAY: tuple[Mode, ...] = ("kernel", "both", "beside-mapped", "hybrid", "through", *MAPPED_BOTH)
 #: From here on a case's precision shows in predictions.
 MATTERS = 0.4
 
@@ -202,6 +204,8 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
 def _written(gpu: int, sizes: Sequence[int]) -> Iterator[Case]:
     """What depends on what the processor, or a kernel, writes at the same time or just before."""
     yield Case("h2d", "pinned", "hybrid", HYBRID_BYTES, HYBRID_COUNT, gpu)
+    for count in THROUGH_COUNTS:
+        yield Case("h2d", "pinned", "through", THROUGH_BYTES // count, count, gpu)
     for size in sizes:
         yield Case("h2d", "pinned", "written", size, 1, gpu)
         yield Case("h2d", "managed", "written", size, 1, gpu)

@@ -25,6 +25,7 @@ from busfare.measure.plan import HOST_WAYS, Plan, full, quick
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Record, read
 from busfare.measure.run import Progress, measure
+from busfare.measure.through import with_streams
 from busfare.measure.topology import node_of
 from busfare.node import Node
 
@@ -144,6 +145,7 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     gpu = record.facts["gpus"][0]["name"]
     name = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
     node = node_of(record, parameters, f"virtual-{record.facts['plays']}" if record.virtual else name)
+    node = with_streams(node, record)
     record.disturbances = disturbances(record)
     return Probed(node, record, residuals(node.measured, record), health(node, record), list(knees))
 

@@ -13,12 +13,14 @@ from typing import Any
 
 from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
-from busfare.measure.middle import middle
+from busfare.measure.middle import middle, quicker
 
-__all__ = ["SCHEMA", "Measurement", "Moment", "Record", "read", "write"]
+__all__ = ["QUIETEST_ONE_IN", "SCHEMA", "Measurement", "Moment", "Record", "read", "write"]
 
 SCHEMA = "busfare.probe-raw/1"
 _NS = 1e9
+#: One sample in so many of what moves data both ways is counted, the quickest ones.
+QUIETEST_ONE_IN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,7 @@ class Measurement:
         machine shared with others, only ever makes it slower, and for a whole visit; where nothing does, visits repeat.
         Raises ValueError for no samples.
         """
-        seen = sorted(self.of_visits)
-        half = seen[: (len(seen) + 1) // 2]
-        return sum(half) / len(half) if half else middle(self.seconds)
+        return quicker(self.of_visits or self.seconds)
 
     @property
     def quietest_s(self) -> float:
@@ -66,9 +66,7 @@ class Measurement:
         moves data both ways: it lives on the host's memory, which other programs slow for most of a run, but not for
         every millisecond of it. Raises ValueError for no samples.
         """
-        seen = sorted(self.seconds)
-        quarter = seen[: (len(seen) + 3) // 4]
-        return sum(quarter) / len(quarter) if quarter else middle(self.seconds)
+        return quicker(self.seconds, QUIETEST_ONE_IN)
 
     @property
     def of_visits(self) -> list[float]:

@@ -23,10 +23,13 @@ MOST_VISITS = 24
 #: What parameters are fitted to, and what they are judged on, is visited in every window until it has been visited this
 #: often: of two or three visits, one slow moment is the middle.
 ENOUGH_VISITS = 6
+#: Of what takes so long a visit (buffers of hundreds of megabytes, by the processor), fewer: they would leave others none.
+LONG_VISIT_S, ENOUGH_LONG_VISITS = 0.04, 4
 #: Where a visit takes less than this, so many more are due in each window: the time of short copies is one of a few,
 #: from visit to visit, and only many of them find the middle.
-CHEAP_S, CHEAP_MORE = 0.0012, 2
-#: What moves data both ways at once is due so many more: it waits for the host's memory, which is quiet for moments only.
+CHEAP_S, CHEAP_MORE = 0.0012, 4
+#: What moves data both ways at once is due so many more, and twice as many where all of it are copies: it waits for the
+#: host's memory, which is quiet for moments only.
 BOTH_WAYS_MORE = 2
 #: A visit is about this long, so that every case is seen at many times of the run, …
 VISIT_S = 0.003
@@ -99,8 +102,10 @@ class Visited:
             return 1
         if matters(self.case) < MATTERS:
             return 0
-        more = BOTH_WAYS_MORE * (self.case.mode in OTHER_WAY) or CHEAP_MORE * (self.cost_s < CHEAP_S)
-        return more + (more > 0 or len(self.visits) < ENOUGH_VISITS)
+        more = BOTH_WAYS_MORE * ((self.case.mode in OTHER_WAY) + (self.case.mode == "both"))
+        more = more or CHEAP_MORE * (self.cost_s < CHEAP_S)
+        enough = ENOUGH_VISITS if self.cost_s < LONG_VISIT_S else ENOUGH_LONG_VISITS
+        return more + (more > 0 or len(self.visits) < enough)
 
     @property
     def cost_s(self) -> float:
