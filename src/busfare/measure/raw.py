@@ -54,11 +54,11 @@ class Measurement:
 
     @property
     def undisturbed_s(self) -> float:
-        """Seconds where nothing disturbs it: the mean of the quicker half of its visits. What disturbs a copy, on a
-        machine shared with others, only ever makes it slower, and for a whole visit; where nothing does, visits repeat.
+        """Seconds where nothing disturbs it: the mean of the quicker half of all samples, of whichever visit. What
+        disturbs a copy, on a machine shared with others, only ever makes it slower; where nothing does, samples repeat.
         Raises ValueError for no samples.
         """
-        return quicker(self.of_visits or self.seconds)
+        return quicker(self.seconds)
 
     @property
     def quietest_s(self) -> float:

@@ -39,7 +39,7 @@ class Version:
 
     @property
     def seconds(self) -> float:
-        """The mean of the quicker half of the moments, of the device's seconds: read as `probe` reads its visits."""
+        """The mean of the quicker half of the moments, of the device's seconds: what disturbs a run only makes it slower."""
         return quicker(self.of_visits)
 
     @property
