@@ -110,7 +110,7 @@ def _path(own: dict[Case, Measurement], like: Case, extras: dict[str, Any], near
 def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sizes, middle seconds and their doubt of the fitted cases that differ from `like` in size alone."""
     found = sorted(
-        (case.bytes, m.undisturbed_s, min(spread(m.seconds), 1.0))
+        (case.bytes, m.undisturbed_s, min(spread(m.counted), 1.0))
         for case, m in own.items()
         if replace(case, bytes=like.bytes) == like and not is_held_out(case)
     )

@@ -66,7 +66,8 @@ class Visited:
 
     def next_repeats(self) -> tuple[int, int]:
         """Samples of the next visit, and how many go before them untimed."""
-        if self.case.mode == "again":
+        # Pageable memory that the processor has just written is copied as in a program: once, after other work.
+        if self.case.mode == "again" or (self.case.memory, self.case.mode) == ("pageable", "written"):
             return 1, 0
         if not self.visits:
             return 1, int(self.case.total_bytes < LONG_BYTES)
