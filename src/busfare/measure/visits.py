@@ -24,10 +24,10 @@ MOST_VISITS = 24
 #: often: of two or three visits, one slow moment is the middle.
 ENOUGH_VISITS = 6
 #: Of what takes so long a visit (buffers of hundreds of megabytes, by the processor), fewer: they would leave others none.
-LONG_VISIT_S, ENOUGH_LONG_VISITS = 0.04, 4
+LONG_VISIT_S, ENOUGH_LONG_VISITS = 0.04, 3
 #: Where a visit takes less than this, so many more are due in each window: the time of short copies is one of a few,
 #: from visit to visit, and only many of them find the middle.
-CHEAP_S, CHEAP_MORE = 0.0012, 4
+CHEAP_S, CHEAP_MORE = 0.0008, 4
 #: What moves data both ways at once is due so many more, and twice as many where all of it are copies: it waits for the
 #: host's memory, which is quiet for moments only.
 BOTH_WAYS_MORE = 2
@@ -149,7 +149,8 @@ def _due(open_: Sequence[Visited], window_s: float, at_least_one: bool) -> list[
     costs = [v.cost_s for v in open_]
     needs = [v.need for v in open_]
     room = [v.most_visits - len(v.visits) for v in open_]
-    least = [float(max(v.least, at_least_one)) for v in open_]
+    # What is shown as it is and takes long has its second visit, and no third one while others wait.
+    least = [float(max(v.least, at_least_one and (len(v.visits) < 2 or v.cost_s < LONG_VISIT_S))) for v in open_]
 
     def with_(factor: float) -> list[float]:
         return [min(max(factor * n, few), most) for n, few, most in zip(needs, least, room, strict=True)]
