@@ -259,7 +259,7 @@ def _added(own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key
     an event of another stream.
     """
     added = [
-        m.undisturbed_s - own[other].undisturbed_s
+        middle(m.seconds) - middle(own[other].seconds)
         for c, m in own.items()
         if c.mode == mode and c.direction == one.direction and c.bytes >= ENGINE_BYTES
         and (other := replace(c, mode=plain)) in own
@@ -273,7 +273,7 @@ def _kernels_wait(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     if launch is None or not launch.samples.device_s:
         return {}
     added = [
-        m.undisturbed_s - own[plain].undisturbed_s - middle(launch.samples.device_s)
+        middle(m.seconds) - middle(own[plain].seconds) - middle(launch.samples.device_s)
         for c, m in own.items()
         if (c.mode, c.direction) == ("event-kernel", one.direction)
         and c.bytes >= ENGINE_BYTES
