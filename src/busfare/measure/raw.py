@@ -54,21 +54,26 @@ class Measurement:
 
     @property
     def undisturbed_s(self) -> float:
-        """Seconds where nothing disturbs it: the mean of the quicker half of all samples, of whichever visit. What
-        disturbs a copy, on a machine shared with others, only ever makes it slower; where nothing does, samples repeat.
+        """Seconds where nothing disturbs it: the mean of the quicker half of its visits. What disturbs a copy, on a
+        machine shared with others, only ever makes it slower, and for a whole visit; where nothing does, visits repeat.
         Raises ValueError for no samples.
         """
-        return quicker(self.counted)
+        return quicker(self.of_visits or self.seconds)
 
     @property
     def counted(self) -> tuple[float, ...]:
-        """The samples that count. Of pageable memory that the processor has just written the first of each visit, where
-        it was kept apart: a program writes its data once, after other work, and where this goes on in a loop the
-        processor's caches hold the data, and the buffers that the driver stages them in, as in no program.
+        """The samples that count."""
+        return self._firsts or self.seconds
+
+    @property
+    def _firsts(self) -> tuple[float, ...]:
+        """Of pageable memory that the processor has just written the first sample of each visit, where it was kept apart: a
+        program writes its data once, after other work, and where this goes on in a loop the processor's caches hold the
+        data, and the buffers that the driver stages them in, as in no program. None of anything else.
         """
         if (self.case.memory, self.case.mode) != ("pageable", "written"):
-            return self.seconds
-        return tuple(v.first_s for v in self.moments if v.first_s is not None) or self.seconds
+            return ()
+        return tuple(v.first_s for v in self.moments if v.first_s is not None)
 
     @property
     def quietest_s(self) -> float:
@@ -81,6 +86,8 @@ class Measurement:
     @property
     def of_visits(self) -> list[float]:
         """The middle of each visit: samples of one visit share what disturbed it, visits do not."""
+        if self._firsts:
+            return list(self._firsts)
         ends = list(accumulate(self.visits, initial=0))
         return [middle(self.seconds[a:b]) for a, b in pairwise(ends) if b > a]
 

@@ -150,7 +150,9 @@ def _due(open_: Sequence[Visited], window_s: float, at_least_one: bool) -> list[
     needs = [v.need for v in open_]
     room = [v.most_visits - len(v.visits) for v in open_]
     # What is shown as it is and takes long has its second visit, and no third one while others wait.
-    least = [float(max(v.least, at_least_one and (len(v.visits) < 2 or v.cost_s < LONG_VISIT_S))) for v in open_]
+    least = [
+        float(max(v.least, at_least_one and (len(v.visits) < 2 or v.cost_s < LONG_VISIT_S))) for v in open_
+    ]
 
     def with_(factor: float) -> list[float]:
         return [min(max(factor * n, few), most) for n, few, most in zip(needs, least, room, strict=True)]
