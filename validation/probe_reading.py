@@ -2,7 +2,7 @@
 
 From the pairs of runs in `results/probe/` that say how fast the processor was: errors of sizes that were not fitted, in the
 same run and in the second process, by all visits or those of quiet moments, and by the middle of the samples or the quicker
-half of the visits or of the samples (here every case counts alike in the fit), in the end over all pairs; what copies both
+half of the visits (here every case counts alike in the fit), in the end over all pairs; what copies both
 ways take by either; then, drawn at random from the visits that were made, how often few visits lie beyond the goal. A
 comparison without goals: the exit status is 0, or 2 without results.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from busfare.measure.case import Case, Samples
-from busfare.measure.middle import middle, quicker
+from busfare.measure.middle import middle
 from busfare.measure.profile import profile, residuals
 from busfare.measure.quiet import quiet, quiet_share
 from busfare.measure.raw import Measurement, Record, read
@@ -32,8 +32,7 @@ DRAWS, DRAWN = 200, (2, 3, 6)
 LONG_BYTES, LEAST_OF_BOTH, LEAST_OF_EACH = 1 << 20, 6, 3
 READ: dict[str, Callable[[Measurement], float]] = {
     "the middle of all samples": lambda m: middle(m.seconds),
-    "the quicker half of the visits": lambda m: quicker(m.of_visits),
-    "the quicker half of the samples": lambda m: m.undisturbed_s,
+    "the quicker half of the visits": lambda m: m.undisturbed_s,
 }
 
 
