@@ -42,8 +42,8 @@ PACKAGES = ("adbc-driver-sqlite", "connectorx", "pandas", "pyarrow")
 #: What the readers of large tables ask for, found by watching them.
 WATCH = """
 import json, sys
-from busfare.report.summary import REPLAYED_ROWS, UNUSED
 from busfare.trace import read, sqlite_tables
+from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
 seen = []
 given = sqlite_tables.SqliteTables.read
 def watched(self, table, wanted, changes):
@@ -72,16 +72,17 @@ assert not tables._left_to_sqlite
 """
 REPORT = """
 import sys, time
-from busfare.report.summary import REPLAYED_ROWS, UNUSED, summarise
+from busfare.report.summary import summarise
 from busfare.trace import read
+from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
 begun, processor = time.perf_counter(), time.process_time()
 summarise(read(sys.argv[1], UNUSED, REPLAYED_ROWS, sums=True))
 print(time.perf_counter() - begun, time.process_time() - processor)
 """
 READ = """
 import sys, time
-from busfare.report.summary import REPLAYED_ROWS, UNUSED
 from busfare.trace import read
+from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
 begun, processor = time.perf_counter(), time.process_time()
 kept = read(sys.argv[1], UNUSED, REPLAYED_ROWS, sums=True)
 print(time.perf_counter() - begun, time.process_time() - processor)

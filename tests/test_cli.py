@@ -7,11 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from busfare.cli.ahead import import_ahead
 from tests.traces import EXAMPLES
 
 TRACE = str(EXAMPLES / "smooth-out-of-core-h100.json.gz")
@@ -32,13 +36,34 @@ def test_help_names_every_command() -> None:
         assert command in done.stdout
 
 
-def test_help_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_load_nothing_heavy(option: str) -> None:
     code = (
         "import sys, busfare.cli\n"
+        f"sys.argv = ['busfare', '{option}']\n"
+        "try: busfare.cli.main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
         "print([m for m in ('polars', 'numpy', 'plotly', 'rich', 'msgspec') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_is_the_package_s() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"busfare {version('busfare')}\n", "")
+
+
+def test_a_command_loads_no_module_of_another_s() -> None:
+    code = (
+        "import sys, busfare.cli\n"
+        "sys.argv = ['busfare', 'report', '--help']\n"
+        "try: busfare.cli.main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "print([m for m in ('bench', 'measuring', 'nodes', 'traces') if f'busfare.cli.{m}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['traces']"
 
 
 @pytest.mark.parametrize(
@@ -341,3 +366,19 @@ def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:
     os.close(ours)
     assert process.returncode == 0
     assert b"/6" in shown
+
+
+def test_what_is_imported_ahead_and_fails_is_told_where_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "busfare_sound.py").write_text("here = True")
+    (tmp_path / "busfare_broken.py").write_text("raise ImportError('broken')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import_ahead("busfare_sound", "busfare_broken")
+    for thread in threading.enumerate():
+        if thread.name == "import ahead":
+            thread.join(30)
+    assert sys.modules["busfare_sound"].here
+    with pytest.raises(ImportError, match="broken"):
+        import_module("busfare_broken")
+    assert capfd.readouterr() == ("", "")

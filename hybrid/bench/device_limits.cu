@@ -3,7 +3,8 @@
 //
 // Copies: pageable and pinned, both directions alone and together, one run of bytes and many rows; kernels:
 // cuFFT alone, FT's and MG's kernels, a device copy. Every figure is the median of `repeats` timings with
-// events.
+// events. With `--link` only both directions, in two seconds: other guests of a shared host slow its memory
+// for minutes, so a run is held against what the link did just before and after it.
 #include <cuda_runtime.h>
 #include <cufft.h>
 
@@ -251,29 +252,43 @@ std::vector<Json> mg_kernels(const funnel::KernelTable& table, cudaStream_t stre
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
     constexpr std::size_t total = 1ull << 30;
+    const bool link_only = argc == 2 && std::string(argv[1]) == "--link";
+    if (argc > 1 && !link_only) {
+        std::fprintf(stderr, "usage: device_limits [--link]\n");
+        return 2;
+    }
     int driver = 0, runtime = 0;
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, 0), "properties");
     check(cudaDriverGetVersion(&driver), "driver version");
     check(cudaRuntimeGetVersion(&runtime), "runtime version");
     char *device = nullptr, *pinned = nullptr;
-    check(cudaMalloc(&device, 8 * total), "device memory");
-    check(cudaMemset(device, 0x11, 8 * total), "device memory");
+    const std::size_t on_device = (link_only ? 2 : 8) * total;
+    check(cudaMalloc(&device, on_device), "device memory");
+    check(cudaMemset(device, 0x11, on_device), "device memory");
     check(cudaMallocHost(&pinned, 2 * total), "pinned memory");
     std::fill_n(pinned, 2 * total, static_cast<char>(0x22));
+    Json result;
+    result.set("schema", "busfare.hybrid.limits/1")
+        .set("device", properties.name)
+        .set("driver", driver)
+        .set("runtime", runtime);
+    if (link_only) {
+        std::vector<Json> both;
+        for (const std::size_t chunk : {std::size_t{8} << 20, std::size_t{32} << 20})
+            both.push_back(both_directions(device, pinned, total, chunk, chunk));
+        result.set("both_directions", both);
+        std::printf("%s\n", result.text().c_str());
+        return 0;
+    }
     std::vector<char> pageable(64u << 20, static_cast<char>(0x33));
     cudaStream_t stream;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     funnel::KernelTable table;
     nas::add_cuda_kernels(table);
 
-    Json result;
-    result.set("schema", "busfare.hybrid.limits/1")
-        .set("device", properties.name)
-        .set("driver", driver)
-        .set("runtime", runtime);
     const CopyRows copies = copies_by_size(stream, device, pinned, pageable.data(), 64u << 20);
     result.set("copies", copies.by_size).set("loggp", copies.loggp);
     std::vector<Json> both;

@@ -44,7 +44,7 @@ struct Arguments {
     std::int64_t bytes = kMissing, device = kMissing, context = kMissing, stream = kMissing,
                  correlation = kMissing;
     std::int64_t graph_node = kMissing, waited_stream = kMissing, waited_event = kMissing,
-                 waited_correlation = kMissing;
+                 waited_correlation = kMissing, blocks = kMissing;
     JsonString sync_kind;
 };
 
@@ -87,6 +87,28 @@ void each_member(std::string_view object, Field&& field) {
         if (!cursor.skip_space() || !cursor.value(value)) throw Malformed("an object does not end");
         if (!field(key.raw, value)) return;
     }
+}
+
+// Sides of the largest grid; their product fits 64 bits.
+constexpr std::array<std::int64_t, 3> kMostBlocks{(std::int64_t{1} << 31) - 1, (1 << 16) - 1, (1 << 16) - 1};
+
+// How many blocks a kernel's `"grid": [x, y, z]` has; kMissing of what no grid can have.
+std::int64_t blocks_of(std::string_view grid) {
+    if (grid.size() < 2 || grid.front() != '[') return kMissing;
+    grid = grid.substr(1, grid.size() - 2);
+    std::int64_t blocks = 1;
+    for (std::size_t side = 0; side < kMostBlocks.size(); ++side) {
+        const std::size_t comma = grid.find(',');
+        if ((comma == std::string_view::npos) != (side + 1 == kMostBlocks.size())) return kMissing;
+        std::string_view number = grid.substr(0, comma);
+        number.remove_prefix(std::min(number.find_first_not_of(" \t\r\n"), number.size()));
+        number = number.substr(0, number.find_last_not_of(" \t\r\n") + 1);
+        const std::int64_t count = decimal(number, 0);
+        if (count < 1 || count > kMostBlocks[side]) return kMissing;
+        blocks *= count;
+        grid.remove_prefix(comma == std::string_view::npos ? grid.size() : comma + 1);
+    }
+    return blocks;
 }
 
 bool is_string(std::string_view value) {
@@ -268,6 +290,10 @@ void EventScanner::keep(std::string_view text) {
                 if (is_string(value)) arguments.sync_kind = as_string(value);
                 return true;
             }
+            if (key == "grid") {
+                arguments.blocks = blocks_of(value);
+                return true;
+            }
             for (const auto& known : kIntegerArguments) {
                 if (known.key == key) {
                     arguments.*known.field = decimal(value, 0);
@@ -292,6 +318,7 @@ void EventScanner::keep(std::string_view text) {
     columns_.context.push_back(arguments.context);
     columns_.stream.push_back(arguments.stream);
     columns_.correlation.push_back(arguments.correlation);
+    columns_.blocks.push_back(arguments.blocks);
     columns_.graph_node.push_back(arguments.graph_node);
     columns_.waited_stream.push_back(arguments.waited_stream);
     columns_.waited_event.push_back(arguments.waited_event);

@@ -29,7 +29,7 @@ enum class Category : std::uint8_t {
 struct EventColumns {
     std::vector<std::uint8_t> category;
     std::vector<std::int64_t> start_ns, duration_ns, process, thread, bytes, device, context, stream,
-        correlation;
+        correlation, blocks;
     std::vector<std::int64_t> graph_node, waited_stream, waited_event, waited_correlation;
     std::vector<std::int32_t> name, sync_kind;  // indices into names(), -1: none
 };

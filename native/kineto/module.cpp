@@ -33,6 +33,7 @@ nb::dict columns(const EventScanner& scanner) {
     out["context"] = column(c.context);
     out["stream"] = column(c.stream);
     out["correlation"] = column(c.correlation);
+    out["blocks"] = column(c.blocks);
     out["graph_node"] = column(c.graph_node);
     out["waited_stream"] = column(c.waited_stream);
     out["waited_event"] = column(c.waited_event);

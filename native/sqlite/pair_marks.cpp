@@ -14,35 +14,41 @@ constexpr std::size_t kMostProcesses = 64;
 
 void PairMarks::mark(std::int64_t process, std::int64_t correlation, std::uint8_t marks) {
     const auto at = static_cast<std::uint64_t>(correlation);
-    if (last_ < processes_.size() && processes_[last_].id == process && at < processes_[last_].marks.size()) {
-        processes_[last_].marks[at] |= marks;
+    if (last_ < processes_.size() && processes_[last_].id == process && at < processes_[last_].size) {
+        Process& known = processes_[last_];
+        known.marks.data()[at] |= marks;
+        known.used = std::max(known.used, at + 1);
         return;
     }
     if (correlation < 1 || at > most_) throw Unreadable("correlations far apart");
-    known(process, at).marks[at] |= marks;
+    known(process, at).marks.data()[at] |= marks;
 }
 
 PairMarks::Process& PairMarks::known(std::int64_t process, std::uint64_t correlation) {
     last_ = find(process);
     if (last_ == processes_.size()) {
         if (last_ == kMostProcesses) throw Unreadable("very many processes");
-        processes_.push_back({process, {}});
+        processes_.push_back({process, Buffer<std::uint8_t>(0), 0});
     }
     Process& found = processes_[last_];
-    if (correlation >= found.marks.size()) {
-        found.marks.resize(
-            std::min(most_ + 1, std::max<std::uint64_t>(correlation + correlation / 8, 1 << 12)));
+    if (correlation >= found.size) {
+        // By twice: what lies behind the last mark takes no memory, and each growth moves all marks.
+        const std::uint64_t size = std::min(most_ + 1, std::max<std::uint64_t>(2 * correlation, 1 << 12));
+        Buffer<std::uint8_t> grown(size);
+        std::copy_n(found.marks.data(), found.used, grown.data());
+        found.marks = std::move(grown);
+        found.size = size;
     }
+    found.used = std::max(found.used, correlation + 1);
     return found;
 }
 
 void PairMarks::add(const PairMarks& other) {
     for (const Process& process : other.processes_) {
-        if (process.marks.empty()) continue;
-        Process& into = known(process.id, process.marks.size() - 1);
-        std::uint8_t* marks = into.marks.data();
+        if (process.used == 0) continue;
+        std::uint8_t* marks = known(process.id, process.used - 1).marks.data();
         const std::uint8_t* further = process.marks.data();
-        for (std::size_t i = 0; i < process.marks.size(); ++i) marks[i] |= further[i];
+        for (std::uint64_t i = 0; i < process.used; ++i) marks[i] |= further[i];
     }
 }
 

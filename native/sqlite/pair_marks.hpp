@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "buffer.hpp"
+
 namespace busfare::sqlite {
 
 class PairMarks {
   public:
     // Correlations of 1 to `most` have places.
     explicit PairMarks(std::uint64_t most) : most_(most) {}
+    PairMarks(PairMarks&&) = default;
+    PairMarks& operator=(PairMarks&&) = default;
 
     std::uint64_t most() const { return most_; }
 
@@ -32,7 +36,7 @@ class PairMarks {
             if (last_ >= processes.size() || processes[last_].id != process) last_ = marks_.find(process);
             if (last_ == processes.size()) return 0;
             const auto at = static_cast<std::uint64_t>(correlation);
-            return at < processes[last_].marks.size() ? processes[last_].marks[at] : 0;
+            return at < processes[last_].used ? processes[last_].marks.data()[at] : 0;
         }
 
       private:
@@ -43,7 +47,9 @@ class PairMarks {
   private:
     struct Process {
         std::int64_t id;
-        std::vector<std::uint8_t> marks;  // by correlation
+        Buffer<std::uint8_t> marks;  // by correlation
+        std::uint64_t size;          // places of `marks`
+        std::uint64_t used = 0;      // behind the last one that was marked
     };
     std::size_t find(std::int64_t process) const;
     Process& known(std::int64_t process, std::uint64_t correlation);

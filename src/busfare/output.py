@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from busfare.errors import InputError
 
-__all__ = ["AsJson", "Html", "print_json", "say_page", "write_file"]
+__all__ = ["PATH", "as_html", "as_json", "print_json", "say_page", "write_file"]
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that opens offline.")]
+#: A path as it was given; whoever opens it says what is wrong with it.
+PATH = click.Path(path_type=Path)
+as_json = click.option("--json", is_flag=True, help="One JSON object on standard output.")
+as_html = click.option("--html", metavar="FILE", type=PATH, help="Write a page that opens offline.")
 
 
 def print_json(result: dict[str, Any]) -> None:

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
-from busfare.trace.recording import CHUNK, HEADER_BYTES, TABLES, Recording, is_recording, read_recording
+from busfare.trace.recording import CHUNK, HEADER_BYTES, TABLES, Recording, read_recording
+from busfare.trace.recording_files import is_recording
 
 from .conftest import Built, Run
 

@@ -19,6 +19,7 @@ from busfare.trace import recorded as reader
 from busfare.trace.export_nsys import export_nsys
 from busfare.trace.recorded_copies import allocation_sizes, held_up
 from busfare.trace.recording import Recording, Table, _Part
+from busfare.trace.recording_files import holds_recording
 from busfare.trace.sound import make_sound
 from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.trace import Trace
@@ -48,16 +49,16 @@ def test_migrations_outside_of_the_window_are_left_out(recorded: Recorded) -> No
     assert moved["bytes"].to_list() == [65536, 65536 << 1, 65536 << 2]
 
 
-def test_matches_looks_at_the_content(everything: Path, tmp_path: Path) -> None:
-    assert reader.matches(everything)
-    assert reader.matches(everything.parent)
+def test_a_recording_is_told_by_its_content(everything: Path, tmp_path: Path) -> None:
+    assert holds_recording(everything)
+    assert holds_recording(everything.parent)
     renamed = tmp_path / "trace.json"
     shutil.copy(everything, renamed)
-    assert reader.matches(renamed)
+    assert holds_recording(renamed)
     empty = tmp_path / "empty.bf"
     empty.write_bytes(b"")
-    assert not reader.matches(empty)
-    assert not reader.matches(tmp_path / "nothing")
+    assert not holds_recording(empty)
+    assert not holds_recording(tmp_path / "nothing")
 
 
 def test_operations(everything: Path) -> None:

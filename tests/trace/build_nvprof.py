@@ -15,7 +15,7 @@ EPOCH = 1_722_359_465_000_000_000
 TIMED = ["_id_", "start", "end", "deviceId", "contextId", "streamId", "correlationId"]
 COPY = [*TIMED, "copyKind", "srcKind", "dstKind", "flags", "bytes", "runtimeCorrelationId", "graphNodeId"]
 CALL = ["_id_", "cbid", "start", "end", "processId", "threadId", "correlationId", "returnValue"]
-KERNEL = [*TIMED, "name", "gridX", "queued", "graphNodeId"]
+KERNEL = [*TIMED, "name", "gridX", "gridY", "gridZ", "queued", "graphNodeId"]
 COLUMNS: dict[str, list[str]] = {
     "StringTable": ["_id_", "value"],
     "Version": ["version"],
@@ -83,9 +83,15 @@ class NvprofFile:
         return place | {"streamId": 7, "correlationId": correlation}
 
     def kernel(
-        self, name: str, start: int, end: int, correlation: int, table: str = "CONCURRENT_KERNEL"
+        self,
+        name: str,
+        start: int,
+        end: int,
+        correlation: int,
+        table: str = "CONCURRENT_KERNEL",
+        **more: Value,
     ) -> None:
-        self.add(table, **self.place(start, end, correlation) | {"name": self.text(name)})
+        self.add(table, **self.place(start, end, correlation) | {"name": self.text(name)} | more)
 
     def copy(
         self,

@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks import nsys_export
 from busfare.advise import rebuilding
-from busfare.report.summary import UNUSED, summarise
+from busfare.report.summary import summarise
 from busfare.trace import read
+from busfare.trace.replayed import UNUSED
 from busfare.trace.tables import OPERATIONS_OF_KERNELS
 from tests.trace.test_sqlite_direct import unlike
 

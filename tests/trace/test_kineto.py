@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.trace import Trace, kineto, read
+from busfare.trace import Trace, kineto_text, read
 from tests.trace.build_kineto import (
     Event,
     call,
@@ -90,7 +90,7 @@ def test_gzip_members_may_end_anywhere_in_a_piece_that_is_read(
     text = document(small_events()).encode()
     content = gzipped(text[:500], text[500:])
     first_member = len(gzipped(text[:500]))
-    monkeypatch.setattr(kineto, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
+    monkeypatch.setattr(kineto_text, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
     check_small(of_bytes(content, tmp_path))
 
 
@@ -507,3 +507,28 @@ def test_deep_nesting_in_a_header_field_that_is_decoded(tmp_path: Path) -> None:
 
 def test_categories_and_names_are_the_schemas(tmp_path: Path) -> None:
     assert written(small_events(), tmp_path).operations.schema["name"] == pl.Categorical()
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks"),
+    [
+        ([16, 2, 3], 96),
+        ([2147483647, 65535, 65535], 2147483647 * 65535**2),
+        ([0, 1, 1], None),
+        ([1, 65536, 1], None),
+        ([16, 2], None),
+        ([16, 2, 3, 1], None),
+        ([], None),
+        (["a", 1, 1], None),
+        ([[1], 1, 1], None),
+        ("16, 2, 3", None),
+        (96, None),
+    ],
+)
+def test_the_grid_says_how_many_blocks_a_kernel_has(grid: object, blocks: int | None, tmp_path: Path) -> None:
+    events = [kernel("known", 10, 5, 1, grid=[5, 1, 1]), kernel("asked", 20, 5, 2, grid=grid)]
+    assert written(events, tmp_path).operations["blocks"].to_list() == [5, blocks]
+
+
+def test_a_trace_without_grids_has_no_column_of_blocks(tmp_path: Path) -> None:
+    assert "blocks" not in written(small_events(), tmp_path).operations.columns

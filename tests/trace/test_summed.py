@@ -17,8 +17,9 @@ from benchmarks import nsys_export
 from benchmarks.nsys_export import CALLS, COPIES, KERNELS
 from busfare.advise import rebuilding
 from busfare.errors import InputError
-from busfare.report.summary import UNUSED, summarise
+from busfare.report.summary import summarise
 from busfare.trace import _rows, nsys_texts, read
+from busfare.trace.replayed import UNUSED
 from busfare.trace.summed import summed_of
 
 SHARED = os.environ.get("BUSFARE_SHARED")

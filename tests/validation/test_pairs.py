@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
-import typer.main
 
 from busfare.cli import app
 from busfare.node import load_node
@@ -97,7 +97,10 @@ def test_every_program_of_the_folder_is_in_the_plan_and_has_its_variants(replay_
 
 
 def test_every_option_is_one_of_what_if_and_every_finding_one_of_report(replay_pairs: ModuleType) -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    context = click.Context(app)
+    commands = {
+        name: command for name in app.list_commands(context) if (command := app.get_command(context, name))
+    }
     known = {option for parameter in commands["what-if"].params for option in parameter.opts}
     plan = replay_pairs.read_plan()
     for name, option in plan.recorded_on_option.items():

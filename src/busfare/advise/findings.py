@@ -51,6 +51,11 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     trace as it replays; without it, gains are upper bounds.
     """
     makespan = makespan_seconds(trace)
+    copies = COPY & TO_OR_FROM_HOST
+    # All at once: each is then known when a rule asks for it.
+    lanes_of(trace.operations).lengths(
+        pl.lit(True), is_work(), is_transfer(), is_transfer() | is_work(), copies, copies | is_work()
+    )
     found = [finding for rule in RULES for finding in rule(trace, node)]
     if run is not None:
         from busfare.advise.by_replay import priced_by_replay

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from busfare.node import Node
 from busfare.trace import Trace
+from busfare.trace.replayed import REPLAYED_ROWS
 from busfare.trace.summed import summed_of
 
 if TYPE_CHECKING:
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_ROWS", "rebuilt"]
 
-#: A run of more calls and operations is not replayed for a report: that would take longer than reading it.
-MOST_ROWS = 2_000_000
+MOST_ROWS = REPLAYED_ROWS
 
 
 def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:

@@ -6,51 +6,51 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from busfare.errors import InputError, NotVerifiedError
-from busfare.output import AsJson, Html, print_json, say_page, write_file
+from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
 
 if TYPE_CHECKING:
     from busfare.measure.nas.problem import Benchmark
 
 __all__ = ["bench_app"]
 
-bench_app = typer.Typer(
-    help="Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
+predicted_by = click.option(
+    "--node", metavar="NODE", help="Predict by its parameters; else this machine is probed first."
+)
+quickly = click.option("--quick", is_flag=True, help="Fewer cases and repeats: 15 seconds.")
+played = click.option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
+from_file = click.option(
+    "--from", "from_", metavar="FILE", type=PATH, help="Show what an earlier --json wrote."
 )
 
 
-BenchNode = Annotated[
-    str | None,
-    typer.Option(
-        "--node", metavar="NODE", help="Predict by its parameters; else this machine is probed first."
-    ),
-]
-BenchFrom = Annotated[
-    Path | None, typer.Option("--from", metavar="FILE", help="Show what an earlier --json wrote.")
-]
-BenchQuick = Annotated[bool, typer.Option("--quick", help="Fewer cases and repeats: 15 seconds.")]
-BenchVirtual = Annotated[
-    str | None, typer.Option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
-]
+@click.group("bench")
+def bench_app() -> None:
+    """Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them."""
 
 
 @bench_app.command("methods")
+@predicted_by
+@quickly
+@click.option(
+    "--largest", metavar="N", default="268435456", help="Ints of the longest vector, 1048576 to 268435456."
+)
+@played
+@from_file
+@as_json
+@as_html
 def bench_methods(
-    node: BenchNode = None,
-    quick: BenchQuick = False,
-    largest: Annotated[
-        str, typer.Option("--largest", metavar="N", help="Ints of the longest vector, 1048576 to 268435456.")
-    ] = "268435456",
-    virtual: BenchVirtual = None,
-    from_: BenchFrom = None,
-    json: AsJson = False,
-    html: Html = None,
+    node: str | None,
+    quick: bool,
+    largest: str,
+    virtual: str | None,
+    from_: Path | None,
+    json: bool,
+    html: Path | None,
 ) -> None:
     """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
     from busfare.measure.bench.commands import again, methods
@@ -64,28 +64,38 @@ def bench_methods(
 
 
 @bench_app.command("strategies")
+@predicted_by
+@quickly
+@click.option("--kernel", metavar="FILE.cu", type=PATH, help="A kernel of your own; see docs/bench.md.")
+@click.option("--in", "inputs", metavar="N", type=int, default=1, help="With --kernel: its input arrays.")
+@click.option("--out", "outputs", metavar="N", type=int, default=1, help="With --kernel: its output arrays.")
+@click.option("--function", metavar="NAME", help="With --kernel: which of several.")
+@click.option("--levels", metavar="N", type=int, default=42, help="With --kernel: levels of its grid.")
+@click.option(
+    "--level-elements",
+    "level",
+    metavar="N",
+    type=int,
+    default=1048576,
+    help="With --kernel: doubles of one level.",
+)
+@played
+@from_file
+@as_json
+@as_html
 def bench_strategies(
-    node: BenchNode = None,
-    quick: BenchQuick = False,
-    kernel: Annotated[
-        Path | None,
-        typer.Option("--kernel", metavar="FILE.cu", help="A kernel of your own; see docs/bench.md."),
-    ] = None,
-    inputs: Annotated[int, typer.Option("--in", metavar="N", help="With --kernel: its input arrays.")] = 1,
-    outputs: Annotated[int, typer.Option("--out", metavar="N", help="With --kernel: its output arrays.")] = 1,
-    function: Annotated[
-        str | None, typer.Option("--function", metavar="NAME", help="With --kernel: which of several.")
-    ] = None,
-    levels: Annotated[
-        int, typer.Option("--levels", metavar="N", help="With --kernel: levels of its grid.")
-    ] = 42,
-    level: Annotated[
-        int, typer.Option("--level-elements", metavar="N", help="With --kernel: doubles of one level.")
-    ] = 1 << 20,
-    virtual: BenchVirtual = None,
-    from_: BenchFrom = None,
-    json: AsJson = False,
-    html: Html = None,
+    node: str | None,
+    quick: bool,
+    kernel: Path | None,
+    inputs: int,
+    outputs: int,
+    function: str | None,
+    levels: int,
+    level: int,
+    virtual: str | None,
+    from_: Path | None,
+    json: bool,
+    html: Path | None,
 ) -> None:
     """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
     from busfare.measure.bench.commands import again, strategies
@@ -99,60 +109,67 @@ def bench_strategies(
     _answer(result, from_, json, html, strategies_page, show_strategies)
 
 
-NasSize = Annotated[
-    str | None, typer.Option("--class", metavar="CLASS", help="S, W, A, B, C or D; C with a GPU, else A.")
-]
-NasRanks = Annotated[
-    str | None, typer.Option("--ranks", metavar="N,…", help="Numbers of ranks; else what the machine has.")
-]
-NasModes = Annotated[
-    str | None,
-    typer.Option(
-        "--modes", metavar="MODE,…", help="cpu, single, multiple, multiple-mps, funneled; else all."
-    ),
-]
-NasBuild = Annotated[
-    Path | None,
-    typer.Option(
-        "--build", metavar="DIR", help="Where the programs of hybrid/ are; else build/hybrid, hybrid/build."
-    ),
-]
-NasNode = Annotated[
-    str | None,
-    typer.Option(
-        "--node", metavar="NODE", help="Take the limit from its parameters; else this GPU is measured."
-    ),
-]
-NasTimeout = Annotated[float, typer.Option("--timeout", metavar="S", help="A run may take so many seconds.")]
+def nas_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Which runs, of which programs."""
+    options = (
+        click.option("--class", "size", metavar="CLASS", help="S, W, A, B, C or D; C with a GPU, else A."),
+        click.option("--ranks", metavar="N,…", help="Numbers of ranks; else what the machine has."),
+        click.option(
+            "--modes", metavar="MODE,…", help="cpu, single, multiple, multiple-mps, funneled; else all."
+        ),
+        click.option(
+            "--build",
+            metavar="DIR",
+            type=PATH,
+            help="Where the programs of hybrid/ are; else build/hybrid, hybrid/build.",
+        ),
+        click.option(
+            "--node", metavar="NODE", help="Take the limit from its parameters; else this GPU is measured."
+        ),
+        click.option(
+            "--timeout", metavar="S", type=float, default=600.0, help="A run may take so many seconds."
+        ),
+    )
+    for option in reversed(options):  # shown in the order in which they stand
+        command = option(command)
+    return command
 
 
 @bench_app.command("ft")
+@nas_options
+@from_file
+@as_json
+@as_html
 def bench_ft(
-    size: NasSize = None,
-    ranks: NasRanks = None,
-    modes: NasModes = None,
-    build: NasBuild = None,
-    node: NasNode = None,
-    timeout: NasTimeout = 600.0,
-    from_: BenchFrom = None,
-    json: AsJson = False,
-    html: Html = None,
+    size: str | None,
+    ranks: str | None,
+    modes: str | None,
+    build: Path | None,
+    node: str | None,
+    timeout: float,
+    from_: Path | None,
+    json: bool,
+    html: Path | None,
 ) -> None:
     """NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes."""
     _bench_nas("ft", (size, ranks, modes, build, node, timeout), from_, json, html)
 
 
 @bench_app.command("mg")
+@nas_options
+@from_file
+@as_json
+@as_html
 def bench_mg(
-    size: NasSize = None,
-    ranks: NasRanks = None,
-    modes: NasModes = None,
-    build: NasBuild = None,
-    node: NasNode = None,
-    timeout: NasTimeout = 600.0,
-    from_: BenchFrom = None,
-    json: AsJson = False,
-    html: Html = None,
+    size: str | None,
+    ranks: str | None,
+    modes: str | None,
+    build: Path | None,
+    node: str | None,
+    timeout: float,
+    from_: Path | None,
+    json: bool,
+    html: Path | None,
 ) -> None:
     """NAS MG: the same, with small kernels and ghost cells in place of large copies."""
     _bench_nas("mg", (size, ranks, modes, build, node, timeout), from_, json, html)

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from busfare.output import AsJson, Html, print_json, say_page, write_file
+from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
 
 __all__ = ["probe", "record"]
 
 
+@click.command()
+@click.option("--output", "-o", metavar="FILE", type=PATH, help="Where the node file goes.")
+@click.option("--quick", is_flag=True, help="10 seconds a GPU in place of 30.")
+@click.option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
+@click.option("--fault", multiple=True, help="With --virtual: a fault to play; may be repeated.")
+@click.option("--raw", metavar="FILE", type=PATH, help="Where all raw samples go (.json, .json.gz).")
+@click.option("--from", "from_", metavar="FILE", type=PATH, help="Fit raw samples of an earlier run anew.")
+@as_json
+@as_html
 def probe(
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the node file goes.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="10 seconds a GPU in place of 30.")] = False,
-    virtual: Annotated[
-        str | None, typer.Option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
-    ] = None,
-    fault: Annotated[
-        list[str] | None, typer.Option(help="With --virtual: a fault to play; may be repeated.")
-    ] = None,
-    raw: Annotated[
-        Path | None, typer.Option("--raw", metavar="FILE", help="Where all raw samples go (.json, .json.gz).")
-    ] = None,
-    from_: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Fit raw samples of an earlier run anew.")
-    ] = None,
-    json: AsJson = False,
-    html: Html = None,
+    output: Path | None,
+    quick: bool,
+    virtual: str | None,
+    fault: tuple[str, ...],
+    raw: Path | None,
+    from_: Path | None,
+    json: bool,
+    html: Path | None,
 ) -> None:
     """Measure this machine's GPUs and links, and write the node file that describes them."""
     from busfare.measure import probe as probing
@@ -46,7 +44,7 @@ def probe(
     if from_:
         probed = probing.again(from_)
     else:
-        device = probing.open_device(virtual, faults=fault or ())
+        device = probing.open_device(virtual, faults=fault)
         try:
             with progress() as shown:
                 record, knees = probing.measured(device, quick, shown)
@@ -70,38 +68,50 @@ def probe(
     say_page(html)
 
 
+@click.command()
+@click.argument(
+    "command", metavar="-- PROGRAM [ARGUMENTS]", nargs=-1, required=True, help="The program to run."
+)
+@click.option(
+    "--output",
+    "-o",
+    metavar="PATH",
+    required=True,
+    help="A directory; or one process's file, with %p process, %h host, %r rank.",
+)
+@click.option(
+    "--duration", metavar="S", type=float, default=0.0, help="Record for so many seconds; 0: to the end."
+)
+@click.option("--delay", metavar="S", type=float, default=0.0, help="Begin after so many seconds.")
+@click.option("--capture", default="whole", help="whole, or profiler-calls (cudaProfilerStart to Stop).")
+@click.option(
+    "--nvtx",
+    metavar="RANGE",
+    default="",
+    show_default=False,
+    help="Record only inside the NVTX range of this name.",
+)
+@click.option("--flush-every", metavar="S", type=float, default=1.0, help="Write at least this often.")
+@click.option(
+    "--kinds", metavar="KIND,…", default="", show_default=False, help="What to record; see docs/recorder.md."
+)
+@click.option(
+    "--calls",
+    default="driver",
+    help="Whose calls: driver, both (the program's own, of runtime and driver) or none.",
+)
+@click.option("--fingerprint/--no-fingerprint", help="Hash each copied buffer, to find what is sent twice.")
 def record(
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENTS]", help="The program to run.")
-    ],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="A directory; or one process's file, with %p process, %h host, %r rank.",
-        ),
-    ],
-    duration: Annotated[
-        float, typer.Option(metavar="S", help="Record for so many seconds; 0: to the end.")
-    ] = 0.0,
-    delay: Annotated[float, typer.Option(metavar="S", help="Begin after so many seconds.")] = 0.0,
-    capture: Annotated[
-        str, typer.Option(help="whole, or profiler-calls (cudaProfilerStart to Stop).")
-    ] = "whole",
-    nvtx: Annotated[
-        str, typer.Option(metavar="RANGE", help="Record only inside the NVTX range of this name.")
-    ] = "",
-    flush_every: Annotated[float, typer.Option(metavar="S", help="Write at least this often.")] = 1.0,
-    kinds: Annotated[str, typer.Option(metavar="KIND,…", help="What to record; see docs/recorder.md.")] = "",
-    calls: Annotated[
-        str,
-        typer.Option(help="Whose calls: driver, both (the program's own, of runtime and driver) or none."),
-    ] = "driver",
-    fingerprint: Annotated[
-        bool, typer.Option(help="Hash each copied buffer, to find what is sent twice.")
-    ] = False,
+    command: tuple[str, ...],
+    output: str,
+    duration: float,
+    delay: float,
+    capture: str,
+    nvtx: str,
+    flush_every: float,
+    kinds: str,
+    calls: str,
+    fingerprint: bool,
 ) -> None:
     """Run any CUDA program and record its GPU work; returns the program's exit status."""
     from busfare.measure.record import record as run
@@ -118,4 +128,4 @@ def record(
         calls=calls,
         fingerprint=fingerprint,
     )
-    raise typer.Exit(status)
+    raise click.exceptions.Exit(status)

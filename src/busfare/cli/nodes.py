@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from busfare.errors import InputError
-from busfare.output import AsJson, Html, print_json, say_page, write_file
+from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
 
 __all__ = ["nodes_app", "plan", "price"]
 
-nodes_app = typer.Typer(
-    help="The catalogue of nodes; show one, or check a node file of your own.", rich_markup_mode=None
+
+@click.command()
+@click.option(
+    "--node", metavar="NODE", required=True, help="Catalogue name, TOML file, or a link such as pcie:4x16."
 )
-
-
-def price(
-    node: Annotated[
-        str,
-        typer.Option(
-            "--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16."
-        ),
-    ],
-    bytes_: Annotated[
-        str, typer.Option("--bytes", metavar="N", help="Size of the copy: 4096, 64KiB, 1.5GB.")
-    ],
-    direction: Annotated[str, typer.Option(help="h2d, d2h, d2d or p2p.")] = "h2d",
-    memory: Annotated[str, typer.Option(help="pageable, pinned, managed, mapped or device.")] = "pinned",
-    latency_from: Annotated[
-        str | None, typer.Option("--latency-from", metavar="NODE", help="Node whose measured L+o to take.")
-    ] = None,
-    json: AsJson = False,
-) -> None:
+@click.option("--bytes", "bytes_", metavar="N", required=True, help="Size of the copy: 4096, 64KiB, 1.5GB.")
+@click.option("--direction", default="h2d", help="h2d, d2h, d2d or p2p.")
+@click.option("--memory", default="pinned", help="pageable, pinned, managed, mapped or device.")
+@click.option("--latency-from", metavar="NODE", help="Node whose measured L+o to take.")
+@as_json
+def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str | None, json: bool) -> None:
     """What one copy costs on a node, by every model that applies."""
     from busfare import cost
     from busfare.node import load_node
@@ -58,74 +46,67 @@ def price(
         show_prices(result)
 
 
+@click.command()
+@click.argument(
+    "file", metavar="FILE.toml", type=PATH, required=False, help="Kernels to plan, one a [[kernel]] table."
+)
+@click.option("--h2d", metavar="SIZE", help="Copied to the GPU: 336MB.")
+@click.option("--d2h", metavar="SIZE", help="Copied back: 504MB.")
+@click.option("--kernel", metavar="TIME", help="The kernel, its data on the GPU: 12ms.")
+@click.option("--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
+@click.option("--to", metavar="NODE", multiple=True, help="Compare with another node; may be repeated.")
+@click.option("--flops", metavar="N", help="Of the kernel: 12G.")
+@click.option("--device-bytes", metavar="SIZE", help="What it reads and writes in GPU memory.")
+@click.option("--accesses-in", metavar="N", help="How often it reads each input element.")
+@click.option("--accesses-out", metavar="N", help="How often it writes each output element.")
+@click.option("--access-bytes", metavar="SIZE", help="What neighbouring threads touch at once: 32B.")
+@click.option("--streams", metavar="N", help="This many streams, not the best.")
+@click.option("--levels", metavar="N", help="Into how many chunks the data can be cut.")
+@click.option("--memory", metavar="KIND", help="The host buffers now: pinned or pageable.")
+@click.option("--copies-in", metavar="N", help="Separate arrays copied in.")
+@click.option("--copies-out", metavar="N", help="Separate arrays copied back.")
+@click.option("--chunks", metavar="A,B,…", help="Shares of unequal chunks: 1,2,2,1.")
+@click.option(
+    "--kernel-at",
+    metavar="N=TIME",
+    multiple=True,
+    help="All kernels together when cut into N; may be repeated.",
+)
+@click.option("--queues", metavar="N", help="Hardware queues; one a stream otherwise.")
+@click.option("--concurrent-kernels", metavar="N", help="Kernels that run side by side without slowing down.")
+@click.option("--launch", metavar="TIME", help="The host's time for each call: 4us.")
+@click.option("--from-trace", metavar="TRACE", type=PATH, help="Take bytes and times from a trace.")
+@click.option("--kernel-name", metavar="REGEX", help="Which kernels of the trace.")
+@click.option("--sweep", "vary", metavar="WHAT", help="Vary link, streams, bytes or kernel.")
+@as_json
+@as_html
 def plan(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE.toml", help="Kernels to plan, one a [[kernel]] table.")
-    ] = None,
-    h2d: Annotated[str | None, typer.Option(metavar="SIZE", help="Copied to the GPU: 336MB.")] = None,
-    d2h: Annotated[str | None, typer.Option(metavar="SIZE", help="Copied back: 504MB.")] = None,
-    kernel: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The kernel, its data on the GPU: 12ms.")
-    ] = None,
-    node: Annotated[
-        str | None,
-        typer.Option(
-            "--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16."
-        ),
-    ] = None,
-    to: Annotated[
-        list[str] | None,
-        typer.Option("--to", metavar="NODE", help="Compare with another node; may be repeated."),
-    ] = None,
-    flops: Annotated[str | None, typer.Option(metavar="N", help="Of the kernel: 12G.")] = None,
-    device_bytes: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="What it reads and writes in GPU memory.")
-    ] = None,
-    accesses_in: Annotated[
-        str | None, typer.Option(metavar="N", help="How often it reads each input element.")
-    ] = None,
-    accesses_out: Annotated[
-        str | None, typer.Option(metavar="N", help="How often it writes each output element.")
-    ] = None,
-    access_bytes: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="What neighbouring threads touch at once: 32B.")
-    ] = None,
-    streams: Annotated[str | None, typer.Option(metavar="N", help="This many streams, not the best.")] = None,
-    levels: Annotated[
-        str | None, typer.Option(metavar="N", help="Into how many chunks the data can be cut.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(metavar="KIND", help="The host buffers now: pinned or pageable.")
-    ] = None,
-    copies_in: Annotated[str | None, typer.Option(metavar="N", help="Separate arrays copied in.")] = None,
-    copies_out: Annotated[str | None, typer.Option(metavar="N", help="Separate arrays copied back.")] = None,
-    chunks: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Shares of unequal chunks: 1,2,2,1.")
-    ] = None,
-    kernel_at: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N=TIME", help="All kernels together when cut into N; may be repeated."),
-    ] = None,
-    queues: Annotated[
-        str | None, typer.Option(metavar="N", help="Hardware queues; one a stream otherwise.")
-    ] = None,
-    concurrent_kernels: Annotated[
-        str | None, typer.Option(metavar="N", help="Kernels that run side by side without slowing down.")
-    ] = None,
-    launch: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The host's time for each call: 4us.")
-    ] = None,
-    from_trace: Annotated[
-        Path | None, typer.Option("--from-trace", metavar="TRACE", help="Take bytes and times from a trace.")
-    ] = None,
-    kernel_name: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Which kernels of the trace.")
-    ] = None,
-    vary: Annotated[
-        str | None, typer.Option("--sweep", metavar="WHAT", help="Vary link, streams, bytes or kernel.")
-    ] = None,
-    json: AsJson = False,
-    html: Html = None,
+    file: Path | None,
+    h2d: str | None,
+    d2h: str | None,
+    kernel: str | None,
+    node: str | None,
+    to: tuple[str, ...],
+    flops: str | None,
+    device_bytes: str | None,
+    accesses_in: str | None,
+    accesses_out: str | None,
+    access_bytes: str | None,
+    streams: str | None,
+    levels: str | None,
+    memory: str | None,
+    copies_in: str | None,
+    copies_out: str | None,
+    chunks: str | None,
+    kernel_at: tuple[str, ...],
+    queues: str | None,
+    concurrent_kernels: str | None,
+    launch: str | None,
+    from_trace: Path | None,
+    kernel_name: str | None,
+    vary: str | None,
+    json: bool,
+    html: Path | None,
 ) -> None:
     """Which overlap strategy is fastest for a kernel, and with how many streams."""
     said = dict(locals())
@@ -143,8 +124,10 @@ def plan(
     say_page(html)
 
 
-@nodes_app.callback(invoke_without_command=True)
-def nodes(context: typer.Context, json: AsJson = False) -> None:
+@click.group("nodes", invoke_without_command=True)
+@as_json
+@click.pass_context
+def nodes_app(context: click.Context, json: bool) -> None:
     """The catalogue of nodes; show one, or check a node file of your own."""
     if context.invoked_subcommand:
         return
@@ -160,12 +143,9 @@ def nodes(context: typer.Context, json: AsJson = False) -> None:
 
 
 @nodes_app.command("show")
-def nodes_show(
-    node: Annotated[
-        str, typer.Argument(metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
-    ],
-    json: AsJson = False,
-) -> None:
+@click.argument("node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
+@as_json
+def nodes_show(node: str, json: bool) -> None:
     """One node, with a drawing of its graph."""
     from busfare.node import load_node
     from busfare.node.drawing import draw
@@ -179,7 +159,8 @@ def nodes_show(
 
 
 @nodes_app.command("check")
-def nodes_check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A node file (TOML).")]) -> None:
+@click.argument("file", metavar="FILE", type=PATH, help="A node file (TOML).")
+def nodes_check(file: Path) -> None:
     """Whether a node file is right; if not, the key, the line and the mend."""
     from busfare.node import load_node
 

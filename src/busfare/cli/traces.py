@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from busfare.cli.ahead import import_ahead
 from busfare.errors import InputError
 from busfare.one_core_blas import import_numpy
-from busfare.output import AsJson, Html, print_json, say_page, write_file
+from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
 
 if TYPE_CHECKING:
     from busfare.job import How
@@ -19,96 +22,85 @@ if TYPE_CHECKING:
 
 __all__ = ["VALUE_MAY_LACK", "compare", "demo", "export", "project", "report", "what_if"]
 
-TracePath = Annotated[
-    Path, typer.Argument(metavar="TRACE", help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace.")
-]
-
-RecordedOn = Annotated[
-    str | None,
-    typer.Option(
-        "--node", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
-    ),
-]
-
-FromNode = Annotated[
-    str | None,
-    typer.Option(
-        "--from", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
-    ),
-]
-
-KernelRules = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="RULE", help="Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated."
-    ),
-]
-
-HostRule = Annotated[
-    str,
-    typer.Option(
-        metavar="RULE",
-        help="Host times on another node: measured (by calls measured on both), keep, or 0.8x.",
-    ),
-]
-
 #: Options of `what-if` whose value may be left out.
 VALUE_MAY_LACK = ("--pin", "--async", "--drop-synchronisations")
 
+trace_path = click.argument(
+    "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
+)
+from_node = click.option(
+    "--from", "from_", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
+)
+kernel_rules = click.option(
+    "--kernels",
+    metavar="RULE",
+    multiple=True,
+    help="Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.",
+)
+host_rule = click.option(
+    "--host",
+    metavar="RULE",
+    default="measured",
+    help="Host times on another node: measured (by calls measured on both), keep, or 0.8x.",
+)
 
+
+@click.command()
+@click.argument(
+    "traces",
+    metavar="TRACE...",
+    type=PATH,
+    nargs=-1,
+    required=True,
+    help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace; or the traces of a job: several, a folder, a quoted glob.",
+)
+@click.option("--node", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise.")
+@click.option(
+    "--fail-if",
+    metavar="LIMIT",
+    multiple=True,
+    help="Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s'; may be repeated.",
+)
+@as_json
+@as_html
+@click.option("--jobs", metavar="N", type=int, help="Read so many traces at once, or in so many Slurm jobs.")
+@click.option("--scheduler", metavar="ADDRESS", help="Read them on the workers of this Dask scheduler.")
+@click.option(
+    "--slurm",
+    metavar="OPTIONS",
+    help="Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.",
+)
+@click.option("--resume", metavar="FOLDER", type=PATH, help="Keep what is read here, and read nothing twice.")
 def report(
-    traces: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="TRACE...",
-            help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace; or the traces of a job: several, "
-            "a folder, a quoted glob.",
-        ),
-    ],
-    node: RecordedOn = None,
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-if",
-            metavar="LIMIT",
-            help="Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s'; may be repeated.",
-        ),
-    ] = None,
-    json: AsJson = False,
-    html: Html = None,
-    jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Read so many traces at once, or in so many Slurm jobs.")
-    ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Read them on the workers of this Dask scheduler.")
-    ] = None,
-    slurm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OPTIONS", help="Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00."
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep what is read here, and read nothing twice."),
-    ] = None,
+    traces: tuple[Path, ...],
+    node: str | None,
+    fail_if: tuple[str, ...],
+    json: bool,
+    html: Path | None,
+    jobs: int | None,
+    scheduler: str | None,
+    slurm: str | None,
+    resume: Path | None,
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
     import_numpy()
     from busfare.job import How, one_trace
-    from busfare.node import load_node
     from busfare.report.limits import check, parse_limit
-    from busfare.report.summary import REPLAYED_ROWS, UNUSED, summarise
+    from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
 
-    limits = [parse_limit(text) for text in fail_if or ()]
+    limits = [parse_limit(text) for text in fail_if]
     how = How(jobs, scheduler, slurm, resume)
     how.check()
-    one = None if how.asked else one_trace(traces)
+    one = None if how.asked else one_trace(list(traces))
     if one is None:
-        check(_report_job(traces, node, how, json, html), limits)
+        check(_report_job(list(traces), node, how, json, html), limits)
         return
-    recorded_on = load_node(node) if node else None
-    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS, sums=not html)
+    recorded_on = _node(node)
+    # Polars looks at numpy.ma when it first meets an array.
+    ahead = ["numpy.ma", "busfare.report.summary", *([] if json else ["busfare.report.terminal"])]
+    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS, sums=not html, ahead=ahead)
+    from busfare.report.summary import summarise
+
     result = summarise(read, recorded_on)
     if html:
         from busfare.report.page import report_page
@@ -128,11 +120,10 @@ def _report_job(
     traces: list[Path], node: str | None, how: How, json: bool, html: Path | None
 ) -> dict[str, Any]:
     from busfare.job import run_job
-    from busfare.node import load_node
     from busfare.report.job_progress import job_progress
     from busfare.report.job_result import job_result
 
-    recorded_on = load_node(node) if node else None
+    recorded_on = _node(node)
     with job_progress() as shown:
         result = job_result(run_job(traces, recorded_on, how, shown))
     if html:
@@ -149,84 +140,95 @@ def _report_job(
     return result
 
 
+@click.command()
+@trace_path
+@click.option(
+    "--pin", metavar="[REGEX]", help="Pageable host buffers become pinned; all, or those of matching copies."
+)
+@click.option(
+    "--async",
+    "async_",
+    metavar="[REGEX]",
+    help="Copies to the GPU, or all that match, no longer hold the host up.",
+)
+@click.option(
+    "--drop-synchronisations",
+    metavar="[REGEX]",
+    help="Only waits behind copies to the host, and last ones, stay.",
+)
+@click.option("--batch-below", metavar="SIZE", help="Pack copies smaller than this that follow each other.")
+@click.option(
+    "--collect-below",
+    metavar="SIZE",
+    help="Results smaller than this stay on the GPU and come back once, at the end.",
+)
+@click.option(
+    "--as-arguments",
+    is_flag=True,
+    help="Small values for the next kernel, and for symbols, travel with its launch.",
+)
+@click.option(
+    "--streams", metavar="N", type=int, help="Spread chunks of one stream over N streams and buffers."
+)
+@click.option(
+    "--kernel",
+    metavar="REGEX",
+    default="",
+    show_default=False,
+    help="With --streams: only chunks with such a kernel.",
+)
+@click.option("--dedupe", is_flag=True, help="Send unchanged buffers once.")
+@click.option("--prefetch", is_flag=True, help="Send managed memory before kernels need it.")
+@click.option(
+    "--remove",
+    metavar="WHAT",
+    multiple=True,
+    help="Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.",
+)
+@click.option("--link", metavar="LINK", help="Another link: pcie:5, nvlink:2x3, c2c:1.")
+@click.option("--node", metavar="NODE", help="Run on another node.")
+@kernel_rules
+@host_rule
+@click.option("--copy-speed", metavar="FACTOR", help="All copies so many times as fast: 2x.")
+@click.option(
+    "--unrecorded",
+    metavar="TIME",
+    help="How long the run takes when it is not recorded: 1.5s; the rest is the recorder's.",
+)
+@from_node
+@click.option("--model", default="calibrated", help="Cost model for another node.")
+@click.option(
+    "--perfetto",
+    metavar="FILE",
+    type=PATH,
+    help="Write the recorded and the predicted time line for ui.perfetto.dev.",
+)
+@as_json
+@as_html
 def what_if(
-    trace: TracePath,
-    pin: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[REGEX]", help="Pageable host buffers become pinned; all, or those of matching copies."
-        ),
-    ] = None,
-    async_: Annotated[
-        str | None,
-        typer.Option(
-            "--async",
-            metavar="[REGEX]",
-            help="Copies to the GPU, or all that match, no longer hold the host up.",
-        ),
-    ] = None,
-    drop_synchronisations: Annotated[
-        str | None,
-        typer.Option(metavar="[REGEX]", help="Only waits behind copies to the host, and last ones, stay."),
-    ] = None,
-    batch_below: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Pack copies smaller than this that follow each other.")
-    ] = None,
-    collect_below: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", help="Results smaller than this stay on the GPU and come back once, at the end."
-        ),
-    ] = None,
-    as_arguments: Annotated[
-        bool,
-        typer.Option(
-            "--as-arguments",
-            help="Small values for the next kernel, and for symbols, travel with its launch.",
-        ),
-    ] = False,
-    streams: Annotated[
-        int | None, typer.Option(metavar="N", help="Spread chunks of one stream over N streams and buffers.")
-    ] = None,
-    kernel: Annotated[
-        str, typer.Option(metavar="REGEX", help="With --streams: only chunks with such a kernel.")
-    ] = "",
-    dedupe: Annotated[bool, typer.Option("--dedupe", help="Send unchanged buffers once.")] = False,
-    prefetch: Annotated[
-        bool, typer.Option("--prefetch", help="Send managed memory before kernels need it.")
-    ] = False,
-    remove: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WHAT", help="Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated."
-        ),
-    ] = None,
-    link: Annotated[
-        str | None, typer.Option(metavar="LINK", help="Another link: pcie:5, nvlink:2x3, c2c:1.")
-    ] = None,
-    node: Annotated[str | None, typer.Option("--node", metavar="NODE", help="Run on another node.")] = None,
-    kernels: KernelRules = None,
-    host: HostRule = "measured",
-    copy_speed: Annotated[
-        str | None, typer.Option(metavar="FACTOR", help="All copies so many times as fast: 2x.")
-    ] = None,
-    unrecorded: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long the run takes when it is not recorded: 1.5s; the rest is the recorder's.",
-        ),
-    ] = None,
-    from_: FromNode = None,
-    model: Annotated[str, typer.Option(help="Cost model for another node.")] = "calibrated",
-    perfetto: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the recorded and the predicted time line for ui.perfetto.dev."
-        ),
-    ] = None,
-    json: AsJson = False,
-    html: Html = None,
+    trace: Path,
+    pin: str | None,
+    async_: str | None,
+    drop_synchronisations: str | None,
+    batch_below: str | None,
+    collect_below: str | None,
+    as_arguments: bool,
+    streams: int | None,
+    kernel: str,
+    dedupe: bool,
+    prefetch: bool,
+    remove: tuple[str, ...],
+    link: str | None,
+    node: str | None,
+    kernels: tuple[str, ...],
+    host: str,
+    copy_speed: str | None,
+    unrecorded: str | None,
+    from_: str | None,
+    model: str,
+    perfetto: Path | None,
+    json: bool,
+    html: Path | None,
 ) -> None:
     """What a change to the program, or another node, would make of the whole run."""
     from busfare.advise import guess_node
@@ -247,10 +249,10 @@ def what_if(
         kernel=kernel,
         dedupe=dedupe,
         prefetch=prefetch,
-        remove=tuple(remove or ()),
+        remove=remove,
         link=link,
         node=node,
-        kernels=tuple(kernels or ()),
+        kernels=kernels,
         host=host,
         copy_speed=copy_speed,
     )
@@ -275,17 +277,26 @@ def what_if(
     say_page(html)
 
 
+@click.command()
+@trace_path
+@click.option(
+    "--to", metavar="NODE", multiple=True, required=True, help="Node to predict for; may be repeated."
+)
+@from_node
+@click.option("--model", default="calibrated", help="Cost model.")
+@kernel_rules
+@host_rule
+@as_json
+@as_html
 def project(
-    trace: TracePath,
-    to: Annotated[
-        list[str], typer.Option("--to", metavar="NODE", help="Node to predict for; may be repeated.")
-    ],
-    from_: FromNode = None,
-    model: Annotated[str, typer.Option(help="Cost model.")] = "calibrated",
-    kernels: KernelRules = None,
-    host: HostRule = "measured",
-    json: AsJson = False,
-    html: Html = None,
+    trace: Path,
+    to: tuple[str, ...],
+    from_: str | None,
+    model: str,
+    kernels: tuple[str, ...],
+    host: str,
+    json: bool,
+    html: Path | None,
 ) -> None:
     """What the copies and the whole run would take on another node."""
     from busfare.node import load_node
@@ -296,7 +307,7 @@ def project(
     targets = [load_node(text) for text in to]
     read = _read(trace)
     recorded_on = _recorded_on(read, from_, "--from")
-    rebuilt, rules = timeline(read, recorded_on), tuple(kernels or ())
+    rebuilt, rules = timeline(read, recorded_on), kernels
     projections = [
         project_trace(read, recorded_on, target, model, rules, host, rebuilt) for target in targets
     ]
@@ -314,22 +325,20 @@ def project(
     say_page(html)
 
 
+@click.command()
+@click.argument("predicted", metavar="TRACE", type=PATH, help="The trace to predict from.")
+@click.argument(
+    "actual",
+    metavar="ACTUAL",
+    type=PATH,
+    help="A trace of the same program, recorded on the node predicted for.",
+)
+@from_node
+@click.option("--to", metavar="NODE", help="Where ACTUAL was recorded; guessed otherwise.")
+@click.option("--model", multiple=True, help="Cost model; may be repeated. All that apply otherwise.")
+@as_json
 def compare(
-    predicted: Annotated[Path, typer.Argument(metavar="TRACE", help="The trace to predict from.")],
-    actual: Annotated[
-        Path,
-        typer.Argument(
-            metavar="ACTUAL", help="A trace of the same program, recorded on the node predicted for."
-        ),
-    ],
-    from_: FromNode = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="NODE", help="Where ACTUAL was recorded; guessed otherwise.")
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(help="Cost model; may be repeated. All that apply otherwise.")
-    ] = None,
-    json: AsJson = False,
+    predicted: Path, actual: Path, from_: str | None, to: str | None, model: tuple[str, ...], json: bool
 ) -> None:
     """How far predictions for a node are from a trace recorded there, by every cost model."""
     from busfare.report.projections import compared
@@ -345,17 +354,15 @@ def compare(
         show_comparison(result)
 
 
-def export(
-    trace: TracePath,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            help="parquet (a directory of tables), perfetto (a time line for ui.perfetto.dev) or nsys-sqlite.",
-        ),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Where to write.")],
-) -> None:
+@click.command()
+@trace_path
+@click.option(
+    "--to",
+    required=True,
+    help="parquet (a directory of tables), perfetto (a time line for ui.perfetto.dev) or nsys-sqlite.",
+)
+@click.option("--output", "-o", metavar="PATH", type=PATH, required=True, help="Where to write.")
+def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
     from busfare.report.export import export as write
 
@@ -363,11 +370,11 @@ def export(
     print(f"{output} written", file=sys.stderr)
 
 
-def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the pages go.")
-    ] = Path("busfare-demo"),
-) -> None:
+@click.command()
+@click.option(
+    "--output", "-o", metavar="FOLDER", type=PATH, default="busfare-demo", help="Where the pages go."
+)
+def demo(output: Path) -> None:
     """Report a real trace that comes with busfare, and project it onto three other nodes."""
     from busfare.report.demo import run_demo
 
@@ -375,16 +382,39 @@ def demo(
     print(f"\nThe page to open: {page.resolve()}")
 
 
-def _read(path: Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False) -> Trace:
-    """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
+def _read(
+    path: Path,
+    unused: frozenset[str] = frozenset(),
+    above: int = 0,
+    sums: bool = False,
+    ahead: Sequence[str] = (),
+) -> Trace:
+    """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read.
+
+    `ahead`: modules to be imported meanwhile.
+    """
     from busfare.trace import read
 
-    if not sys.stderr.isatty():
+    with _sign_of_life(path):
+        import_ahead(*ahead)
         return read(path, unused, above, sums)
+
+
+def _sign_of_life(path: Path) -> AbstractContextManager[object]:
+    if not sys.stderr.isatty():
+        return nullcontext()
     from rich.console import Console
 
-    with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
-        return read(path, unused, above, sums)
+    return Console(stderr=True).status(f"reading {path.name}", spinner="dots")
+
+
+def _node(name: str | None) -> Node | None:
+    """The node that was named, if one was."""
+    if name is None:
+        return None
+    from busfare.node import load_node
+
+    return load_node(name)
 
 
 def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:

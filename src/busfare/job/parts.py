@@ -12,7 +12,7 @@ import msgspec
 from busfare.errors import InputError
 from busfare.trace import is_trace_directory
 from busfare.trace.printable import printable
-from busfare.trace.recording import is_recording
+from busfare.trace.recording_files import is_recording
 
 __all__ = ["Part", "Parts", "find_parts", "one_trace", "shown"]
 

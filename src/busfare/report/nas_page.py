@@ -8,7 +8,7 @@ from typing import Any
 from busfare.advise import amounts
 from busfare.report.bench_page import PREDICTED, left_out, machine
 from busfare.report.document import document, section, table
-from busfare.report.nas_runs import LIMIT, gain_sentence, heading, named, variant, verdict
+from busfare.report.nas_runs import LIMIT, beside, gain_sentence, heading, named, variant, verdict
 from busfare.report.plots import Plot, bar_pattern, plot_layout
 
 __all__ = ["nas_page"]
@@ -81,7 +81,7 @@ def _summary(result: dict[str, Any]) -> str:
     rates = result["rates"]
     told = (
         f"{LIMIT}. {amounts.rate(rates['each_way_bytes_per_second'])} each way on the link, "
-        f"{amounts.rate(rates['memory_bytes_per_second'])} in GPU memory: {rates['source']}."
+        f"{amounts.rate(rates['memory_bytes_per_second'])} in GPU memory: {rates['source']}.{beside(result)}"
         if rates
         else "No limit is predicted: no run used a GPU, and the model knows links and GPUs."
     )

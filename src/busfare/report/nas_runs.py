@@ -9,7 +9,7 @@ from rich.table import Table
 from busfare.advise import amounts
 from busfare.report.tables import console, plain, table
 
-__all__ = ["gain_sentence", "heading", "named", "show_nas", "variant", "verdict"]
+__all__ = ["beside", "gain_sentence", "heading", "named", "show_nas", "variant", "verdict"]
 
 #: What the limit is, in one sentence.
 LIMIT = "limit, predicted: what the link moves both ways or the kernels in GPU memory must at least, whichever takes longer"
@@ -58,6 +58,17 @@ def gain_sentence(gain: dict[str, Any]) -> str:
     )
 
 
+def beside(result: dict[str, Any]) -> str:
+    """What FT's limits rest on where the link was measured beside each run; else nothing."""
+    rates = [rate for run in result["runs"] for rate in run.get("measured_link_bytes_per_second") or ()]
+    if not rates:
+        return ""
+    return (
+        f" Beside the runs the link gave {amounts.rate(min(rates))} to {amounts.rate(max(rates))} each way; "
+        "each run's limit rests on what was measured just before and after it."
+    )
+
+
 def show_nas(result: dict[str, Any]) -> None:
     """A line a run; then what the ways gain over each other, and what was left out."""
     out = console()
@@ -67,7 +78,7 @@ def show_nas(result: dict[str, Any]) -> None:
         out.print(
             plain(
                 f"{LIMIT}; {amounts.rate(rates['each_way_bytes_per_second'])} each way, "
-                f"{amounts.rate(rates['memory_bytes_per_second'])} of memory ({rates['source']})"
+                f"{amounts.rate(rates['memory_bytes_per_second'])} of memory ({rates['source']}).{beside(result)}"
             )
         )
     for size in dict.fromkeys(run["class"] for run in result["runs"]):

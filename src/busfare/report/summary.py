@@ -14,21 +14,9 @@ from busfare.trace.beside import beside
 if TYPE_CHECKING:
     from busfare.replay import Timeline
 
-__all__ = ["REPLAYED_ROWS", "SCHEMA", "UNUSED", "summarise"]
+__all__ = ["SCHEMA", "summarise"]
 
 SCHEMA = "busfare.report/1"
-#: Columns of a trace that only its replay looks at (`busfare.trace.read`), and from how many rows on there is none.
-UNUSED = frozenset(
-    {
-        "calls.thread",
-        "calls.stream",
-        "calls.event",
-        "operations.context",
-        "operations.graph_node",
-        "operations.blocks",
-    }
-)
-REPLAYED_ROWS = advise.MOST_ROWS
 MOST_ROWS = 10
 GAIN_IS = {
     True: "replay: what the run, replayed with the change and all else as it was, saves",

@@ -1,20 +1,18 @@
-"""Finds the format of a trace from its content, and reads it."""
+"""Finds the format of a trace from its content, and reads it. Only that format's reader is imported."""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace import kineto, nsys, nvprof, recorded, rocpd, rpd
-from busfare.trace.directory_tables import DirectoryTables
 from busfare.trace.printable import printable
-from busfare.trace.recording import MAGIC
+from busfare.trace.recording_files import MAGIC, holds_recording
 from busfare.trace.sound import make_sound
-from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.table_source import TableSource
 from busfare.trace.trace import Trace
 
@@ -41,12 +39,8 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
 )
 
-TABLE_READERS: tuple[tuple[Callable[[TableSource], bool], Callable[[TableSource], Trace]], ...] = (
-    (nsys.matches, nsys.read),
-    (nvprof.matches, nvprof.read),
-    (rocpd.matches, rocpd.read),
-    (rpd.matches, rpd.read),
-)
+#: Modules that read tables, of which the first that matches them does. Only the first one takes what `read` is asked for.
+TABLE_READERS = ("nsys", "nvprof", "rocpd", "rpd")
 
 
 def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False) -> Trace:
@@ -76,10 +70,12 @@ def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0,
 def is_trace_directory(path: Path) -> bool:
     """Whether the directory at `path` is one trace itself: it holds recordings, or the tables of an export."""
     try:
-        if recorded.matches(path):
+        if holds_recording(path):
             return True
+        from busfare.trace.directory_tables import DirectoryTables
+
         tables = DirectoryTables(path)
-        return bool(tables.names) and any(matches(tables) for matches, _ in TABLE_READERS)
+        return bool(tables.names) and _reader_of(tables) is not None
     except (InputError, OSError):
         return False
 
@@ -108,9 +104,13 @@ def _read(path: Path, unused: frozenset[str], above: int, sums: bool) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
-    if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and recorded.matches(path):
+    if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and holds_recording(path):
+        from busfare.trace import recorded
+
         return recorded.read(path)
     if stat.S_ISDIR(mode):
+        from busfare.trace.directory_tables import DirectoryTables
+
         return _read_tables(DirectoryTables(path), unused, above, sums)
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
@@ -119,11 +119,15 @@ def _read(path: Path, unused: frozenset[str], above: int, sums: bool) -> Trace:
     if not head:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
     if head.startswith(SQLITE_MAGIC):
+        from busfare.trace.sqlite_tables import SqliteTables
+
         return _read_tables(SqliteTables(path), unused, above, sums)
     for magic, what in FAMILIAR:
         if head.startswith(magic):
             raise InputError(f"{path}: this is {what}")
     if head.startswith(GZIP_MAGIC) or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        from busfare.trace import kineto
+
         return kineto.read(path)
     if b"NVIDIA Nsight" in head or head.startswith(b"NSYS") or path.suffix == ".nsys-rep":
         raise InputError(
@@ -134,11 +138,19 @@ def _read(path: Path, unused: frozenset[str], above: int, sums: bool) -> Trace:
 
 def _read_tables(tables: TableSource, unused: frozenset[str], above: int, sums: bool) -> Trace:
     try:
-        if nsys.matches(tables):
-            return nsys.read(tables, unused, above, sums)
-        for matches, read_trace in TABLE_READERS:
-            if matches(tables):
-                return read_trace(tables)
+        reader = _reader_of(tables)
+        if reader is None:
+            raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
+        asked = (unused, above, sums) if reader.__name__.endswith(TABLE_READERS[0]) else ()
+        trace: Trace = reader.read(tables, *asked)
+        return trace
     finally:
         tables.close()
-    raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
+
+
+def _reader_of(tables: TableSource) -> ModuleType | None:
+    for name in TABLE_READERS:
+        reader = import_module(f"busfare.trace.{name}")
+        if reader.matches(tables):
+            return reader
+    return None

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import queue
 import re
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from zlib_ng import zlib_ng
 
 from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.kineto_header import devices, host, producer
 from busfare.trace.kineto_rows import Events, with_nulls
+from busfare.trace.kineto_text import pieces
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
 from busfare.trace.row_lookup import first_rows
 from busfare.trace.tables import (
     CALLS,
-    DEVICES,
     DIRECTIONS,
     EVENTS,
     KINDS,
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
+    OPERATIONS_OF_KERNELS,
     conform,
     empty,
 )
 from busfare.trace.trace import Trace
 
 __all__ = ["read"]
-
-GZIP_MAGIC = b"\x1f\x8b"
-PIECE = 1 << 20
-PIECES_AHEAD = 4
 
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
@@ -70,23 +63,6 @@ COPY_NAME = re.compile(
 NO_ID = [-1, 4294967295]
 
 
-class _Device(msgspec.Struct):
-    """An entry of `deviceProperties`."""
-
-    id: int | None = None
-    name: str | None = None
-    totalGlobalMem: int | None = None  # noqa: N815  the file's own spelling
-    computeMajor: int | None = None  # noqa: N815
-    computeMinor: int | None = None  # noqa: N815
-    numSms: int | None = None  # noqa: N815
-
-
-class _Job(msgspec.Struct):
-    """`distributedInfo`."""
-
-    rank: int | None = None
-
-
 def read(path: Path) -> Trace:
     """Reads a Kineto trace. Raises InputError if it holds no list of events.
 
@@ -95,7 +71,7 @@ def read(path: Path) -> Trace:
     """
     omissions = Omissions()
     scanner = EventScanner()
-    for piece in _pieces(path, omissions):
+    for piece in pieces(path, omissions):
         scanner.feed(piece)
         if scanner.error:
             break
@@ -128,13 +104,13 @@ def read(path: Path) -> Trace:
     trace = Trace(
         path=path,
         format="kineto",
-        producer=_producer(header),
+        producer=producer(header),
         operations=operations,
         calls=calls,
         events=_dependencies(events, calls),
         markers=_markers(events),
-        devices=_devices(header),
-        host=_host(header),
+        devices=devices(header),
+        host=host(header),
     )
     name_process(trace)
     omissions.add_if(
@@ -145,75 +121,6 @@ def read(path: Path) -> Trace:
     )
     trace.omissions = omissions.list()
     return trace
-
-
-def _pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
-    """The file's text in pieces; gzip is undone by a second thread."""
-    with path.open("rb") as file:
-        if file.read(2) != GZIP_MAGIC:
-            file.seek(0)
-            while piece := file.read(8 * PIECE):
-                yield piece
-            return
-    ready: queue.Queue[bytes | Exception | None] = queue.Queue(PIECES_AHEAD)
-    stop = threading.Event()
-
-    def put(item: bytes | Exception | None) -> bool:
-        while not stop.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def decompress() -> None:
-        try:
-            for piece in _decompressed(path, omissions):
-                if not put(piece):
-                    return
-            put(None)
-        except Exception as error:  # carried over to the thread that reads
-            put(error)
-
-    worker = threading.Thread(target=decompress, daemon=True)
-    worker.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, Exception):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        worker.join()
-
-
-def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
-    """The decompressed text of a gzip file of any number of members, in pieces of bounded size."""
-    with path.open("rb") as file:
-        inflate = zlib_ng.decompressobj(31)
-        waiting = b""
-        while waiting := waiting or file.read(PIECE // 4):
-            if inflate.eof:  # another member, or padding
-                waiting += file.read(1) if len(waiting) == 1 else b""
-                if not waiting.startswith(GZIP_MAGIC):
-                    if waiting.strip(b"\0") or file.read(PIECE).strip(b"\0"):
-                        omissions.add("not-gzip", "the compressed file has something after its end: left out")
-                    return
-                inflate = zlib_ng.decompressobj(31)
-            try:
-                piece = inflate.decompress(waiting, PIECE)
-            except zlib_ng.error:  # type: ignore[misc]  # its stubs do not say that it is an exception
-                omissions.add(
-                    "damaged-gzip",
-                    f"the compressed data is damaged near byte {file.tell()}: what follows is left out",
-                )
-                return
-            if piece:
-                yield piece
-            waiting = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
-        if not inflate.eof:
-            omissions.add("truncated-gzip", "the compressed file ends in the middle")
 
 
 def _operations(events: Events, omissions: Omissions) -> pl.DataFrame:
@@ -255,6 +162,8 @@ def _operations(events: Events, omissions: Omissions) -> pl.DataFrame:
             "copy_count": with_nulls(np.ones(len(rows), np.int32), ~copy, "copy_count"),
         }
     )
+    if (rows["blocks"] != MISSING).any():
+        frame = frame.with_columns(rows.numbers("blocks"))
     omissions.add_if(
         int(copy.sum()) - frame["direction"].drop_nulls().len(),
         "unknown-direction",
@@ -265,7 +174,7 @@ def _operations(events: Events, omissions: Omissions) -> pl.DataFrame:
         "unknown-memory",
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
-    return conform(frame, OPERATIONS)
+    return conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS)
 
 
 def _either(events: Events, first: str, second: str) -> pl.Series:
@@ -379,47 +288,3 @@ def _markers(events: Events) -> pl.DataFrame:
     columns |= {name: found.numbers(name) for name in ("process", "thread")}
     columns["name"] = texts.fill_null("(unnamed)").cast(pl.Categorical)[which]
     return conform(pl.DataFrame(columns), MARKERS)
-
-
-def _decoded(text: bytes | None, kind: type[object] | object) -> object:
-    """`text` as `kind`, or None where the file says something else."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def _devices(header: dict[str, bytes]) -> pl.DataFrame:
-    found = _decoded(header.get("deviceProperties"), list[_Device])
-    if not isinstance(found, list):
-        return empty(DEVICES)
-    rows = [
-        {
-            "device": d.id,
-            "name": d.name,
-            "memory_bytes": d.totalGlobalMem,
-            "multiprocessors": d.numSms,
-            "compute_capability": f"{d.computeMajor}.{d.computeMinor}"
-            if d.computeMajor is not None
-            else None,
-        }
-        for d in found
-        if d.id is not None and abs(d.id) < 1 << 31
-    ]
-    return conform(pl.DataFrame(rows, strict=False), DEVICES) if rows else empty(DEVICES)
-
-
-def _producer(header: dict[str, bytes]) -> str:
-    version = _decoded(header.get("cupti_version"), int)
-    return "PyTorch profiler (Kineto" + (f", CUPTI {version})" if version else ")")
-
-
-def _host(header: dict[str, bytes]) -> dict[str, str]:
-    keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
-    values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
-    job = _decoded(header.get("distributedInfo"), _Job)
-    if isinstance(job, _Job) and job.rank is not None:
-        values["rank"] = str(job.rank)
-    return {key: str(value) for key, value in values.items() if value}

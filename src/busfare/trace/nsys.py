@@ -14,6 +14,7 @@ import polars as pl
 from busfare.trace import api_calls, nsys_devices, nsys_summed
 from busfare.trace.beside import beside
 from busfare.trace.cupti_numbers import DIRECTION_OF
+from busfare.trace.grid import GRID, with_blocks
 from busfare.trace.nsys_columns import INT, PLACE, SMALL_INT, TIMES, placed
 from busfare.trace.nsys_events import event_tables, events_of, with_waits
 from busfare.trace.nsys_texts import Texts, as_places
@@ -27,7 +28,6 @@ from busfare.trace.tables import (
     LATEST,
     MARKERS,
     MEMORY_KINDS,
-    MOST_BLOCKS,
     OPERATIONS,
     OPERATIONS_OF_KERNELS,
     Schema,
@@ -60,8 +60,6 @@ PROCESS, THREAD = Change(first_bit=24, bits=24), Change(first_bit=0, bits=24)
 
 #: What kernels and copies have in common, and those of it that a caller may have no use for.
 OF_OPERATIONS = TIMES | PLACE | {"graphNodeId": INT}
-#: Of kernels: how many blocks lie in each direction.
-GRID: dict[str, pl.DataType] = {"gridX": INT, "gridY": INT, "gridZ": INT}
 OF_COPIES: dict[str, pl.DataType] = {
     "copyKind": INT,
     "srcKind": INT,
@@ -281,14 +279,7 @@ def _kernels(tables: TableSource, strings: pl.DataFrame, place: Schema) -> pl.Da
             ids = others.select(pl.coalesce(*known)).to_series()
             named = Texts.of(ids, strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
-    blocks = {}
-    if "gridX" in frame.columns:
-        # What no grid can have is no number of blocks; the product of those that can fits 64 bits.
-        possible = pl.all_horizontal(
-            pl.col(side).is_between(1, most) for side, most in zip(GRID, MOST_BLOCKS, strict=True)
-        )
-        blocks = {"blocks": pl.when(possible).then(pl.col("gridX") * pl.col("gridY") * pl.col("gridZ"))}
-    frame = frame.with_columns(**blocks).drop("demangledName", *GRID, strict=False)
+    frame = with_blocks(frame).drop("demangledName", strict=False)
     return placed(frame).with_columns(kind=pl.lit("kernel"), name=name)
 
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
+from busfare.trace.grid import GRID, with_blocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
 from busfare.trace.table_source import TableSource
@@ -20,6 +21,7 @@ from busfare.trace.tables import (
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
+    OPERATIONS_OF_KERNELS,
     STREAMS,
     conform,
     empty,
@@ -69,7 +71,8 @@ def read(tables: TableSource) -> Trace:
         format="nvprof",
         producer="nvprof" + (f" (file version {number})" if number is not None else ""),
         operations=pl.concat(
-            [_kernels(tables, strings), _copies(tables, omissions), _sets(tables), _migrations(tables)]
+            [_kernels(tables, strings), _copies(tables, omissions), _sets(tables), _migrations(tables)],
+            how="diagonal",
         ),
         calls=calls,
         events=_events(tables, calls, waits),
@@ -130,7 +133,7 @@ def _operations(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
     frame = frame.rename(RENAMES, strict=False)
     if "graph_node" in frame.columns:
         frame = frame.with_columns(pl.col("graph_node").replace(0, None))
-    return conform(frame.with_columns(**columns), OPERATIONS)
+    return conform(frame.with_columns(**columns), OPERATIONS, OPERATIONS_OF_KERNELS)
 
 
 def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
@@ -140,15 +143,17 @@ def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
         "CUPTI_ACTIVITY_KIND_KERNEL",
         "CUPTI_ACTIVITY_KIND_CDP_KERNEL",
     ):
-        frame = tables.read(table, TIMES | PLACE | {"name": INT})
+        frame = tables.read(table, TIMES | PLACE | {"name": INT} | GRID)
         if frame.height:
-            frame = frame.rename({"name": "name_id"}).join(
-                strings, left_on="name_id", right_on="_id_", how="left"
+            frame = (
+                with_blocks(frame)
+                .rename({"name": "name_id"})
+                .join(strings, left_on="name_id", right_on="_id_", how="left")
             )
             parts.append(
                 _operations(frame, kind=pl.lit("kernel"), name=pl.col("value").fill_null("(unnamed kernel)"))
             )
-    return pl.concat(parts) if parts else empty(OPERATIONS)
+    return pl.concat(parts, how="diagonal") if parts else empty(OPERATIONS)
 
 
 def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:

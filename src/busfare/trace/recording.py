@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from busfare.errors import InputError
+from busfare.trace.recording_files import MAGIC
 
-__all__ = ["MAGIC", "TABLES", "Recording", "Table", "is_recording", "read_recording"]
+__all__ = ["TABLES", "Recording", "Table", "read_recording"]
 
-MAGIC = b"\x89BFREC\r\n"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQ")
 HEADER_BYTES = 64
@@ -191,15 +191,6 @@ class _Chunk:
     rows: int
     sequence: int
     payload: memoryview
-
-
-def is_recording(path: Path) -> bool:
-    """Whether the file at `path` begins as recordings do."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
 
 
 def _checksum(data: memoryview) -> int:

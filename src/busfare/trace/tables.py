@@ -21,7 +21,6 @@ __all__ = [
     "LATEST",
     "MARKERS",
     "MEMORY_KINDS",
-    "MOST_BLOCKS",
     "OPERATIONS",
     "OPERATIONS_OF_KERNELS",
     "OPERATIONS_RECORDED",
@@ -78,8 +77,6 @@ OPERATIONS_RECORDED: Schema = {
 OPERATIONS_OF_KERNELS: Schema = {
     "blocks": pl.Int64(),  # of the grid
 }
-#: Sides of the largest grid; their product fits 64 bits.
-MOST_BLOCKS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 
 CALLS: Schema = {
     "start_ns": pl.Int64(),

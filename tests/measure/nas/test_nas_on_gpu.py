@@ -1,4 +1,4 @@
-"""What `bench mg` does where there is a GPU, with programs that answer what an H200 answered (`results/hybrid/`): no GPU
+"""What `bench ft|mg` do where there is a GPU, with programs that answer what an H200 answered (`results/hybrid/`): no GPU
 is needed, and nothing is measured.
 """
 
@@ -18,7 +18,9 @@ from busfare.measure.nas import commands, machine
 from busfare.measure.nas.case import cases_of
 from busfare.measure.nas.limit import limit_of, rates_of_limits, rates_of_node
 from busfare.measure.nas.machine import Machine
+from busfare.measure.nas.problem import Benchmark
 from busfare.measure.nas.programs import Programs
+from busfare.measure.nas.result import rows_of
 from busfare.node import load_node
 
 RECORDED = Path(__file__).parents[3] / "results" / "hybrid" / "h200-one-gpu.json"
@@ -34,10 +36,11 @@ with open({log!r}, "a") as log:
     log.write(f"{{mode}} {{ranks}} {{'--timed' in sys.argv}} {{os.environ.get('CUDA_MPS_PIPE_DIRECTORY', '')!r}}\\n")
 if {slow} and mode == "multiple":
     import time; time.sleep(60)
-runs = [r["result"] for r in json.load(open({recorded!r}))["runs"] if r["result"]["schema"] == "busfare.hybrid.mg/1"]
+schema = "busfare.hybrid.{benchmark}/1"
+runs = [r["result"] for r in json.load(open({recorded!r}))["runs"] if r["result"]["schema"] == schema]
 fits = [r for r in runs if (r["mode"], r["ranks"], r["class"]) == (mode, ranks, asked["--class"])]
 if not fits:
-    sys.exit(f"nas_mg: rank 0: mode {{mode}} with {{ranks}} ranks: nobody recorded it")
+    sys.exit(f"nas_{benchmark}: rank 0: mode {{mode}} with {{ranks}} ranks: nobody recorded it")
 result = dict(fits[0], timed="--timed" in sys.argv, verified={verified}, gpus=1)
 if result["timed"]:
     result["breakdown_seconds"] = dict(result["breakdown_seconds"], kernels=0.05, copies=0.001)
@@ -51,18 +54,36 @@ DAEMON = '#!/bin/sh\nif [ "$1" = -d ]; then echo started >> {log}; else cat >> {
 class Place:
     """A folder with the programs, the launcher, `device_limits` and NVIDIA's MPS, all played."""
 
-    def __init__(self, folder: Path, verified: bool = True, slow: bool = False) -> None:
+    def __init__(
+        self, folder: Path, benchmark: Benchmark = "mg", verified: bool = True, slow: bool = False
+    ) -> None:
+        self.benchmark = benchmark
         self.folder, self.log, self.daemon_log = folder, folder / "asked.txt", folder / "mps.txt"
         self.log.touch()
         self._script(
-            "nas_mg",
+            f"nas_{benchmark}",
             PROGRAM.format(
-                python=sys.executable, log=str(self.log), recorded=str(RECORDED), verified=verified, slow=slow
+                python=sys.executable,
+                benchmark=benchmark,
+                log=str(self.log),
+                recorded=str(RECORDED),
+                verified=verified,
+                slow=slow,
             ),
         )
         limits = json.loads(RECORDED.read_text(encoding="utf-8"))["limits"]
         (folder / "limits.json").write_text(json.dumps(limits))
-        self._script("device_limits", f"#!/bin/sh\ncat {folder / 'limits.json'}\n")
+        # Asked for the link alone it gives less from time to time, as on a host that others use.
+        (folder / "link.txt").write_text("41 39 50 ")
+        self._script(
+            "device_limits",
+            f"""#!/bin/sh
+[ "$1" = --link ] || exec cat {folder / "limits.json"}
+read rate rest < {folder / "link.txt"}; echo "$rest $rate" > {folder / "link.txt"}
+echo "link $rate" >> {self.log}
+echo '{{"both_directions": [{{"each_way_together_bytes_per_second": '$rate'e9}}]}}'
+""",
+        )
         self._script("mpirun", LAUNCHER)
         self._script("nvidia-cuda-mps-control", DAEMON.format(log=self.daemon_log))
 
@@ -76,7 +97,9 @@ def bench(place: Place, monkeypatch: pytest.MonkeyPatch, **asked: Any) -> dict[s
     monkeypatch.setattr(commands, "this_machine", lambda: H200)
     monkeypatch.setenv("PATH", f"{place.folder}{os.pathsep}{os.environ['PATH']}")
     options = {"size": "C", "ranks": None, "modes": None, "node": None, "timeout_s": 60.0} | asked
-    return commands.bench("mg", build=place.folder, progress=None, say=lambda line: None, **options)
+    return commands.bench(
+        place.benchmark, build=place.folder, progress=None, say=lambda line: None, **options
+    )
 
 
 def test_every_mode_runs_twice_once_with_its_parts_timed(
@@ -96,6 +119,45 @@ def test_every_mode_runs_twice_once_with_its_parts_timed(
         100 * funneled["limit"]["predicted_seconds"] / funneled["measured_iteration_seconds"]
     )
     assert result["fastest"] == {"mode": "single", "ranks": 1, "algorithm": "", "class": "C"}
+
+
+def test_the_link_is_measured_beside_each_run_of_ft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path, "ft")
+    result = bench(place, monkeypatch, modes="funneled", ranks="4,8")
+    first, *others = result["runs"]
+    asked = [line.split()[:3] for line in place.log.read_text().splitlines()]
+    assert asked[:4] == [
+        ["link", "41"],
+        ["funneled", "4", "False"],
+        ["link", "39"],
+        ["funneled", "4", "True"],
+    ]
+    assert first["measured_link_bytes_per_second"] == [41e9, 39e9]
+    assert others[0]["measured_link_bytes_per_second"] == [50e9, 41e9]
+    assert first["limit"]["predicted_link_seconds"] * 40 == pytest.approx(
+        others[0]["limit"]["predicted_link_seconds"] * 45.5
+    )
+    assert result["rates"]["each_way_bytes_per_second"] > 45e9, "of the machine, before all runs"
+
+
+def test_raw_runs_may_tell_of_the_link_beside_them() -> None:
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    rates = rates_of_limits(recorded["limits"], "device_limits")
+    run = next(
+        r
+        for r in recorded["runs"]
+        if r["result"]["schema"] == "busfare.hybrid.ft/1" and r["result"]["mode"] == "funneled"
+    )
+    link = [{"both_directions": [{"each_way_together_bytes_per_second": 20e9}]}]
+    (bare,), _ = rows_of("ft", [run], rates)
+    (beside,), _ = rows_of("ft", [run | {"link": link}], rates)
+    assert bare["measured_link_bytes_per_second"] is None
+    assert beside["measured_link_bytes_per_second"] == [20e9]
+    assert beside["limit"]["predicted_link_seconds"] == pytest.approx(
+        bare["limit"]["predicted_link_seconds"] * rates.each_way_bytes_per_s / 20e9
+    )
+    with pytest.raises(InputError, match="a figure is missing or wrong"):
+        rows_of("ft", [run | {"link": [{"both_directions": []}]}], rates)
 
 
 def test_what_fails_is_left_out_in_the_programs_own_words(

@@ -84,10 +84,19 @@ def bench(
 def _measured(
     benchmark: Benchmark, programs: Programs, case: Case, size: str, timeout_s: float, rates: Rates | None
 ) -> dict[str, Any]:
-    """A run, and on a GPU one more whose parts are timed: that takes time of its own."""
+    """A run, and on a GPU one more whose parts are timed: that takes time of its own. FT's limit is the link, which on a
+    shared host changes within minutes: it is measured just before and after.
+    """
+    if case.mode == "cpu":
+        return row_of(
+            benchmark, run_case(programs, case, size, False, timeout_s)["result"], None, rates, None
+        )
+    watched = benchmark == "ft" and programs.limits is not None
+    link = [measure_limits(programs, _LIMITS_S, link_only=True)] if watched else []
     plain = run_case(programs, case, size, False, timeout_s)["result"]
-    timed = None if case.mode == "cpu" else run_case(programs, case, size, True, timeout_s)["result"]
-    return row_of(benchmark, plain, timed, rates, None)
+    link += [measure_limits(programs, _LIMITS_S, link_only=True)] if watched else []
+    timed = run_case(programs, case, size, True, timeout_s)["result"]
+    return row_of(benchmark, plain, timed, rates, None, link)
 
 
 def _told(benchmark: Benchmark, machine: Machine, limits: dict[str, Any] | None) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from busfare.errors import InputError
@@ -11,7 +11,7 @@ from busfare.measure.nas.problem import Benchmark, kernel_bytes, link_bytes, mg_
 from busfare.node import Node
 from busfare.plan import machine_of
 
-__all__ = ["Rates", "limit_of", "rates_of_limits", "rates_of_node"]
+__all__ = ["Rates", "each_way_of", "limit_of", "rates_beside", "rates_of_limits", "rates_of_node"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def rates_of_node(node: Node) -> Rates:
 def rates_of_limits(limits: dict[str, Any], source: str) -> Rates:
     """Of what `device_limits` measured: the best that both ways reached together, and its copy inside GPU memory."""
     try:
-        each_way = max(float(row["each_way_together_bytes_per_second"]) for row in limits["both_directions"])
+        each_way = each_way_of(limits)
         memory = float(limits["device_copy_bytes_per_second"])
         alone = {
             (int(table.removeprefix("mg_")), str(row["name"])): float(row["seconds"])
@@ -67,6 +67,23 @@ def rates_of_limits(limits: dict[str, Any], source: str) -> Rates:
     # The levels below are one kernel whatever the grid that it was timed beside.
     alone |= {(16, name): s for (_, name), s in alone.items() if name == "mg_solve_coarse_16"}
     return Rates(each_way, memory, source, alone)
+
+
+def each_way_of(limits: dict[str, Any]) -> float:
+    """Bytes per second each way, the best that both ways reached together in what `device_limits` measured.
+
+    Raises KeyError, TypeError, ValueError where it is no such result.
+    """
+    return max(float(row["each_way_together_bytes_per_second"]) for row in limits["both_directions"])
+
+
+def rates_beside(rates: Rates, link: Sequence[float]) -> Rates:
+    """`rates` with the link as it was just before and after a run: bytes per second each way, of which the mean."""
+    return replace(
+        rates,
+        each_way_bytes_per_s=sum(link) / len(link),
+        source=f"{rates.source}; the link just before and after the run",
+    )
 
 
 def limit_of(benchmark: Benchmark, size: str, rates: Rates, gpus: int, inside_gpu: bool) -> dict[str, Any]:

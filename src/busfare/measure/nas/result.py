@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from busfare.errors import InputError
 from busfare.measure.middle import median
-from busfare.measure.nas.limit import Rates, limit_of
+from busfare.measure.nas.limit import Rates, each_way_of, limit_of, rates_beside
 from busfare.measure.nas.problem import CLASSES, Benchmark, points
 
 __all__ = ["PARTS", "gains", "nas_result", "row_of", "rows_of"]
@@ -52,13 +53,19 @@ def row_of(
     timed: dict[str, Any] | None,
     rates: Rates | None,
     gpus: int | None,
+    link: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """One run from the program's own JSON, and from that of the same run with its parts timed (None: not made).
 
-    `gpus` stands for older results that do not tell. Raises InputError where a figure is missing or is no number.
+    `gpus` stands for older results that do not tell; `link` is what `device_limits --link` measured just before and
+    after it, on which the limit then rests. Raises InputError where a figure is missing or is no number.
     """
     try:
-        return _row(benchmark, plain, timed, rates, gpus)
+        each_way = [each_way_of(measured) for measured in link]
+        beside = rates_beside(rates, each_way) if rates and each_way else rates
+        return _row(benchmark, plain, timed, beside, gpus) | {
+            "measured_link_bytes_per_second": each_way or None
+        }
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InputError(
             f"a run of {benchmark.upper()}: a figure is missing or wrong ({type(error).__name__}: {error})"
@@ -134,8 +141,8 @@ def _parts(benchmark: Benchmark, run: dict[str, Any]) -> dict[str, float]:
 def rows_of(
     benchmark: Benchmark, runs: list[dict[str, Any]], rates: Rates | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Rows of raw runs `{command, status, result, gpus?}`, timed ones joined with their like; and what is left out."""
-    plain: list[tuple[tuple[str, ...], dict[str, Any], Any]] = []
+    """Rows of raw runs `{command, status, result, gpus?, link?}`, timed ones joined with their like; what is left out."""
+    plain: list[tuple[tuple[str, ...], dict[str, Any], Any, Any]] = []
     timed: dict[tuple[str, ...], dict[str, Any]] = {}
     alone: dict[tuple[str, ...], Any] = {}
     left_out = []
@@ -155,11 +162,11 @@ def rows_of(
             timed.setdefault(key, result)
             alone.setdefault(key, run.get("gpus"))
         else:
-            plain.append((key, result, run.get("gpus")))
-    plain += [(key, timed[key], gpus) for key, gpus in alone.items() if key not in {k for k, *_ in plain}]
+            plain.append((key, result, run.get("gpus"), run.get("link") or ()))
+    plain += [(key, timed[key], gpus, ()) for key, gpus in alone.items() if key not in {k for k, *_ in plain}]
     rows = [
-        row_of(benchmark, result, timed.get(key), rates, len(str(gpus).split(",")) if gpus else None)
-        for key, result, gpus in plain
+        row_of(benchmark, result, timed.get(key), rates, len(str(gpus).split(",")) if gpus else None, link)
+        for key, result, gpus, link in plain
     ]
     order = {mode: n for n, mode in enumerate(("cpu", "single", "multiple", "multiple-mps", "funneled"))}
     rows.sort(

@@ -50,12 +50,13 @@ def _led_to_mps(programs: Programs, case: Case) -> AbstractContextManager[dict[s
     return mps_daemon(programs.mps_probe) if case.mode == "multiple-mps" else nullcontext({})
 
 
-def measure_limits(programs: Programs, timeout_s: float) -> dict[str, Any]:
-    """What `device_limits` measures of the first GPU and its link, in about 20 s."""
+def measure_limits(programs: Programs, timeout_s: float, link_only: bool = False) -> dict[str, Any]:
+    """What `device_limits` measures of the first GPU and its link, in about 20 s; `link_only`: both directions, in 2."""
     with TemporaryDirectory(prefix="busfare-nas-") as folder:
         result = Path(folder, "limits.json")
         with result.open("wb") as written:
-            status, said = _ended([str(programs.limits)], dict(os.environ), timeout_s, written)
+            command = [str(programs.limits), *(["--link"] if link_only else [])]
+            status, said = _ended(command, dict(os.environ), timeout_s, written)
         if status != 0:
             raise BusfareError(f"device_limits: ended with {status}: {_reason(said)}")
         return _object(result.read_text("utf-8"), "device_limits")
