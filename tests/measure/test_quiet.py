@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from busfare.measure import quiet as module
 from busfare.measure.case import Case, Memory, Samples
+from busfare.measure.profile import profile
 from busfare.measure.quiet import LEAST_QUIET, Processor, quiet, quiet_share
 from busfare.measure.raw import Measurement, Moment, Record
 
@@ -31,6 +34,16 @@ def test_pageable_copies_count_where_the_processor_was_quick() -> None:
     # The GPU moves pinned memory: a processor of half the pace is quick enough to start that.
     assert pinned == record.measurements[1]
     assert quiet_share(record) == pytest.approx(4 / 6)
+
+
+def test_calls_count_where_the_processor_was_quick_and_the_node_holds_its_pace() -> None:
+    paces = [4e-6, 8e-6, 4e-6, 4e-6, 9e-6, 4.2e-6]
+    launches = replace(measured("none", paces), case=Case("none", "none", "launch"))
+    costs = {cost.call: cost for cost in profile(record_of(launches)).costs}
+    assert costs["launch"].call_s == pytest.approx(3.5)
+    assert costs["pace"].call_s == pytest.approx(4e-6) and costs["pace"].gpu is None
+    unpaced = replace(launches, moments=tuple(replace(m, pace_s=None) for m in launches.moments))
+    assert [cost.call for cost in profile(record_of(unpaced)).costs] == ["launch"]
 
 
 def test_a_processor_that_hardly_ran_counts_for_nothing() -> None:

@@ -43,6 +43,15 @@ def test_the_ratio_is_the_geometric_mean_of_the_calls_measured_on_both() -> None
     assert measured_ratio(node(8.0), node(None)) is None
 
 
+def test_the_pace_goes_before_calls_where_both_nodes_have_it() -> None:
+    def paced(one: Node, pace_us: float) -> Node:
+        return dataclasses.replace(one, costs=(*one.costs, Cost(call="pace", call_s=pace_us * 1e-6)))
+
+    slow, fast = node(8.0, 2.0), node(4.0, 1.0)
+    assert measured_ratio(paced(slow, 4.0), paced(fast, 3.6)) == pytest.approx(0.9)
+    assert measured_ratio(paced(slow, 4.0), fast) == pytest.approx(0.5)
+
+
 def test_a_host_twice_as_fast_halves_its_calls_and_what_is_between_but_nothing_that_it_waits_for() -> None:
     changed = what_if(timeline(RUN), [Host(0.5)], Setting()).together
     assert changed.played.makespan_seconds == pytest.approx(220e-6 - 2e-6 - 50e-6, abs=0.1e-6)
@@ -52,7 +61,7 @@ def test_project_takes_the_calls_measured_on_both_nodes_and_says_so() -> None:
     slow, fast = node(8.0, 2.0), node(4.0, 1.0)
     result = project(RUN, slow, fast, "calibrated")
     assert result.predicted_makespan_seconds == pytest.approx(168e-6, abs=0.1e-6)
-    assert "host times × 0.5 (calls measured on both)" in result.method
+    assert "host times × 0.5 (measured on both)" in result.method
     kept = project(RUN, slow, fast, "calibrated", host="keep")
     assert kept.predicted_makespan_seconds == pytest.approx(220e-6, abs=1e-6)
     assert "the host at its recorded times" in kept.method

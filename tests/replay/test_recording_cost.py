@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
 from busfare.replay import play, timeline
-from busfare.replay.recording_cost import MOST_NS, unrecorded
+from busfare.replay.recording_cost import MOST_BY_HASHING, MOST_NS, unrecorded
 from busfare.trace import Trace
-from tests.traces import call, kernel, trace
+from tests.traces import call, copy, kernel, trace
 
 
 def launches(call_us: float, gap_us: float, count: int = 1000) -> Trace:
@@ -80,3 +83,40 @@ def test_what_recording_took_inside_of_a_waiting_call_goes_too() -> None:
     assert 1_000 <= taken.call_ns <= 3_000
     lag, wake = taken.timeline.columns["operation_launch_lag"], taken.timeline.columns["call_wait_lag"]
     assert 9_000 <= lag.max() < 10_000 and 4_000 <= wake.max() < 5_000
+
+
+def hashed_copies(copy_us: float, fingerprint: int | None) -> Trace:
+    """Blocking copies of pageable memory, each followed by a kernel."""
+    operations, calls = [], []
+    for n in range(100):
+        start = n * (copy_us + 20)
+        operations.append(copy(start + 5, start + 5 + copy_us, 1 << 20, memory="pageable", correlation=2 * n))
+        calls.append(call(start, start + 8 + copy_us, "cudaMemcpy", "operation", correlation=2 * n))
+        operations.append(kernel(start + 16 + copy_us, start + 18 + copy_us, correlation=2 * n + 1))
+        calls.append(
+            call(start + 10 + copy_us, start + 14 + copy_us, "cudaLaunchKernel", correlation=2 * n + 1)
+        )
+    made = trace(*operations, calls=calls)
+    hashes = pl.when(pl.col("kind") == "copy").then(pl.lit(fingerprint, dtype=pl.UInt64))
+    return replace(made, operations=made.operations.with_columns(fingerprint=hashes))
+
+
+def test_what_calls_do_not_explain_is_what_hashing_did_to_pageable_copies() -> None:
+    recorded, bare = timeline(hashed_copies(1200, 7)), timeline(hashed_copies(1000, 7)).recorded_ns
+    taken = unrecorded(recorded, bare)
+    assert taken.makespan_ns == pytest.approx(bare, rel=0.001)
+    copies = recorded.operations["kind"].to_numpy() == "copy"
+    durations = taken.timeline.columns["operation_duration"]
+    # Calls were taken down by up to 30 µs a piece first.
+    assert 1_000_000 <= durations[copies].min() == durations[copies].max() < 1_050_000
+    assert (durations[~copies] == 2_000).all()
+
+
+def test_hashing_costs_no_more_than_was_seen_and_nothing_where_it_was_not_done() -> None:
+    recorded = timeline(hashed_copies(1200, 7))
+    least = unrecorded(recorded, recorded.recorded_ns // 2).timeline.columns["operation_duration"].max()
+    assert least == pytest.approx(1_200_000 / (1 + MOST_BY_HASHING), rel=0.001)
+    plain = timeline(hashed_copies(1200, None))
+    assert (
+        unrecorded(plain, plain.recorded_ns // 2).timeline.columns["operation_duration"].max()
+    ) == 1_200_000

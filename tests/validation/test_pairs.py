@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validation" / "pairs"
 EXAMPLES = ROOT / "src" / "busfare" / "examples"
 #: Not programs: what they share, and what builds, reads and runs them.
-SHARED = {"measured.py", "build.py", "table.py", "record.py"}
+SHARED = {"measured.py", "build.py", "table.py", "record.py", "process.py", "processors.py", "turns.py"}
 #: Options of `what-if` that stand for changes, and whether they take a value; None: they may.
 CHANGES = {
     "--pin": None,
@@ -158,6 +158,42 @@ def test_heavy_libraries_wait_until_the_options_are_read(name: str) -> None:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert not {name.split(".")[0] for name in names} & {"torch", "cupy", "cupyx"}
+
+
+RELEASED = """
+import sys, time
+import measured
+program = measured.Program("p", "what", ("before",), 5)
+options = measured.options_of(program)
+calls = []
+def named(name):
+    return lambda: calls.append(name)
+seconds = measured._measure(options, named("region"), wait=lambda: None, start=named("start"), stop=named("stop"),
+                            push=lambda: None, pop=lambda: None)
+print(*calls, file=sys.stderr)
+sys.exit(measured.finish(program, options, seconds, 0.0, 1.0))
+"""
+
+
+def test_a_waiting_program_measures_a_region_a_line(tmp_path: Path) -> None:
+    script = tmp_path / "released.py"
+    script.write_text(RELEASED)
+    command = [sys.executable, str(script), "--wait", "--warm-ups", "1"]
+    done = subprocess.run(
+        command, input="warm\nmeasure\nmeasure\n", capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(FOLDER)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.split() == ["region", "region", *["start", "region", "stop"] * 2]
+    ready, *said = done.stdout.splitlines()
+    assert ready == "ready"
+    warm, first, second, end = (json.loads(line) for line in said)
+    assert warm == {"region": 0.0} and end["seconds"] == [first["region"], second["region"]]
+    none = subprocess.run(
+        command, input="", capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(FOLDER)},
+    )  # fmt: skip
+    assert none.returncode == 1 and "no region was asked for" in none.stderr
 
 
 def test_a_wrong_result_fails_a_program(
@@ -318,25 +354,46 @@ words = sys.argv
 variant = words[words.index("--variant") + 1]
 if variant == "import-fails":
     raise SystemExit("no module named cupy")
-print("ready", flush=True)
-sys.stdin.readline()
-if variant == "hangs":
-    time.sleep(60)
 output = os.environ.get("BUSFARE_RECORD_OUTPUT")
+order = pathlib.Path(__file__).with_name("order")
+print("ready", flush=True)
+count = 0
+for line in sys.stdin:
+    if variant == "hangs":
+        time.sleep(60)
+    took = (0.3 if output else 0.02 if variant == "short" else 0.2) if line == "measure\\n" else 0.0
+    count += took > 0
+    with order.open("a") as file:
+        file.write(f"{variant}{' recorded' if output else ''} {line}")
+    print(json.dumps({"region": took}), flush=True)
 if output:
     assert os.environ["BUSFARE_RECORD_CAPTURE"] == "profiler-calls"
     hashed = "BUSFARE_RECORD_FINGERPRINT" in os.environ
-    pathlib.Path(output.replace("%p", str(os.getpid()))).write_bytes(b"hashed" if hashed else b"plain")
-with open(pathlib.Path(__file__).with_name("order"), "a+") as order:
-    order.seek(0)
-    before = order.read()
-    first = "recorded" not in before
-    order.write(variant + (" recorded" if output else "") + "\\n")
-unsettled = 0.06 if variant == "unsettled" and before.count("unsettled") == 1 else 0.0
-seconds = [(0.45 if first else 0.3) if output else 0.2 + unsettled] * int(words[words.index("--repeats") + 1])
-print(json.dumps({"variant": variant, "rounds": 7, "median_seconds": seconds[0], "seconds": seconds,
-                  "error": 0.0, "right": variant != "wrong"}))
+    words = f"{'hashed' if hashed else 'plain'} {count}"
+    pathlib.Path(output.replace("%p", str(os.getpid()))).write_text(words)
+print(json.dumps({"variant": variant, "rounds": 7, "error": 0.0, "right": variant != "wrong"}))
 """
+
+
+class Paced:
+    """Stands for the processors: paces as told, one a look at a place; quiet up to 1.3."""
+
+    quiet_s, limit_s = 1.0, 1.3
+
+    def __init__(self, *paces: float) -> None:
+        self.paces, self.places = list(paces), 0
+
+    def all_again(self) -> None:
+        pass
+
+    def place(self, threads: int, patience_s: float) -> object:
+        from processors import Place
+
+        self.places += 1
+        return Place(min(os.sched_getaffinity(0)), ())
+
+    def pace_at(self, place: object, threads: int) -> float:
+        return self.paces.pop(0) if self.paces else 1.0
 
 
 @pytest.fixture
@@ -348,61 +405,170 @@ def bench(record: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "argv", ["record.py", "--timeout", "4", "--build", str(tmp_path)])
     out = tmp_path / "out"
     out.mkdir()
-    return record.Bench(record.arguments(record.read_plan()), out, library)
+    return record.Bench(record.arguments(record.read_plan()), out, library, Paced())
 
 
 def stand_in(record: ModuleType, bench: object, *variants: str, fingerprint: bool = False) -> object:
     source = str(bench.out.parent / "stand_in.py")  # type: ignore[attr-defined]
-    return record.Program("stand_in", source, variants, fingerprint)
+    from table import Program
+
+    return Program("stand_in", source, variants, fingerprint)
 
 
-def test_variants_run_by_turns_and_before_is_recorded(record: ModuleType, bench: object) -> None:
+def order_of(bench: object) -> list[str]:
+    return (bench.out.parent / "order").read_text().splitlines()  # type: ignore[attr-defined]
+
+
+def test_regions_are_released_by_turns_and_before_is_recorded(record: ModuleType, bench: object) -> None:
     result = bench.run(stand_in(record, bench, "before", "pin", fingerprint=True))  # type: ignore[attr-defined]
     assert result["failures"] == []
-    order = (bench.out.parent / "order").read_text().splitlines()  # type: ignore[attr-defined]
-    assert order == ["before", "pin", "pin", "before", *["before recorded"] * 6]
-    assert result["variants"]["pin"] == {
-        "median_seconds": 0.2, "spread": 0.0, "seconds": [[0.2] * 3] * 2
-    }  # fmt: skip
+    # There and back, a process each; the third turn is the first processes' again.
+    turn = [f"{variant} {word}" for variant in ("before", "pin") for word in ("warm", "measure", "measure")]
+    back = turn[3:] + turn[:3]
+    again = [line for line in turn if not line.endswith("warm")]
+    recorded = ["before recorded warm", "before recorded measure"]
+    assert order_of(bench) == turn + back + again + recorded * 2
+    pin = result["variants"]["pin"]
+    assert pin["seconds"] == [[0.2] * 4, [0.2] * 2] and pin["median_seconds"] == 0.2 and pin["spread"] == 0
+    assert len(pin["regions"]) == 6 and pin["quiet"] == 6
     assert result["rounds"] == 7
-    assert len(result["recordings"]["before"]["all_measured_seconds"]) == 3
+    assert result["recordings"]["before"]["all_measured_seconds"] == [0.3]
     assert result["recordings"]["before"]["recorded_over_unrecorded"] == pytest.approx(1.5)
-    written = {path.name: path.read_bytes() for path in bench.out.iterdir()}  # type: ignore[attr-defined]
-    assert written == {"stand_in-before.bf": b"plain", "stand_in-before-fingerprint.bf": b"hashed"}
+    written = {path.name: path.read_text() for path in bench.out.iterdir()}  # type: ignore[attr-defined]
+    assert written == {"stand_in-before.bf": "plain 1", "stand_in-before-fingerprint.bf": "hashed 1"}
 
 
-def test_processes_that_differ_are_joined_by_others(record: ModuleType, bench: object) -> None:
-    result = bench.run(stand_in(record, bench, "before", "unsettled"))  # type: ignore[attr-defined]
-    assert [seconds[0] for seconds in result["variants"]["unsettled"]["seconds"]] == [
-        0.2, pytest.approx(0.26), 0.2, 0.2, 0.2
+def test_short_regions_are_warmed_up_at_each_visit(record: ModuleType, bench: object) -> None:
+    bench.run(stand_in(record, bench, "short"))  # type: ignore[attr-defined]
+    assert order_of(bench)[:9] == ["short warm", "short measure", "short measure"] * 3
+
+
+def test_more_regions_are_released_until_enough_were_quiet(record: ModuleType, bench: object) -> None:
+    bench.processors = Paced(1.0, 1.0, 1.0, 1.0, 1.0, 2.0)  # type: ignore[attr-defined]
+    result = bench.run(stand_in(record, bench, "before"))  # type: ignore[attr-defined]
+    regions = result["variants"]["before"]["regions"]
+    # The third region ended at a slow moment: three visits have five quiet ones, a fourth makes up for it.
+    assert [(r["process"], r["pace_before_s"], r["pace_after_s"]) for r in regions] == [
+        *[(0, 1.0, 1.0)] * 4, (1, 1.0, 2.0), *[(1, 1.0, 1.0)] * 3
     ]  # fmt: skip
-    assert result["variants"]["unsettled"]["median_seconds"] == 0.2
-    assert len(result["variants"]["before"]["seconds"]) == 2
-    assert result["recordings"]["before"]["recorded_over_unrecorded"] == pytest.approx(1.5)
+    assert result["variants"]["before"]["quiet"] == 7
+
+
+def test_a_processor_that_has_become_slow_is_left_between_two_regions(
+    record: ModuleType, bench: object
+) -> None:
+    bench.options.regions = 2  # type: ignore[attr-defined]
+    for paces, places in (([], 3), ([1.0, 1.0, 2.0, 1.1, 1.0], 4)):
+        bench.processors = Paced(*paces)  # type: ignore[attr-defined]
+        result = bench.run(stand_in(record, bench, "before"))  # type: ignore[attr-defined]
+        second = result["variants"]["before"]["regions"][1]
+        assert second["pace_before_s"] == (1.1 if paces else 1.0)
+        assert bench.processors.places == places  # type: ignore[attr-defined]
+
+
+def test_on_a_machine_that_is_never_quiet_it_ends(record: ModuleType, bench: object) -> None:
+    bench.processors = Paced(*[2.0] * 1000)  # type: ignore[attr-defined]
+    result = bench.run(stand_in(record, bench, "before"))  # type: ignore[attr-defined]
+    before = result["variants"]["before"]
+    assert len(before["regions"]) == 24 and before["quiet"] == 0
+    assert sum(len(process) for process in before["seconds"]) == 4
+    assert len(result["recordings"]["before"]["regions"]) == 2
+
+
+def test_what_counts_is_chosen_by_the_pace_alone(record: ModuleType) -> None:
+    import turns
+
+    def region(seconds: float, before: float, after: float) -> object:
+        return turns.Region(0, seconds, before, after, 0)
+
+    quiet = [region(9.0, 1.0, 1.1), region(1.0, 1.3, 1.0), region(5.0, 1.0, 1.0)]
+    slow = [region(2.0, 1.0, 3.0), region(2.1, 2.0, 1.0)]
+    assert turns.counted([slow[0], *quiet, slow[1]], 2, 1.3) == quiet
+    assert turns.counted([slow[0], *quiet, slow[1]], 4, 1.3) == [*quiet, slow[1]]
+    assert turns.counted(slow, 4, 1.3) == slow
 
 
 def test_failures_are_said_and_the_others_run(record: ModuleType, bench: object) -> None:
     program = stand_in(record, bench, "before", "import-fails", "wrong", "hangs")
     result = bench.run(program)  # type: ignore[attr-defined]
     assert set(result["variants"]) == {"before"}
-    assert result["recordings"]["before"]["bytes"] == len(b"plain")
+    assert result["recordings"]["before"]["bytes"] == len("plain 1")
     said = "\n".join(result["failures"])
     assert said.count("no module named cupy") == 2
-    assert said.count("wrong: status 0") == 2
+    assert said.count("wrong: error 0.0, status 0") == 2
     assert said.count("hangs: took longer than 4 s") == 2
 
 
-def test_the_recording_nearest_to_the_unrecorded_runs_is_kept(record: ModuleType, bench: object) -> None:
-    result = bench.run(stand_in(record, bench, "before", "drifts"))  # type: ignore[attr-defined]
+def test_the_quickest_paced_recording_is_kept(record: ModuleType, bench: object) -> None:
+    # Of the first one's three looks the second is at another processor, which is as slow.
+    slow = [3.0, 3.0, 3.0, 1.0, 2.0]
+    bench.processors = Paced(*[1.0] * 12, *slow)  # type: ignore[attr-defined]
+    result = bench.run(stand_in(record, bench, "before"))  # type: ignore[attr-defined]
     tries = result["recordings"]["before"]
-    assert tries["all_measured_seconds"] == [pytest.approx(0.45), pytest.approx(0.3), pytest.approx(0.3)]
-    assert tries["measured_seconds"] == pytest.approx(0.3)
-    assert tries["recorded_over_unrecorded"] == pytest.approx(1.5)
+    assert [(r["pace_before_s"], r["pace_after_s"]) for r in tries["regions"]] == [(3.0, 3.0), (1.0, 2.0)]
+    assert (tries["pace_before_s"], tries["pace_after_s"]) == (1.0, 2.0)
+
+
+def test_the_quickest_processors_are_taken_and_looks_go_back_to_all(record: ModuleType) -> None:
+    allowed = os.sched_getaffinity(0)
+    quick = max(allowed)
+    # As told by the processor that looks: the last one is twice as quick as the others.
+    processors = record.Processors(pace=lambda: 1e-6 if os.sched_getaffinity(0) == {quick} else 2e-6)
+    try:
+        place = processors.place(threads=1, patience_s=0)
+        assert place.own == quick and quick not in place.others
+        assert processors.pace_at(place, 1) == 1e-6 <= processors.limit_s
+        if place.others:
+            assert processors.pace_at(place, 2) == 2e-6
+        with subprocess.Popen(["sleep", "30"]) as sleeper:
+            place.taken_by(sleeper.pid)
+            assert os.sched_getaffinity(sleeper.pid) == {quick}
+            sleeper.kill()
+    finally:
+        processors.all_again()
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_a_slow_machine_is_waited_for_while_patience_lasts(record: ModuleType) -> None:
+    from processors import SWEEPS
+
+    pauses: list[float] = []
+    slow_until = 0  # so many pauses
+    processors = record.Processors(
+        pace=lambda: 3e-6 if len(pauses) < slow_until else 1e-6, pause=pauses.append
+    )
+    try:
+        slow_until = len(pauses) + 10
+        processors.place(threads=1, patience_s=60)
+        assert len(pauses) >= slow_until
+        slow_until, before = 1000, len(pauses)
+        processors.place(threads=1, patience_s=0)
+        assert len(pauses) == before + SWEEPS - 1
+    finally:
+        processors.all_again()
+
+
+def test_a_processor_that_was_slow_lately_comes_last(record: ModuleType) -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    slow_now = [True]
+
+    def pace() -> float:
+        return 2e-6 if slow_now[0] and os.sched_getaffinity(0) == {allowed[0]} else 1e-6
+
+    processors = record.Processors(pace=pace, pause=lambda _: None)
+    try:
+        slow_now[0] = False
+        place = processors.place(threads=1, patience_s=0)
+        assert place.own == (allowed[1] if len(allowed) > 1 else allowed[0])
+    finally:
+        processors.all_again()
 
 
 def test_a_program_that_was_not_built_is_a_failure(record: ModuleType, bench: object) -> None:
-    result = bench.run(record.Program("absent", "absent.cu", ("before", "pin")))  # type: ignore[attr-defined]
-    assert result["variants"] == {} and len(result["failures"]) == 7
+    from table import Program
+
+    result = bench.run(Program("absent", "absent.cu", ("before", "pin")))  # type: ignore[attr-defined]
+    assert result["variants"] == {} and len(result["failures"]) == 6
 
 
 def test_gpus_have_short_names(record: ModuleType) -> None:
@@ -415,19 +581,22 @@ def test_gpus_have_short_names(record: ModuleType) -> None:
 def test_a_second_call_runs_what_is_left_and_what_failed(
     record: ModuleType, bench: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from table import Plan, Program
+
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1, 1980 MHz, 3201 MHz, 5, 16'\n")
     (tools / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     programs = {
-        name: record.Program(name, str(tmp_path / "stand_in.py"), variants)
+        name: Program(name, str(tmp_path / "stand_in.py"), variants)
         for name, variants in (("good", ("before",)), ("bad", ("before", "wrong")))
     }
-    plan = record.Plan(programs, (), {}, {"h200": "h200-probed"})
+    plan = Plan(programs, (), {}, {"h200": "h200-probed"})
     monkeypatch.setattr(record, "read_plan", lambda: plan)
     monkeypatch.setattr(record, "build", lambda *_: [])
     monkeypatch.setattr(record, "recorder_library", lambda _: tmp_path / "library.so")
+    monkeypatch.setattr(record, "Processors", Paced)
     monkeypatch.setattr(sys, "argv", ["record.py", "--out", str(tmp_path / "results"), "--processes", "1"])
     file = tmp_path / "results" / "h200" / "times.json"
     for turn, ran in enumerate((["good", "bad"], ["bad"])):
@@ -436,7 +605,7 @@ def test_a_second_call_runs_what_is_left_and_what_failed(
         times = json.loads(file.read_text())
         assert set(times["programs"]) == {"good", "bad"}
         assert times["gpu"] == "NVIDIA H200" and times["driver"] == "580.1"
-        assert (tmp_path / "order").read_text().count("before\n") == len(ran), turn
+        assert (tmp_path / "order").read_text().count("recorded warm\n") == len(ran), turn
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "good", "--budget", "0"])
     assert record.main() == 0
     assert json.loads(file.read_text()) == times

@@ -45,6 +45,7 @@ struct Options {
     int repeats = 3;
     int warm_ups = 2;
     bool reference = false;
+    bool wait = false;
 
     bool is(std::string_view name) const { return variant == name; }
 };
@@ -52,12 +53,15 @@ struct Options {
 inline void print_usage(const Program& program, std::FILE* file) {
     std::fprintf(file, "%s: %s\n\n  --variant", program.name, program.what);
     for (const std::string& name : program.variants) std::fprintf(file, " %s", name.c_str());
-    std::fprintf(file,
-                 "\n  --rounds N      work in the measured region (%d)\n"
-                 "  --repeats N     measured regions (3)\n"
-                 "  --warm-ups N    regions before them (2)\n"
-                 "  --reference     check the host's reference against a known answer, without a GPU\n",
-                 program.rounds);
+    std::fprintf(
+        file,
+        "\n  --rounds N      work in the measured region (%d)\n"
+        "  --repeats N     measured regions, without --wait (3)\n"
+        "  --warm-ups N    regions before them (2)\n"
+        "  --wait          warm up and say `ready`; then a line `measure` on standard input is one\n"
+        "                  measured region, `warm` an unmeasured one, and its end asks for the check\n"
+        "  --reference     check the host's reference against a known answer, without a GPU\n",
+        program.rounds);
 }
 
 inline Options options_of(int count, char** words, const Program& program) {
@@ -84,6 +88,10 @@ inline Options options_of(int count, char** words, const Program& program) {
             options.reference = true;
             continue;
         }
+        if (word == "--wait") {
+            options.wait = true;
+            continue;
+        }
         if (at + 1 == count) refuse("needs a value:", words[at]);
         const char* value = words[++at];
         if (word == "--variant")
@@ -105,22 +113,48 @@ inline Options options_of(int count, char** words, const Program& program) {
     return options;
 }
 
-/// Seconds of each measured region. `region` leaves no work on the GPU undone in its account: the time ends
+/// Seconds of one measured region. `region` leaves no work on the GPU undone in its account: the time ends
 /// when the GPU is idle.
+inline double measure_once(const std::function<void()>& region) {
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaProfilerStart());
+    nvtxRangePushA("measured");
+    const auto start = std::chrono::steady_clock::now();
+    region();
+    CHECK(cudaDeviceSynchronize());
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    nvtxRangePop();
+    CHECK(cudaProfilerStop());
+    return taken.count();
+}
+
+/// Seconds of each measured region: --repeats of them, or one for each that is asked for.
 inline std::vector<double> measure(const Options& options, const std::function<void()>& region) {
     for (int each = 0; each < options.warm_ups; ++each) region();
     std::vector<double> seconds;
-    for (int each = 0; each < options.repeats; ++each) {
-        CHECK(cudaDeviceSynchronize());
-        CHECK(cudaProfilerStart());
-        nvtxRangePushA("measured");
-        const auto start = std::chrono::steady_clock::now();
-        region();
-        CHECK(cudaDeviceSynchronize());
-        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-        nvtxRangePop();
-        CHECK(cudaProfilerStop());
-        seconds.push_back(taken.count());
+    if (!options.wait) {
+        for (int each = 0; each < options.repeats; ++each) seconds.push_back(measure_once(region));
+        return seconds;
+    }
+    CHECK(cudaDeviceSynchronize());
+    std::printf("ready\n");
+    std::fflush(stdout);
+    char line[16];
+    while (std::fgets(line, sizeof line, stdin)) {
+        double taken = 0;
+        if (std::string_view(line) == "measure\n") {
+            taken = measure_once(region);
+            seconds.push_back(taken);
+        } else {
+            region();
+            CHECK(cudaDeviceSynchronize());
+        }
+        std::printf("{\"region\": %.9g}\n", taken);
+        std::fflush(stdout);
+    }
+    if (seconds.empty()) {
+        std::fprintf(stderr, "no region was asked for\n");
+        std::exit(1);
     }
     return seconds;
 }

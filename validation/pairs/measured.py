@@ -40,12 +40,13 @@ def options_of(program: Program) -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=_positive, default=program.rounds, help="work in the measured region"
     )
-    parser.add_argument("--repeats", type=_positive, default=3, help="measured regions")
+    parser.add_argument("--repeats", type=_positive, default=3, help="measured regions, without --wait")
     parser.add_argument("--warm-ups", type=_positive, default=2, help="regions before them")
     parser.add_argument(
         "--wait",
         action="store_true",
-        help="warm up, say `ready`, and go on when a line comes on standard input",
+        help="warm up and say `ready`; then a line `measure` on standard input is one measured region, `warm` an "
+        "unmeasured one, and the end of the input asks for the check",
     )
     parser.add_argument(
         "--reference",
@@ -102,24 +103,36 @@ def _measure(
     push: Callable[[], object],
     pop: Callable[[], object],
 ) -> list[float]:
-    for warm_up in range(options.warm_ups):
-        # Several programs can get ready at once, and run one by one: from here, warm once more.
-        if options.wait and warm_up == options.warm_ups - 1:
-            wait()
-            print("ready", flush=True)
-            sys.stdin.readline()
+    def warm() -> float:
         region()
-    seconds = []
-    for _ in range(options.repeats):
+        wait()
+        return 0.0
+
+    def measured() -> float:
         wait()
         start()
         push()
         begin = time.perf_counter()
         region()
         wait()
-        seconds.append(time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
         pop()
         stop()
+        return seconds
+
+    for _ in range(options.warm_ups):
+        warm()
+    if not options.wait:
+        return [measured() for _ in range(options.repeats)]
+    print("ready", flush=True)
+    seconds = []
+    for line in sys.stdin:
+        took = measured() if line.strip() == "measure" else warm()
+        if took:
+            seconds.append(took)
+        print(json.dumps({"region": took}), flush=True)
+    if not seconds:
+        raise SystemExit("no region was asked for")
     return seconds
 
 

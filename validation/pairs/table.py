@@ -18,6 +18,8 @@ class Program:
     variants: tuple[str, ...]
     #: Record `before` once more with the hashes of what it copies, which finding repeated data needs.
     fingerprint: bool = False
+    #: Threads that work at once, or by turns, in the measured region.
+    threads: int = 1
 
     @property
     def is_python(self) -> bool:
@@ -64,7 +66,13 @@ def read_plan(path: Path = FILE) -> Plan:
     """Raises ValueError where a pair names a program, variant, change or GPU that the file does not have."""
     read = tomllib.loads(path.read_text())
     programs = {
-        name: Program(name, said["source"], tuple(said["variants"]), said.get("fingerprint", False))
+        name: Program(
+            name,
+            said["source"],
+            tuple(said["variants"]),
+            said.get("fingerprint", False),
+            said.get("threads", 1),
+        )
         for name, said in read["programs"].items()
     }
     pairs = tuple(

@@ -41,7 +41,7 @@ host_rule = click.option(
     "--host",
     metavar="RULE",
     default="measured",
-    help="Host times on another node: measured (by calls measured on both), keep, or 0.8x.",
+    help="Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
 )
 
 

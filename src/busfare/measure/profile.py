@@ -12,7 +12,7 @@ from busfare.measure.case import Case, Mode
 from busfare.measure.fit import LEAST_GAP, NEAR, fit
 from busfare.measure.middle import median, middle, spread
 from busfare.measure.plan import HOST_WAYS, is_held_out
-from busfare.measure.quiet import quiet
+from busfare.measure.quiet import quiet, quiet_pace_s
 from busfare.measure.raw import Measurement, Record
 from busfare.node import Cost, Measured, Row
 from busfare.node.arrays import FloatArray
@@ -64,6 +64,7 @@ class Profile:
 
 def profile(record: Record) -> Profile:
     """The parameters of every path that `record` has samples of, from those of quiet moments."""
+    pace = quiet_pace_s(record)
     record = quiet(record)
     gpus = sorted({m.case.gpu for m in record.measurements})
     told = {
@@ -79,6 +80,8 @@ def profile(record: Record) -> Profile:
         own = {m.case: m for m in record.measurements if m.case.gpu == gpu}
         measured += [m for m in _of_gpu(own, gpu, told) if m is not None]
         costs += _costs(own, gpu)
+    if pace is not None:
+        costs.append(Cost(call="pace", call_s=pace, source=SOURCE))
     return Profile(tuple(measured), tuple(costs))
 
 

@@ -18,7 +18,7 @@ from busfare.measure.case import Samples
 from busfare.measure.host import move_to, near, pace, processor
 from busfare.measure.raw import Measurement, Record
 
-__all__ = ["Processor", "quiet", "quiet_share"]
+__all__ = ["Processor", "quiet", "quiet_pace_s", "quiet_share"]
 
 #: One visit in so many is quiet even on a busy machine: their pace is that of a quiet moment.
 QUIET_ONE_IN = 10
@@ -28,7 +28,8 @@ SLOW, SLOW_STARTS = 1.3, 2.5
 LEAST_QUIET = 4
 #: Quicker processors are looked for no more often than this: trying all takes a millisecond.
 LOOK_EVERY_S = 0.02
-_BY_PROCESSOR = ("pageable", "managed")
+#: `none` is what calls take.
+_BY_PROCESSOR = ("pageable", "managed", "none")
 
 
 class Processor:
@@ -71,7 +72,7 @@ class Processor:
         return found[best]
 
 
-def _quiet_s(record: Record) -> float | None:
+def quiet_pace_s(record: Record) -> float | None:
     """Seconds of the fixed piece of work at a quiet moment; None where the record does not tell."""
     paces = [v.pace_s for m in record.measurements for v in m.moments if v.pace_s is not None]
     return float(np.quantile(paces, 1 / QUIET_ONE_IN)) if paces else None
@@ -79,7 +80,7 @@ def _quiet_s(record: Record) -> float | None:
 
 def quiet_share(record: Record) -> float | None:
     """The share of all visits that began at a quiet moment; None where the record does not tell."""
-    limit = _quiet_s(record)
+    limit = quiet_pace_s(record)
     if limit is None:
         return None
     paces = np.array([v.pace_s or 0.0 for m in record.measurements for v in m.moments])
@@ -90,7 +91,7 @@ def quiet(record: Record) -> Record:
     """The record with those visits alone that began at quiet moments, by the pace noted before each: by nothing that
     was measured in it. Where fewer than LEAST_QUIET of a case were quiet, its quickest so many.
     """
-    limit = _quiet_s(record)
+    limit = quiet_pace_s(record)
     if limit is None:
         return record
     return replace(record, measurements=[_of_quiet(m, limit) for m in record.measurements])

@@ -51,11 +51,13 @@ class Cost(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an API call takes on the host besides any copy: seconds = `call_s` + bytes · `call_per_byte_s`.
 
     `device_s` is what it takes on the GPU, where it does anything there; `empty` is nothing between two events, whose
-    `device_s` is in all times that two events tell.
+    `device_s` is in all times that two events tell. `pace` is no call but a fixed piece of the host's work (a checksum
+    of 16 KiB) at a quiet moment.
     """
 
     call: Literal[
         "empty",
+        "pace",
         "launch",
         "synchronise",
         "create-stream",

@@ -102,7 +102,7 @@ def _costs(costs: list[dict[str, Any]]) -> Table:
     for cost in costs:
         rate = cost["call_per_byte_s"]
         table.add_row(
-            str(cost["gpu"]),
+            "–" if cost["gpu"] is None else str(cost["gpu"]),
             cost["call"],
             amounts.time(cost["call_s"]),
             "–" if rate is None else amounts.time(rate * 2**20),
