@@ -2,8 +2,9 @@
 
 From the pairs of runs in `results/probe/` that say how fast the processor was: errors of sizes that were not fitted, in the
 same run and in the second process, by all visits or those of quiet moments, and by the middle of the samples or the quicker
-half of the visits (here every case counts alike in the fit); then, drawn at random from the visits that were made, how
-often few visits lie beyond the goal. A comparison without goals: the exit status is 0, or 2 without results.
+half of the visits (here every case counts alike in the fit), in the end over all pairs; what copies both
+ways take by either; then, drawn at random from the visits that were made, how often few visits lie beyond the goal. A
+comparison without goals: the exit status is 0, or 2 without results.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from busfare.measure.case import Samples
+from busfare.measure.case import Case, Samples
 from busfare.measure.middle import middle
 from busfare.measure.profile import profile, residuals
 from busfare.measure.quiet import quiet, quiet_share
@@ -49,6 +50,8 @@ def main() -> int:
     if not pairs:
         print(f"no pairs of runs in {FOLDER}", file=sys.stderr)
         return 2
+    _over_all(pairs)
+    _both_ways(pairs)
     for first, second, name in pairs:
         print(name)
         for visits, chosen in (("all visits", lambda r: r), ("those of quiet moments", quiet)):
@@ -81,6 +84,33 @@ def _errors(measured: Iterable[Measured], record: Record, run: str) -> str:
         )
         text += f" | {run} {memory} h2d {np.median(errors):5.2f}, {errors.max():5.1f}"
     return text
+
+
+def _over_all(pairs: list[tuple[Record, Record, str]]) -> None:
+    """How many of the cases that were not fitted lie beyond the largest error aimed at, by every reading."""
+    for said, of in READ.items():
+        beyond = dict.fromkeys(MOST, 0)
+        for first, second, _ in pairs:
+            one, other = (_as_read(quiet(record), of) for record in (first, second))
+            told = profile(one).measured
+            for r in (*residuals(told, one), *residuals(told, other)):
+                beyond[r.case.memory] += abs(r.percent) > MOST[r.case.memory]
+        print(
+            f"{said}: {beyond['pinned']} pinned cases beyond 3 %, {beyond['pageable']} pageable ones beyond 15 %"
+        )
+
+
+def _both_ways(pairs: list[tuple[Record, Record, str]]) -> None:
+    """By how much two processes differ in what 4 copies of 16 MiB into the GPU take while copies run out of it."""
+    case = Case("h2d", "pinned", "both", 16 << 20, 4)
+    readings: dict[str, Callable[[Measurement], float]] = {
+        "the quicker half": lambda m: m.undisturbed_s,
+        "the quickest quarter": lambda m: m.quietest_s,
+    }
+    for said, of in readings.items():
+        found = [(first.of(case), second.of(case)) for first, second, _ in pairs]
+        apart = np.array([100 * abs(of(b) / of(a) - 1) for a, b in found if a and b])
+        print(f"both ways, {said}: two processes {np.median(apart):.2f} % apart, at most {apart.max():.2f}")
 
 
 def _drawn(first: Record, second: Record) -> None:

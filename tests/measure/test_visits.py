@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 
@@ -11,7 +12,7 @@ from busfare.measure.case import Case, Samples
 from busfare.measure.device import UnavailableError
 from busfare.measure.host import pace, processor, processors
 from busfare.measure.plan import full
-from busfare.measure.raw import Moment, Record
+from busfare.measure.raw import Measurement, Moment, Record
 from busfare.measure.run import measure
 from busfare.measure.virtual import VirtualDevice
 from busfare.measure.visits import AGAIN_VISITS, LONG_S, MOST_VISITS, Visited, visits
@@ -139,3 +140,21 @@ def test_the_processor_tells_its_number_and_pace() -> None:
     where = processor()
     assert where is None or where >= 0
     assert 0 < pace() < 0.1
+
+
+def test_what_moves_data_both_ways_and_what_is_short_is_due_several_visits_in_every_window() -> None:
+    both = visited(Case("h2d", "pinned", "both", 16 << 20, 4), 4e-3)
+    short, long = visited(pinned(1), 1e-4), visited(pinned(1 << 28), 2e-2)
+    due = Counter(v.case for v in visits([both, short, long], 1e-3, random.Random(1)))
+    assert due[both.case] >= 5 and due[short.case] >= 5 and due[long.case] == 1
+    assert both.next_repeats() == (2, 1)
+
+
+def test_pageable_memory_that_was_just_written_is_copied_once_a_visit() -> None:
+    written = Case("h2d", "pageable", "written", 4 << 20)
+    assert visited(written, 1e-3).next_repeats() == Visited(written).next_repeats() == (1, 0)
+    # Of files that hold more samples a visit, the first one counts, which was kept apart.
+    old = Measurement(written, Samples((), (3e-4,) * 4), (2, 2), "", (Moment(0, 1, 5e-4), Moment(1, 1, 6e-4)))
+    assert old.counted == (5e-4, 6e-4) and old.undisturbed_s == 5e-4
+    plain = dataclasses.replace(old, case=Case("h2d", "pageable", "copies", 4 << 20))
+    assert plain.undisturbed_s == pytest.approx(3e-4)

@@ -23,6 +23,7 @@ Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped",
 #: `written`: a copy from, or to, host memory that the processor has written just before, or pages of managed memory
 #: that are touched then; `hybrid`: copies into the GPU, each in its own stream and with a kernel behind it that
 #: writes as many bytes of mapped memory.
+#: `through`: chunks that go in, through an empty kernel and out again, each in its own stream.
 #: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory, `kernel-both` reads
 #: and writes it at once, `kernel-beside-copies` reads or writes it while copies run the other way.
 #: The others are costs of the API: what one call takes.
@@ -45,6 +46,7 @@ Mode = Literal[
     "unblocked",
     "written",
     "hybrid",
+    "through",
     "touch",
     "prefetch",
     "kernel",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["alike", "interval", "median", "middle", "spread"]
+__all__ = ["alike", "interval", "median", "middle", "quicker", "spread"]
 
 
 def median(samples: Sequence[float]) -> float:
@@ -25,6 +25,17 @@ def middle(samples: Sequence[float]) -> float:
         raise ValueError("no samples")
     cut = (len(ordered) + 1) // 4  # of three samples, the middle one
     return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def quicker(samples: Sequence[float], one_in: int = 2) -> float:
+    """The mean of the quicker half, or of the quickest one in so many: what disturbs a copy only ever makes it slower.
+    In the samples' unit. Raises ValueError for none.
+    """
+    ordered = sorted(samples)
+    if not ordered:
+        raise ValueError("no samples")
+    kept = ordered[: -(-len(ordered) // one_in)]
+    return sum(kept) / len(kept)
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:

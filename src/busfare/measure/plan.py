@@ -8,7 +8,7 @@ from itertools import product
 
 from busfare.measure.case import Case, Direction, Memory, Mode
 
-__all__ = ["AFTER", "HOST_WAYS", "MATTERS", "Plan", "full", "is_held_out", "matters", "quick"]
+__all__ = ["AFTER", "HOST_WAYS", "MATTERS", "OTHER_WAY", "Plan", "full", "is_held_out", "matters", "quick"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
@@ -35,13 +35,15 @@ HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_COUNTS = (16, 100, 200)
 #: Chunks of the hybrid whose kernels' lulls are fitted: long enough for the link, too many for their number not to show.
 HYBRID_BYTES, HYBRID_COUNT = 4 * MIB, 32
+#: As many bytes both ways in so many streams: how much longer a byte takes then than in a train of one stream each way.
+THROUGH_BYTES, THROUGH_COUNTS = 128 * MIB, (8, 32, 128)
 #: How mapped memory fares while data move the other way too.
 MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
 #: What may go before a copy in place of another copy, and what waits for it.
 AFTER: tuple[Mode, Mode] = ("after-kernel", "after-event")
 AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
 #: A kernel on mapped memory, and what moves data both ways at once: few cases, each of which is a parameter.
-_OTHER_WAY = ("kernel", "both", "beside-mapped", "hybrid", *MAPPED_BOTH)
+OTHER_WAY: tuple[Mode, ...] = ("kernel", "both", "beside-mapped", "hybrid", "through", *MAPPED_BOTH)
 #: From here on a case's precision shows in predictions.
 MATTERS = 0.4
 #: What programs call most: of three visits a launch took 5.1, 6.8 and 11.9 µs.
@@ -93,7 +95,7 @@ def matters(case: Case) -> float:
     """How much a case's precision is worth, beside that of a pinned copy: the goal for pageable ones is looser, and
     what stands in no curve is shown as it is. MATTERS or more for what parameters of a path rest on.
     """
-    if case.mode in _OTHER_WAY:
+    if case.mode in OTHER_WAY:
         return 1.0
     if case.mode in _HOST:
         return MATTERS
@@ -180,8 +182,9 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
             yield Case(way, "pinned", "block", width, 1024, gpu)
             yield Case(way, "pinned", "packed", width, 1024, gpu)
             yield Case(way, "pinned", "copies", width * 1024, 1, gpu)
-        # The link's pace from long trains, which fill no cache; what each copy adds from many short ones.
-        for size, count in ((64 * KIB, 4), (MIB, 32), (16 * MIB, 4), (64 * MIB, 12)):
+        # The link's pace from long trains, which fill no cache; what each copy adds from many short ones. No longer than
+        # a few milliseconds: a quiet moment of the host's memory is as short.
+        for size, count in ((64 * KIB, 4), (MIB, 32), (16 * MIB, 4), (64 * MIB, 4)):
             yield Case(way, "pinned", "both", size, count, gpu)
             yield Case(way, "pinned", "beside-mapped", size, 1, gpu)
         for size, both in product((16 * MIB, 64 * MIB), MAPPED_BOTH):
@@ -205,6 +208,8 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
 def _written(gpu: int, sizes: Sequence[int]) -> Iterator[Case]:
     """What depends on what the processor, or a kernel, writes at the same time or just before."""
     yield Case("h2d", "pinned", "hybrid", HYBRID_BYTES, HYBRID_COUNT, gpu)
+    for count in THROUGH_COUNTS:
+        yield Case("h2d", "pinned", "through", THROUGH_BYTES // count, count, gpu)
     for size in sizes:
         yield Case("h2d", "pinned", "written", size, 1, gpu)
         yield Case("h2d", "managed", "written", size, 1, gpu)

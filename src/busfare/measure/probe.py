@@ -144,6 +144,11 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     gpu = record.facts["gpus"][0]["name"]
     name = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
     node = node_of(record, parameters, f"virtual-{record.facts['plays']}" if record.virtual else name)
+    if any(m.case.mode == "through" for m in record.measurements):
+        # By `plan`, which loads a table library: measuring needs none.
+        from busfare.measure.through import with_streams
+
+        node = with_streams(node, record)
     record.disturbances = disturbances(record)
     return Probed(node, record, residuals(node.measured, record), health(node, record), list(knees))
 

@@ -113,7 +113,7 @@ def _path(own: dict[Case, Measurement], like: Case, extras: dict[str, Any], near
 def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sizes, middle seconds and their doubt of the fitted cases that differ from `like` in size alone."""
     found = sorted(
-        (case.bytes, m.undisturbed_s, min(spread(m.seconds), 1.0))
+        (case.bytes, m.undisturbed_s, min(spread(m.counted), 1.0))
         for case, m in own.items()
         if replace(case, bytes=like.bytes) == like and not is_held_out(case)
     )
@@ -192,7 +192,8 @@ def _long_gap(own: dict[Case, Measurement], one: Case) -> float:
 
 
 def _slowed(own: dict[Case, Measurement], one: Case, keys: dict[str, str]) -> dict[str, float]:
-    """G of the largest case of each mode in which data move the other way too, by its key of the node file.
+    """G of the largest case of each mode in which data move the other way too, by its key of the node file: at the
+    quietest moments, for it is the host's memory that it waits for.
 
     Of kernels on mapped memory, what the larger of two takes longer: their starts take as long as megabytes.
     """
@@ -202,11 +203,13 @@ def _slowed(own: dict[Case, Measurement], one: Case, keys: dict[str, str]) -> di
         if not loaded:
             continue
         *smaller, largest = sorted(loaded, key=lambda c: c.total_bytes)
-        bytes_, seconds = largest.total_bytes, own[largest].undisturbed_s
+        bytes_, seconds = largest.total_bytes, own[largest].quietest_s
         if one.memory == "mapped" and smaller:
             bytes_ -= smaller[-1].total_bytes
-            seconds -= own[smaller[-1]].undisturbed_s
+            seconds -= own[smaller[-1]].quietest_s
         found[key] = max(seconds / bytes_, LEAST_GAP)
+        if mode == "both" and (trains := _trains(own, one)) is not None:
+            found[key] = max(trains[0], LEAST_GAP)
     return found
 
 
@@ -227,17 +230,31 @@ def _gap(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
 
 
 def _gap_beside(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
-    """What each further copy adds while copies run the other way: from trains of short ones, beyond their bytes at the
-    pace of long ones.
+    """What each further copy adds while copies run the other way."""
+    trains = _trains(own, one)
+    return {} if trains is None else {"both_directions_gap_s": max(trains[1], 0.0)}
+
+
+def _trains(own: dict[Case, Measurement], one: Case) -> tuple[float, float] | None:
+    """Seconds a byte, and what each further copy adds, while copies run the other way: of a train of many short copies
+    and of one of long ones, each its start, its bytes and what its copies add. Of several long trains the quickest one
+    counts: each is slow only where it was disturbed. None where not both kinds were measured.
     """
     trains = [c for c in own if c.mode == "both" and c.direction == one.direction and c.count > 1]
     short = [c for c in trains if ENGINE_BYTES < c.bytes <= _SHORT_BYTES]
-    if not short or one not in own or len(trains) == len(short):
-        return {}
-    long, many = max(trains, key=lambda c: c.total_bytes), max(short, key=lambda c: (c.count, c.bytes))
-    pace = own[long].undisturbed_s / long.total_bytes
-    more = own[many].undisturbed_s - own[one].undisturbed_s - many.total_bytes * pace
-    return {"both_directions_gap_s": max(more / (many.count - 1), 0.0)}
+    long = [c for c in trains if c.bytes > _SHORT_BYTES]
+    if not short or not long or one not in own:
+        return None
+    many = max(short, key=lambda c: (c.count, c.bytes))
+    start, quick = own[one].undisturbed_s, own[many].quietest_s
+
+    def pace(train: Case) -> float:
+        times = (train.count - 1) / (many.count - 1)
+        bytes_ = train.total_bytes - times * many.total_bytes
+        return (own[train].quietest_s - start - times * (quick - start)) / bytes_
+
+    found = min(pace(train) for train in long)
+    return found, (quick - start - many.total_bytes * found) / (many.count - 1)
 
 
 def _added(own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key: str) -> dict[str, float]:
@@ -245,7 +262,7 @@ def _added(own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key
     an event of another stream.
     """
     added = [
-        m.undisturbed_s - own[other].undisturbed_s
+        middle(m.seconds) - middle(own[other].seconds)
         for c, m in own.items()
         if c.mode == mode and c.direction == one.direction and c.bytes >= ENGINE_BYTES
         and (other := replace(c, mode=plain)) in own
@@ -259,7 +276,7 @@ def _kernels_wait(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     if launch is None or not launch.samples.device_s:
         return {}
     added = [
-        m.undisturbed_s - own[plain].undisturbed_s - middle(launch.samples.device_s)
+        middle(m.seconds) - middle(own[plain].seconds) - middle(launch.samples.device_s)
         for c, m in own.items()
         if (c.mode, c.direction) == ("event-kernel", one.direction)
         and c.bytes >= ENGINE_BYTES

@@ -13,12 +13,14 @@ from typing import Any
 
 from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
-from busfare.measure.middle import middle
+from busfare.measure.middle import middle, quicker
 
-__all__ = ["SCHEMA", "Measurement", "Moment", "Record", "read", "write"]
+__all__ = ["QUIETEST_ONE_IN", "SCHEMA", "Measurement", "Moment", "Record", "read", "write"]
 
 SCHEMA = "busfare.probe-raw/1"
 _NS = 1e9
+#: One sample in so many of what moves data both ways is counted, the quickest ones.
+QUIETEST_ONE_IN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,36 @@ class Measurement:
         machine shared with others, only ever makes it slower, and for a whole visit; where nothing does, visits repeat.
         Raises ValueError for no samples.
         """
-        seen = sorted(self.of_visits)
-        half = seen[: (len(seen) + 1) // 2]
-        return sum(half) / len(half) if half else middle(self.seconds)
+        return quicker(self.of_visits or self.seconds)
+
+    @property
+    def counted(self) -> tuple[float, ...]:
+        """The samples that count."""
+        return self._firsts or self.seconds
+
+    @property
+    def _firsts(self) -> tuple[float, ...]:
+        """Of pageable memory that the processor has just written the first sample of each visit, where it was kept apart: a
+        program writes its data once, after other work, and where this goes on in a loop the processor's caches hold the
+        data, and the buffers that the driver stages them in, as in no program. None of anything else.
+        """
+        if (self.case.memory, self.case.mode) != ("pageable", "written"):
+            return ()
+        return tuple(v.first_s for v in self.moments if v.first_s is not None)
+
+    @property
+    def quietest_s(self) -> float:
+        """Seconds at the quietest moments: the mean of the quickest quarter of all samples, of whichever visit. For what
+        moves data both ways: it lives on the host's memory, which other programs slow for most of a run, but not for
+        every millisecond of it. Raises ValueError for no samples.
+        """
+        return quicker(self.seconds, QUIETEST_ONE_IN)
 
     @property
     def of_visits(self) -> list[float]:
         """The middle of each visit: samples of one visit share what disturbed it, visits do not."""
+        if self._firsts:
+            return list(self._firsts)
         ends = list(accumulate(self.visits, initial=0))
         return [middle(self.seconds[a:b]) for a, b in pairwise(ends) if b > a]
 

@@ -184,6 +184,8 @@ class VirtualDevice:
             )
         if case.mode == "hybrid":
             seconds = self._hybrid(case, one)
+        if case.mode == "through":
+            seconds = self._through(case, one)
         if case.mode == "written":
             seconds = self.just_written(case.direction, case.memory, float(case.bytes), case.gpu)
         return seconds, _CALL_S * (
@@ -263,6 +265,22 @@ class VirtualDevice:
         into = float(copies.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
         hidden = (case.count - 1) * (lull + (writing - lull) / slowed)
         return into + case.count * writing + (written.latency_overhead_s or 0.0) - hidden
+
+    def _through(self, case: Case, into: Measured) -> float:
+        """Chunks in and out again, a stream each: the first in alone, the last out alone, and both ways between, where
+        each copy waits for the turns of both ways' streams.
+        """
+        out = self.truth("d2h", "pinned", case.gpu)
+        one, size = np.ones(1), np.array([case.bytes], np.float64)
+        paces, turns = [], 0.0
+        for way in (into, out):
+            rows = {row.copies: row.pieces[-1].gap_per_byte_s for row in way.both_directions_rows}
+            added = max((way.both_directions_gap_s or 0.0) - (way.gap_s or 0.0), 0.0)
+            paces.append(rows.get(case.count, self.slowed(way, mapped=False)) * case.bytes + added)
+            every = float(way.row_seconds(case.count, one)[0] - way.seconds(one)[0])
+            turns += every / (case.count - 1)
+        ends = sum(float(way.seconds(size)[0]) for way in (into, out))
+        return ends + (out.after_kernel_s or 0.0) + (case.count - 1) * (max(paces) + turns)
 
     def slowed(self, copies: Measured, mapped: bool) -> float:
         """G (s/B) of pinned copies while copies, or a kernel on mapped memory, move data the other way."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.middle import spread
-from busfare.measure.plan import MATTERS, matters
+from busfare.measure.plan import MATTERS, OTHER_WAY, matters
 from busfare.measure.raw import Measurement, Moment
 
 __all__ = ["Visited", "visits"]
@@ -23,10 +23,18 @@ MOST_VISITS = 24
 #: What parameters are fitted to, and what they are judged on, is visited in every window until it has been visited this
 #: often: of two or three visits, one slow moment is the middle.
 ENOUGH_VISITS = 6
+#: Of what takes so long a visit (buffers of hundreds of megabytes, by the processor), fewer: they would leave others none.
+LONG_VISIT_S, ENOUGH_LONG_VISITS = 0.04, 3
+#: Where a visit takes less than this, so many more are due in each window: the time of short copies is one of a few,
+#: from visit to visit, and only many of them find the middle.
+CHEAP_S, CHEAP_MORE = 0.0008, 4
+#: What moves data both ways at once is due so many more, and twice as many where all of it are copies: it waits for the
+#: host's memory, which is quiet for moments only.
+BOTH_WAYS_MORE = 2
 #: A visit is about this long, so that every case is seen at many times of the run, …
-VISIT_S = 0.006
-#: … of so many samples at least and at most, besides the first.
-LEAST_REPEATS, MOST_REPEATS = 2, 5
+VISIT_S = 0.003
+#: … of so many samples at least and at most, besides the first; what moves data both ways has two at least.
+LEAST_REPEATS, MOST_REPEATS, BOTH_WAYS_REPEATS = 1, 5, 2
 #: The first sample finds caches and address translation as the case before left them: it is not counted. Where one
 #: takes this long, what it finds does not matter (0.1 % of a pinned copy of 4 ms), and it is counted: then a visit is
 #: one sample, and there are more visits. The processor's caches, which pageable copies go through, take longer to fill.
@@ -58,14 +66,16 @@ class Visited:
 
     def next_repeats(self) -> tuple[int, int]:
         """Samples of the next visit, and how many go before them untimed."""
-        if self.case.mode == "again":
+        # Pageable memory that the processor has just written is copied as in a program: once, after other work.
+        if self.case.mode == "again" or (self.case.memory, self.case.mode) == ("pageable", "written"):
             return 1, 0
         if not self.visits:
             return 1, int(self.case.total_bytes < LONG_BYTES)
         by_host = self.case.memory in ("pageable", "managed")
         if self.sample_s > (LONG_BY_HOST_S if by_host else LONG_S):
             return 1, 0
-        return min(max(int(VISIT_S / self.sample_s) - 1, LEAST_REPEATS), MOST_REPEATS), 1
+        least = BOTH_WAYS_REPEATS if self.case.mode in OTHER_WAY else LEAST_REPEATS
+        return min(max(int(VISIT_S / self.sample_s) - 1, least), MOST_REPEATS), 1
 
     def add(self, taken: Samples, moment: Moment) -> None:
         """One visit's samples; says why this case needs no more, if it does not."""
@@ -85,10 +95,18 @@ class Visited:
         return AGAIN_VISITS if self.case.mode == "again" else MOST_VISITS
 
     @property
-    def wanting(self) -> bool:
-        """Whether it is due in every window. nvbandwidth's method is: it is what the others are judged by."""
-        few = len(self.visits) < ENOUGH_VISITS
-        return self.case.mode == "again" or (few and matters(self.case) >= MATTERS)
+    def least(self) -> int:
+        """How many visits it is due in every window, however little time that leaves to others. nvbandwidth's method is
+        due one: it is what the others are judged by.
+        """
+        if self.case.mode == "again":
+            return 1
+        if matters(self.case) < MATTERS:
+            return 0
+        more = BOTH_WAYS_MORE * ((self.case.mode in OTHER_WAY) + (self.case.mode == "both"))
+        more = more or CHEAP_MORE * (self.cost_s < CHEAP_S)
+        enough = ENOUGH_VISITS if self.cost_s < LONG_VISIT_S else ENOUGH_LONG_VISITS
+        return more + (more > 0 or len(self.visits) < enough)
 
     @property
     def cost_s(self) -> float:
@@ -131,10 +149,13 @@ def _due(open_: Sequence[Visited], window_s: float, at_least_one: bool) -> list[
     costs = [v.cost_s for v in open_]
     needs = [v.need for v in open_]
     room = [v.most_visits - len(v.visits) for v in open_]
-    least = [1.0 if at_least_one or v.wanting else 0.0 for v in open_]
+    # What is shown as it is and takes long has its second visit, and no third one while others wait.
+    least = [
+        float(max(v.least, at_least_one and (len(v.visits) < 2 or v.cost_s < LONG_VISIT_S))) for v in open_
+    ]
 
     def with_(factor: float) -> list[float]:
-        return [min(max(factor * n, one), most) for n, one, most in zip(needs, least, room, strict=True)]
+        return [min(max(factor * n, few), most) for n, few, most in zip(needs, least, room, strict=True)]
 
     low, high = 0.0, MOST_VISITS / min(needs, default=1.0)
     for _ in range(40):

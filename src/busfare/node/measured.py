@@ -81,16 +81,18 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `timing` says what the clock held: the whole `call`, or the `device` alone; then `call_s` is what the host
     pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before, `event_wait_s` what
     a wait for an event of another stream adds: of a kernel for a copy into the GPU, of a copy out for a kernel. `rows`
-    are copies in several streams at once. Of managed memory `pieces` are prefetches, `faults` pages that move when they
-    are touched. `written` are copies of what the processor has just written (pinned, pageable), or over what it has,
-    and pages of managed memory that are touched then. `mapped_lull_s`: for how long, in each kernel that writes mapped
-    memory, copies into the GPU go on as if it wrote nothing.
+    are copies in several streams at once, and `both_directions_rows` G alone of chunks that go both ways in as many. Of
+    managed memory `pieces` are prefetches, `faults` pages that move when they are touched. `written` are copies of what
+    the processor has just written (pinned, pageable), or over what it has, and pages of managed memory that are touched
+    then. `mapped_lull_s`: for how long, in each kernel that writes mapped memory, copies into the GPU go on as if it
+    wrote nothing.
     """
 
     direction: Direction
     memory: MemoryKind
     pieces: tuple[Piece, ...] = ()
     rows: tuple[Row, ...] = ()
+    both_directions_rows: tuple[Row, ...] = ()
     faults: tuple[Piece, ...] = ()
     written: tuple[Piece, ...] = ()
     gpu: Ordinal | None = None

@@ -92,7 +92,7 @@ def in_one_stream(machine: Machine, *ways: Literal["h2d", "d2h"]) -> Machine:
     do all kernels where both ways do.
     """
     found = {way: getattr(machine, way) for way in ways}
-    queued = {w: replace(way, copy=replace(way.copy, rows=())) for w, way in found.items()}
+    queued = {w: replace(way, copy=replace(way.copy, rows=()), beside_streams=()) for w, way in found.items()}
     return replace(machine, kernels_in_order=len(ways) == 2, **queued)
 
 
@@ -150,6 +150,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         beside_mapped=slow[1],
         mapped_both=mapped_both,
         mapped_beside_copy=beside_copy,
+        beside_streams=_beside_streams(pinned, copy),
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
         lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
         event_wait=EVENT_S[direction]
@@ -262,6 +263,12 @@ def _slowdowns(
         slow_mapped = 1.0
         second = Basis(names[1], 1.0, "times", "assumed", "not measured, and not PCIe")
     return (slow_both, slow_mapped), [first, second]
+
+
+def _beside_streams(measured: Measured | None, copy: Line) -> tuple[tuple[int, float], ...]:
+    """How many times as long a byte takes where copies go both ways in several streams, by their number."""
+    rows = measured.both_directions_rows if measured else ()
+    return tuple((row.copies, max(1.0, row.pieces[-1].gap_per_byte_s / copy.long_gap)) for row in rows)
 
 
 def _mapped_line(node: Node, direction: str, copy: Line) -> tuple[Line, Basis]:

@@ -35,7 +35,8 @@ class Way:
     memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are managed memory.
     `starving_measured`: what mapped memory does to copies was measured on the node. `lull` (s): for how long, in each
     kernel that writes mapped memory, copies go on as if it did not. `event_wait` (s): what a wait for an event of
-    another stream adds: of a kernel for a copy in, of a copy out for a kernel. `written`, by the kind of memory, are
+    another stream adds: of a kernel for a copy in, of a copy out for a kernel. `beside_streams`: how much longer
+    a byte of copies takes (≥ 1) where both ways' are in so many streams, a chunk each. `written`, by the kind of memory, are
     copies of what the processor has just written, where they were measured; by default some seconds more a byte, for so
     many bytes.
     """
@@ -54,6 +55,7 @@ class Way:
     starving_measured: bool = False
     lull: float = LULL_S
     event_wait: float = 0.0
+    beside_streams: tuple[tuple[int, float], ...] = ()
     written: Mapping[str, Line] = field(default_factory=dict)
     written_by_default: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 

@@ -38,7 +38,8 @@ _WRITE_BYTES = 8
 
 class Lines(NamedTuple):
     """What carries the data each way in one strategy, and how much each way is slowed by the other: its bytes by a
-    factor; and g of a copy (s) then, 0 where it stays.
+    factor; and g of a copy (s) then, 0 where it stays. `…_streams`: that factor by the number of streams that both ways'
+    chunks are in, where it was measured.
     """
 
     h2d: Line
@@ -47,6 +48,8 @@ class Lines(NamedTuple):
     d2h_slowdown: float = 1.0
     h2d_gap_shared: float = 0.0
     d2h_gap_shared: float = 0.0
+    h2d_streams: tuple[tuple[int, float], ...] = ()
+    d2h_streams: tuple[tuple[int, float], ...] = ()
 
 
 class Load(NamedTuple):
@@ -106,7 +109,8 @@ def lines_of(machine: Machine, strategy: str) -> Lines:
         "managed-prefetch": (into.prefetched, out.prefetched),
     }.get(strategy, (into.copy, out.copy))
     shared = (0.0, 0.0) if strategy.startswith("managed") else (into.gap_beside_copy, out.gap_beside_copy)
-    return Lines(*lines, into.beside_copy, out.beside_copy, *shared)
+    streams = (into.beside_streams, out.beside_streams) if lines == (into.copy, out.copy) else ((), ())
+    return Lines(*lines, into.beside_copy, out.beside_copy, *shared, *streams)
 
 
 def carried(problem: Problem, machine: Machine, strategy: str) -> tuple[float, float]:
@@ -185,6 +189,8 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     h2d_turns = h2d_gap + np.minimum(_turn(lines.d2h, streams) * out, h2d_moving / streams)
     d2h_turns = d2h_gap + np.minimum(_turn(lines.h2d, streams) * into, d2h_moving / streams)
     # Beside copies the other way each copy adds more, whichever stream it is in; of short ones as above.
+    into_slowed = _in_streams(lines.h2d_slowdown, lines.h2d_streams, streams)
+    out_slowed = _in_streams(lines.d2h_slowdown, lines.d2h_streams, streams)
     copies_in, copies_out = load.copies_in * into * streams, load.copies_out * out * streams
     h2d_more = np.minimum(max(lines.h2d_gap_shared - machine.h2d.gap, 0.0) * copies_in, h2d_moving)
     d2h_more = np.minimum(max(lines.d2h_gap_shared - machine.d2h.gap, 0.0) * copies_out, d2h_moving)
@@ -200,18 +206,26 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
         d2h_gap,
         _slowdown(
             h2d_moving,
-            load.h2d_bytes * lines.h2d.long_gap * lines.h2d_slowdown * (lines.h2d_slowdown > 1),
+            load.h2d_bytes * lines.h2d.long_gap * into_slowed * (into_slowed > 1),
             h2d_within + h2d_gap * (streams - 1),
             h2d_within + h2d_turns * (streams - 1) + h2d_more,
         ),
         _slowdown(
             d2h_moving,
-            load.d2h_bytes * lines.d2h.long_gap * lines.d2h_slowdown * (lines.d2h_slowdown > 1),
+            load.d2h_bytes * lines.d2h.long_gap * out_slowed * (out_slowed > 1),
             d2h_within + d2h_gap * (streams - 1),
             d2h_within + d2h_turns * (streams - 1) + d2h_more,
         ),
         load.kernels_together,
     )
+
+
+def _in_streams(slowdown: float, measured: tuple[tuple[int, float], ...], streams: FloatArray) -> FloatArray:
+    """How much longer a byte takes while copies go the other way: `slowdown` in one stream each way, and by the number
+    of streams as `measured`, along a line in its logarithm.
+    """
+    counts, factors = zip((1, slowdown), *measured, strict=True)
+    return np.interp(np.log(streams), np.log(counts), np.maximum(factors, slowdown))
 
 
 def _turn(line: Line, streams: FloatArray) -> FloatArray:

@@ -231,7 +231,7 @@ class StandIn:
         return name.decode()
 
     def cuLaunchKernel(self, name, bx, by, bz, tx, ty, tz, shared, stream, arguments, extra):  # type: ignore[no-untyped-def]  # noqa: N802
-        values, kinds = arguments
+        values, kinds = arguments or ((), ())
         assert len(values) == len(kinds)
 
         def launch() -> bool:
@@ -239,7 +239,7 @@ class StandIn:
                 _multiply(bx * tx, *values)
             elif name in PROBING:
                 PROBING[name](*values)
-            elif name != "block":
+            elif name not in ("block", "nothing"):
                 assert self.work is not None
                 _compute(self.work, bx * tx, values)
             return True

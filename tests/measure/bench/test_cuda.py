@@ -362,6 +362,19 @@ def test_the_probes_hybrid_writes_every_chunk_to_the_host(stand_in: StandIn) -> 
     assert not stand_in.blocks
 
 
+def test_the_probe_brings_every_chunk_in_and_out_in_a_stream_of_its_own(stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    assert len(device.run(Case("h2d", "pinned", "through", 1 << 12, 5), 2).device_s) == 2
+    board = device._boards[0]
+    sent, arrived = board.buffer("pinned", "source", 1), board.buffer("device", "target", 1)
+    back, made = board.buffer("pinned", "target", 1), board.buffer("device", "source", 1)
+    assert ctypes.string_at(arrived, 5 << 12) == ctypes.string_at(sent, 5 << 12)
+    assert ctypes.string_at(back, 5 << 12) == ctypes.string_at(made, 5 << 12)
+    device.close()
+    assert not stand_in.blocks
+
+
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
 def test_the_probe_packs_rows_and_takes_them_apart(direction: str, stand_in: StandIn) -> None:
     device = CudaDevice(1)

@@ -16,7 +16,8 @@ from busfare.measure.bench.program import Program
 from busfare.measure.bench.version import Version
 from busfare.measure.bench.work import Work
 from busfare.measure.device import UnavailableError, WrongDataError
-from busfare.measure.middle import median, spread
+from busfare.measure.middle import median, quicker, spread
+from busfare.measure.raw import QUIETEST_ONE_IN
 from busfare.plan import Machine
 
 __all__ = ["BUDGET_S", "CELLS", "Cell", "Run", "Version", "cells_of", "run_cells"]
@@ -28,10 +29,10 @@ BUDGET_S, QUICK_S = 150.0, 15.0
 SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8, 42), (1, 8, 42, 128)
 THREE_SWEEP = (8, 32, 42, 64)
 #: A version is run so often; where its median is not within NEAR of the truth then, longer, up to so many times.
-LEAST, MOST, NEAR, LONGER_S = 7, 25, 0.01, 0.25
+LEAST, MOST, NEAR, LONGER_S = 5, 25, 0.01, 0.05
 #: Every version is run at so many moments of its cell at least, after the first so often each time; at more of them where
-#: the moments differ. A shared machine is slow for seconds on end.
-LEAST_VISITS, MOST_VISITS, LATER = 2, 5, 5
+#: the moments differ. A shared machine is slow for seconds on end. The link is measured by turns with them.
+LEAST_VISITS, MOST_VISITS, LATER = 4, 6, 5
 #: Runs by the host's clock.
 BY_HOST = 3
 #: Pinned host memory that one cell may take.
@@ -84,8 +85,8 @@ class Cell:
 
     @property
     def link_s(self) -> float:
-        """Seconds of all copies both ways at once."""
-        return median(self.link.device_s)
+        """Seconds of all copies both ways at once, at the quietest moments: as `probe` reads such copies."""
+        return quicker(self.link.device_s, QUIETEST_ONE_IN)
 
     @property
     def limit_s(self) -> float:
@@ -198,7 +199,7 @@ class _Measuring:
             n: median(self.device.run((programs.kernels_alone(self.work, n),), 5).device_s)
             for n in self._counts(self.sweep)
         }
-        link = self.device.run((programs.link_alone(self.work),), 2 * LEAST)
+        link = self.device.run((programs.link_alone(self.work),), LEAST)
         alone = tuple(
             median(self.device.run((programs.link_alone(self.work, way),), LEAST).device_s)
             for way in ("h2d", "d2h")
@@ -217,7 +218,7 @@ class _Measuring:
             made = self._version(strategy, streams, chosen, predicted)
             if made is not None:
                 versions.append(made)
-        versions = self._again(versions, {(name, n): chosen for name, n, chosen in plans})
+        versions, link = self._again(versions, {(name, n): chosen for name, n, chosen in plans}, link)
         versions.sort(key=lambda v: (v.gpus, _ORDER.index(v.strategy), v.streams))
         if not {"explicit", "mapped", "streams", "hybrid"} <= {v.strategy for v in versions}:
             raise WrongDataError("a strategy could not be measured; see the lines of its versions")
@@ -275,10 +276,15 @@ class _Measuring:
         return replace(found, host_s=self.device.run(chosen, 0, BY_HOST).host_s)
 
     def _again(
-        self, versions: list[Version], chosen: Mapping[tuple[str, int], tuple[Program, ...]]
-    ) -> list[Version]:
-        """The same with samples of other moments, each time in another order."""
+        self,
+        versions: list[Version],
+        chosen: Mapping[tuple[str, int], tuple[Program, ...]],
+        link: Timing,
+    ) -> tuple[list[Version], Timing]:
+        """The same, and the link, with samples of other moments, each time in another order."""
         for visit in range(1, 1 if self.quick else MOST_VISITS):
+            again = self.device.run((programs.link_alone(self.work),), LATER)
+            link = replace(link, device_s=link.device_s + again.device_s, ends_s=link.ends_s + again.ends_s)
             order = list(range(len(versions)))
             self.order.shuffle(order)
             for n in order:
@@ -293,7 +299,7 @@ class _Measuring:
                     versions[n] = replace(
                         version, timing=timing, visits=(*version.visits, len(later.device_s))
                     )
-        return versions
+        return versions, link
 
     def _version(
         self, strategy: str, streams: int, chosen: tuple[Program, ...], predicted: Predicted

@@ -152,6 +152,7 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "graph": copies.graph,
     "written": copies.written,
     "hybrid": streams.hybrid,
+    "through": streams.through,
     "plane": copies.strided,
     "block": copies.strided,
     "packed": copies.packed,

@@ -14,7 +14,7 @@ from busfare.measure.cuda.copies import lead_in_of
 from busfare.measure.cuda.driver import checked, driver
 from busfare.measure.cuda.events import record, seconds, synchronised, wait
 
-__all__ = ["event_kernel", "hybrid", "streams"]
+__all__ = ["event_kernel", "hybrid", "streams", "through"]
 
 
 def streams(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -66,6 +66,25 @@ def hybrid(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
             at = i * ends.pitch
             arguments = (ends.target + at, mapped + at, case.bytes // 16)
             board.kernels.launch_wide("copy16", stream, arguments, (pointer, pointer, long))
+
+    return _in_streams(issue, case.count, board, repeats)
+
+
+def through(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """Chunks in, an empty kernel each, and as many bytes out, a stream a chunk: submitted step by step, as programs that
+    overlap both ways are; the last one's end counts.
+    """
+    copy = submit.one(case, ends, board)
+    out = Case("d2h", case.memory, case.mode, case.bytes, case.count, case.gpu)
+    back = submit.one(out, submit.ends_of(out, board, None), board)
+
+    def issue(streams: Sequence[Any]) -> None:
+        for i, stream in enumerate(streams):
+            copy(i, stream)
+        for stream in streams:
+            board.kernels.launch("nothing", stream)
+        for i, stream in enumerate(streams):
+            back(i, stream)
 
     return _in_streams(issue, case.count, board, repeats)
 
