@@ -387,7 +387,7 @@ class Paced:
         pass
 
     def place(self, threads: int, patience_s: float) -> object:
-        from processors import Place
+        from busfare.measure.processors import Place
 
         self.places += 1
         return Place(min(os.sched_getaffinity(0)), ())
@@ -530,7 +530,7 @@ def test_the_quickest_processors_are_taken_and_looks_go_back_to_all(record: Modu
 
 
 def test_a_slow_machine_is_waited_for_while_patience_lasts(record: ModuleType) -> None:
-    from processors import SWEEPS
+    from busfare.measure.processors import SWEEPS
 
     pauses: list[float] = []
     slow_until = 0  # so many pauses

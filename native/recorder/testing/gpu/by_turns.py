@@ -4,8 +4,10 @@
     python by_turns.py --show results.json
 
 DIR holds libbusfare_recorder.so and `programs` (built from programs.cu). What is compared is timed within a second of
-each other, so a drift of the machine meets all alike; each figure is the median of its stretches. Writes one JSON
-object: samples in microseconds an operation (loops) or a step (PyTorch), and what the recordings hold.
+each other, so a drift of the machine meets all alike. Before a stretch its program moves to the processors that are
+quickest just then, and its pace is taken there before and after: each figure is the median of the stretches between two
+quiet moments, chosen by that alone, and of all where none was. Writes one JSON object: samples in microseconds an
+operation (loops) or a step (PyTorch), with their paces, and what the recordings hold.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
+from busfare.measure.processors import Processors
 from busfare.measure.record import environment
 from busfare.trace.recording import read_recording
 
@@ -64,6 +67,10 @@ LOOPS = {
     "queries": 50_000,
 }
 STEPS = {"train": 30, "infer": 80, "lookups": 20}
+#: Threads that work in a stretch: the program's own, and the recorder's writer.
+THREADS = 2
+#: Seconds to wait for quiet processors before a stretch.
+PATIENCE_S = 0.2
 
 
 @dataclass
@@ -73,7 +80,18 @@ class Server:
     name: str
     process: subprocess.Popen[str]
     output: Path | None
+    processors: Processors
     samples: dict[str, list[float]] = field(default_factory=dict)
+    paces: dict[str, list[float]] = field(default_factory=dict)
+
+    def stretch(self, what: str, measured: Callable[[], float]) -> None:
+        """A sample in microseconds, at the quickest processors; its pace is the slower one of before and after."""
+        place = self.processors.place(THREADS, PATIENCE_S)
+        place.taken_by(self.process.pid)
+        before = self.processors.pace_at(place, THREADS)
+        microseconds = measured()
+        self.samples.setdefault(what, []).append(microseconds)
+        self.paces.setdefault(what, []).append(max(before, self.processors.pace_at(place, THREADS)))
 
     def ask(self, line: str) -> str:
         assert self.process.stdin and self.process.stdout
@@ -89,6 +107,7 @@ def start(
     scratch: Path,
     options: dict[str, object] | None,
     extra: dict[str, str],
+    processors: Processors,
 ) -> Server:
     variables, output = dict(os.environ) | extra, None
     if options is not None:
@@ -99,21 +118,23 @@ def start(
     process = subprocess.Popen(
         command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error, text=True
     )
-    return Server(name, process, output)
+    return Server(name, process, output, processors)
 
 
 def time_loops(server: Server) -> None:
     for what, count in LOOPS.items():
-        answer = [float(word) / 1000 for word in server.ask(f"{what} {count} 1").split()]
-        server.samples.setdefault(what, []).append(statistics.median(answer))
+        line = f"{what} {count} 1"
+        server.stretch(
+            what, lambda line=line: statistics.median(float(word) / 1000 for word in server.ask(line).split())
+        )
 
 
 def time_steps(server: Server) -> None:
     for program, steps in STEPS.items():
         for profiler in ("gpu", "all") if server.name == "profiler" else ("none",):
-            answer = json.loads(server.ask(f"{program} {steps} {profiler}"))
+            line = f"{program} {steps} {profiler}"
             what = program if profiler == "none" else f"{program}:{profiler}"
-            server.samples.setdefault(what, []).append(answer["seconds_a_step"] * 1e6)
+            server.stretch(what, lambda line=line: json.loads(server.ask(line))["seconds_a_step"] * 1e6)
 
 
 def answers(server: Server, take: Callable[[Server], None]) -> bool:
@@ -156,7 +177,9 @@ def held(output: Path) -> Iterator[dict[str, object]]:
         }
 
 
-def begin(arguments: argparse.Namespace, scratch: Path) -> list[tuple[Server, Callable[[Server], None]]]:
+def begin(
+    arguments: argparse.Namespace, scratch: Path, processors: Processors
+) -> list[tuple[Server, Callable[[Server], None]]]:
     """The programs, once those of PyTorch have said that they are ready."""
     library = (arguments.build / "libbusfare_recorder.so").absolute()
     extras: dict[str, dict[str, str]] = json.loads(arguments.extra)
@@ -167,29 +190,48 @@ def begin(arguments: argparse.Namespace, scratch: Path) -> list[tuple[Server, Ca
     for name, options, extra in wanted:
         if "torch" in parts:
             command = [sys.executable, str(HERE / "torch_steps.py")]
-            steps.append(start(name, command, library, scratch, options, extra))
+            steps.append(start(name, command, library, scratch, options, extra, processors))
         if "loops" in parts and name != "profiler":
             command = [str((arguments.build / "programs").absolute()), "serve"]
-            loops.append(start(name, command, library, scratch, options, extra))
+            loops.append(start(name, command, library, scratch, options, extra, processors))
     for server in steps:
         assert server.process.stdout
         server.process.stdout.readline()
     return [(server, time_loops) for server in loops] + [(server, time_steps) for server in steps]
 
 
-def samples_of(servers: list[Server]) -> Samples:
+def by_process(servers: list[Server], of: str) -> Samples:
+    """`samples` or `paces` of the servers."""
     found: Samples = {}
     for server in servers:
-        for what, values in server.samples.items():
+        for what, values in getattr(server, of).items():
             found.setdefault(what, {}).setdefault(server.name, []).append(values)
     return found
 
 
-def show(results: dict[str, object]) -> None:
-    """Medians, and what they add to those of `bare`; in brackets those of each process."""
-    print(results["gpu"], results["date"], f"{results['turns']} turns")
+def quiet_of(results: dict[str, object]) -> Samples:
+    """The samples between quiet moments; of a process without any, and of a file without paces, all."""
     samples: Samples = results["samples_us"]  # type: ignore[assignment]
-    for what, by_variant in samples.items():
+    paces: Samples | None = results.get("paces_s")  # type: ignore[assignment]
+    if paces is None:
+        return samples
+    limit = float(results["quiet_limit_s"])  # type: ignore[arg-type]
+    return {
+        what: {
+            name: [
+                [value for value, pace in zip(values, at, strict=True) if pace <= limit] or values
+                for values, at in zip(processes, paces[what][name], strict=True)
+            ]
+            for name, processes in by_variant.items()
+        }
+        for what, by_variant in samples.items()
+    }
+
+
+def show(results: dict[str, object]) -> None:
+    """Medians, and what they add to those of `bare`; in brackets those of each process, and of how many stretches."""
+    print(results["gpu"], results["date"], f"{results['turns']} turns")
+    for what, by_variant in quiet_of(results).items():
         bare = [value for values in by_variant.get("bare", []) for value in values]
         base = statistics.median(bare) if bare else None
         print(what)
@@ -199,7 +241,8 @@ def show(results: dict[str, object]) -> None:
             median = statistics.median([value for values in processes for value in values])
             each = " ".join(f"{statistics.median(values):.3f}" for values in processes if values)
             more = f"{median - base:+9.3f}  {100 * (median / base - 1):+6.1f} %" if base else ""
-            print(f"  {name:16} {median:9.3f} us  {more}  [{each}]")
+            count = sum(len(values) for values in processes)
+            print(f"  {name:16} {median:9.3f} us  {more}  [{each}] of {count}")
 
 
 def main() -> None:
@@ -235,10 +278,12 @@ def main() -> None:
         "turns": 0,
         "samples_us": {},
     }
-    every = begin(arguments, scratch)
+    processors = Processors()
+    every = begin(arguments, scratch, processors)
     servers = [each for each in every if answers(*each)]  # not counted: each process's first stretch
     for server, _ in servers:
         server.samples.clear()
+        server.paces.clear()
     results["seconds_to_start"] = time.monotonic() - began
     shuffle = random.Random(1)
     turns, slowest = 0, 0.0
@@ -249,7 +294,12 @@ def main() -> None:
         slowest = max(slowest, time.monotonic() - turn)
         turns += 1
         # A run that is cut short is still worth having.
-        results |= {"turns": turns, "samples_us": samples_of([server for server, _ in every])}
+        all_servers = [server for server, _ in every]
+        results |= {"turns": turns, "quiet_limit_s": processors.limit_s}
+        results |= {
+            "samples_us": by_process(all_servers, "samples"),
+            "paces_s": by_process(all_servers, "paces"),
+        }
         arguments.out.write_text(json.dumps(results, indent=1))
     show(results)
     for server, _ in every:
