@@ -36,6 +36,14 @@ def test_help_names_every_command() -> None:
         assert command in done.stdout
 
 
+@pytest.mark.parametrize("arguments", [(), ("bench",)])
+def test_without_a_command_they_are_listed(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(" ".join(("Usage: busfare", *arguments)))
+    assert "Commands:" in done.stderr and len(done.stderr.splitlines()) > 5
+
+
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_and_version_load_nothing_heavy(option: str) -> None:
     code = (
@@ -91,8 +99,7 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "Missing command"),
-        (("repotr",), "No such command"),
+        (("repotr",), "Did you mean one of: 'export', 'record', 'report'"),
         (("report",), "Missing argument"),
         (("report", "no/such/file"), "cannot be read"),
         (("report", __file__), "not a trace"),

@@ -38,16 +38,16 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in COMMANDS:
-            return None
+            raise click.exceptions.NoSuchCommand(cmd_name, possibilities=COMMANDS, ctx=ctx)
         module, name = COMMANDS[cmd_name]
         command = getattr(import_module(f"busfare.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
 
-@click.group(cls=Commands, no_args_is_help=False, context_settings={"show_default": True})
+@click.group(cls=Commands, context_settings={"show_default": True})
 @click.version_option(__version__, prog_name="busfare", message="%(prog)s %(version)s")
 def app() -> None:
     """What your data pays to ride the bus between CPU and GPU, what it would pay elsewhere, and what to change."""
@@ -83,6 +83,9 @@ def main() -> None:
         status = error.exit_status
     except click.exceptions.Exit as done:
         status = done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        status = 2
     except click.ClickException as error:
         print(f"busfare: {_one_line(error.format_message())} Try `busfare --help`.", file=sys.stderr)
         status = 2
