@@ -242,6 +242,24 @@ std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count,
     return found;
 }
 
+RowSums sums_among(const std::uint32_t* rows, std::size_t count, const std::uint32_t* lane_of,
+                   const std::int64_t* starts, const std::int64_t* ends, const std::int64_t* bytes,
+                   std::size_t lanes) {
+    RowSums made(lanes);
+    // As unsigned: sums of impossible sizes may wrap, but not overflow.
+    const auto add = [](std::int64_t& sum, std::uint64_t more) {
+        sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) + more);
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t row = rows[i], lane = lane_of[row];
+        if (lane >= lanes) throw std::out_of_range("a number that is not there");
+        if (made.count[lane]++ == 0) made.first[lane] = static_cast<std::int64_t>(i);
+        add(made.bytes[lane], static_cast<std::uint64_t>(std::max<std::int64_t>(bytes[row], 0)));
+        add(made.ns[lane], static_cast<std::uint64_t>(ends[row]) - static_cast<std::uint64_t>(starts[row]));
+    }
+    return made;
+}
+
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes) {
     Sums made(lanes);

@@ -52,6 +52,17 @@ struct Sums {
 Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::int64_t* ends,
           const std::int64_t* bytes, std::size_t rows, std::size_t lanes);
 
+// Sums over some rows, `count` of them, which must be there, by lane. Throws std::out_of_range for a lane of
+// `lanes` or more.
+struct RowSums {
+    explicit RowSums(std::size_t lanes) : count(lanes), bytes(lanes), ns(lanes), first(lanes, -1) {}
+    std::vector<std::int64_t> count, bytes, ns;
+    std::vector<std::int64_t> first;  // the place among `rows` of its first one; -1: it has none
+};
+RowSums sums_among(const std::uint32_t* rows, std::size_t count, const std::uint32_t* lane_of,
+                   const std::int64_t* starts, const std::int64_t* ends, const std::int64_t* bytes,
+                   std::size_t lanes);
+
 // Of the rows in chosen lanes whose size is known, by decade of size (0: below 10): how many, and their
 // seconds.
 struct Decades {

@@ -209,6 +209,25 @@ auto longest_rows(const Array<std::uint32_t>& rows, const Array<std::int64_t>& s
     return given(std::move(found));
 }
 
+nb::dict sum_rows(const Array<std::uint32_t>& rows, const Array<std::uint32_t>& lane_of,
+                  const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
+                  const Array<std::int64_t>& bytes, std::size_t lanes) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size() && bytes.size() == lane_of.size());
+    check_rows(rows, lane_of.size());
+    RowSums made(0);
+    {
+        const nb::gil_scoped_release unlocked;
+        made = sums_among(rows.data(), rows.size(), lane_of.data(), starts.data(), ends.data(), bytes.data(),
+                          lanes);
+    }
+    nb::dict out;
+    out["count"] = given(std::move(made.count));
+    out["bytes"] = given(std::move(made.bytes));
+    out["ns"] = given(std::move(made.ns));
+    out["first"] = given(std::move(made.first));
+    return out;
+}
+
 std::int64_t shared_ns(const Array<std::int64_t>& a_starts, const Array<std::int64_t>& a_ends,
                        const Array<std::int64_t>& b_starts, const Array<std::int64_t>& b_ends) {
     check(a_starts.size() == a_ends.size() && b_starts.size() == b_ends.size());
@@ -224,6 +243,8 @@ NB_MODULE(_lanes, module) {
     module.def("group", &group_rows, nb::arg("columns"), nb::arg("lane_of"));
     module.def("sums", &sum_lanes, nb::arg("lane_of"), nb::arg("starts"), nb::arg("ends"), nb::arg("bytes"),
                nb::arg("lanes"));
+    module.def("sums_among", &sum_rows, nb::arg("rows"), nb::arg("lane_of"), nb::arg("starts"),
+               nb::arg("ends"), nb::arg("bytes"), nb::arg("lanes"));
     module.def("unite", &unite_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("chosen"));
     module.def("longest_gaps", &gaps_of_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),

@@ -192,6 +192,14 @@ def test_what_is_asked_of_some_rows_only(
         of[some], chosen, sizes[some], starts[some], ends[some]
     )
     assert counts.tolist() == expected_counts.tolist() and seconds.tolist() == expected_seconds.tolist()
+    sums = _lanes.sums_among(some, of, starts, ends, sizes, 3)
+    of_lane = [some[lane_of[some] == lane] for lane in range(3)]
+    assert sums["count"].tolist() == [len(found) for found in of_lane]
+    assert sums["bytes"].tolist() == [np.maximum(sizes[found], 0).sum() for found in of_lane]
+    assert sums["ns"].tolist() == [lengths[found].sum() for found in of_lane]
+    assert sums["first"].tolist() == [
+        some.tolist().index(found[0]) if len(found) else -1 for found in of_lane
+    ]
 
 
 def test_a_row_that_is_not_there() -> None:
@@ -199,6 +207,8 @@ def test_a_row_that_is_not_there() -> None:
     for asked in (
         lambda: _lanes.rows_among(beyond, lane, np.ones(1, np.uint8), size, 0, 9),
         lambda: _lanes.longest(beyond, size, size, 1),
+        lambda: _lanes.sums_among(beyond, lane, size, size, size, 1),
+        lambda: _lanes.sums_among(np.zeros(1, np.uint32), lane, size, size, size, 0),
         lambda: _lanes.decades(lane, np.ones(1, np.uint8), size, size, size, beyond),
     ):
         with pytest.raises(IndexError):

@@ -90,6 +90,18 @@ def rows_among(
 ) -> NDArray[np.uint32]:
     """`rows_sized` of some rows only. Raises IndexError for one that is not there."""
 
+def sums_among(
+    rows: NDArray[np.uint32],
+    lane_of: NDArray[np.uint32],
+    starts: Numbers,
+    ends: Numbers,
+    bytes: Numbers,
+    lanes: int,
+) -> dict[str, Numbers]:
+    """Of some rows, by lane: `count`, `bytes` (those that are known), `ns`, and `first`, the place among `rows` of its
+    first one (-1: it has none). Raises IndexError for a row or a lane that is not there.
+    """
+
 def longest(rows: NDArray[np.uint32], starts: Numbers, ends: Numbers, most: int) -> NDArray[np.uint32]:
     """Of some rows those that last as long as the one at place `most` by length, or longer; all if there are fewer.
 

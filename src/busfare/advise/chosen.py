@@ -72,13 +72,19 @@ class Chosen:
         """These, and then others of the same table."""
         return Chosen(self.operations, np.concatenate([self.rows, others.rows]))
 
+    @cached_property
+    def _sums(self) -> dict[str, NDArray[np.int64]]:
+        """By lane: count, bytes, ns, and the place of the first one among these."""
+        of = self._of_lanes
+        return _lanes.sums_among(self.rows, of.lane_of, of.starts, of.ends, of.sizes, of.groups.height)
+
     def bytes(self) -> int:
         """All that are known."""
-        return int(self.sizes[self.sizes > 0].sum())
+        return int(self._sums["bytes"].sum())
 
     def seconds(self) -> float:
         """The sum of their durations."""
-        return int((self.ends - self.starts).sum()) * NS
+        return int(self._sums["ns"].sum()) * NS
 
     @cached_property
     def exposed(self) -> float:
@@ -97,10 +103,9 @@ class Chosen:
 
     def together(self) -> pl.DataFrame:
         """The first one of each direction and GPU, in order, with the bytes of all."""
-        lanes, first_rows = numbered([taken([self._of_lanes.lane_of], self.rows)])
-        known = np.maximum(self.sizes, 0)
-        sums = _lanes.sums(lanes, self.starts, self.ends, known, len(first_rows))["bytes"]
-        firsts = self._at(first_rows)._frame().with_columns(bytes=sums)
+        lanes = np.flatnonzero(self._sums["count"])
+        lanes = lanes[np.argsort(self._sums["first"][lanes])]
+        firsts = self._at(self._sums["first"][lanes])._frame().with_columns(bytes=self._sums["bytes"][lanes])
         return (
             firsts.group_by("direction", "device", maintain_order=True)
             .agg(pl.exclude("bytes").first(), pl.col("bytes").sum())
