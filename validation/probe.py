@@ -10,6 +10,7 @@ can be nearer to both runs than half of that.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,17 @@ def main() -> int:
             second = None
         _limits(measured, fitted, second)
         met &= _bandwidth(fitted, measured)
+        _both_ways(measured)
         _latency(fitted)
         print()
     return 0 if met else 1
+
+
+def _both_ways(measured: Sequence[Measured]) -> None:
+    for m in measured:
+        gap = m.both_directions_gap_per_byte_s
+        if m.memory == "pinned" and gap:
+            print(f"  {m.direction} pinned, copies the other way beside: {gap * 1e12:.1f} ps a byte")
 
 
 def _disturbed(name: str, record: Record) -> None:

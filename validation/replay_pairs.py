@@ -260,6 +260,11 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
         f"  within {GOAL_PERCENT:g} %: {hits} of {len(counted)} pairs, {python} of them PyTorch or CuPy "
         f"(goal 10 of 12) {'met' if met else 'MISSED'}; not measured: {len(judged) - len(counted)}"
     )
+    of_cuda = [one for one in counted if plan.programs[one.pair.program].library == "CUDA"]
+    of_them = sum(one.within for one in of_cuda)
+    print(
+        f"  of the CUDA C++ programs {of_them} of {len(of_cuda)}, of those of PyTorch and CuPy {hits - of_them} of {python}"
+    )
     scattered = [one for one in counted if one.scattered]
     beyond = [one for one in scattered if not one.within]
     inside = sum(one.predicted is not None and one.least <= one.predicted <= one.most for one in beyond)

@@ -135,65 +135,45 @@ def nas_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@bench_app.command("ft")
-@nas_options
-@from_file
-@as_json
-@as_html
-def bench_ft(
-    size: str | None,
-    ranks: str | None,
-    modes: str | None,
-    build: Path | None,
-    node: str | None,
-    timeout: float,
-    from_: Path | None,
-    json: bool,
-    html: Path | None,
-) -> None:
-    """NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes."""
-    _bench_nas("ft", (size, ranks, modes, build, node, timeout), from_, json, html)
+def _nas_command(benchmark: Benchmark, told: str) -> None:
+    @bench_app.command(benchmark, help=told)
+    @nas_options
+    @from_file
+    @as_json
+    @as_html
+    def measured(
+        size: str | None,
+        ranks: str | None,
+        modes: str | None,
+        build: Path | None,
+        node: str | None,
+        timeout: float,
+        from_: Path | None,
+        json: bool,
+        html: Path | None,
+    ) -> None:
+        from busfare.measure.nas.commands import again, bench
+        from busfare.report.nas_page import nas_page
+        from busfare.report.nas_runs import show_nas
+        from busfare.report.probe_progress import progress
+
+        with progress() as shown:
+            result = (
+                again(from_, benchmark)
+                if from_
+                else bench(benchmark, size, ranks, modes, build, node, timeout, shown, _say)
+            )
+        _answer(result, from_, json, html, nas_page, show_nas)
+        with _readable(from_):
+            verified = result["all_verified"]
+        if not verified:
+            raise NotVerifiedError("a run missed NAS's official values; the result says which")
 
 
-@bench_app.command("mg")
-@nas_options
-@from_file
-@as_json
-@as_html
-def bench_mg(
-    size: str | None,
-    ranks: str | None,
-    modes: str | None,
-    build: Path | None,
-    node: str | None,
-    timeout: float,
-    from_: Path | None,
-    json: bool,
-    html: Path | None,
-) -> None:
-    """NAS MG: the same, with small kernels and ghost cells in place of large copies."""
-    _bench_nas("mg", (size, ranks, modes, build, node, timeout), from_, json, html)
-
-
-def _bench_nas(
-    benchmark: Benchmark,
-    asked: tuple[str | None, str | None, str | None, Path | None, str | None, float],
-    from_: Path | None,
-    json: bool,
-    html: Path | None,
-) -> None:
-    from busfare.measure.nas.commands import again, bench
-    from busfare.report.nas_page import nas_page
-    from busfare.report.nas_runs import show_nas
-    from busfare.report.probe_progress import progress
-
-    with progress() as shown:
-        result = again(from_, benchmark) if from_ else bench(benchmark, *asked, shown, _say)
-    _answer(result, from_, json, html, nas_page, show_nas)
-    with _readable(from_):
-        verified = result["all_verified"]
-    if not verified:
-        raise NotVerifiedError("a run missed NAS's official values; the result says which")
+_nas_command(
+    "ft", "NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes."
+)
+_nas_command("mg", "NAS MG: the same, with small kernels and ghost cells in place of large copies.")
 
 
 def _answer(
