@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -209,13 +210,13 @@ def by_process(servers: list[Server], of: str) -> Samples:
     return found
 
 
-def quiet_of(results: dict[str, object]) -> Samples:
+def quiet_of(results: dict[str, Any]) -> Samples:
     """The samples between quiet moments; of a process without any, and of a file without paces, all."""
-    samples: Samples = results["samples_us"]  # type: ignore[assignment]
-    paces: Samples | None = results.get("paces_s")  # type: ignore[assignment]
+    samples: Samples = results["samples_us"]
+    paces: Samples | None = results.get("paces_s")
     if paces is None:
         return samples
-    limit = float(results["quiet_limit_s"])  # type: ignore[arg-type]
+    limit = float(results["quiet_limit_s"])
     return {
         what: {
             name: [
@@ -228,7 +229,7 @@ def quiet_of(results: dict[str, object]) -> Samples:
     }
 
 
-def show(results: dict[str, object]) -> None:
+def show(results: dict[str, Any]) -> None:
     """Medians, and what they add to those of `bare`; in brackets those of each process, and of how many stretches."""
     print(results["gpu"], results["date"], f"{results['turns']} turns")
     for what, by_variant in quiet_of(results).items():
