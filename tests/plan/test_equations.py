@@ -127,8 +127,8 @@ def test_copies_starve_beside_mapped_writes() -> None:
     )
     # Three of four chunks are written while copies go on, at a fifth of their pace.
     assert float(starved(work, writes())) == pytest.approx(8 + 4 - 3 / 5)
-    # Reads of as many bytes halve the queue: 1 + 4 / 2.
-    assert float(starved(work, writes(reads=1.0))) == pytest.approx(8 + 4 - 3 / 3)
+    # Reads of as many bytes take READS_SHARE of a write's place in the queue: 1 + 4 / 1.6.
+    assert float(starved(work, writes(reads=1.0))) == pytest.approx(8 + 4 - 3 / 3.5)
     # In a lull of a quarter of a second in each kernel copies lose nothing.
     assert float(starved(work, writes(lull=0.25))) == pytest.approx(8 + 4 - 3 * (0.25 + 0.75 / 5))
     # It is half of the kernel at most; a further copy of the chunk begins among the writes.

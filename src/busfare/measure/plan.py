@@ -42,6 +42,8 @@ MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
 #: What may go before a copy in place of another copy, and what waits for it.
 AFTER: tuple[Mode, Mode] = ("after-kernel", "after-event")
 AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
+#: Sizes of those: of the first two nothing is fitted.
+AROUND_BYTES = (1, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 #: A kernel on mapped memory, and what moves data both ways at once: few cases, each of which is a parameter.
 OTHER_WAY: tuple[Mode, ...] = ("kernel", "both", "beside-mapped", "hybrid", "through", *MAPPED_BOTH)
 #: From here on a case's precision shows in predictions.
@@ -95,7 +97,7 @@ def matters(case: Case) -> float:
     """How much a case's precision is worth, beside that of a pinned copy: the goal for pageable ones is looser, and
     what stands in no curve is shown as it is. MATTERS or more for what parameters of a path rest on.
     """
-    if case.mode in OTHER_WAY:
+    if case.mode in OTHER_WAY or (case.mode in AROUND and case.bytes > KIB):
         return 1.0
     if case.mode in _HOST:
         return MATTERS
@@ -129,7 +131,7 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) 
     shown += [
         Case(way, "pinned", mode, size, 1, gpu)
         for way in HOST_WAYS
-        for size in (16 * KIB, MIB)
+        for size in (16 * KIB, 256 * KIB, MIB)
         for mode in AROUND
     ]
     for size, count in ((MIB, 16), (64 * MIB, 4)):
@@ -171,7 +173,7 @@ def _device(gpu: int, peers: Sequence[int], most: int) -> Iterator[Case]:
 def _shown(gpu: int, most: int) -> Iterator[Case]:
     """What has no curve of its own in a node file, or is shown beside one."""
     wide = min(most, 256 * MIB)
-    for way, size in product(HOST_WAYS, [*powers(1, 64 * KIB, 4), MIB, 16 * MIB]):
+    for way, size in product(HOST_WAYS, AROUND_BYTES):
         yield from (Case(way, "pinned", mode, size, 1, gpu) for mode in AROUND)
     for way in HOST_WAYS:
         for chunk, count in product((64, 4 * KIB, 64 * KIB, MIB), (16, 128)):

@@ -25,6 +25,9 @@ SOURCE = "probe"
 NEAR_BY_HOST = 0.05
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096
+#: Where a wait is not over when the GPU first looks, it is put aside and taken up later, which takes 5 to 6 µs; copies of a
+#: few KiB are done before. What is added to longer ones than these drowns in their own scatter.
+_WAITED_BYTES, _LONGEST_BYTES = 64 << 10, 1 << 20
 #: Copies up to this size show what each of a train adds.
 _SHORT_BYTES = 4 << 20
 #: Copies that mapped writes slow by less than this go on in a lull hardly faster than beside them: it does not show.
@@ -139,7 +142,7 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     if one.direction == "h2d":
         extras |= _kernels_wait(own, one)
     else:
-        extras |= _added(own, one, "after-kernel", "after-event", "event_wait_s")
+        extras |= _added(own, one, "after-kernel", "after-event", "event_wait_s", _WAITED_BYTES)
     extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one) | _written(own, one)
     if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
         extras |= _lull(own, one)
@@ -173,8 +176,11 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     starved, slope = _slowed(own, one, _COPIES_SLOWED), _long_gap(own, one)
     if copies is None or kernel is None or len(sizes) < 2 or not slope or _MAPPED_KEY not in starved:
         return {}
+    # By `plan`, which loads a table library: measuring needs none.
+    from busfare.plan.equations import READS_SHARE
+
     # The kernel reads a byte of device memory for each that it writes.
-    slowed = 1 + (starved[_MAPPED_KEY] / slope - 1) / 2
+    slowed = 1 + (starved[_MAPPED_KEY] / slope - 1) / (1 + READS_SHARE)
     writing = hybrid.bytes * (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
     start = max(kernel.undisturbed_s - writing, 0.0)
     in_turn = copies.undisturbed_s + hybrid.count * writing + start
@@ -257,29 +263,33 @@ def _trains(own: dict[Case, Measurement], one: Case) -> tuple[float, float] | No
     return found, (quick - start - many.total_bytes * found) / (many.count - 1)
 
 
-def _added(own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key: str) -> dict[str, float]:
-    """What copies of one mode take longer than those of another: the way from a kernel to a copy engine, or a wait for
-    an event of another stream.
+def _added(
+    own: dict[Case, Measurement], one: Case, plain: Mode, mode: Mode, key: str, least: int = ENGINE_BYTES
+) -> dict[str, float]:
+    """What copies of `least` bytes and more take longer in one mode than in another: the way from a kernel to a copy
+    engine, or a wait for an event of another stream.
     """
     added = [
         middle(m.seconds) - middle(own[other].seconds)
         for c, m in own.items()
-        if c.mode == mode and c.direction == one.direction and c.bytes >= ENGINE_BYTES
+        if c.mode == mode and c.direction == one.direction and least <= c.bytes <= _LONGEST_BYTES
         and (other := replace(c, mode=plain)) in own
     ]  # fmt: skip
     return {key: max(median(added), 0.0)} if added else {}
 
 
 def _kernels_wait(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
-    """What a kernel takes longer that waits for a copy of another stream: beyond the copy and an empty kernel alone."""
+    """What a kernel takes longer that waits for a copy of another stream: beyond the copy and an empty kernel alone. Which
+    way the copy goes makes no difference.
+    """
     launch = own.get(Case("none", "none", "launch", 0, 1, one.gpu))
     if launch is None or not launch.samples.device_s:
         return {}
     added = [
         middle(m.seconds) - middle(own[plain].seconds) - middle(launch.samples.device_s)
         for c, m in own.items()
-        if (c.mode, c.direction) == ("event-kernel", one.direction)
-        and c.bytes >= ENGINE_BYTES
+        if c.mode == "event-kernel"
+        and _WAITED_BYTES <= c.bytes <= _LONGEST_BYTES
         and (plain := replace(c, mode="copies")) in own
     ]
     return {"event_wait_s": max(median(added), 0.0)} if added else {}

@@ -61,6 +61,8 @@ _MAPPED_SLOWED_BY_MAPPED, _MAPPED_SLOWED_BY_COPIES = 1.15, 1.05
 #: For how long copies go on in each kernel that writes mapped memory, and what the processor has just written: seconds
 #: more a byte, for so many bytes.
 _LULL_S = 1e-5
+#: Of a mapped write's place in its queue a read of device memory takes so much.
+READ_SHARE = 0.6
 _WRITTEN = {"pinned": (1.1e-11, 2 << 20), "pageable": (3e-11, 32 << 20), "managed": (2e-11, 32 << 20)}
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
@@ -179,9 +181,8 @@ class VirtualDevice:
         if case.mode == "after-event":
             seconds += self.waited(case.direction, case.gpu)
         if case.mode == "event-kernel":
-            seconds += self.waited(case.direction, case.gpu) + (
-                self._cost(replace(_LAUNCH, gpu=case.gpu))[0] or 0.0
-            )
+            # The kernel waits, whichever way the copy went.
+            seconds += self.waited("h2d", case.gpu) + (self._cost(replace(_LAUNCH, gpu=case.gpu))[0] or 0.0)
         if case.mode == "hybrid":
             seconds = self._hybrid(case, one)
         if case.mode == "through":
@@ -260,7 +261,8 @@ class VirtualDevice:
         """Copies in that wait in the queue of mapped writes, but for a lull a kernel."""
         written = self.truth("d2h", "mapped", case.gpu).pieces[-1]
         writing = case.bytes * written.gap_per_byte_s
-        slowed = 1 + (self.slowed(copies, mapped=True) / copies.pieces[-1].gap_per_byte_s - 1) / 2
+        queue = self.slowed(copies, mapped=True) / copies.pieces[-1].gap_per_byte_s - 1
+        slowed = 1 + queue / (1 + READ_SHARE)
         lull = min(self.lull(copies), writing / 2)
         into = float(copies.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
         hidden = (case.count - 1) * (lull + (writing - lull) / slowed)

@@ -31,17 +31,21 @@ __all__ = [
     "starved",
 ]
 
-#: A lull of the queue of mapped writes, a kernel, where a node's was not measured: on two H200s 14 µs, on an H100 8.
-LULL_S = 1.2e-5
+#: A lull of the queue of mapped writes, a kernel, where a node's was not measured: on four H200s 15 to 17 µs, on four H100s
+#: 9 to 12.
+LULL_S = 1.3e-5
 #: What of it each further copy of a chunk loses [gather and state beside scale, the same machines].
 START_S = 7e-6
 #: For how long mapped writes pause between two kernels. A lull over it is the share of their pace at which copies then
 #: move, and they do so too while a first round of threads computes [compute-balanced: 30 µs in all on two H100s whose lull
 #: is 7 to 10 µs, 45 on two H200s with 14].
-PAUSE_S = 1.6e-5
+PAUSE_S = 2.0e-5
 #: A copy that starts among the writes moves nothing for so long: shorter ones gain nothing from a lull [hybrids of copies
-#: of 13 to 30 µs on the same machines].
-LATE_S = 1.2e-5
+#: of 11 to 30 µs on the same machines].
+LATE_S = 8.5e-6
+#: Of a write's place in that queue a read of device memory takes so much [hybrids of 8 to 42 chunks with 1/3, 2/3, 1 and 3
+#: bytes read for each that is written: 0.8, 0.65, 0.6 and 0.6, the middle of six runs on H100s and H200s].
+READS_SHARE = 0.6
 #: Of how many bytes a kernel on mapped memory reads before it writes as many: a share of what its first threads read.
 FIRST_SHARE = 0.4
 #: Of what reads of mapped memory do to its writes: their requests, a packet of 24 to 28 bytes for each 128 that are read,
@@ -176,17 +180,18 @@ def starved(cut: Cut, writes: Writes) -> FloatArray:
     lengthens. A further copy of the same chunk starts among the writes, and loses START_S of it; one of less than LATE_S
     is over before it moves.
     """
-    queue = (np.asarray(cut.h2d_slowdown) - 1) / (1 + writes.reads)
+    queue = (np.asarray(cut.h2d_slowdown) - 1) / (1 + READS_SHARE * writes.reads)
     # Copies at their full pace slow the writes by `d2h_slowdown`.
     out = cut.d2h * (1 + (np.asarray(cut.d2h_slowdown) - 1) / (1 + queue))
     chunk = out / cut.streams
     first_round = cut.all_kernels / np.maximum(writes.rounds, cut.streams)
     lull = writes.lull * (1 + first_round / PAUSE_S) - START_S * (writes.copies_in - 1)
-    late = cut.h2d / cut.streams / writes.copies_in - LATE_S
-    lull = np.minimum(np.maximum(np.minimum(lull, late), 0.0), chunk / 2)
+    lull = np.minimum(np.maximum(lull, 0.0), chunk / 2)
     written = out + first_round * (out > 0)
     busy = np.maximum(written, cut.all_kernels)
-    hidden = (cut.streams - 1) * (lull + (chunk - lull) / (1 + queue))
+    late = cut.h2d / cut.streams - LATE_S * writes.copies_in
+    a_chunk = np.minimum(lull + (chunk - lull) / (1 + queue), np.maximum(late, chunk / (1 + queue)))
+    hidden = (cut.streams - 1) * a_chunk
     hidden = hidden + (1 - 1 / cut.streams) * (busy - written)
     into = cut.h2d + cut.h2d_gap * (cut.streams - 1)
     fixed = cut.h2d_latency + cut.d2h_latency

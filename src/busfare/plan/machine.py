@@ -92,8 +92,13 @@ def in_one_stream(machine: Machine, *ways: Literal["h2d", "d2h"]) -> Machine:
     do all kernels where both ways do.
     """
     found = {way: getattr(machine, way) for way in ways}
-    queued = {w: replace(way, copy=replace(way.copy, rows=()), beside_streams=()) for w, way in found.items()}
-    return replace(machine, kernels_in_order=len(ways) == 2, **queued)
+    both = len(ways) == 2
+    # A byte takes as long as the other way's streams make it, whichever way is in one.
+    queued = {
+        w: replace(way, copy=replace(way.copy, rows=()), beside_streams=() if both else way.beside_streams)
+        for w, way in found.items()
+    }
+    return replace(machine, kernels_in_order=both, **queued)
 
 
 def category_of(gpu: Gpu) -> tuple[Category, Basis]:

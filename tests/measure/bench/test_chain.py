@@ -129,15 +129,47 @@ def test_methods_are_ranked_and_the_crossover_is_found(node_and_machine: tuple[s
 
 
 class Fitful(VirtualStrategies):
-    """Slow whenever a program is run for the first or the second time."""
+    """Slow whenever a program, but for a kernel alone, is run for the first or the second time."""
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
         found = super().run(programs, repeats, by_host)
-        slow = self.seen.count(programs[0]) < 2 and repeats > 1
+        slow = self.seen.count(programs[0]) < 2 and repeats > 1 and programs[0].strategy != "kernel"
         self.seen += (programs[0],) if repeats > 1 else ()
         return replace(found, device_s=tuple(s * (1.4 if slow else 1.0) for s in found.device_s))
 
     seen: tuple[Program, ...] = ()
+
+
+class Sluggish(VirtualStrategies):
+    """The kernel alone is slow at the first two moments."""
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
+        found = super().run(programs, repeats, by_host)
+        if programs[0].strategy != "kernel":
+            return found
+        self.seen += (programs[0],)
+        slow = self.seen.count(programs[0]) <= 2
+        return replace(found, device_s=tuple(s * (3.0 if slow else 1.0) for s in found.device_s))
+
+    seen: tuple[Program, ...] = ()
+
+
+def test_a_kernel_alone_is_measured_at_every_moment() -> None:
+    node = load_node("h100-probed")
+    work = (Work(KERNELS["compute-balanced"], 42, 64 << 10),)
+    quiet, slow = (
+        run_cells(device, work, machine_of(node)).cells[0]
+        for device in (VirtualStrategies(node, 1, 0.0), Sluggish(node, 1, 0.0))
+    )
+    assert all(len(moments) == 4 for moments in quiet.kernel_moments_s.values())
+    assert slow.kernel_s == pytest.approx(quiet.kernel_s)
+    # What was predicted before the kernel was known well is predicted again, and all of it is run.
+    for name in ("streams", "hybrid"):
+        best = getattr(slow.predicted, name).prediction()
+        assert slow.of(name, best.streams) is not None
+        same = [(v.streams, v.predicted.seconds) for v in quiet.versions if v.strategy == name]
+        told = {v.streams: v.predicted.seconds for v in slow.versions if v.strategy == name}
+        assert all(told[n] == pytest.approx(seconds) for n, seconds in same if n in told)
 
 
 def test_versions_whose_moments_differ_are_run_at_more_of_them() -> None:

@@ -40,7 +40,8 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "d2h_bytes": work.d2h_bytes,
         "measured_kernel_seconds": cell.kernel_s[1],
         "measured_kernel_seconds_by_chunks": [
-            {"chunks": n, "seconds": seconds} for n, seconds in sorted(cell.kernel_s.items())
+            {"chunks": n, "seconds": seconds, "seconds_by_moment": list(cell.kernel_moments_s[n])}
+            for n, seconds in sorted(cell.kernel_s.items())
         ],
         "measured_link_seconds": cell.link_s,
         "measured_link_samples_seconds": list(cell.link.device_s),
