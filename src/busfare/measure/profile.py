@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from busfare.measure.case import Case, Mode
-from busfare.measure.fit import LEAST_GAP, NEAR, fit
+from busfare.measure.fit import LEAST_GAP, fit
 from busfare.measure.middle import median, middle, spread
 from busfare.measure.plan import HOST_WAYS, is_held_out
 from busfare.measure.quiet import quiet, quiet_pace_s
@@ -21,6 +21,8 @@ __all__ = ["SOURCE", "Profile", "Residual", "predicted", "profile", "residuals"]
 
 #: The tag under which a node file says that its figures are from this probe.
 SOURCE = "probe"
+#: Pieces pass this near to what the GPU moves itself: its visits repeat within it.
+NEAR = 0.005
 #: The processor moves pageable data, and shares its cache and memory while it does: medians repeat within this.
 NEAR_BY_HOST = 0.05
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
