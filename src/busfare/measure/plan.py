@@ -202,6 +202,8 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
             yield Case(way, "managed", "prefetch", size, 1, gpu)
         if most >= GIB:
             yield Case(way, "pinned", "again", 512 * MIB, 16, gpu)
+    # Short ones, whose first threads have nothing to write and whose last ones nothing to read.
+    yield from (Case("h2d", "mapped", "kernel-both", size, 1, gpu) for size in (256 * KIB, MIB))
     # Closer where buffers outgrow the processor's cache.
     yield from _written(gpu, sorted({*powers(MIB, wide, 4), *powers(8 * MIB, min(wide, 32 * MIB), 4)}))
     yield from _costs(gpu, wide)
