@@ -3,8 +3,9 @@
 From the pairs of runs in `results/probe/` that say how fast the processor was: errors of sizes that were not fitted, in the
 same run and in the second process, by all visits or those of quiet moments, and by the middle of the samples or the quicker
 half of the visits (here every case counts alike in the fit), in the end over all pairs; what copies both
-ways take by either; then, drawn at random from the visits that were made, how often few visits lie beyond the goal. A
-comparison without goals: the exit status is 0, or 2 without results.
+ways take by either; what a kernel takes longer that waits for a copy, by its size; how near to each point pieces are to
+pass; then, drawn at random from the visits that were made, how often few visits lie beyond the goal. A comparison without
+goals: the exit status is 0, or 2 without results.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from busfare.measure import profile as fitting
 from busfare.measure.case import Case, Samples
-from busfare.measure.middle import middle
+from busfare.measure.middle import median, middle
 from busfare.measure.profile import profile, residuals
 from busfare.measure.quiet import quiet, quiet_share
 from busfare.measure.raw import Measurement, Record, read
@@ -30,6 +32,16 @@ MOST = {"pinned": 3.0, "pageable": 15.0}
 DRAWS, DRAWN = 200, (2, 3, 6)
 #: Draws are of cases of so many bytes, with so many visits in both runs, or in each.
 LONG_BYTES, LEAST_OF_BOTH, LEAST_OF_EACH = 1 << 20, 6, 3
+#: How near to every point pieces might pass.
+NEAR = (0.01, 0.005)
+#: Sizes of copies that kernels wait for, by what is said of them.
+WAITED = {
+    "64 KiB and 1 MiB": (1 << 16, 1 << 20),
+    "1 KiB": (1 << 10,),
+    "4 and 16 KiB": (1 << 12, 1 << 14),
+    "16 MiB": (1 << 24,),
+    "all of 4 KiB and more, in": (1 << 12, 1 << 14, 1 << 16, 1 << 20, 1 << 24),
+}
 READ: dict[str, Callable[[Measurement], float]] = {
     "the middle of all samples": lambda m: middle(m.seconds),
     "the quicker half of the visits": lambda m: m.undisturbed_s,
@@ -52,6 +64,8 @@ def main() -> int:
         return 2
     _over_all(pairs)
     _both_ways(pairs)
+    _waits()
+    _near()
     for first, second, name in pairs:
         print(name)
         for visits, chosen in (("all visits", lambda r: r), ("those of quiet moments", quiet)):
@@ -111,6 +125,54 @@ def _both_ways(pairs: list[tuple[Record, Record, str]]) -> None:
         found = [(first.of(case), second.of(case)) for first, second, _ in pairs]
         apart = np.array([100 * abs(of(b) / of(a) - 1) for a, b in found if a and b])
         print(f"both ways, {said}: two processes {np.median(apart):.2f} % apart, at most {apart.max():.2f}")
+
+
+def _waits() -> None:
+    """What a kernel takes longer that waits for a copy of another stream, by the size of the copy."""
+    launch = Case("none", "none", "launch", 0)
+    runs = [{m.case: m for m in quiet(read(path)).measurements} for path in sorted(FOLDER.glob("*.gz"))]
+    runs = [run for run in runs if any(case.mode == "event-kernel" for case in run)]
+    for said, sizes in WAITED.items():
+        # Short copies into the GPU travel with the commands.
+        ways = ("h2d",) if "in" in said.split() or sizes[0] < 1 << 16 else ("h2d", "d2h")
+        found = []
+        for run in runs:
+            cases = [Case(way, "pinned", "event-kernel", size) for way in ways for size in sizes]
+            added = [
+                middle(run[case].seconds)
+                - middle(run[replace(case, mode="copies")].seconds)
+                - middle(run[launch].samples.device_s)
+                for case in cases
+                if case in run
+            ]
+            found += [1e6 * median(added)] if added else []
+        if found:
+            print(
+                f"a kernel waits for a copy of {said}: {min(found):.1f} to {max(found):.1f} µs in {len(found)} runs"
+            )
+
+
+def _near() -> None:
+    """How far off pinned sizes are that were not fitted, of all runs, by how near to every point pieces pass."""
+    records = [read(path) for path in sorted(FOLDER.glob("*.gz"))]
+    kept = fitting.NEAR
+    for near in NEAR:
+        fitting.NEAR = near
+        largest = [
+            max(abs(r.percent) for r in residuals(profile(record).measured, record) if _pinned(r.case, way))
+            for record in records
+            for way in ("h2d", "d2h")
+        ]
+        beyond = sum(share > MOST["pinned"] for share in largest)
+        print(
+            f"pieces within {100 * near:g} %: largest pinned error {np.mean(largest):.2f} % in the mean, "
+            f"beyond {MOST['pinned']:g} % in {beyond} of {len(largest)} runs and ways"
+        )
+    fitting.NEAR = kept
+
+
+def _pinned(case: Case, way: str) -> bool:
+    return (case.memory, case.direction, case.gpu) == ("pinned", way, 0)
 
 
 def _drawn(first: Record, second: Record) -> None:

@@ -129,10 +129,13 @@ def test_copies_starve_beside_mapped_writes() -> None:
     assert float(starved(work, writes())) == pytest.approx(8 + 4 - 3 / 5)
     # Reads of as many bytes take READS_SHARE of a write's place in the queue: 1 + 4 / 1.6.
     assert float(starved(work, writes(reads=1.0))) == pytest.approx(8 + 4 - 3 / 3.5)
+    # What is read again takes more of it: 1 + 4 / (1 + 0.6 + 2 · 1.1).
+    thrice = writes(reads=1.0)._replace(again=np.asarray(2.0))
+    assert float(starved(work, thrice)) == pytest.approx(8 + 4 - 3 / (1 + 4 / 3.8))
     # In a lull of a quarter of a second in each kernel copies lose nothing.
     assert float(starved(work, writes(lull=0.25))) == pytest.approx(8 + 4 - 3 * (0.25 + 0.75 / 5))
-    # It is half of the kernel at most; a further copy of the chunk begins among the writes.
-    assert float(starved(work, writes(lull=9.0))) == pytest.approx(8 + 4 - 3 * (0.5 + 0.5 / 5))
+    # It is MOST_LULL_SHARE of the kernel at most; a further copy of the chunk begins among the writes.
+    assert float(starved(work, writes(lull=9.0))) == pytest.approx(8 + 4 - 3 * (0.53 + 0.47 / 5))
     both = starved(work, writes(lull=0.25, copies=2.0))
     assert float(both) == pytest.approx(8 + 4 - 3 * (0.25 - START_S + (0.75 + START_S) / 5))
 
@@ -150,6 +153,12 @@ def test_threads_that_compute_first_write_later() -> None:
     # A copy that is over before it moves gains nothing.
     short = four._replace(h2d=np.asarray(4 * LATE_S))
     assert float(starved(short, writes(lull=1.0))) == float(starved(short, writes()))
+    # Of each copy LATE_S are never hidden, but for what the writes let through all along.
+    late = four._replace(h2d=np.asarray(4 * 1.0), kernel=np.asarray(0.0))
+    assert float(starved(late, writes(lull=9.0))) == pytest.approx(4 + 8 - 3 * (1.0 - LATE_S))
+    # The start of a kernel is in the way out's L+o already.
+    started = writes(rounds=4.0)._replace(start=0.5)
+    assert float(starved(work, started)) == pytest.approx(8 + 1.5 / 4 + 4)
     # A kernel that computes for longer than it writes hides its writes.
     longer = work._replace(kernel=np.asarray(10.0))
     assert float(starved(longer, writes(rounds=100.0))) == pytest.approx(8 + 10)

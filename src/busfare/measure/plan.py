@@ -8,7 +8,18 @@ from itertools import product
 
 from busfare.measure.case import Case, Direction, Memory, Mode
 
-__all__ = ["AFTER", "HOST_WAYS", "MATTERS", "OTHER_WAY", "Plan", "full", "is_held_out", "matters", "quick"]
+__all__ = [
+    "AFTER",
+    "HOST_WAYS",
+    "MATTERS",
+    "OTHER_WAY",
+    "ROW_COUNTS",
+    "Plan",
+    "full",
+    "is_held_out",
+    "matters",
+    "quick",
+]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
@@ -28,7 +39,7 @@ ROW_CHUNKS = (
     1, KIB, 2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 48 * KIB, 64 * KIB, 96 * KIB, 128 * KIB, 192 * KIB, 256 * KIB,
     512 * KIB, MIB, 4 * MIB,
 )  # fmt: skip
-ROW_COUNTS = (2, 3, 4, 8, 20, 32, 64, 96, 128, 192, 256)
+ROW_COUNTS = (2, 3, 4, 8, 32, 64, 96, 128, 192, 256)
 #: Of a quick run.
 QUICK_CHUNKS = (1, 2 * KIB, 32 * KIB, 128 * KIB, MIB)
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)

@@ -11,7 +11,7 @@ import numpy as np
 from busfare.measure.case import Case, Mode
 from busfare.measure.fit import LEAST_GAP, fit
 from busfare.measure.middle import median, middle, spread
-from busfare.measure.plan import HOST_WAYS, is_held_out
+from busfare.measure.plan import HOST_WAYS, ROW_COUNTS, is_held_out
 from busfare.measure.quiet import quiet, quiet_pace_s
 from busfare.measure.raw import Measurement, Record
 from busfare.node import Cost, Measured, Row
@@ -129,7 +129,8 @@ def _curve(own: dict[Case, Measurement], like: Case) -> tuple[FloatArray, FloatA
 def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     extras: dict[str, Any] = {}
     rows = []
-    for count in sorted({c.count for c in own if c.mode == "streams" and c.direction == one.direction}):
+    counts = {c.count for c in own if c.mode == "streams" and c.direction == one.direction}
+    for count in sorted(counts & {*ROW_COUNTS}):
         sizes, seconds, doubt = _curve(own, replace(one, mode="streams", count=count))
         # One size alone is no curve: the quick run has it for the hybrid's sake.
         if len(sizes) > 1:

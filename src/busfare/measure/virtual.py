@@ -61,8 +61,8 @@ _MAPPED_SLOWED_BY_MAPPED, _MAPPED_SLOWED_BY_COPIES = 1.15, 1.05
 #: For how long copies go on in each kernel that writes mapped memory, and what the processor has just written: seconds
 #: more a byte, for so many bytes.
 _LULL_S = 1e-5
-#: Of a mapped write's place in its queue a read of device memory takes so much.
-READ_SHARE = 0.6
+#: Of a mapped write's place in its queue a read of device memory takes so much; what is read again, from the cache, more.
+READ_SHARE, REREAD_SHARE = 0.6, 1.1
 _WRITTEN = {"pinned": (1.1e-11, 2 << 20), "pageable": (3e-11, 32 << 20), "managed": (2e-11, 32 << 20)}
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.

@@ -14,7 +14,7 @@ from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.program import Operation, Program
 from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.measure.device import UnavailableError
-from busfare.measure.virtual import READ_SHARE, VirtualDevice
+from busfare.measure.virtual import READ_SHARE, REREAD_SHARE, VirtualDevice
 from busfare.measure.virtual_streams import Activity, Flow, Laws, Medium, Way, simulate
 from busfare.node import Gpu, Measured, Node
 from busfare.node.arrays import FloatArray
@@ -148,7 +148,8 @@ class VirtualStrategies:
             # What is read from device memory stands in the queue of what is written. The threads that begin compute
             # before they write.
             writing = out * self._link.pace("d2h", "mapped", frozenset())
-            reads = 0.0 if program.mapped_in else READ_SHARE * into
+            once = bytes_ * kernel.inputs
+            reads = 0.0 if program.mapped_in else READ_SHARE * once + REREAD_SHARE * (into - once)
             first = 0.0 if program.mapped_in else work / max(1.0, op.part.count / self._threads(gpu))
             lull = self._device.lull(self._link.copies["h2d"]) - _SET_BACK_S * (kernel.inputs - 1)
             lull = min(max(lull, 0.0), max(writing / 2 - first, 0.0))

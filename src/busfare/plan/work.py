@@ -157,12 +157,18 @@ def rounds_of(problems: Sequence[Problem], machine: Machine, strategy: str) -> F
 
 def mapped_writes(problems: Sequence[Problem], machine: Machine) -> Writes:
     """What the kernels of hybrids put on the way out."""
-    reads = []
+    reads, again = [], []
     for p in problems:
         written = carried(p, machine, "hybrid")[1]
-        reads.append([p.h2d_bytes * p.accesses_in / written if written > 0 else 0.0])
+        once = p.h2d_bytes / written if written > 0 else 0.0
+        reads.append([once * min(p.accesses_in, 1.0)])
+        again.append([once * max(p.accesses_in - 1.0, 0.0)])
     copies = np.array([[float(p.copies_in)] for p in problems])
-    return Writes(np.array(reads), rounds_of(problems, machine, "hybrid"), copies, machine.h2d.lull)
+    rounds = rounds_of(problems, machine, "hybrid")
+    # Two events around nothing stand for the way from a copy to the kernel.
+    told = {c.call: c.device_s or 0.0 for c in machine.node.costs if c.gpu in (None, 0)}
+    start = max(told.get("launch", 0.0) - told.get("empty", 0.0), 0.0)
+    return Writes(np.array(reads), rounds, copies, machine.h2d.lull, np.array(again), start)
 
 
 def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> Cut:

@@ -124,6 +124,15 @@ def test_copies_of_chunks_that_others_read_go_through_one_stream_in_order() -> N
     assert not any(op.after for op in alone.operations)
 
 
+def test_what_waits_for_the_first_stream_is_led_by_it() -> None:
+    plain, reaching = Work(KERNELS["scale"], 6, 160), Work(KERNELS["buoydiff"], 6, 160)
+    assert program.explicit(plain).led and program.three_streams(plain, 3).led
+    # All copies in are in the first stream, and every kernel waits for one of them.
+    assert program.streams(reaching, 3).led and program.hybrid(reaching, 3).led
+    assert not program.streams(plain, 3).led
+    assert not program.link_alone(plain).led
+
+
 def test_three_streams_are_one_an_engine_depth_first() -> None:
     made = program.three_streams(Work(KERNELS["state"], 4, 64), 4)
     assert [op.kind for op in made.operations[:6]] == ["h2d", "h2d", "kernel", "d2h", "d2h", "d2h"]

@@ -48,6 +48,14 @@ class Program:
     as_graph: bool = False
 
     @property
+    def led(self) -> bool:
+        """Whether its first stream alone starts by itself: all others wait for what is in it."""
+        firsts: dict[int, Operation] = {}
+        for op in self.operations:
+            firsts.setdefault(op.stream, op)
+        return all(op.stream == 0 or op.after for op in firsts.values())
+
+    @property
     def awaited(self) -> frozenset[int]:
         """Indices of operations that others wait for."""
         return frozenset(index for op in self.operations for index in op.after)

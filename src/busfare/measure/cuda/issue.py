@@ -119,10 +119,10 @@ class Issue:
         self.board = gpu.board
         self.board.enter()
         self.first, *self._streams = self.board.streams(program.streams + 1)
-        #: What runs in one stream follows its own start; several wait for an event.
-        self._alone = program.streams == 1 and not program.as_graph
+        #: What runs in one stream, or behind it, follows its own start; several streams wait for an event.
+        self._alone = program.led and not program.as_graph
         if self._alone:
-            self._streams = [self.first]
+            self._streams[0] = self.first
         self._start, *self._ended = self.board.events(program.streams + 1)
         awaited = sorted(program.awaited)
         self._mark = dict(zip(awaited, gpu.marks(len(awaited)), strict=True))
