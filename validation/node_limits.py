@@ -3,8 +3,10 @@
 Run `python validation/node_limits.py [--results FOLDER] [--only NAME,…]`. The recordings and runs of `node_change.py`. Of
 copies: with one ratio for each path that fits these very copies best, in place of what the two node files tell; with
 one for each path of each program; with the mean of each path and size. Of whole runs: with copies, kernels or the
-host's pace as they were on the other machine, in place of what was predicted, and with all three. Nothing of this can be
-had before the program has run there: what is left of the error is not the model's to mend, and what goes is.
+host's pace as they were on the other machine, in place of what was predicted, and with all three; nothing of this can be
+had before the program has run there. And with the pace of the host just before and after each recording in place of the
+node file's, which a recorder could note. Then what that rests on: paces, what copies took there over what they took here,
+and how long behind its launch a kernel begins.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 import polars as pl
@@ -27,12 +29,13 @@ from busfare.measure.quiet import SLOW
 from busfare.node import Node, load_node
 from busfare.project.projection import PATH, transfers_priced
 from busfare.replay import Timeline, play, timeline
-from busfare.replay.changes import Change, Setting, ToNode
+from busfare.replay.changes import Setting, ToNode
 from busfare.replay.edit import with_durations
 from busfare.replay.host_pace import Host, host_changes
 from busfare.trace import Trace, read
 
 #: What may be known of the other machine.
+NOTED = "pace at the recording"
 KINDS = {"copies": ("copy", "migration"), "kernels": ("kernel", "graph", "set")}
 
 
@@ -47,24 +50,26 @@ class Run:
     files: tuple[Path, Path, str, str]
     seconds: tuple[float, float]
     paces: tuple[float, float] | None
+    recorded_at: float | None
 
     def predicted(self, *known: str) -> float:
         """Seconds on the other machine, with what is `known` taken from there; as `node_change` does it."""
         old, new = self.nodes
         before = timeline(self.here, old)
-        changes: list[Change] = [ToNode(new)]
-        changes += (
-            [Host(self.paces[1] / self.paces[0])]
-            if "paces" in known and self.paces is not None
-            else host_changes("measured", old, new)
-        )
         changed = before
-        for change in changes:
+        for change in (ToNode(new), *self._host(known)):
             changed = change.apply(changed, Setting(old, MODEL)).timeline
         for what in known:
             if what in KINDS:
                 changed = self._as_there(changed, KINDS[what])
         return self.seconds[0] * play(changed).makespan_seconds / play(before).makespan_seconds
+
+    def _host(self, known: Sequence[str]) -> list[Host]:
+        if "paces" in known and self.paces:
+            return [Host(self.paces[1] / self.paces[0])]
+        if NOTED in known and self.recorded_at and (there := pace_told(self.nodes[1])):
+            return [Host(there / self.recorded_at)]
+        return host_changes("measured", *self.nodes)
 
     def _as_there(self, changed: Timeline, kinds: tuple[str, ...]) -> Timeline:
         """Operations of `kinds` as long as their like (name or path, and size) took there on average."""
@@ -98,7 +103,18 @@ def run_of(program: str, origin: Machine, target: Machine, plan: Plan) -> Run | 
         (here, there, *names),
         seconds,
         (paces[0], paces[1]) if paces[0] and paces[1] else None,
+        recorded_at(origin, program),
     )
+
+
+def pace_told(node: Node) -> float | None:
+    return next((cost.call_s for cost in node.costs if cost.call == "pace"), None)
+
+
+def recorded_at(machine: Machine, program: str) -> float | None:
+    """Seconds of the fixed piece of work just before and after the recording that was kept, on average."""
+    said = machine.times["programs"][program]["recordings"]["before"]
+    return fmean((said["pace_before_s"], said["pace_after_s"])) if "pace_before_s" in said else None
 
 
 def pace_of(machine: Machine, program: str) -> float:
@@ -112,7 +128,7 @@ def pace_of(machine: Machine, program: str) -> float:
 
 
 def copies_together(runs: Sequence[Run]) -> pl.DataFrame:
-    """All copies there with what copies of their program, path and size took here on average. program, PATH,
+    """All copies there with what copies of their program, path and size took here on average. program, PATH, bytes,
     `recorded` and `like`, seconds.
     """
     tables = []
@@ -124,7 +140,7 @@ def copies_together(runs: Sequence[Run]) -> pl.DataFrame:
         mean = here.group_by(*PATH, "bytes").agg(like=pl.col("recorded_seconds").mean())
         tables.append(
             there.join(mean, on=[*PATH, "bytes"], nulls_equal=True).select(
-                "program", *PATH, "like", recorded="recorded_seconds"
+                "program", *PATH, "bytes", "like", recorded="recorded_seconds"
             )
         )
     return pl.concat(tables)
@@ -145,9 +161,7 @@ def best_ratio_percent(copies: pl.DataFrame, by: Sequence[str]) -> float:
 
 def show(origin: Machine, target: Machine, runs: Sequence[Run]) -> None:
     print(f"recorded on {origin.name}, run on {target.name}: {len(runs)} programs")
-    found = [
-        copies for run in runs if (copies := copies_of(*run.files[:2], run.files[2:])) is not None
-    ]
+    found = [copies for run in runs if (copies := copies_of(*run.files[:2], run.files[2:])) is not None]
     together = copies_together(runs)
     rows = (
         ("as predicted", overall([copies.wmape_percent for copies in found], found)),
@@ -160,12 +174,55 @@ def show(origin: Machine, target: Machine, runs: Sequence[Run]) -> None:
         print(f"    {what:36} {percent:5.1f} %")
     print("  whole runs, all together, weighted by time")
     each = [*KINDS, *(["paces"] if all(run.paces for run in runs) else [])]
-    for known in ([], *([one] for one in each), each):
+    noted = [[NOTED]] if all(run.recorded_at for run in runs) else []
+    for known in ([], *([one] for one in each), each, *noted):
         off = sum(abs(run.predicted(*known) - run.seconds[1]) for run in runs)
         percent = 100 * off / sum(run.seconds[1] for run in runs)
         said = f"{', '.join(known)} known" if known else "as predicted"
         print(f"    {said:36} {percent:5.1f} %")
+    show_grounds(runs, together)
     print()
+
+
+def show_grounds(runs: Sequence[Run], copies: pl.DataFrame) -> None:
+    """What is behind the figures above."""
+    told = [pace_told(node) for node in runs[0].nodes]
+    if all(told) and all(run.paces for run in runs):
+        around = [[1e6 * run.paces[side] for run in runs if run.paces] for side in (0, 1)]
+        said = ", then ".join(
+            f"{1e6 * (one or 0):.2f} in the node file, {median(paces):.2f} around runs ({min(paces):.2f}–{max(paces):.2f})"
+            for one, paces in zip(told, around, strict=True)
+        )
+        print(f"  the host's piece of work, µs: {said}")
+    print("  copies there over copies here, of each path of a program that has 2 % of all copies' time")
+    rows = copies.group_by("program", *PATH, "bytes").agg(pl.col("like", "recorded").sum(), count=pl.len())
+    for row in rows.sort("direction", "bytes", descending=True).iter_rows(named=True):
+        if row["recorded"] >= 0.02 * float(copies["recorded"].sum()):
+            path = f"{row['direction']} {row['source_memory']} → {row['destination_memory']}"
+            each = 1e6 * row["recorded"] / row["count"]
+            print(
+                f"    {path:24} {row['bytes']:11,} B  {row['program']:16} {each:8.1f} µs there"
+                f"  {row['recorded'] / row['like']:.2f}"
+            )
+    behind = [us for run in runs if (us := behind_launch_us(run.here)) is not None]
+    if behind:
+        print(
+            f"  kernels that find the GPU idle begin {median(behind):.1f} µs behind the return of their launch"
+            f" ({min(behind):.1f} to {max(behind):.1f} by program)"
+        )
+
+
+def behind_launch_us(trace: Trace) -> float | None:
+    """From the return of a launch to its kernel, where nothing else was at work: the median; None of fewer than 100."""
+    played = timeline(trace)
+    operations, call = played.operations, played.columns["operation_call"]
+    starts, ends = (operations[name].to_numpy() for name in ("start_ns", "end_ns"))
+    kernels = (played.columns["operation_launched"] != 0) & (operations["kind"] == "kernel").to_numpy()
+    rows = np.flatnonzero(kernels[1:]) + 1
+    worked = np.maximum.accumulate(ends)[rows - 1]
+    rows = rows[worked < played.calls["start_ns"].to_numpy()[call[rows]]]
+    returned = played.calls["end_ns"].to_numpy()[call[rows]]
+    return 1e-3 * float(np.median(starts[rows] - returned)) if len(rows) >= 100 else None
 
 
 def main() -> int:

@@ -64,7 +64,9 @@ def halved(run: Trace) -> float:
     return 1e6 * what_if(timeline(run), [Host(0.5)], Setting()).together.played.makespan_seconds
 
 
-@pytest.mark.parametrize(("memory", "microseconds"), [("pageable", 70 + 100 + 10), ("pinned", 139 + 100 + 10)])
+@pytest.mark.parametrize(
+    ("memory", "microseconds"), [("pageable", 70 + 100 + 10), ("pinned", 139 + 100 + 10)]
+)
 def test_a_pageable_copy_begins_when_the_host_has_staged_its_first_piece(
     memory: str, microseconds: float
 ) -> None:
