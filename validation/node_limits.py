@@ -54,15 +54,19 @@ class Run:
 
     def predicted(self, *known: str) -> float:
         """Seconds on the other machine, with what is `known` taken from there; as `node_change` does it."""
+        before = play(timeline(self.here, self.nodes[0])).makespan_seconds
+        return self.seconds[0] * self.played(*known) / before
+
+    def played(self, *known: str) -> float:
+        """Seconds of the recorded run, the recorder's cost included, on the other machine."""
         old, new = self.nodes
-        before = timeline(self.here, old)
-        changed = before
+        changed = timeline(self.here, old)
         for change in (ToNode(new), *self._host(known)):
             changed = change.apply(changed, Setting(old, MODEL)).timeline
         for what in known:
             if what in KINDS:
                 changed = self._as_there(changed, KINDS[what])
-        return self.seconds[0] * play(changed).makespan_seconds / play(before).makespan_seconds
+        return play(changed).makespan_seconds
 
     def _host(self, known: Sequence[str]) -> list[Host]:
         if "paces" in known and self.paces:
@@ -159,6 +163,15 @@ def best_ratio_percent(copies: pl.DataFrame, by: Sequence[str]) -> float:
     return 100 * off / float(copies["recorded"].sum())
 
 
+def percent_off(pairs: Sequence[tuple[float, float]]) -> float:
+    """100 · Σ|predicted − measured| / Σ measured."""
+    return 100 * sum(abs(one - other) for one, other in pairs) / sum(other for _, other in pairs)
+
+
+def words_for(known: Sequence[str]) -> str:
+    return f"{', '.join(known)} known" if known else "as predicted"
+
+
 def show(origin: Machine, target: Machine, runs: Sequence[Run]) -> None:
     print(f"recorded on {origin.name}, run on {target.name}: {len(runs)} programs")
     found = [copies for run in runs if (copies := copies_of(*run.files[:2], run.files[2:])) is not None]
@@ -176,10 +189,13 @@ def show(origin: Machine, target: Machine, runs: Sequence[Run]) -> None:
     each = [*KINDS, *(["paces"] if all(run.paces for run in runs) else [])]
     noted = [[NOTED]] if all(run.recorded_at for run in runs) else []
     for known in ([], *([one] for one in each), each, *noted):
-        off = sum(abs(run.predicted(*known) - run.seconds[1]) for run in runs)
-        percent = 100 * off / sum(run.seconds[1] for run in runs)
-        said = f"{', '.join(known)} known" if known else "as predicted"
-        print(f"    {said:36} {percent:5.1f} %")
+        pairs = [(run.predicted(*known), run.seconds[1]) for run in runs]
+        print(f"    {words_for(known):36} {percent_off(pairs):5.1f} %")
+    print("  recorded runs, beside the recordings there")
+    measured = [play(timeline(run.there, run.nodes[1])).makespan_seconds for run in runs]
+    for known in ([], *noted):
+        pairs = [(run.played(*known), seconds) for run, seconds in zip(runs, measured, strict=True)]
+        print(f"    {words_for(known):36} {percent_off(pairs):5.1f} %")
     show_grounds(runs, together)
     print()
 
@@ -204,12 +220,20 @@ def show_grounds(runs: Sequence[Run], copies: pl.DataFrame) -> None:
                 f"    {path:24} {row['bytes']:11,} B  {row['program']:16} {each:8.1f} µs there"
                 f"  {row['recorded'] / row['like']:.2f}"
             )
+    kernels = {run.program: kernel_ns(run.there) / kernel_ns(run.here) for run in runs}
+    said = ", ".join(f"{program} {ratio:.2f}" for program, ratio in kernels.items() if abs(ratio - 1) >= 0.03)
+    print(f"  kernels there over kernels here, where 3 % from 1: {said or 'nowhere'}")
     behind = [us for run in runs if (us := behind_launch_us(run.here)) is not None]
     if behind:
         print(
             f"  kernels that find the GPU idle begin {median(behind):.1f} µs behind the return of their launch"
             f" ({min(behind):.1f} to {max(behind):.1f} by program)"
         )
+
+
+def kernel_ns(trace: Trace) -> float:
+    work = trace.operations.filter(pl.col("kind").is_in(KINDS["kernels"]))
+    return float((work["end_ns"] - work["start_ns"]).sum())
 
 
 def behind_launch_us(trace: Trace) -> float | None:

@@ -1,9 +1,9 @@
 """Host time on another machine: by the pace or the calls that were measured on both, or by a rule.
 
 The host's own time is in its calls, between them, and in what the GPU waits for: work begins a constant after its
-launch has returned (1.7 to 2.8 µs in recordings of H100s and H200s, whatever the launch took), and a copy of pageable
-memory when its first piece is staged, or ends for the host when its last one is copied out. Pages that no call
-fetches come to the host when it touches them.
+launch has returned (2 µs in recordings of H100s and H200s, whatever the launch took: validation/node_limits.py), a
+copy of pageable memory when its first piece is staged, or ends for the host when its last one is copied out. Pages
+that no call fetches come to the host when it touches them.
 """
 
 from __future__ import annotations
