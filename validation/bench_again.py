@@ -1,10 +1,13 @@
 """Results of bench with predictions made anew: today's models, the node file beside the result, and the kernels' times
-that were measured. They were made after the run, and say so.
+that were measured. Where the raw samples of that node file are in results/probe/, they are fitted in today's way. They were
+made after the run, and say so.
 """
 
 from __future__ import annotations
 
+import gzip
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,15 @@ from busfare.measure.bench.methods import SWEEP_METHODS, Case, crossover, predic
 from busfare.measure.bench.methods_result import wrong_pairs
 from busfare.measure.bench.predicting import MOST_IN_ORDER, Predicted, problem_of
 from busfare.measure.bench.work import Work
+from busfare.measure.probe import again as fitted_again
 from busfare.node import load_node
 from busfare.plan import Machine, machine_of
 
 __all__ = ["predicted_again"]
+
+PROBES = Path(__file__).parents[1] / "results" / "probe"
+#: Of a raw file, so many characters hold its date.
+_HEAD = 400
 
 
 def predicted_again(result: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -26,12 +34,32 @@ def predicted_again(result: dict[str, Any], path: Path) -> dict[str, Any]:
     node = path.parent / Path(named[1]).name if named else path.with_suffix(".toml")
     if not node.exists():
         raise InputError(f"{node}: not there; put the node file that the result names beside it")
-    machine = machine_of(load_node(str(node)))
+    machine, source = _machine(node)
     if "strategies" in result["schema"]:
         cells = [_strategies(cell, machine) for cell in result["cells"]]
-        return result | {"again": node.name, "cells": cells}
+        return result | {"again": source, "cells": cells}
     cells = [_methods(cell, machine) for cell in result["cells"]]
-    return result | {"again": node.name, "cells": cells, "crossover": _crossing(result["crossover"], cells)}
+    return result | {"again": source, "cells": cells, "crossover": _crossing(result["crossover"], cells)}
+
+
+def _machine(path: Path) -> tuple[Machine, str]:
+    """The machine of a node file, from its raw samples where they are kept, and the name of what was read."""
+    node = load_node(str(path))
+    dates = {m.date for m in node.measured if m.date}
+    raw = next((_raw()[date] for date in dates if date in _raw()), None)
+    return (machine_of(node), path.name) if raw is None else (machine_of(fitted_again(raw).node), raw.name)
+
+
+@cache
+def _raw() -> dict[str, Path]:
+    """The raw samples that are kept, by the date of their run."""
+    found = {}
+    for path in sorted(PROBES.glob("*.json.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            date = re.search(r'"date": "([^"]+)"', file.read(_HEAD))
+        if date:
+            found[date[1]] = path
+    return found
 
 
 def _strategies(cell: dict[str, Any], machine: Machine) -> dict[str, Any]:
