@@ -13,7 +13,7 @@ from busfare.account import names_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import _core
-from busfare.replay.device_work import class_of, engines, issued, observed_before, unit_of
+from busfare.replay.device_work import CLASSES, class_of, engines, issued, observed_before, unit_of
 from busfare.replay.host_calls import between_calls, handed_over, outermost
 from busfare.replay.shared_links import alone, shared_links
 from busfare.replay.waits import acts, waits
@@ -33,6 +33,7 @@ COLUMN_TYPES: dict[str, Any] = {
 }
 
 
+PAGEABLE = CLASSES.index("pageable copy")
 TIMES = ("start_ns", "end_ns")
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
@@ -145,6 +146,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         },
     )
     columns.update({name: explained[name] for name in columns if name in explained})
+    columns.update(_late_launches(columns, starts_ns, _since(calls["start_ns"], origin), operation_class))
     if node is not None:
         linked = shared_links(columns, operations, node)
         if len(linked["link_bytes_per_s"]):
@@ -170,6 +172,24 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         ),
         node=node,
     )
+
+
+def _late_launches(
+    columns: Columns, starts: NDArray[np.int64], calls: NDArray[np.int64], operation_class: NDArray[np.uint8]
+) -> Columns:
+    """Waits that nothing explains of operations that nothing but their call held up: launching them took longer.
+
+    In a changed run that time passes while they wait for something else. Copies of pageable memory keep theirs: there
+    the host hands over bytes.
+    """
+    lag, extra = columns["operation_launch_lag"], columns["operation_extra"]
+    launched = columns["operation_launched"] != 0
+    called = calls[np.where(launched, columns["operation_call"], 0)] if len(calls) else starts
+    late = launched & (extra > 0) & (starts - extra == called + lag) & (operation_class != PAGEABLE)
+    return {
+        "operation_launch_lag": np.where(late, lag + extra, lag),
+        "operation_extra": np.where(late, 0, extra),
+    }
 
 
 def _within_a_year(trace: Trace) -> tuple[Trace, int]:
