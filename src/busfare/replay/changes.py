@@ -21,6 +21,7 @@ from busfare.replay.edit import (
     without_operations,
     without_waits,
 )
+from busfare.replay.host_caches import fetching_again_ns
 from busfare.replay.prices import nanoseconds_on, nanoseconds_pinned
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
@@ -214,7 +215,8 @@ class Pin:
         behind = behind[np.isin(columns["call_wait"][behind], [WAIT["stream"], WAIT["given"]])]
         lag[behind] = np.maximum(lag[behind], WAKE_UP_NS)
         changed = with_durations(replace(timeline, operations=operations), duration).with_columns(
-            operation_launch_lag=launch, operation_extra=extra, call_own=own, call_wait_lag=lag
+            operation_launch_lag=launch, operation_extra=extra, call_own=own, call_wait_lag=lag,
+            call_gap=columns["call_gap"] - fetching_again_ns(timeline, _pageable(timeline), setting.recorded_on) + fetching_again_ns(timeline, _pageable(timeline) & ~chosen, setting.recorded_on),
         )
         changed = without_waits(changed, asynchronous, np.minimum(columns["call_own"], usual))
         return Applied(
@@ -332,8 +334,9 @@ class Dedupe:
                 f"{timeline.trace.path}: the trace does not say what was in the copied buffers; "
                 "record it with `busfare record --fingerprint`"
             )
+        warm = timeline.columns["call_gap"] - fetching_again_ns(timeline, _pageable(timeline), setting.recorded_on) + fetching_again_ns(timeline, _pageable(timeline) & ~repeated, setting.recorded_on)
         return Applied(
-            without_operations(timeline, repeated),
+            without_operations(timeline.with_columns(call_gap=warm), repeated),
             int(repeated.sum()),
             _bytes(timeline, repeated),
             ["nothing on the GPU writes into these buffers between the copies"],
@@ -371,6 +374,8 @@ class Remove:
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         removed = _among(timeline, "direction", self.what) | _among(timeline, "kind", self.what)
+        warm = timeline.columns["call_gap"] - fetching_again_ns(timeline, _pageable(timeline), setting.recorded_on) + fetching_again_ns(timeline, _pageable(timeline) & ~removed, setting.recorded_on)
+        timeline = timeline.with_columns(call_gap=warm)
         return Applied(without_operations(timeline, removed), int(removed.sum()), _bytes(timeline, removed))
 
 
