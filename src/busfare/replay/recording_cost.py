@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from busfare.replay.edit import with_durations
 from busfare.replay.played import play
+from busfare.replay.prices import pageable
+from busfare.replay.changes import STAGED_ABOVE_BYTES
 from busfare.replay.timeline import Timeline
 
 __all__ = ["Unrecorded", "unrecorded"]
@@ -23,9 +24,9 @@ LEAST_CALL_NS = 500
 PARTS = 10_000
 #: Of all that can be taken out: what gains less than this more says nothing of what a call costs.
 SATURATED = 0.95
-#: Copies whose bytes were hashed, and which the host moves itself, take no more than this part longer: 1.20 to 1.26
-#: times as long in recordings with fingerprints as in those without (results/pairs, tracers and kmeans).
-MOST_BY_HASHING = 0.3
+MOST_BY_STAGING = 0.3
+LEAST_BESIDE_STAGING_NS = 1_000
+MOST_BESIDE_STAGING_NS = 4_000
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,32 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
     out of the copies of pageable memory that were hashed. The result says how long the run then is.
     """
     before = play(timeline).makespan_ns
-    if before <= target_ns or timeline.calls.height == 0:
+    staged = _staged(timeline)
+    if timeline.calls.height == 0 or (before <= target_ns and not staged.any()):
         return Unrecorded(timeline, 0, before)
-    least = play(_without(timeline, MOST_NS)).makespan_ns
-    reached = max(target_ns, round(before - SATURATED * (before - least)))
-    call_ns = _least(lambda ns: _without(timeline, ns), reached, MOST_NS)
+    most, least = (MOST_BESIDE_STAGING_NS, LEAST_BESIDE_STAGING_NS) if staged.any() else (MOST_NS, 0)
+    fastest = play(_without(timeline, most)).makespan_ns
+    reached = max(target_ns, round(before - SATURATED * (before - fastest)))
+    call_ns = max(_least(lambda ns: _without(timeline, ns), reached, most), least)
     changed = _without(timeline, call_ns)
     makespan = play(changed).makespan_ns
-    if makespan > target_ns and _hashed(timeline).any():
-        most = round(PARTS * (1 - 1 / (1 + MOST_BY_HASHING)))
-        parts = _least(lambda part: _undisturbed(changed, part / PARTS), target_ns, most)
-        changed = _undisturbed(changed, parts / PARTS)
+    if staged.any() and makespan != target_ns:
+        changed = _undisturbed_until(changed, staged, target_ns, longer=makespan < target_ns)
         makespan = play(changed).makespan_ns
     return Unrecorded(changed, call_ns, makespan)
+
+
+def _undisturbed_until(timeline, staged, target_ns: int, *, longer: bool) -> Timeline:
+    """`staged` copies longer or shorter, so much that the run takes `target_ns`, but no more than `MOST_BY_STAGING`."""
+    low, high = (0, round(PARTS * MOST_BY_STAGING)) if longer else (-round(PARTS * (1 - 1 / (1 + MOST_BY_STAGING))), 0)
+    # The longest with which the run takes no more than the target.
+    while low < high:
+        middle = (low + high + 1) // 2
+        if play(_scaled(timeline, staged, 1 + middle / PARTS)).makespan_ns <= target_ns:
+            low = middle
+        else:
+            high = middle - 1
+    return _scaled(timeline, staged, 1 + low / PARTS)
 
 
 def _least(changed: Callable[[int], Timeline], target_ns: int, most: int) -> int:
@@ -72,21 +86,14 @@ def _least(changed: Callable[[int], Timeline], target_ns: int, most: int) -> int
     return high
 
 
-def _hashed(timeline: Timeline) -> NDArray[np.bool_]:
-    """Copies of pageable memory whose bytes were hashed; shape (operations,)."""
-    if "fingerprint" not in timeline.operations.columns:
-        return np.zeros(timeline.operations.height, bool)
-    pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-    found = (pl.col("kind") == "copy") & pl.col("fingerprint").is_not_null() & pageable
-    return timeline.operations.select(found.fill_null(False)).to_series().to_numpy()
+def _staged(timeline: Timeline) -> NDArray[np.bool_]:
+    """Copies of pageable memory that the host moves through a staging buffer; shape (operations,)."""
+    return pageable(timeline.operations) & (timeline.operations["bytes"].fill_null(0).to_numpy() > STAGED_ABOVE_BYTES)
 
 
-def _undisturbed(timeline: Timeline, part: float) -> Timeline:
-    """Those copies without `part` of their time: hashing their bytes left the processor's caches otherwise than the
-    program does.
-    """
+def _scaled(timeline: Timeline, staged: NDArray[np.bool_], factor: float) -> Timeline:
     duration = timeline.columns["operation_duration"]
-    return with_durations(timeline, np.where(_hashed(timeline), (1 - part) * duration, duration))
+    return with_durations(timeline, np.where(staged, factor * duration, duration))
 
 
 def _without(timeline: Timeline, call_ns: int) -> Timeline:
