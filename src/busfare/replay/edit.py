@@ -74,17 +74,10 @@ def _spent_on(timeline: Timeline, calls: Mask) -> NDArray[np.int64]:
     the time), and the program does what it does anyway; a trace does not tell them apart. Half of what lies between two
     calls is taken to go with each of them: of what lies there in the middle, or of `MOST_NS_BETWEEN`.
     """
-    gap, thread = timeline.columns["call_gap"], timeline.columns["call_thread"]
-    spent = np.zeros(len(gap), np.int64)
-    following = next_on_thread(timeline)
+    gap, following = timeline.columns["call_gap"], next_on_thread(timeline)[calls]
     gone = calls.astype(np.int64)
-    behind = following[calls]
-    gone[behind[behind >= 0]] += 1
-    for one in np.unique(thread[calls]):
-        mine = thread == one
-        usual = min(int(np.median(gap[mine])), MOST_NS_BETWEEN)
-        spent[mine] = np.clip(gap[mine], 0, usual) * gone[mine] // 2
-    return spent
+    gone[following[following >= 0]] += 1
+    return np.clip(gap, 0, MOST_NS_BETWEEN) * gone // 2
 
 
 def _lags_behind(timeline: Timeline, removed: Mask) -> NDArray[np.int64]:
