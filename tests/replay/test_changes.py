@@ -13,21 +13,13 @@ from busfare.node import load_node
 from busfare.replay import play, timeline
 from busfare.replay.arguments import ARGUMENT_BYTES, AsArguments
 from busfare.replay.batching import Batch, Collect
-from busfare.replay.changes import (
-    Async,
-    Change,
-    CopySpeed,
-    Dedupe,
-    DropSynchronisations,
-    Kernels,
-    Pin,
-    Remove,
-    Setting,
-    ToNode,
-)
+from busfare.replay.changes import Change, CopySpeed, Kernels, Remove, Setting, ToNode
 from busfare.replay.device_work import unit_of
+from busfare.replay.pinning import Pin
 from busfare.replay.prefetch import Prefetch
+from busfare.replay.repeated import Dedupe
 from busfare.replay.streams import Streams, chunks
+from busfare.replay.waiting import Async, DropSynchronisations
 from busfare.replay.what_if import what_if
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace

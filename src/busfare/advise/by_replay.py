@@ -11,17 +11,12 @@ from busfare.node import Node
 from busfare.replay import Timeline, play
 from busfare.replay.arguments import AsArguments
 from busfare.replay.batching import Batch, Collect
-from busfare.replay.changes import (
-    Applied,
-    Async,
-    Change,
-    Dedupe,
-    DropSynchronisations,
-    Pin,
-    Setting,
-)
+from busfare.replay.changes import Applied, Change, Setting
+from busfare.replay.pinning import Pin
 from busfare.replay.prefetch import Prefetch
+from busfare.replay.repeated import Dedupe
 from busfare.replay.streams import Streams, are_pipelines
+from busfare.replay.waiting import Async, DropSynchronisations
 
 __all__ = ["priced_by_replay"]
 

@@ -247,7 +247,7 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
 def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if "fingerprint" not in trace.operations.columns:
         return
-    from busfare.replay.changes import repeated_copies
+    from busfare.replay.repeated import repeated_copies
 
     again = repeated_copies(trace.operations)
     if again is None or not again.any():

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.replay.changes import STAGED_ABOVE_BYTES, Applied, Setting
+from busfare.replay.changes import Applied, Setting
 from busfare.replay.edit import next_on_thread, without_calls, without_operations, without_waits
-from busfare.replay.prices import nanoseconds_packed, packing_nanoseconds, pageable
+from busfare.replay.prices import STAGED_ABOVE_BYTES, nanoseconds_packed, packing_nanoseconds, pageable
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 from busfare.trace.words import NONE, words_of

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.replay.device_work import unit_of
+from busfare.replay.host_caches import gaps_without
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 
 __all__ = [
+    "ASYNC_COPY",
     "calls_named",
     "calls_only_for",
     "expression",
@@ -29,6 +31,7 @@ __all__ = [
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+ASYNC_COPY = r"Memcpy.*Async"
 #: What an asynchronous call takes the host where the trace has none, in nanoseconds.
 ASYNCHRONOUS_CALL_NS = 5_000
 #: No library takes longer from one call to the next: 4 to 10 µs between copies in recordings of PyTorch and CuPy.
@@ -58,7 +61,7 @@ def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
     columns["call_wait_key"] = key
     columns["call_wait"] = np.where(lost | emptied, WAIT["none"], columns["call_wait"]).astype(np.uint8)
     columns["call_own"] = np.where(emptied, 0, columns["call_own"])
-    columns["call_gap"] = columns["call_gap"] - _spent_on(timeline, emptied)
+    columns["call_gap"] = gaps_without(timeline, removed) - _spent_on(timeline, emptied)
     return replace(
         timeline,
         columns=columns,

@@ -14,6 +14,7 @@ from busfare.replay.timeline import Timeline
 from busfare.trace.words import words_of
 
 __all__ = [
+    "STAGED_ABOVE_BYTES",
     "as_they_are",
     "nanoseconds_on",
     "nanoseconds_packed",
@@ -27,6 +28,8 @@ __all__ = [
 Times = NDArray[np.float64]
 #: One core writes a packed buffer at about this rate where staging was not measured, in bytes per second.
 PACKING_BYTES_PER_S = 8e9
+#: Smaller pageable copies to the GPU are handed over with their call, and staged nowhere.
+STAGED_ABOVE_BYTES = 64 * 1024
 #: Copies of pageable memory between these sizes take longer by what one core takes to copy the bytes.
 STAGED_BYTES = (256 * 1024, 4 * 1024 * 1024)
 
@@ -89,7 +92,9 @@ def packing_nanoseconds(sizes: Times, node: Node | None) -> Times:
 def pageable(operations: pl.DataFrame) -> NDArray[np.bool_]:
     """Copies from or to pageable memory; shape (rows,)."""
     words = words_of(operations)
-    return np.asarray(words.among("source_memory", "pageable") | words.among("destination_memory", "pageable"))
+    return np.asarray(
+        words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
+    )
 
 
 def nanoseconds_prefetched(operations: pl.DataFrame, node: Node | None) -> Times:

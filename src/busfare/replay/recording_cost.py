@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from busfare.replay.edit import with_durations
 from busfare.replay.played import play
-from busfare.replay.prices import pageable
-from busfare.replay.changes import STAGED_ABOVE_BYTES
+from busfare.replay.prices import STAGED_ABOVE_BYTES, pageable
 from busfare.replay.timeline import Timeline
 
 __all__ = ["Unrecorded", "unrecorded"]
@@ -63,7 +62,11 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
 
 def _undisturbed_until(timeline, staged, target_ns: int, *, longer: bool) -> Timeline:
     """`staged` copies longer or shorter, so much that the run takes `target_ns`, but no more than `MOST_BY_STAGING`."""
-    low, high = (0, round(PARTS * MOST_BY_STAGING)) if longer else (-round(PARTS * (1 - 1 / (1 + MOST_BY_STAGING))), 0)
+    low, high = (
+        (0, round(PARTS * MOST_BY_STAGING))
+        if longer
+        else (-round(PARTS * (1 - 1 / (1 + MOST_BY_STAGING))), 0)
+    )
     # The longest with which the run takes no more than the target.
     while low < high:
         middle = (low + high + 1) // 2
@@ -88,7 +91,9 @@ def _least(changed: Callable[[int], Timeline], target_ns: int, most: int) -> int
 
 def _staged(timeline: Timeline) -> NDArray[np.bool_]:
     """Copies of pageable memory that the host moves through a staging buffer; shape (operations,)."""
-    return pageable(timeline.operations) & (timeline.operations["bytes"].fill_null(0).to_numpy() > STAGED_ABOVE_BYTES)
+    return pageable(timeline.operations) & (
+        timeline.operations["bytes"].fill_null(0).to_numpy() > STAGED_ABOVE_BYTES
+    )
 
 
 def _scaled(timeline: Timeline, staged: NDArray[np.bool_], factor: float) -> Timeline:
