@@ -51,7 +51,9 @@ class Batch:
         new_sizes = sizes.copy()
         new_sizes[rows] = size
         packing = np.zeros(len(columns["call_gap"]), np.int64)
-        packing[columns["operation_call"][rows]] = np.rint(packing_nanoseconds(size, setting.recorded_on))
+        packing[columns["operation_call"][rows]] = np.rint(
+            packing_nanoseconds(size.astype(np.float64), setting.recorded_on)
+        )
         # A large copy of pageable memory holds its call up until it is staged; what that takes is in its price.
         staged = rows[pageable(together) & (size > STAGED_ABOVE_BYTES)]
         wait = columns["call_wait"].copy()

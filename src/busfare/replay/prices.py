@@ -86,7 +86,8 @@ def packing_nanoseconds(sizes: Times, node: Node | None) -> Times:
     if measured is None:
         return sizes / PACKING_BYTES_PER_S * 1e9
     small, large = piecewise_seconds(measured, np.array(STAGED_BYTES, np.float64))
-    return sizes * (large - small) / (STAGED_BYTES[1] - STAGED_BYTES[0]) * 1e9
+    rate = float(large - small) / (STAGED_BYTES[1] - STAGED_BYTES[0])
+    return np.asarray(sizes * rate * 1e9)
 
 
 def pageable(operations: pl.DataFrame) -> NDArray[np.bool_]:
