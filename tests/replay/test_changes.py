@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
-from busfare.node import load_node
+from busfare.node import Node, load_node
 from busfare.replay import play, timeline
 from busfare.replay.arguments import ARGUMENT_BYTES, AsArguments
 from busfare.replay.batching import Batch, Collect
@@ -20,6 +21,7 @@ from busfare.replay.prefetch import Prefetch
 from busfare.replay.repeated import Dedupe
 from busfare.replay.streams import Streams, chunks
 from busfare.replay.waiting import Async, DropSynchronisations
+from busfare.replay.waits import WAIT
 from busfare.replay.what_if import what_if
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace
@@ -162,6 +164,32 @@ def test_small_copies_become_one() -> None:
     # 99 calls of 9 µs are gone with the host's µs behind each; packing takes 51 µs, the copy 37.
     assert 88 < predicted(recorded, Batch(64 * 1024)) < 96
     assert predicted(recorded, Batch(4096)) == 999
+
+
+@pytest.mark.parametrize(("memory", "waits"), [("pinned", False), ("pageable", True)])
+def test_what_is_packed_stays_in_the_memory_of_its_pieces(memory: str, waits: bool) -> None:
+    node = load_node("h100-probed")
+    operations = [
+        copy(10.0 * at + 3, 10.0 * at + 8, 32_768, memory=memory, correlation=at) for at in range(64)
+    ]
+    calls = [call(10.0 * at, 10.0 * at + 6, "cudaMemcpyAsync", correlation=at) for at in range(64)]
+    calls.append(call(640, 645, "cudaDeviceSynchronize", "device"))
+    packed = Batch(64 * 1024).apply(timeline(trace(*operations, calls=calls), node), Setting(node)).timeline
+    size = 64 * 32_768
+    as_one = price(node, memory, size) - (price(node, memory, 1) if waits else 0)
+    assert packed.operations["bytes"].to_list() == [size]
+    assert packed.columns["operation_duration"][0] == pytest.approx(1e9 * as_one, abs=1)
+    assert (packed.columns["call_wait"][63] == WAIT["operation"]) == waits
+    # The host packs before it sends.
+    staging = (price(node, "pageable", 4 * MIB) - price(node, "pageable", MIB // 4)) / (4 * MIB - MIB // 4)
+    assert play(packed).operation_start[0] == pytest.approx(1e9 * staging * size, abs=10_000)
+
+
+def price(node: Node, memory: str, size: int) -> float:
+    """Seconds of one copy to the GPU, as the node was measured."""
+    measured = node.measurement("h2d", memory, 0, None)
+    assert measured is not None
+    return float(piecewise_seconds(measured, np.array([float(size)]))[0])
 
 
 def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:

@@ -146,7 +146,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         },
     )
     columns.update({name: explained[name] for name in columns if name in explained})
-    columns.update(_late_launches(columns, starts_ns, _since(calls["start_ns"], origin), operation_class))
+    columns.update(_late_launches(columns, calls, starts_ns, origin, operation_class))
     if node is not None:
         linked = shared_links(columns, operations, node)
         if len(linked["link_bytes_per_s"]):
@@ -166,7 +166,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
         usual_order_ns=explained["typical_order"],
-        unexplained_ns=int(explained["operation_extra"].sum()),
+        unexplained_ns=int(columns["operation_extra"].sum()),
         omissions=_omissions(
             operations, work.streams, waiting_for.observed, waiting_for.unknown, done.lost, moved, explained
         ),
@@ -175,17 +175,25 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
 
 
 def _late_launches(
-    columns: Columns, starts: NDArray[np.int64], calls: NDArray[np.int64], operation_class: NDArray[np.uint8]
+    columns: Columns,
+    calls: pl.DataFrame,
+    starts: NDArray[np.int64],
+    origin: int,
+    operation_class: NDArray[np.uint8],
 ) -> Columns:
-    """Waits that nothing explains of operations that nothing but their call held up: launching them took longer.
+    """Waits that nothing explains of operations that only their call held up, and that began soon after its end:
+    launching them took longer.
 
     In a changed run that time passes while they wait for something else. Copies of pageable memory keep theirs: there
     the host hands over bytes.
     """
     lag, extra = columns["operation_launch_lag"], columns["operation_extra"]
-    launched = columns["operation_launched"] != 0
-    called = calls[np.where(launched, columns["operation_call"], 0)] if len(calls) else starts
-    late = launched & (extra > 0) & (starts - extra == called + lag) & (operation_class != PAGEABLE)
+    if not len(calls):
+        return {}
+    by = np.where(columns["operation_launched"] != 0, columns["operation_call"], 0)
+    began, ended = _since(calls["start_ns"], origin)[by], _since(calls["end_ns"], origin)[by]
+    late = (columns["operation_launched"] != 0) & (operation_class != PAGEABLE) & (extra > 0)
+    late &= (starts - extra == began + lag) & (starts <= ended + lag)
     return {
         "operation_launch_lag": np.where(late, lag + extra, lag),
         "operation_extra": np.where(late, 0, extra),
