@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -80,10 +80,18 @@ class Predicted:
     baseline_recorded_seconds: float
     baseline_replayed_seconds: float
     seconds: float
+    # From no wait that nothing in the trace explains to all of them.
+    range_seconds: tuple[float, float]
 
     @property
     def speed_up(self) -> float:
         return self.baseline_replayed_seconds / self.seconds
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The speed-ups of `range_seconds`, least first."""
+        least, most = self.range_seconds
+        return self.baseline_replayed_seconds / most, self.baseline_replayed_seconds / least
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,8 @@ class Judged:
     # The speed-up between the slowest and the fastest process of either program, one way and the other.
     least: float = 0.0
     most: float = 0.0
+    # Of the speed-ups that what-if calls possible.
+    range: tuple[float, float] = (0.0, 0.0)
 
     @property
     def error_percent(self) -> float | None:
@@ -111,6 +121,10 @@ class Judged:
     @property
     def within(self) -> bool:
         return self.error_percent is not None and abs(self.error_percent) <= GOAL_PERCENT
+
+    @property
+    def in_range(self) -> bool:
+        return self.measured is not None and self.range[0] <= self.measured <= self.range[1]
 
     @property
     def scattered(self) -> bool:
@@ -153,7 +167,8 @@ def judge(pair: Pair, machines: dict[str, Machine], machine: Machine, predict: P
     except NoAnswerError as error:
         return Judged(pair, machine.name, measured, None, before, 0.0, str(error), least, most)
     replayed = predicted.baseline_replayed_seconds
-    return Judged(pair, machine.name, measured, predicted.speed_up, before, replayed, least=least, most=most)
+    found = Judged(pair, machine.name, measured, predicted.speed_up, before, replayed, least=least, most=most)
+    return replace(found, range=predicted.range)
 
 
 def rank(program: Program, plan: Plan, machine: Machine, first_advice: FirstAdvice) -> Ranked | None:
@@ -205,7 +220,10 @@ def predictor(plan: Plan, machines: dict[str, Machine]) -> Predict:
         said = busfare("what-if", str(path), *options, "--unrecorded", bare, *where)
         baseline = said["baseline"]
         return Predicted(
-            baseline["recorded_seconds"], baseline["replayed_seconds"], said["predicted_seconds"]
+            baseline["recorded_seconds"],
+            baseline["replayed_seconds"],
+            said["predicted_seconds"],
+            tuple(said["range_seconds"]),
         )
 
     return predict
@@ -244,10 +262,10 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
         if one.error_percent is None:
             print(f"{start} {measured} |     –     | {one.why}")
             continue
-        replay = 100 * (one.replayed_seconds / one.before_seconds - 1)
+        replayed = 100 * (one.replayed_seconds / one.before_seconds - 1)
         print(
             f"{start} {measured} | {one.predicted:8.3f}× | {one.error_percent:+6.1f} % "
-            f"{'       ' if one.within else 'BEYOND '} (replayed unchanged: {replay:+.1f} % of the unrecorded run;"
+            f"{'       ' if one.within else 'BEYOND '} (replayed unchanged: {replayed:+.1f} % of the unrecorded run;"
             f" processes: {one.least:.3f} to {one.most:.3f}×{', SCATTERED' if one.scattered else ''})"
         )
     counted = [one for one in judged if one.measured is not None]
@@ -271,6 +289,11 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
     print(
         f"  SCATTERED: processes of one program differ by more than {GOAL_PERCENT:g} %: {len(scattered)} pairs, "
         f"{len(beyond)} of the {len(counted) - hits} beyond, whose prediction lies between their processes in {inside}"
+    )
+    ranged = [one for one in counted if one.range[1] > one.range[0]]
+    print(
+        f"  measured within the range that what-if gives, from no unexplained wait to all of them: "
+        f"{sum(one.in_range for one in ranged)} of {len(ranged)} pairs that have one"
     )
     firm = [one for one in counted if not one.scattered]
     print(f"  of the {len(firm)} other pairs, within {GOAL_PERCENT:g} %: {sum(one.within for one in firm)}")

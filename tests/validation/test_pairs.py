@@ -231,13 +231,16 @@ def test_speed_ups_are_ratios_of_medians_and_errors_ratios_of_speed_ups(
     pair = replay_pairs.Pair("kmeans", "pin", ("--pin",), "pin")
     # The recording ran slower than the program alone: only the ratio counts.
     judged = replay_pairs.judge(
-        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.231, 0.230, 0.230 / 2.18)
+        pair,
+        {"h200": machine},
+        machine,
+        lambda *_: replay_pairs.Predicted(0.231, 0.230, 0.1055, (0.104, 0.1055)),
     )
     assert judged.measured == pytest.approx(2.0)
     assert judged.error_percent == pytest.approx(9.0)
     assert judged.within
     judged = replay_pairs.judge(
-        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.2 / 1.79)
+        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.1117, (0.1, 0.1117))
     )
     assert judged.error_percent == pytest.approx(-10.5)
     assert not judged.within
@@ -248,9 +251,11 @@ def test_a_change_of_node_is_measured_on_the_other_node(replay_pairs: ModuleType
     other = made_up(replay_pairs, tmp_path / "h200", tracers={"before": 250.0, "pin": 1.0})
     pair = replay_pairs.Pair("tracers", "before", ("--node", "h200-probed"), origin="h100", target="h200")
     both = {"h100": first, "h200": other}
-    judged = replay_pairs.judge(pair, both, first, lambda *_: replay_pairs.Predicted(1, 1, 1))
+    judged = replay_pairs.judge(pair, both, first, lambda *_: replay_pairs.Predicted(1, 1, 1, (1, 1)))
     assert judged.measured == pytest.approx(1.2)
-    alone = replay_pairs.judge(pair, {"h100": first}, first, lambda *_: replay_pairs.Predicted(1, 1, 1))
+    alone = replay_pairs.judge(
+        pair, {"h100": first}, first, lambda *_: replay_pairs.Predicted(1, 1, 1, (1, 1))
+    )
     assert alone.measured is None and "h200" in alone.why
 
 
