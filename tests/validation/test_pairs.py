@@ -234,16 +234,18 @@ def test_speed_ups_are_ratios_of_medians_and_errors_ratios_of_speed_ups(
         pair,
         {"h200": machine},
         machine,
-        lambda *_: replay_pairs.Predicted(0.231, 0.230, 0.1055, (0.104, 0.1055)),
+        lambda *_: replay_pairs.Predicted(0.231, 0.230, 0.230 / 2.18, (0.1, 0.12)),
     )
     assert judged.measured == pytest.approx(2.0)
     assert judged.error_percent == pytest.approx(9.0)
     assert judged.within
+    # 0.230 / 0.12 to 0.230 / 0.1 times as fast.
+    assert judged.range == pytest.approx((1.9167, 2.3), rel=1e-4) and judged.in_range
     judged = replay_pairs.judge(
-        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.1117, (0.1, 0.1117))
+        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.2 / 1.79, (0.11, 0.12))
     )
     assert judged.error_percent == pytest.approx(-10.5)
-    assert not judged.within
+    assert not judged.within and not judged.in_range
 
 
 def test_a_change_of_node_is_measured_on_the_other_node(replay_pairs: ModuleType, tmp_path: Path) -> None:
