@@ -28,7 +28,9 @@ def between(of: Timeline) -> float:
 
 def main() -> int:
     node = load_node(str(FOLDER / "h200" / "node.toml"))
-    print("host between calls, ms:   before | after | predicted after | less a large copy, µs: recorded, predicted")
+    print(
+        "host between calls, ms:   before | after | predicted after | less a large copy, µs: recorded, predicted"
+    )
     for program, change in PROGRAMS:
         recorded = [FOLDER / "h200-after" / f"{program}-{variant}.bf" for variant in ("before", change)]
         before, after = (timeline(read(path), node) for path in recorded)

@@ -242,7 +242,10 @@ def test_speed_ups_are_ratios_of_medians_and_errors_ratios_of_speed_ups(
     # 0.230 / 0.12 to 0.230 / 0.1 times as fast.
     assert judged.range == pytest.approx((1.9167, 2.3), rel=1e-4) and judged.in_range
     judged = replay_pairs.judge(
-        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.2 / 1.79, (0.11, 0.12))
+        pair,
+        {"h200": machine},
+        machine,
+        lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.2 / 1.79, (0.11, 0.12)),
     )
     assert judged.error_percent == pytest.approx(-10.5)
     assert not judged.within and not judged.in_range
