@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validation" / "pairs"
 EXAMPLES = ROOT / "src" / "busfare" / "examples"
 #: Not programs: what they share, and what builds, reads and runs them.
-SHARED = {"measured.py", "build.py", "table.py", "record.py", "process.py", "turns.py"}
+SHARED = {"measured.py", "build.py", "table.py", "record.py", "process.py", "turns.py", "judged.py"}
 #: Options of `what-if` that stand for changes, and whether they take a value; None: they may.
 CHANGES = {
     "--pin": None,
