@@ -68,7 +68,7 @@ kept = []
 for table, columns, _ in json.loads(sys.argv[2]):
     kept.append(tables.read(table, {name: pl.String() if name in text else pl.Int64() for name in columns}))
 print(time.perf_counter() - begun, time.process_time() - processor)
-assert not tables._left_to_sqlite
+assert not tables.file.left_to_sqlite
 """
 REPORT = """
 import sys, time

@@ -54,7 +54,7 @@ class CallScan::Worker {
             const bool named = (staging_.all() >> name & 1) != 0;
             for (std::size_t i = 0; i < rows.count; ++i) {
                 const std::uint32_t code = scan_.code_of(names[i]);
-                if (!named || code == scan_.wanted_.names.otherwise) throw Unreadable("calls without a name");
+                if (!named || code == scan_.names_.otherwise) throw Unreadable("calls without a name");
                 const std::uint8_t marks = scan_.wanted_.marks_of[code];
                 marks_.mark(rows.processes[i], rows.correlations[i], marks);
                 bounds.first = std::min(bounds.first, rows.starts[i]);
@@ -91,6 +91,7 @@ class CallScan::Worker {
 CallScan::CallScan(const Pager& pager, std::uint32_t root, CallsWanted wanted, const PairMarks& asked,
                    const How& how)
     : wanted_(std::move(wanted)),
+      names_(*wanted_.names),
       fields_({wanted_.timed.start, wanted_.timed.end, wanted_.timed.process, wanted_.timed.correlation,
                wanted_.name}),
       pieces_(pager, leaves_of(pager, root, stop_), how.piece_bytes),
@@ -136,8 +137,8 @@ Calls CallScan::during(std::int64_t from, std::int64_t to) const {
 }
 
 std::uint32_t CallScan::code_of(std::int64_t id) const {
-    const std::uint64_t at = static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(wanted_.names.least);
-    return at < wanted_.names.of.size() ? wanted_.names.of[at] : wanted_.names.otherwise;
+    const std::uint64_t at = static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(names_.least);
+    return at < names_.of.size() ? names_.of[at] : names_.otherwise;
 }
 
 }  // namespace busfare::sqlite

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "columns.hpp"
 
 namespace busfare::sqlite {
 
@@ -21,6 +22,10 @@ class PairMarks {
     // Sets marks of a pair. Throws Unreadable for a correlation without a place, and for more processes than
     // a trace has.
     void mark(std::int64_t process, std::int64_t correlation, std::uint8_t marks);
+
+    // Marks 1 of the pairs of two columns of 64 bits, where the correlation is known and has a place. Throws
+    // Unreadable if the process is not known then.
+    void mark_all(const Column& processes, const Column& correlations);
 
     // Sets all that are set in `other`.
     void add(const PairMarks& other);

@@ -18,7 +18,7 @@ from benchmarks.nsys_export import CALLS, COPIES, KERNELS
 from busfare.advise import rebuilding
 from busfare.errors import InputError
 from busfare.report.summary import summarise
-from busfare.trace import _rows, nsys_texts, read
+from busfare.trace import _rows, nsys_scan, read
 from busfare.trace.replayed import UNUSED
 from busfare.trace.summed import summed_of
 
@@ -30,7 +30,7 @@ PUBLISHED = sorted(Path(SHARED, "data/traces/nsys").glob("*.sqlite")) if SHARED 
 def nothing_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "MOST_ROWS", -1)  # as in a trace of millions
     monkeypatch.setattr(
-        nsys_texts, "SMALL", 1 << 24
+        nsys_scan, "SMALL", 1 << 24
     )  # in which ids lie closer to each other than there are calls
 
 
