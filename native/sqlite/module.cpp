@@ -226,9 +226,11 @@ NB_MODULE(_sqlite_columns, module) {
             nb::arg("start"), nb::arg("end"));
     nb::class_<Operations>(module, "OperationScan")
         .def("__len__", [](const Operations& scan) { return scan.starts->length(); })
-        .def_prop_ro("starts", [](const Operations& scan) { return nb::cast(given<std::int64_t>(scan.starts)); })
+        .def_prop_ro("starts",
+                     [](const Operations& scan) { return nb::cast(given<std::int64_t>(scan.starts)); })
         .def_prop_ro("ends", [](const Operations& scan) { return nb::cast(given<std::int64_t>(scan.ends)); })
-        .def_prop_ro("lane_of", [](const Operations& scan) { return nb::cast(given<std::uint16_t>(scan.lane_of)); })
+        .def_prop_ro("lane_of",
+                     [](const Operations& scan) { return nb::cast(given<std::uint16_t>(scan.lane_of)); })
         .def_prop_ro("sizes",
                      [](const Operations& scan) {
                          return scan.sizes ? nb::cast(given<std::int64_t>(scan.sizes)) : nb::none();

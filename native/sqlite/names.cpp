@@ -34,7 +34,8 @@ std::vector<std::pair<std::uint64_t, std::string_view>> texts_with(const Column&
     std::vector<std::pair<std::uint64_t, std::string_view>> found;
     for (std::uint64_t row = 0; row < texts.length(); ++row) {
         const std::string_view text = texts.text(row);
-        if (std::ranges::any_of(parts, [&](const std::string& part) { return text.find(part) != std::string_view::npos; })) {
+        if (std::ranges::any_of(
+                parts, [&](const std::string& part) { return text.find(part) != std::string_view::npos; })) {
             found.emplace_back(row, text);
         }
     }
