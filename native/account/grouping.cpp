@@ -1,6 +1,7 @@
 #include "grouping.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -224,8 +225,11 @@ std::vector<std::uint32_t> rows_among(const std::uint32_t* rows, std::size_t cou
 std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count, const std::int64_t* starts,
                                    const std::int64_t* ends, std::size_t most) {
     std::vector<std::int64_t> lengths;  // the greatest so far, the least of them in front
+    std::vector<std::pair<std::uint32_t, std::int64_t>> kept;  // those that were among them once
     for (std::size_t i = 0; i < count && most > 0; ++i) {
         const std::int64_t length = ends[rows[i]] - starts[rows[i]];
+        if (lengths.size() == most && length < lengths.front()) continue;
+        kept.emplace_back(rows[i], length);
         if (lengths.size() < most) {
             lengths.push_back(length);
             std::ranges::push_heap(lengths, std::greater{});
@@ -236,8 +240,8 @@ std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count,
         }
     }
     std::vector<std::uint32_t> found;
-    for (std::size_t i = 0; i < count && !lengths.empty(); ++i) {
-        if (ends[rows[i]] - starts[rows[i]] >= lengths.front()) found.push_back(rows[i]);
+    for (const auto& [row, length] : kept) {
+        if (length >= lengths.front()) found.push_back(row);
     }
     return found;
 }
@@ -283,15 +287,25 @@ Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::i
 Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
                 const std::int64_t* starts, const std::int64_t* ends, std::size_t rows,
                 const std::uint32_t* some) {
-    std::int64_t bounds[Decades::kCount];
-    bounds[0] = 1;
-    for (std::size_t k = 1; k < Decades::kCount; ++k) bounds[k] = 10 * bounds[k - 1];
+    // By the bits of a size: the decade of the greatest one with so many, and where that decade begins.
+    std::uint8_t decade_of[64];
+    std::int64_t begins[64];
+    std::int64_t begin = 0, next = 10;
+    for (std::size_t bits = 0, decade = 0; bits < 64; ++bits) {
+        const std::uint64_t greatest = (std::uint64_t{1} << bits) - 1;
+        if (decade + 1 < Decades::kCount && greatest >= static_cast<std::uint64_t>(next)) {
+            begin = next;
+            if (++decade + 1 < Decades::kCount) next *= 10;
+        }
+        decade_of[bits] = static_cast<std::uint8_t>(decade);
+        begins[bits] = begin;
+    }
     Decades made;
     for (std::size_t k = 0; k < rows; ++k) {
         const std::size_t i = some == nullptr ? k : some[k];
         if (!chosen[lane_of[i]] || sizes[i] < 0) continue;
-        const auto above = std::upper_bound(bounds + 1, bounds + Decades::kCount, sizes[i]);
-        const auto decade = static_cast<std::size_t>(above - bounds - 1);
+        const auto bits = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(sizes[i])));
+        const std::size_t decade = decade_of[bits] - std::size_t{sizes[i] < begins[bits]};
         ++made.count[decade];
         made.seconds[decade] += static_cast<double>(ends[i] - starts[i]) * 1e-9;
     }

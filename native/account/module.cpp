@@ -84,18 +84,22 @@ nb::object unite_lanes(const Array<std::int64_t>& starts, const Array<std::int64
 }
 
 nb::object gaps_of_lanes(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
-                         const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
-                         std::size_t most) {
+                         const Array<std::uint32_t>& lane_of, const Array<std::uint32_t>& set_of,
+                         std::size_t sets, std::size_t most) {
     check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
-    Intervals found;
+    std::vector<Intervals> found;
     bool ordered;
     {
         const nb::gil_scoped_release unlocked;
-        ordered = longest_gaps(starts.data(), ends.data(), lane_of.data(), chosen.data(), lane_of.size(),
-                               most, found);
+        ordered = longest_gaps(starts.data(), ends.data(), lane_of.data(), set_of.data(), lane_of.size(),
+                               sets, most, found);
     }
     if (!ordered) return nb::none();
-    return nb::make_tuple(given(std::move(found.starts)), given(std::move(found.ends)));
+    nb::list made;
+    for (Intervals& gaps : found) {
+        made.append(nb::make_tuple(given(std::move(gaps.starts)), given(std::move(gaps.ends))));
+    }
+    return made;
 }
 
 // Bit k of sets_of[lane]: whether the lane is in set k.
@@ -248,7 +252,7 @@ NB_MODULE(_lanes, module) {
     module.def("unite", &unite_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("chosen"));
     module.def("longest_gaps", &gaps_of_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
-               nb::arg("chosen"), nb::arg("most"));
+               nb::arg("set_of"), nb::arg("sets"), nb::arg("most"));
     module.def("lengths", &lengths_of, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("sets_of"), nb::arg("sets"));
     module.def("length_with", &length_with_rows, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),

@@ -22,9 +22,17 @@ def unite(
     """The union of the intervals in chosen lanes; None if they are not in order of their starts."""
 
 def longest_gaps(
-    starts: Numbers, ends: Numbers, lane_of: NDArray[np.uint32], chosen: NDArray[np.uint8], most: int
-) -> tuple[Numbers, Numbers] | None:
-    """The longest gaps between intervals of the union of the chosen lanes, longest first; None if out of order."""
+    starts: Numbers,
+    ends: Numbers,
+    lane_of: NDArray[np.uint32],
+    set_of: NDArray[np.uint32],
+    sets: int,
+    most: int,
+) -> list[tuple[Numbers, Numbers]] | None:
+    """Of each set of lanes, the longest gaps between intervals of its union, longest first; None if out of order.
+
+    `set_of` a lane: its set; none, if that is `sets` or more.
+    """
 
 def lengths(
     starts: Numbers, ends: Numbers, lane_of: NDArray[np.uint32], sets_of: NDArray[np.uint64], sets: int

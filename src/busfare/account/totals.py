@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = [
     "Totals",
     "by_path",
     "engines",
+    "find_lengths",
     "idle_gaps",
     "is_transfer",
     "is_work",
@@ -115,11 +117,7 @@ def totals(trace: Trace) -> Totals:
     }
     none = (0, 0.0)
     ordinals = _ordinals(lanes)
-    # All at once: each is then known when it is asked for.
-    of = [pl.lit(True), *(_of_gpu(device) for device in ordinals)]
-    lanes.lengths(
-        *(gpu & part for gpu in of for part in (pl.lit(True), is_work(), is_transfer() | is_work()))
-    )
+    lanes.lengths(*_unions(ordinals))
     return Totals(
         transfers=_copy_totals(lanes, pl.lit(True)),
         kernels=kinds.get("kernel", none)[0],
@@ -131,6 +129,20 @@ def totals(trace: Trace) -> Totals:
         makespan_seconds=makespan_seconds(trace),
         gpus=[_gpu_totals(device, lanes) for device in ordinals],
     )
+
+
+def find_lengths(trace: Trace, others: Sequence[pl.Expr]) -> None:
+    """Finds the lengths of all unions that totals and engines ask for, and `others`, at once: each is known then."""
+    lanes = lanes_of(trace.operations)
+    ordinals = _ordinals(lanes)
+    of_engines = [_of_gpu(device) & _doing(work) for device, work in _engines(ordinals)]
+    lanes.lengths(*_unions(ordinals), *of_engines, *others)
+
+
+def _unions(ordinals: Sequence[int | None]) -> list[pl.Expr]:
+    """What totals ask for: of all, and of each GPU."""
+    of = [pl.lit(True), *(_of_gpu(device) for device in ordinals)]
+    return [gpu & part for gpu in of for part in (pl.lit(True), is_work(), is_transfer() | is_work())]
 
 
 def _ordinals(lanes: Lanes) -> list[int | None]:
@@ -292,8 +304,7 @@ def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
     for it.
     """
     lanes = lanes_of(operations)
-    directions = ("h2d", "d2h", "d2d", "p2p")
-    asked = [(device, work) for device in _ordinals(lanes) for work in ("kernels", *directions)]
+    asked = _engines(_ordinals(lanes))
     masks = lanes.masks([_of_gpu(device) & _doing(work) for device, work in asked])
     some = [(*what, mask) for what, mask in zip(asked, masks, strict=True) if mask.any()]
     sizes = lanes.groups["bytes"].to_numpy()
@@ -307,6 +318,12 @@ def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
     kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
     kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
     return pl.DataFrame(rows, schema=kinds, orient="row")
+
+
+def _engines(ordinals: Sequence[int | None]) -> list[tuple[int | None, str]]:
+    """Each GPU with each kind of work."""
+    works = ("kernels", "h2d", "d2h", "d2d", "p2p")
+    return [(device, work) for device in ordinals for work in works]
 
 
 def _doing(work: str) -> pl.Expr:
@@ -328,8 +345,9 @@ def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
     """The longest gaps between operations of a GPU, longest first."""
     found: list[tuple[int, int, int | None]] = []
     lanes = lanes_of(trace.operations)
-    for device in _ordinals(lanes):
-        gaps = lanes.longest_gaps(_of_gpu(device), most)
+    devices = _ordinals(lanes)
+    gaps_of = lanes.longest_gaps([_of_gpu(device) for device in devices], most)
+    for device, gaps in zip(devices, gaps_of, strict=True):
         found += [(end - start, start, device) for start, end in gaps]
     found.sort(key=lambda gap: -gap[0])
     summed = summed_of(trace.operations)

@@ -29,7 +29,7 @@ from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 if TYPE_CHECKING:
     from busfare.replay import Timeline
 
-__all__ = ["WORTH_SAYING", "findings"]
+__all__ = ["WORTH_SAYING", "findings", "unions"]
 
 NS = 1e-9
 #: A finding that could save less than this part of the run is not worth a reader's time.
@@ -51,11 +51,8 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     trace as it replays; without it, gains are upper bounds.
     """
     makespan = makespan_seconds(trace)
-    copies = COPY & TO_OR_FROM_HOST
     # All at once: each is then known when a rule asks for it.
-    lanes_of(trace.operations).lengths(
-        pl.lit(True), is_work(), is_transfer(), is_transfer() | is_work(), copies, copies | is_work()
-    )
+    lanes_of(trace.operations).lengths(*unions())
     found = [finding for rule in RULES for finding in rule(trace, node)]
     if run is not None:
         from busfare.advise.by_replay import priced_by_replay
@@ -63,6 +60,12 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
         found = priced_by_replay(run, node, found)
     kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
+
+
+def unions() -> list[pl.Expr]:
+    """Lanes of whose unions the rules ask for the lengths."""
+    copies = COPY & TO_OR_FROM_HOST
+    return [pl.lit(True), is_work(), is_transfer(), is_transfer() | is_work(), copies, copies | is_work()]
 
 
 def _seconds(calls: pl.DataFrame) -> float:
