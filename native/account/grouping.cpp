@@ -172,54 +172,41 @@ std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, 
     return first_rows;
 }
 
-std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
-                                   const std::uint8_t* chosen, std::size_t numbers) {
+// By no branch, for which rows are chosen cannot be foretold: each is written, and most are written over.
+
+std::size_t rows_of(const std::uint32_t* number_of, std::size_t rows, const std::uint8_t* chosen,
+                    std::size_t numbers, std::uint32_t* into) {
     if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < rows; ++i) {
-        if (number_of[i] >= numbers) throw std::out_of_range("a number that is not there");
-        count += chosen[number_of[i]] != 0;
-    }
-    // By no branch, for which rows are chosen cannot be foretold: each is written, and most are written over.
-    std::vector<std::uint32_t> found(count + 1);
     std::size_t at = 0;
     for (std::size_t i = 0; i < rows; ++i) {
-        found[at] = static_cast<std::uint32_t>(i);
+        if (number_of[i] >= numbers) throw std::out_of_range("a number that is not there");
+        into[at] = static_cast<std::uint32_t>(i);
         at += chosen[number_of[i]] != 0;
     }
-    found.resize(count);
-    return found;
+    return at;
 }
 
-std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes,
-                                      std::size_t rows, const std::uint8_t* chosen, Sizes wanted) {
+std::size_t rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, std::size_t rows,
+                       const std::uint8_t* chosen, Sizes wanted, std::uint32_t* into) {
     if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
-    const auto take = [&](std::size_t i) {
-        return (chosen[lane_of[i]] != 0) & (sizes[i] >= wanted.least) & (sizes[i] <= wanted.most);
-    };
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < rows; ++i) count += take(i);
-    std::vector<std::uint32_t> found(count + 1);
-    for (std::size_t i = 0, at = 0; i < rows; ++i) {
-        found[at] = static_cast<std::uint32_t>(i);
-        at += take(i);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < rows; ++i) {
+        into[at] = static_cast<std::uint32_t>(i);
+        at += (chosen[lane_of[i]] != 0) & (sizes[i] >= wanted.least) & (sizes[i] <= wanted.most);
     }
-    found.resize(count);
-    return found;
+    return at;
 }
 
-std::vector<std::uint32_t> rows_among(const std::uint32_t* rows, std::size_t count,
-                                      const std::uint32_t* lane_of, const std::int64_t* sizes,
-                                      const std::uint8_t* chosen, Sizes wanted) {
-    std::vector<std::uint32_t> found(count + 1);
+std::size_t rows_among(const std::uint32_t* rows, std::size_t count, const std::uint32_t* lane_of,
+                       const std::int64_t* sizes, const std::uint8_t* chosen, Sizes wanted,
+                       std::uint32_t* into) {
     std::size_t at = 0;
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint32_t row = rows[i];
-        found[at] = row;
+        into[at] = row;
         at += (chosen[lane_of[row]] != 0) & (sizes[row] >= wanted.least) & (sizes[row] <= wanted.most);
     }
-    found.resize(at);
-    return found;
+    return at;
 }
 
 std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count, const std::int64_t* starts,

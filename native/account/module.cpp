@@ -167,38 +167,32 @@ nb::tuple decades_of(const Array<std::uint32_t>& lane_of, const Array<std::uint8
     return nb::make_tuple(given(std::move(made.count)), given(std::move(made.seconds)));
 }
 
-auto chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t>& chosen) {
-    std::vector<std::uint32_t> found;
-    {
-        const nb::gil_scoped_release unlocked;
-        found = rows_of(number_of.data(), number_of.size(), chosen.data(), chosen.size());
-    }
-    return given(std::move(found));
+using Rows = nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::size_t chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t>& chosen,
+                        const Rows& into) {
+    check(into.size() == number_of.size());
+    const nb::gil_scoped_release unlocked;
+    return rows_of(number_of.data(), number_of.size(), chosen.data(), chosen.size(), into.data());
 }
 
-auto chosen_rows_sized(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
-                       const Array<std::int64_t>& sizes, std::int64_t least, std::int64_t most) {
-    check(sizes.size() == lane_of.size());
-    std::vector<std::uint32_t> found;
-    {
-        const nb::gil_scoped_release unlocked;
-        found = rows_sized(lane_of.data(), sizes.data(), lane_of.size(), chosen.data(), {least, most});
-    }
-    return given(std::move(found));
+std::size_t chosen_rows_sized(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                              const Array<std::int64_t>& sizes, std::int64_t least, std::int64_t most,
+                              const Rows& into) {
+    check(sizes.size() == lane_of.size() && into.size() == lane_of.size());
+    const nb::gil_scoped_release unlocked;
+    return rows_sized(lane_of.data(), sizes.data(), lane_of.size(), chosen.data(), {least, most},
+                      into.data());
 }
 
-auto chosen_rows_among(const Array<std::uint32_t>& rows, const Array<std::uint32_t>& lane_of,
-                       const Array<std::uint8_t>& chosen, const Array<std::int64_t>& sizes,
-                       std::int64_t least, std::int64_t most) {
-    check(sizes.size() == lane_of.size());
+std::size_t chosen_rows_among(const Array<std::uint32_t>& rows, const Array<std::uint32_t>& lane_of,
+                              const Array<std::uint8_t>& chosen, const Array<std::int64_t>& sizes,
+                              std::int64_t least, std::int64_t most, const Rows& into) {
+    check(sizes.size() == lane_of.size() && into.size() == rows.size());
     check_rows(rows, lane_of.size());
-    std::vector<std::uint32_t> found;
-    {
-        const nb::gil_scoped_release unlocked;
-        found =
-            rows_among(rows.data(), rows.size(), lane_of.data(), sizes.data(), chosen.data(), {least, most});
-    }
-    return given(std::move(found));
+    const nb::gil_scoped_release unlocked;
+    return rows_among(rows.data(), rows.size(), lane_of.data(), sizes.data(), chosen.data(), {least, most},
+                      into.data());
 }
 
 auto longest_rows(const Array<std::uint32_t>& rows, const Array<std::int64_t>& starts,
@@ -261,11 +255,11 @@ NB_MODULE(_lanes, module) {
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
     module.def("decades", &decades_of, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("some") = nb::none());
-    module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));
+    module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"), nb::arg("into"));
     module.def("rows_sized", &chosen_rows_sized, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
-               nb::arg("least"), nb::arg("most"));
+               nb::arg("least"), nb::arg("most"), nb::arg("into"));
     module.def("rows_among", &chosen_rows_among, nb::arg("rows"), nb::arg("lane_of"), nb::arg("chosen"),
-               nb::arg("sizes"), nb::arg("least"), nb::arg("most"));
+               nb::arg("sizes"), nb::arg("least"), nb::arg("most"), nb::arg("into"));
     module.def("longest", &longest_rows, nb::arg("rows"), nb::arg("starts"), nb::arg("ends"),
                nb::arg("most"));
     module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),

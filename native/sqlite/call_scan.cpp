@@ -37,11 +37,11 @@ void Calls::add(const Calls& others) {
 // What one thread needs.
 class CallScan::Worker {
   public:
-    Worker(const CallScan& scan, std::uint64_t most, const PairMarks& asked)
+    Worker(const CallScan& scan, std::uint64_t most, std::uint64_t expected, const PairMarks& asked)
         : scan_(scan),
           loader_(scan.pieces_),
           staging_(scan.pieces_.pager(), scan.fields_.shape()),
-          marks_(most),
+          marks_(most, expected),
           asked_(asked) {}
 
     void read(std::size_t piece, PieceWork& work, Calls& kept, Bounds& bounds) {
@@ -97,12 +97,13 @@ CallScan::CallScan(const Pager& pager, std::uint32_t root, CallsWanted wanted, c
       pieces_(pager, leaves_of(pager, root, stop_), how.piece_bytes),
       marks_(asked.most()),
       bounds_(pieces_.count(), {kMost, kLeast}) {
-    PieceWork work(pieces_, most_rows(pager, pieces_.leaves()), stop_);
+    const std::uint64_t most = most_rows(pager, pieces_.leaves());
+    PieceWork work(pieces_, most, stop_);
     std::vector<Calls> kept(pieces_.count());
     std::mutex mutex;
     std::vector<std::shared_ptr<Worker>> workers;
     work.run(how, [&] {
-        auto worker = std::make_shared<Worker>(*this, asked.most(), asked);
+        auto worker = std::make_shared<Worker>(*this, asked.most(), most, asked);
         const std::lock_guard lock(mutex);
         workers.push_back(worker);
         return [this, worker, &work, &kept](std::size_t piece) {
@@ -129,7 +130,7 @@ CallScan::CallScan(const Pager& pager, std::uint32_t root, CallsWanted wanted, c
 
 Calls CallScan::during(std::int64_t from, std::int64_t to) const {
     Calls found;
-    Worker worker(*this, 0, marks_);
+    Worker worker(*this, 0, 0, marks_);
     for (std::size_t piece = 0; piece < pieces_.count(); ++piece) {
         if (bounds_[piece].first < to && bounds_[piece].last > from) worker.find(piece, from, to, found);
     }

@@ -47,7 +47,7 @@ PairMarks::Process& PairMarks::known(std::int64_t process, std::uint64_t correla
     Process& found = processes_[last_];
     if (correlation >= found.size) {
         // By twice: what lies behind the last mark takes no memory, and each growth moves all marks.
-        const std::uint64_t size = std::min(most_ + 1, std::max<std::uint64_t>(2 * correlation, 1 << 12));
+        const std::uint64_t size = std::min(most_ + 1, std::max(2 * correlation, expected_));
         Buffer<std::uint8_t> grown(size);
         std::copy_n(found.marks.data(), found.used, grown.data());
         found.marks = std::move(grown);

@@ -1,6 +1,7 @@
 // Marks of pairs of a process and a correlation, which are nearly dense: a byte a pair.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,8 +13,9 @@ namespace busfare::sqlite {
 
 class PairMarks {
   public:
-    // Correlations of 1 to `most` have places.
-    explicit PairMarks(std::uint64_t most) : most_(most) {}
+    // Correlations of 1 to `most` have places, and those up to `expected` at once.
+    explicit PairMarks(std::uint64_t most, std::uint64_t expected = 0)
+        : most_(most), expected_(std::max<std::uint64_t>(expected, 1 << 12)) {}
     PairMarks(PairMarks&&) = default;
     PairMarks& operator=(PairMarks&&) = default;
 
@@ -59,7 +61,7 @@ class PairMarks {
     std::size_t find(std::int64_t process) const;
     Process& known(std::int64_t process, std::uint64_t correlation);
 
-    std::uint64_t most_;
+    std::uint64_t most_, expected_;
     std::vector<Process> processes_;
     std::size_t last_ = 0;
 };

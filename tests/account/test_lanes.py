@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from busfare.account import Union, _lanes, calls_named, lanes_of
 from busfare.account.lanes import _known, grouped
+from busfare.account.rows import rows_among
 from busfare.trace import tables
 from busfare.trace.summed import LANE_KEYS as KEYS
 
@@ -197,7 +198,7 @@ def test_what_is_asked_of_some_rows_only(
     some = np.flatnonzero([row[3] for row in rows]).astype(np.uint32)
     starts, chosen = np.arange(len(rows)), np.array(lanes, np.uint8)
     ends, of = starts + lengths, lane_of.astype(np.uint32)
-    found = _lanes.rows_among(some, of, chosen, sizes, 0, 100)
+    found = rows_among(some, of, chosen.view(bool), sizes, 0, 100)
     assert found.tolist() == [at for at in some if lanes[lane_of[at]] and 0 <= sizes[at] <= 100]
     longest = _lanes.longest(some, starts, ends, most)
     least = sorted(lengths[some], reverse=True)[:most]
@@ -220,7 +221,7 @@ def test_what_is_asked_of_some_rows_only(
 def test_a_row_that_is_not_there() -> None:
     beyond, lane, size = np.array([1], np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.int64)
     for asked in (
-        lambda: _lanes.rows_among(beyond, lane, np.ones(1, np.uint8), size, 0, 9),
+        lambda: rows_among(beyond, lane, np.ones(1, bool), size, 0, 9),
         lambda: _lanes.longest(beyond, size, size, 1),
         lambda: _lanes.sums_among(beyond, lane, size, size, size, 1),
         lambda: _lanes.sums_among(np.zeros(1, np.uint32), lane, size, size, size, 0),

@@ -187,7 +187,8 @@ def test_parts_are_merged_as_a_stable_sort_would(
     expected.sort(key=lambda row: row[0])
     count = len(expected)
     whole = [np.empty(count, kind) for kind in (np.int64, np.int64, np.uint32, np.int64)]
-    *marked, sized_rows = _rows.merge_timed(given_parts, less, [2, 4], *whole)
+    sized_rows = np.empty(sum(row[3] != -1 for row in expected), np.uint32)
+    marked = _rows.merge_timed(given_parts, less, [2, 4], *whole, sized_rows)
     assert list(zip(*(column.tolist() for column in whole), strict=True)) == [row[:4] for row in expected]
     for mark, rows in zip((2, 4), marked, strict=True):
         assert rows.tolist() == [at for at, row in enumerate(expected) if row[4] & mark]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
 from busfare.account.numbered import numbered
+from busfare.account.rows import rows_among, rows_of, rows_sized
 from busfare.trace.summed import LANE_KEYS, Summed, summed_of
 from busfare.trace.words import words_of
 
@@ -66,10 +67,10 @@ class Lanes:
         if self.sized is not None and self._has_sizes[chosen].all():
             if limits == (0, LARGEST) and chosen[self._has_sizes].all():
                 return self.sized
-            return _lanes.rows_among(self.sized, self.lane_of, chosen.view(np.uint8), self.sizes, *limits)
+            return rows_among(self.sized, self.lane_of, chosen, self.sizes, *limits)
         if least is None and most is None:
-            return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
-        return _lanes.rows_sized(self.lane_of, chosen.view(np.uint8), self.sizes, *limits)
+            return rows_of(self.lane_of, chosen)
+        return rows_sized(self.lane_of, chosen, self.sizes, *limits)
 
     @cached_property
     def _has_sizes(self) -> NDArray[np.bool_]:
@@ -82,7 +83,7 @@ class Lanes:
         if key not in self._unions:
             united = _lanes.unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
             if united is None:  # the operations are not in order
-                rows = _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
+                rows = rows_of(self.lane_of, chosen)
                 self._unions[key] = Union.of(self.starts[rows], self.ends[rows])
             else:
                 self._unions[key] = Union(*united)

@@ -108,8 +108,11 @@ def _merged(parts: list[Part], calls: Calls, first: int) -> Summed:
     rows = sum(len(part.scanned.starts) for part in parts)
     starts, ends, sizes = (np.empty(rows, np.int64) for _ in range(3))
     lane_of = np.empty(rows, np.uint32)
+    sized = np.empty(
+        sum(len(part.scanned.sizes) for part in parts if part.scanned.sizes is not None), np.uint32
+    )
     ends_of_parts = np.cumsum([part.lanes.height for part in parts])[:-1]
-    *submitted, sized = _rows.merge_timed(
+    submitted = _rows.merge_timed(
         [
             (s.starts, s.ends, s.lane_of, s.sizes, numbers.tolist(), s.lanes.marks.tolist())
             for s, numbers in zip(
@@ -122,6 +125,7 @@ def _merged(parts: list[Part], calls: Calls, first: int) -> Summed:
         ends,
         lane_of,
         sizes,
+        sized,
     )
     return Summed(
         lanes=keys[first_rows].with_columns(**_sums(parts, number_of, len(first_rows))),
