@@ -235,6 +235,7 @@ NB_MODULE(_sqlite_columns, module) {
                      [](const Operations& scan) {
                          return scan.sizes ? nb::cast(given<std::int64_t>(scan.sizes)) : nb::none();
                      })
+        .def_ro("last", &Operations::last)
         .def_prop_ro("lanes", [](const Operations& scan) { return given(scan.lanes); });
     nb::class_<Scan>(module, "Scan")
         .def_prop_ro(

@@ -123,6 +123,7 @@ void scan(const Pager& pager, std::uint32_t root, unsigned threads) {
     for (std::uint64_t row = 0; row < rows; ++row) {
         check(operations.lane_of->values<std::uint16_t>()[row] < operations.lanes.size());
         check(operations.ends->values<std::int64_t>()[row] >= operations.starts->values<std::int64_t>()[row]);
+        check(operations.ends->values<std::int64_t>()[row] <= operations.last);
     }
 }
 

@@ -142,6 +142,9 @@ class OperationScan:
     @property
     def sizes(self) -> Numbers | None: ...
     @property
+    def last(self) -> int:
+        """The last end."""
+    @property
     def lanes(self) -> list[tuple[Any, ...]]:
         """Keys (the process first), marks, first row, count, nanoseconds, bytes, and bytes and nanoseconds of rows that
         took time.

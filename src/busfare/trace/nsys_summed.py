@@ -67,7 +67,7 @@ def summed(
         return None
     parts = [_part(table, part, strings, omissions) for table, part in scanned.items()]
     begin = min(int(part.starts[0]) for part in scanned.values())
-    end = max(int(part.ends.max()) for part in scanned.values())
+    end = max(part.last for part in scanned.values())
     # Times of two clocks, and what `_part` could not name, are sorted out elsewhere.
     if None in parts or omissions.found or max(begin, scan.calls.first) > min(end, scan.calls.last):
         return None
@@ -138,6 +138,7 @@ def _merged(parts: list[Part], calls: Calls, first: int) -> Summed:
         submitted=dict(zip(SUBMITTED, submitted, strict=True)),
         orphans=sum(_orphans(part) for part in parts),
         first_ns=first,
+        last_ns=max(*(part.scanned.last for part in parts), calls.scan.last) - first,
         calls=_left_out(calls, first),
     )
 

@@ -29,12 +29,16 @@ class Lanes:
 
 @dataclass(frozen=True, eq=False)
 class Operations:
-    """Of each row, in order of time: start and end, the number of its lane, and its bytes, if they were asked for."""
+    """Of each row, in order of time: start and end, the number of its lane, and its bytes, if they were asked for.
+
+    `last`: the last end.
+    """
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     lane_of: NDArray[np.uint16]
     sizes: NDArray[np.int64] | None
+    last: int
     lanes: Lanes
 
 
@@ -47,4 +51,4 @@ def operations_of(scan: OperationScan, given: Sequence[str], keys: Sequence[str]
     sums = np.array([lane[2:] for lane in found], np.int64).reshape(-1, 6)
     marks = np.array([lane[1] for lane in found], np.uint8)
     lanes = Lanes(known | lacking, marks, *sums.T)
-    return Operations(scan.starts, scan.ends, scan.lane_of, scan.sizes, lanes)
+    return Operations(scan.starts, scan.ends, scan.lane_of, scan.sizes, scan.last, lanes)
