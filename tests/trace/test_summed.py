@@ -97,6 +97,15 @@ WHOLE = {
     "a copy of no known kind": f"UPDATE {COPIES} SET copyKind = 77 WHERE rowid = 5",
     "a call without a name": f"UPDATE {CALLS} SET nameId = 1 WHERE rowid = 9000",
     "a name that is null": f"UPDATE {CALLS} SET nameId = NULL WHERE rowid = 9000",
+    "an id of two names": "ALTER TABLE StringIds RENAME TO Named; CREATE TABLE StringIds AS SELECT * FROM Named; "
+    "INSERT INTO StringIds SELECT id, 'again' FROM Named LIMIT 1",
+    "an id of no name": "ALTER TABLE StringIds RENAME TO Named; CREATE TABLE StringIds AS SELECT * FROM Named; "
+    "INSERT INTO StringIds VALUES (9000000, NULL)",
+    "ids far apart": "INSERT INTO StringIds VALUES (1 << 40, 'far')",
+    "a name of two lines": "INSERT INTO StringIds VALUES (9000000, 'cudaMemcpy' || char(10))",
+    "waits of no process": 'CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, "end", 0 AS deviceId, '
+    "1 AS contextId, 7 AS streamId, correlationId, NULL AS globalPid, 3 AS syncType, rowid AS eventId, rowid AS eventSyncId "
+    f"FROM {CALLS} WHERE rowid % 11 = 0",
     "a kernel without a name": f"UPDATE {KERNELS} SET demangledName = 1 WHERE rowid = 700",
     "a correlation that is null": f"UPDATE {CALLS} SET correlationId = NULL WHERE rowid = 9000",
     "a negative correlation": f"UPDATE {KERNELS} SET correlationId = -2 WHERE rowid = 700",
@@ -124,6 +133,12 @@ SUMMED = {
     "waits": 'CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, "end", 0 AS deviceId, 1 AS contextId, '
     "7 AS streamId, correlationId, globalTid AS globalPid, 3 AS syncType, rowid AS eventId, rowid AS eventSyncId "
     f"FROM {CALLS} WHERE rowid % 11 = 0",
+    "waits of no call": 'CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, "end", 0 AS deviceId, '
+    "1 AS contextId, 7 AS streamId, NULL AS correlationId, NULL AS globalPid, 3 AS syncType, rowid AS eventId, "
+    f"rowid AS eventSyncId FROM {CALLS} WHERE rowid % 11 = 0",
+    "correlations that no call can have": "CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT AS SELECT 0 AS deviceId, "
+    "1 AS contextId, 7 AS streamId, (1 << 50) - rowid % 2 * (1 << 51) AS correlationId, globalTid AS globalPid, "
+    f"rowid AS eventId, rowid AS eventSyncId FROM {CALLS} WHERE rowid % 11 = 0",
     "records without their calls": "CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT AS SELECT 0 AS deviceId, 1 AS contextId, "
     "7 AS streamId, correlationId + 5000000 AS correlationId, globalTid AS globalPid, rowid AS eventId, "
     f"rowid AS eventSyncId FROM {CALLS} WHERE rowid % 11 = 0",
