@@ -86,6 +86,7 @@ bool CallWatch::note(CUpti_CallbackId number, const CUpti_CallbackData& data) {
 
 void CallWatch::enter(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data) {
     const bool on = on_.load(std::memory_order_relaxed);
+    Notes::fetch_next_row();
     switch (plan.act) {
         case Act::kEventWait:
             t_event = events_.of(handle<CUevent>(data, 0));

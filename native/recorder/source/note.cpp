@@ -102,6 +102,12 @@ bool make_room(Ring& ring, size_t rows, const std::function<void()>& wake_writer
 
 }  // namespace
 
+void Notes::fetch_next_row() {
+    constexpr int kToWrite = 1;
+    if (const Ring* const ring = t_ring)
+        __builtin_prefetch(&ring->rows[ring->written.load(std::memory_order_relaxed) % kRows], kToWrite);
+}
+
 void Notes::push(Note& note, const Note* fingerprint) const {
     Ring& ring = ring_of_thread();
     note.thread = ring.thread;

@@ -44,6 +44,10 @@ class Notes {
     /// before.
     void push(Note& note, const Note* fingerprint = nullptr) const;
 
+    /// Asks the processor for the row that this thread's next note goes to, which the writer has read since:
+    /// it comes while the call that is to be noted runs.
+    static void fetch_next_row();
+
     /// Hands over all notes so far, a copy's with its fingerprint or null; returns how many were lost since
     /// the last time.
     static uint64_t drain(const std::function<void(const Note& note, const Note* fingerprint)>& take);
