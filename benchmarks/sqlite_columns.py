@@ -8,9 +8,10 @@ measurement is a process of its own, and the sides take turns. SQLite steps over
 (sqlite_steps.c, `-O3 -march=native`, the file mapped into memory). The others, in a virtual environment of their own,
 out/rivals-sqlite, made at the first run, get the same queries.
 
-busfare's modules are compiled first, as installing a package does. Before each of the sides another process touches twice the columns' size of memory and lets it go: hosts of virtual machines
-take back what lies free for seconds, and bring it in again at less than 1 GB/s, which would be counted to whoever comes
-first after a pause. `--as-found` leaves that out.
+busfare's modules are compiled first, as installing a package does. Before each of the sides another process touches
+twice the columns' size of memory and lets it go: hosts of virtual machines take back what lies free for seconds, and
+bring it in again at less than 1 GB/s, which would be counted to whoever comes first after a pause. `--as-found` leaves
+that out.
 
 Beside the wall time stands the processor's, which a busy machine stretches less.
 """
