@@ -39,7 +39,8 @@ import msgspec
 from benchmarks.generated_job import write_job
 from benchmarks.kineto_report import _processor
 from busfare.job import How, Job, run_job
-from busfare.job.parts import find_parts, shown
+from busfare.job.named import shown
+from busfare.job.parts import find_parts
 from busfare.job.resume import Kept
 from busfare.report.job_result import job_result
 

@@ -8,9 +8,10 @@ measurement is a process of its own, and the sides take turns. SQLite steps over
 (sqlite_steps.c, `-O3 -march=native`, the file mapped into memory). The others, in a virtual environment of their own,
 out/rivals-sqlite, made at the first run, get the same queries.
 
-Before each of them another process touches twice the columns' size of memory and lets it go: hosts of virtual machines
-take back what lies free for seconds, and bring it in again at less than 1 GB/s, which would be counted to whoever comes
-first after a pause. `--as-found` leaves that out.
+busfare's modules are compiled first, as installing a package does. Before each of the sides another process touches
+twice the columns' size of memory and lets it go: hosts of virtual machines take back what lies free for seconds, and
+bring it in again at less than 1 GB/s, which would be counted to whoever comes first after a pause. `--as-found` leaves
+that out.
 
 Beside the wall time stands the processor's, which a busy machine stretches less.
 """
@@ -18,6 +19,7 @@ Beside the wall time stands the processor's, which a busy machine stretches less
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -30,6 +32,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import busfare
 from benchmarks import nsys_export
 
 __all__ = ["REPORT", "Times", "compiled_steps", "export_of", "main", "measure", "measure_alone", "queries_of"]
@@ -68,7 +71,7 @@ kept = []
 for table, columns, _ in json.loads(sys.argv[2]):
     kept.append(tables.read(table, {name: pl.String() if name in text else pl.Int64() for name in columns}))
 print(time.perf_counter() - begun, time.process_time() - processor)
-assert not tables._left_to_sqlite
+assert not tables.file.left_to_sqlite
 """
 REPORT = """
 import sys, time
@@ -215,6 +218,7 @@ def measure(
     """Every side in turn, `runs` times, after one round that warms the page cache up; each with `at_hand` bytes of free
     memory that was touched just before.
     """
+    compileall.compile_dir(Path(busfare.__file__).parent, quiet=1)
     python, text = sys.executable, json.dumps(queries)
     sides: dict[str, list[str | Path]] = {
         "SQLite's C interface steps": [compiled_steps(), file, *queries],

@@ -13,6 +13,7 @@ SCRIPTS = (
     "probe.py",
     "replay.py",
     "replay_pairs.py",
+    "host_caches.py",
     "node_change.py",
     "probe_reading.py",
     "bench.py",

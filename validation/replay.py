@@ -17,8 +17,10 @@ import polars as pl
 
 from busfare.node import load_node
 from busfare.replay import Timeline, play, timeline
-from busfare.replay.changes import Async, Change, Pin, Setting, ToNode
+from busfare.replay.changes import Change, Setting, ToNode
+from busfare.replay.pinning import Pin
 from busfare.replay.streams import Streams
+from busfare.replay.waiting import Async
 from busfare.replay.what_if import what_if
 from busfare.trace import read
 

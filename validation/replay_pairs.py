@@ -17,120 +17,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from pairs.judged import GOAL_PERCENT, Judged, Machine, NoAnswerError, Predicted, Ranked
 from pairs.table import Pair, Plan, Program, read_plan
 
 FOLDER = Path(__file__).parents[1] / "results" / "pairs"
-#: Percent by which a predicted speed-up may be off.
-GOAL_PERCENT = 10.0
 GOAL_SHARE = 10 / 12
 #: Changes that save so nearly the same (percent of the run) have gained the same.
 SAME_PERCENT = 2.0
-
-
-class NoAnswerError(Exception):
-    """A prediction or a measurement that is not there; the message says why."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What was measured on one GPU."""
-
-    name: str
-    folder: Path
-    times: dict[str, Any]
-
-    def seconds(self, program: str, variant: str) -> float:
-        """The median of the unrecorded runs. Raises NoAnswerError where there are none."""
-        said = self.times["programs"].get(program)
-        if said is None:
-            raise NoAnswerError(f"{program} was not run on {self.name}")
-        if variant not in said["variants"]:
-            raise NoAnswerError(f"{variant} failed: {'; '.join(said['failures']) or 'no reason given'}")
-        return float(said["variants"][variant]["median_seconds"])
-
-    def spread(self, program: str, variant: str) -> float:
-        return float(self.times["programs"][program]["variants"][variant]["spread"])
-
-    def medians(self, program: str, variant: str) -> list[float]:
-        """Of each unrecorded process."""
-        return [median(runs) for runs in self.times["programs"][program]["variants"][variant]["seconds"]]
-
-    def node(self, plan: Plan, program: str) -> str:
-        """The node file that was probed on the very machine that ran `program`, where there is one; else the catalogue's
-        node of its kind.
-        """
-        probed = self.folder / str(self.times["programs"].get(program, {}).get("node", "node.toml"))
-        return str(probed) if probed.exists() else plan.recorded_on.get(self.name, "")
-
-    def recording(self, program: str, name: str) -> Path:
-        """Raises NoAnswerError where the recording is missing."""
-        path = self.folder / f"{program}-{name}.bf"
-        if not path.exists():
-            raise NoAnswerError(f"no recording {path.name}")
-        return path
-
-
-@dataclass(frozen=True)
-class Predicted:
-    baseline_recorded_seconds: float
-    baseline_replayed_seconds: float
-    seconds: float
-
-    @property
-    def speed_up(self) -> float:
-        return self.baseline_replayed_seconds / self.seconds
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One pair on one machine. `measured` is None where it was not measured, `predicted` where it was not predicted."""
-
-    pair: Pair
-    machine: str
-    measured: float | None
-    predicted: float | None
-    before_seconds: float = 0.0
-    replayed_seconds: float = 0.0
-    why: str = ""
-    # The speed-up between the slowest and the fastest process of either program, one way and the other.
-    least: float = 0.0
-    most: float = 0.0
-
-    @property
-    def error_percent(self) -> float | None:
-        """Of the predicted speed-up."""
-        if self.measured is None or self.predicted is None:
-            return None
-        return 100 * (self.predicted / self.measured - 1)
-
-    @property
-    def within(self) -> bool:
-        return self.error_percent is not None and abs(self.error_percent) <= GOAL_PERCENT
-
-    @property
-    def scattered(self) -> bool:
-        """Whether processes differ by more than a prediction may."""
-        if self.measured is None:
-            return False
-        goal = GOAL_PERCENT / 100
-        return self.most > (1 + goal) * self.measured or self.least < (1 - goal) * self.measured
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """The first advice for one program, and the changes measured, best first: (change, share of the run that it saves)."""
-
-    program: str
-    machine: str
-    first: str
-    gained: tuple[tuple[str, float], ...]
-    hit: bool
-
 
 Predict = Callable[[Machine, Pair], Predicted]
 FirstAdvice = Callable[[Machine, Program], str]
@@ -153,7 +50,8 @@ def judge(pair: Pair, machines: dict[str, Machine], machine: Machine, predict: P
     except NoAnswerError as error:
         return Judged(pair, machine.name, measured, None, before, 0.0, str(error), least, most)
     replayed = predicted.baseline_replayed_seconds
-    return Judged(pair, machine.name, measured, predicted.speed_up, before, replayed, least=least, most=most)
+    found = Judged(pair, machine.name, measured, predicted.speed_up, before, replayed, least=least, most=most)
+    return replace(found, range=predicted.range)
 
 
 def rank(program: Program, plan: Plan, machine: Machine, first_advice: FirstAdvice) -> Ranked | None:
@@ -205,7 +103,10 @@ def predictor(plan: Plan, machines: dict[str, Machine]) -> Predict:
         said = busfare("what-if", str(path), *options, "--unrecorded", bare, *where)
         baseline = said["baseline"]
         return Predicted(
-            baseline["recorded_seconds"], baseline["replayed_seconds"], said["predicted_seconds"]
+            baseline["recorded_seconds"],
+            baseline["replayed_seconds"],
+            said["predicted_seconds"],
+            tuple(said["range_seconds"]),
         )
 
     return predict
@@ -244,10 +145,10 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
         if one.error_percent is None:
             print(f"{start} {measured} |     –     | {one.why}")
             continue
-        replay = 100 * (one.replayed_seconds / one.before_seconds - 1)
+        replayed = 100 * (one.replayed_seconds / one.before_seconds - 1)
         print(
             f"{start} {measured} | {one.predicted:8.3f}× | {one.error_percent:+6.1f} % "
-            f"{'       ' if one.within else 'BEYOND '} (replayed unchanged: {replay:+.1f} % of the unrecorded run;"
+            f"{'       ' if one.within else 'BEYOND '} (replayed unchanged: {replayed:+.1f} % of the unrecorded run;"
             f" processes: {one.least:.3f} to {one.most:.3f}×{', SCATTERED' if one.scattered else ''})"
         )
     counted = [one for one in judged if one.measured is not None]
@@ -271,6 +172,11 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
     print(
         f"  SCATTERED: processes of one program differ by more than {GOAL_PERCENT:g} %: {len(scattered)} pairs, "
         f"{len(beyond)} of the {len(counted) - hits} beyond, whose prediction lies between their processes in {inside}"
+    )
+    ranged = [one for one in counted if one.range[1] > one.range[0]]
+    print(
+        f"  measured within the range that what-if gives, from no unexplained wait to all of them: "
+        f"{sum(one.in_range for one in ranged)} of {len(ranged)} pairs that have one"
     )
     firm = [one for one in counted if not one.scattered]
     print(f"  of the {len(firm)} other pairs, within {GOAL_PERCENT:g} %: {sum(one.within for one in firm)}")

@@ -1,6 +1,7 @@
 #include "grouping.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -171,61 +172,51 @@ std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, 
     return first_rows;
 }
 
-std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
-                                   const std::uint8_t* chosen, std::size_t numbers) {
+// By no branch, for which rows are chosen cannot be foretold: each is written, and most are written over.
+
+std::size_t rows_of(const std::uint32_t* number_of, std::size_t rows, const std::uint8_t* chosen,
+                    std::size_t numbers, std::uint32_t* into) {
     if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < rows; ++i) {
-        if (number_of[i] >= numbers) throw std::out_of_range("a number that is not there");
-        count += chosen[number_of[i]] != 0;
-    }
-    // By no branch, for which rows are chosen cannot be foretold: each is written, and most are written over.
-    std::vector<std::uint32_t> found(count + 1);
     std::size_t at = 0;
     for (std::size_t i = 0; i < rows; ++i) {
-        found[at] = static_cast<std::uint32_t>(i);
+        if (number_of[i] >= numbers) throw std::out_of_range("a number that is not there");
+        into[at] = static_cast<std::uint32_t>(i);
         at += chosen[number_of[i]] != 0;
     }
-    found.resize(count);
-    return found;
+    return at;
 }
 
-std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes,
-                                      std::size_t rows, const std::uint8_t* chosen, Sizes wanted) {
+std::size_t rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, std::size_t rows,
+                       const std::uint8_t* chosen, Sizes wanted, std::uint32_t* into) {
     if (rows >= kNone) throw std::invalid_argument("more rows than can be numbered");
-    const auto take = [&](std::size_t i) {
-        return (chosen[lane_of[i]] != 0) & (sizes[i] >= wanted.least) & (sizes[i] <= wanted.most);
-    };
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < rows; ++i) count += take(i);
-    std::vector<std::uint32_t> found(count + 1);
-    for (std::size_t i = 0, at = 0; i < rows; ++i) {
-        found[at] = static_cast<std::uint32_t>(i);
-        at += take(i);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < rows; ++i) {
+        into[at] = static_cast<std::uint32_t>(i);
+        at += (chosen[lane_of[i]] != 0) & (sizes[i] >= wanted.least) & (sizes[i] <= wanted.most);
     }
-    found.resize(count);
-    return found;
+    return at;
 }
 
-std::vector<std::uint32_t> rows_among(const std::uint32_t* rows, std::size_t count,
-                                      const std::uint32_t* lane_of, const std::int64_t* sizes,
-                                      const std::uint8_t* chosen, Sizes wanted) {
-    std::vector<std::uint32_t> found(count + 1);
+std::size_t rows_among(const std::uint32_t* rows, std::size_t count, const std::uint32_t* lane_of,
+                       const std::int64_t* sizes, const std::uint8_t* chosen, Sizes wanted,
+                       std::uint32_t* into) {
     std::size_t at = 0;
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint32_t row = rows[i];
-        found[at] = row;
+        into[at] = row;
         at += (chosen[lane_of[row]] != 0) & (sizes[row] >= wanted.least) & (sizes[row] <= wanted.most);
     }
-    found.resize(at);
-    return found;
+    return at;
 }
 
 std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count, const std::int64_t* starts,
                                    const std::int64_t* ends, std::size_t most) {
     std::vector<std::int64_t> lengths;  // the greatest so far, the least of them in front
+    std::vector<std::pair<std::uint32_t, std::int64_t>> kept;  // those that were among them once
     for (std::size_t i = 0; i < count && most > 0; ++i) {
         const std::int64_t length = ends[rows[i]] - starts[rows[i]];
+        if (lengths.size() == most && length < lengths.front()) continue;
+        kept.emplace_back(rows[i], length);
         if (lengths.size() < most) {
             lengths.push_back(length);
             std::ranges::push_heap(lengths, std::greater{});
@@ -236,8 +227,8 @@ std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count,
         }
     }
     std::vector<std::uint32_t> found;
-    for (std::size_t i = 0; i < count && !lengths.empty(); ++i) {
-        if (ends[rows[i]] - starts[rows[i]] >= lengths.front()) found.push_back(rows[i]);
+    for (const auto& [row, length] : kept) {
+        if (length >= lengths.front()) found.push_back(row);
     }
     return found;
 }
@@ -283,15 +274,25 @@ Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::i
 Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
                 const std::int64_t* starts, const std::int64_t* ends, std::size_t rows,
                 const std::uint32_t* some) {
-    std::int64_t bounds[Decades::kCount];
-    bounds[0] = 1;
-    for (std::size_t k = 1; k < Decades::kCount; ++k) bounds[k] = 10 * bounds[k - 1];
+    // By the bits of a size: the decade of the greatest one with so many, and where that decade begins.
+    std::uint8_t decade_of[64];
+    std::int64_t begins[64];
+    std::int64_t begin = 0, next = 10;
+    for (std::size_t bits = 0, decade = 0; bits < 64; ++bits) {
+        const std::uint64_t greatest = (std::uint64_t{1} << bits) - 1;
+        if (decade + 1 < Decades::kCount && greatest >= static_cast<std::uint64_t>(next)) {
+            begin = next;
+            if (++decade + 1 < Decades::kCount) next *= 10;
+        }
+        decade_of[bits] = static_cast<std::uint8_t>(decade);
+        begins[bits] = begin;
+    }
     Decades made;
     for (std::size_t k = 0; k < rows; ++k) {
         const std::size_t i = some == nullptr ? k : some[k];
         if (!chosen[lane_of[i]] || sizes[i] < 0) continue;
-        const auto above = std::upper_bound(bounds + 1, bounds + Decades::kCount, sizes[i]);
-        const auto decade = static_cast<std::size_t>(above - bounds - 1);
+        const auto bits = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(sizes[i])));
+        const std::size_t decade = decade_of[bits] - std::size_t{sizes[i] < begins[bits]};
         ++made.count[decade];
         made.seconds[decade] += static_cast<double>(ends[i] - starts[i]) * 1e-9;
     }

@@ -17,22 +17,25 @@ struct Key {
 // `lane_of`, and gives the first row of each number, in order of appearance.
 std::vector<std::int64_t> group(const std::vector<Key>& keys, std::size_t rows, std::uint32_t* lane_of);
 
+// What gives rows writes them, in order, `into` memory for as many as are looked at, and says how many there
+// are.
+
 // The rows whose lane (or other number) is chosen. Throws std::out_of_range for a number of `numbers` or
 // more.
-std::vector<std::uint32_t> rows_of(const std::uint32_t* number_of, std::size_t rows,
-                                   const std::uint8_t* chosen, std::size_t numbers);
+std::size_t rows_of(const std::uint32_t* number_of, std::size_t rows, const std::uint8_t* chosen,
+                    std::size_t numbers, std::uint32_t* into);
 
 // Of the rows whose lane is chosen those of a wanted size. Lanes must be as many as `chosen`.
 struct Sizes {
     std::int64_t least, most;
 };
-std::vector<std::uint32_t> rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes,
-                                      std::size_t rows, const std::uint8_t* chosen, Sizes wanted);
+std::size_t rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, std::size_t rows,
+                       const std::uint8_t* chosen, Sizes wanted, std::uint32_t* into);
 
 // The same of some rows only, `count` of them, which must be there.
-std::vector<std::uint32_t> rows_among(const std::uint32_t* rows, std::size_t count,
-                                      const std::uint32_t* lane_of, const std::int64_t* sizes,
-                                      const std::uint8_t* chosen, Sizes wanted);
+std::size_t rows_among(const std::uint32_t* rows, std::size_t count, const std::uint32_t* lane_of,
+                       const std::int64_t* sizes, const std::uint8_t* chosen, Sizes wanted,
+                       std::uint32_t* into);
 
 // Of some rows those that last as long as the one of them that comes at place `most` by length, or longer.
 std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count, const std::int64_t* starts,

@@ -34,19 +34,26 @@ bool unite(const std::int64_t* starts, const std::int64_t* ends, const std::uint
 }
 
 bool longest_gaps(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
-                  const std::uint8_t* chosen, std::size_t rows, std::size_t most, Intervals& gaps) {
+                  const std::uint32_t* set_of, std::size_t rows, std::size_t sets, std::size_t most,
+                  std::vector<Intervals>& gaps) {
     struct Gap {
         std::uint64_t length;
         std::int64_t start, end;
     };
-    std::vector<Gap> kept;  // longest first
-    std::int64_t before = std::numeric_limits<std::int64_t>::min(), reached = before;
-    bool open = false;
+    struct Set {
+        std::int64_t reached =
+            std::numeric_limits<std::int64_t>::max();  // so that no gap is before the first
+        std::vector<Gap> kept;                         // longest first
+    };
+    std::vector<Set> found(sets);
+    std::int64_t before = std::numeric_limits<std::int64_t>::min();
     for (std::size_t i = 0; i < rows; ++i) {
-        if (!chosen[lane_of[i]]) continue;
+        const std::uint32_t number = set_of[lane_of[i]];
+        if (number >= sets) continue;
         if (starts[i] < before) return false;
         before = starts[i];
-        if (open && starts[i] > reached && most > 0) {
+        auto& [reached, kept] = found[number];
+        if (starts[i] > reached && most > 0) {
             const Gap gap{static_cast<std::uint64_t>(starts[i]) - static_cast<std::uint64_t>(reached),
                           reached, starts[i]};
             if (kept.size() < most || gap.length > kept.back().length) {
@@ -56,12 +63,15 @@ bool longest_gaps(const std::int64_t* starts, const std::int64_t* ends, const st
                 kept.insert(behind, gap);
             }
         }
-        reached = open ? std::max(reached, ends[i]) : ends[i];
-        open = true;
+        const bool first = reached == std::numeric_limits<std::int64_t>::max();
+        reached = first ? ends[i] : std::max(reached, ends[i]);
     }
-    for (const Gap& gap : kept) {
-        gaps.starts.push_back(gap.start);
-        gaps.ends.push_back(gap.end);
+    gaps.resize(sets);
+    for (std::size_t set = 0; set < sets; ++set) {
+        for (const Gap& gap : found[set].kept) {
+            gaps[set].starts.push_back(gap.start);
+            gaps[set].ends.push_back(gap.end);
+        }
     }
     return true;
 }

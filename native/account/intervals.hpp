@@ -16,10 +16,12 @@ struct Intervals {
 bool unite(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
            const std::uint8_t* chosen, std::size_t rows, Intervals& united);
 
-// The `most` longest gaps between such a union's intervals, longest first, of those as long the earlier ones.
-// Gives false if the intervals are not in order of their starts.
+// Of each of `sets` unions, the `most` longest gaps between its intervals, longest first, of those as long
+// the earlier ones. A lane is in the union set_of[lane]; in none if that is `sets` or more. Gives false if
+// the intervals are not in order of their starts.
 bool longest_gaps(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
-                  const std::uint8_t* chosen, std::size_t rows, std::size_t most, Intervals& gaps);
+                  const std::uint32_t* set_of, std::size_t rows, std::size_t sets, std::size_t most,
+                  std::vector<Intervals>& gaps);
 
 // Nanoseconds that lie in both of two unions.
 std::int64_t shared(const std::int64_t* a_starts, const std::int64_t* a_ends, std::size_t a,

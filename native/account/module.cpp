@@ -84,18 +84,22 @@ nb::object unite_lanes(const Array<std::int64_t>& starts, const Array<std::int64
 }
 
 nb::object gaps_of_lanes(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends,
-                         const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
-                         std::size_t most) {
+                         const Array<std::uint32_t>& lane_of, const Array<std::uint32_t>& set_of,
+                         std::size_t sets, std::size_t most) {
     check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
-    Intervals found;
+    std::vector<Intervals> found;
     bool ordered;
     {
         const nb::gil_scoped_release unlocked;
-        ordered = longest_gaps(starts.data(), ends.data(), lane_of.data(), chosen.data(), lane_of.size(),
-                               most, found);
+        ordered = longest_gaps(starts.data(), ends.data(), lane_of.data(), set_of.data(), lane_of.size(),
+                               sets, most, found);
     }
     if (!ordered) return nb::none();
-    return nb::make_tuple(given(std::move(found.starts)), given(std::move(found.ends)));
+    nb::list made;
+    for (Intervals& gaps : found) {
+        made.append(nb::make_tuple(given(std::move(gaps.starts)), given(std::move(gaps.ends))));
+    }
+    return made;
 }
 
 // Bit k of sets_of[lane]: whether the lane is in set k.
@@ -163,38 +167,32 @@ nb::tuple decades_of(const Array<std::uint32_t>& lane_of, const Array<std::uint8
     return nb::make_tuple(given(std::move(made.count)), given(std::move(made.seconds)));
 }
 
-auto chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t>& chosen) {
-    std::vector<std::uint32_t> found;
-    {
-        const nb::gil_scoped_release unlocked;
-        found = rows_of(number_of.data(), number_of.size(), chosen.data(), chosen.size());
-    }
-    return given(std::move(found));
+using Rows = nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::size_t chosen_rows(const Array<std::uint32_t>& number_of, const Array<std::uint8_t>& chosen,
+                        const Rows& into) {
+    check(into.size() == number_of.size());
+    const nb::gil_scoped_release unlocked;
+    return rows_of(number_of.data(), number_of.size(), chosen.data(), chosen.size(), into.data());
 }
 
-auto chosen_rows_sized(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
-                       const Array<std::int64_t>& sizes, std::int64_t least, std::int64_t most) {
-    check(sizes.size() == lane_of.size());
-    std::vector<std::uint32_t> found;
-    {
-        const nb::gil_scoped_release unlocked;
-        found = rows_sized(lane_of.data(), sizes.data(), lane_of.size(), chosen.data(), {least, most});
-    }
-    return given(std::move(found));
+std::size_t chosen_rows_sized(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
+                              const Array<std::int64_t>& sizes, std::int64_t least, std::int64_t most,
+                              const Rows& into) {
+    check(sizes.size() == lane_of.size() && into.size() == lane_of.size());
+    const nb::gil_scoped_release unlocked;
+    return rows_sized(lane_of.data(), sizes.data(), lane_of.size(), chosen.data(), {least, most},
+                      into.data());
 }
 
-auto chosen_rows_among(const Array<std::uint32_t>& rows, const Array<std::uint32_t>& lane_of,
-                       const Array<std::uint8_t>& chosen, const Array<std::int64_t>& sizes,
-                       std::int64_t least, std::int64_t most) {
-    check(sizes.size() == lane_of.size());
+std::size_t chosen_rows_among(const Array<std::uint32_t>& rows, const Array<std::uint32_t>& lane_of,
+                              const Array<std::uint8_t>& chosen, const Array<std::int64_t>& sizes,
+                              std::int64_t least, std::int64_t most, const Rows& into) {
+    check(sizes.size() == lane_of.size() && into.size() == rows.size());
     check_rows(rows, lane_of.size());
-    std::vector<std::uint32_t> found;
-    {
-        const nb::gil_scoped_release unlocked;
-        found =
-            rows_among(rows.data(), rows.size(), lane_of.data(), sizes.data(), chosen.data(), {least, most});
-    }
-    return given(std::move(found));
+    const nb::gil_scoped_release unlocked;
+    return rows_among(rows.data(), rows.size(), lane_of.data(), sizes.data(), chosen.data(), {least, most},
+                      into.data());
 }
 
 auto longest_rows(const Array<std::uint32_t>& rows, const Array<std::int64_t>& starts,
@@ -248,7 +246,7 @@ NB_MODULE(_lanes, module) {
     module.def("unite", &unite_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("chosen"));
     module.def("longest_gaps", &gaps_of_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
-               nb::arg("chosen"), nb::arg("most"));
+               nb::arg("set_of"), nb::arg("sets"), nb::arg("most"));
     module.def("lengths", &lengths_of, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
                nb::arg("sets_of"), nb::arg("sets"));
     module.def("length_with", &length_with_rows, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
@@ -257,11 +255,11 @@ NB_MODULE(_lanes, module) {
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
     module.def("decades", &decades_of, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("some") = nb::none());
-    module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"));
+    module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"), nb::arg("into"));
     module.def("rows_sized", &chosen_rows_sized, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
-               nb::arg("least"), nb::arg("most"));
+               nb::arg("least"), nb::arg("most"), nb::arg("into"));
     module.def("rows_among", &chosen_rows_among, nb::arg("rows"), nb::arg("lane_of"), nb::arg("chosen"),
-               nb::arg("sizes"), nb::arg("least"), nb::arg("most"));
+               nb::arg("sizes"), nb::arg("least"), nb::arg("most"), nb::arg("into"));
     module.def("longest", &longest_rows, nb::arg("rows"), nb::arg("starts"), nb::arg("ends"),
                nb::arg("most"));
     module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),

@@ -147,11 +147,12 @@ using Into = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 // marks.
 nb::list merge_timed(const nb::list& parts, std::int64_t less, const std::vector<std::uint8_t>& marks,
                      const Into<std::int64_t>& starts, const Into<std::int64_t>& ends,
-                     const Into<std::uint32_t>& lanes, const Into<std::int64_t>& sizes) {
+                     const Into<std::uint32_t>& lanes, const Into<std::int64_t>& sizes,
+                     const Into<std::uint32_t>& sized) {
     std::vector<Of<std::int64_t>> times;
     std::vector<Of<std::uint16_t>> of_parts;
     std::vector<busfare::TimedPart> given;
-    std::size_t rows = 0;
+    std::size_t rows = 0, rows_sized = 0;
     for (const nb::handle part : parts) {
         const auto kept_starts = nb::cast<Of<std::int64_t>>(part[0]);
         const auto kept_ends = nb::cast<Of<std::int64_t>>(part[1]);
@@ -162,6 +163,7 @@ nb::list merge_timed(const nb::list& parts, std::int64_t less, const std::vector
         if (!nb::object(part[3]).is_none()) {
             times.push_back(nb::cast<Of<std::int64_t>>(part[3]));
             known = times.back().data();
+            rows_sized += count;
             alike = alike && times.back().size() == count;
         }
         given.push_back({kept_starts.data(), kept_ends.data(), kept_lanes.data(), known, count,
@@ -175,7 +177,8 @@ nb::list merge_timed(const nb::list& parts, std::int64_t less, const std::vector
         times.push_back(kept_ends);
         of_parts.push_back(kept_lanes);
     }
-    if (starts.size() != rows || ends.size() != rows || lanes.size() != rows || sizes.size() != rows) {
+    if (starts.size() != rows || ends.size() != rows || lanes.size() != rows || sizes.size() != rows ||
+        sized.size() != rows_sized) {
         throw std::invalid_argument("arrays of unlike lengths");
     }
     if (rows > std::numeric_limits<std::uint32_t>::max()) throw std::invalid_argument("too many rows");
@@ -183,7 +186,7 @@ nb::list merge_timed(const nb::list& parts, std::int64_t less, const std::vector
     {
         const nb::gil_scoped_release unlocked;
         marked = busfare::merge_timed(given, less, marks,
-                                      {starts.data(), ends.data(), lanes.data(), sizes.data()});
+                                      {starts.data(), ends.data(), lanes.data(), sizes.data(), sized.data()});
     }
     nb::list found;
     for (auto& some : marked) {
@@ -225,7 +228,7 @@ NB_MODULE(_rows, module) {
     module.def("occurring", &occurring, nb::arg("numbers"), nb::arg("found"));
     module.def("merged", &merged, nb::arg("numbers"), nb::arg("order"));
     module.def("merge_timed", &merge_timed, nb::arg("parts"), nb::arg("less"), nb::arg("marks"),
-               nb::arg("starts"), nb::arg("ends"), nb::arg("lanes"), nb::arg("sizes"));
+               nb::arg("starts"), nb::arg("ends"), nb::arg("lanes"), nb::arg("sizes"), nb::arg("sized"));
     nb::class_<busfare::SortedColumn>(module, "SortedColumn")
         .def("__arrow_c_array__", &shared_by_arrow, nb::arg("requested_schema") = nb::none());
     module.def("sorted_column", &sorted_column, nb::arg("stream"), nb::arg("order"));

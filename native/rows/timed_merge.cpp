@@ -18,7 +18,7 @@ struct Rest {
     std::int64_t start() const { return part->starts[at]; }
 };
 
-void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less,
+void merge(std::vector<Rest> rests, std::size_t into, std::uint32_t* sized, std::int64_t less,
            const std::vector<std::uint8_t>& marks, const TimedWhole& whole,
            std::vector<std::vector<std::uint32_t>>& marked) {
     std::uint8_t any = 0;
@@ -30,7 +30,7 @@ void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less,
         whole.ends[into] = part.ends[rest.at] - less;
         whole.lanes[into] = part.lane_of[lane];
         whole.sizes[into] = part.sizes == nullptr ? -1 : part.sizes[rest.at];
-        if (part.sizes != nullptr) marked.back().push_back(static_cast<std::uint32_t>(into));
+        if (part.sizes != nullptr) *sized++ = static_cast<std::uint32_t>(into);
         if ((part.marks_of[lane] & any) != 0) {
             for (std::size_t m = 0; m < marks.size(); ++m) {
                 if ((part.marks_of[lane] & marks[m]) != 0)
@@ -39,9 +39,6 @@ void merge(std::vector<Rest> rests, std::size_t into, std::int64_t less,
         }
         ++into;
     };
-    std::size_t sized = 0;
-    for (const Rest& rest : rests) sized += rest.part->sizes == nullptr ? 0 : rest.end - rest.at;
-    marked.back().reserve(sized);
     std::erase_if(rests, [](const Rest& rest) { return rest.at == rest.end; });
     while (rests.size() > 1) {
         // Up to where some part ends: by no branch on which comes first, for that cannot be foretold.
@@ -75,10 +72,10 @@ std::vector<std::vector<std::uint32_t>> merge_timed(const std::vector<TimedPart>
         rows += part.count;
         if (longest == nullptr || part.count > longest->count) longest = &part;
     }
-    std::vector<std::vector<std::uint32_t>> marked(marks.size() + 1), later(marked.size());
+    std::vector<std::vector<std::uint32_t>> marked(marks.size()), later(marks.size());
     std::vector<Rest> first, second;
     const std::int64_t half = rows < kForTwo ? 0 : longest->starts[longest->count / 2];
-    std::size_t before = 0;
+    std::size_t before = 0, sized_before = 0;
     for (const TimedPart& part : parts) {
         const std::size_t split =
             rows < kForTwo ? part.count
@@ -87,21 +84,22 @@ std::vector<std::vector<std::uint32_t>> merge_timed(const std::vector<TimedPart>
         first.push_back({&part, 0, split});
         second.push_back({&part, split, part.count});
         before += split;
+        sized_before += part.sizes == nullptr ? 0 : split;
     }
     if (rows < kForTwo) {
-        merge(first, 0, less, marks, whole, marked);
+        merge(first, 0, whole.sized, less, marks, whole, marked);
         return marked;
     }
     std::exception_ptr failed;
     {
         const std::jthread beside([&] {
             try {
-                merge(second, before, less, marks, whole, later);
+                merge(second, before, whole.sized + sized_before, less, marks, whole, later);
             } catch (...) {
                 failed = std::current_exception();
             }
         });
-        merge(first, 0, less, marks, whole, marked);
+        merge(first, 0, whole.sized, less, marks, whole, marked);
     }
     if (failed) std::rethrow_exception(failed);
     for (std::size_t m = 0; m < marked.size(); ++m) {

@@ -37,11 +37,11 @@ void Calls::add(const Calls& others) {
 // What one thread needs.
 class CallScan::Worker {
   public:
-    Worker(const CallScan& scan, std::uint64_t most, const PairMarks& asked)
+    Worker(const CallScan& scan, std::uint64_t most, std::uint64_t expected, const PairMarks& asked)
         : scan_(scan),
           loader_(scan.pieces_),
           staging_(scan.pieces_.pager(), scan.fields_.shape()),
-          marks_(most),
+          marks_(most, expected),
           asked_(asked) {}
 
     void read(std::size_t piece, PieceWork& work, Calls& kept, Bounds& bounds) {
@@ -54,7 +54,7 @@ class CallScan::Worker {
             const bool named = (staging_.all() >> name & 1) != 0;
             for (std::size_t i = 0; i < rows.count; ++i) {
                 const std::uint32_t code = scan_.code_of(names[i]);
-                if (!named || code == scan_.wanted_.names.otherwise) throw Unreadable("calls without a name");
+                if (!named || code == scan_.names_.otherwise) throw Unreadable("calls without a name");
                 const std::uint8_t marks = scan_.wanted_.marks_of[code];
                 marks_.mark(rows.processes[i], rows.correlations[i], marks);
                 bounds.first = std::min(bounds.first, rows.starts[i]);
@@ -91,17 +91,19 @@ class CallScan::Worker {
 CallScan::CallScan(const Pager& pager, std::uint32_t root, CallsWanted wanted, const PairMarks& asked,
                    const How& how)
     : wanted_(std::move(wanted)),
+      names_(*wanted_.names),
       fields_({wanted_.timed.start, wanted_.timed.end, wanted_.timed.process, wanted_.timed.correlation,
                wanted_.name}),
       pieces_(pager, leaves_of(pager, root, stop_), how.piece_bytes),
       marks_(asked.most()),
       bounds_(pieces_.count(), {kMost, kLeast}) {
-    PieceWork work(pieces_, most_rows(pager, pieces_.leaves()), stop_);
+    const std::uint64_t most = most_rows(pager, pieces_.leaves());
+    PieceWork work(pieces_, most, stop_);
     std::vector<Calls> kept(pieces_.count());
     std::mutex mutex;
     std::vector<std::shared_ptr<Worker>> workers;
     work.run(how, [&] {
-        auto worker = std::make_shared<Worker>(*this, asked.most(), asked);
+        auto worker = std::make_shared<Worker>(*this, asked.most(), most, asked);
         const std::lock_guard lock(mutex);
         workers.push_back(worker);
         return [this, worker, &work, &kept](std::size_t piece) {
@@ -128,7 +130,7 @@ CallScan::CallScan(const Pager& pager, std::uint32_t root, CallsWanted wanted, c
 
 Calls CallScan::during(std::int64_t from, std::int64_t to) const {
     Calls found;
-    Worker worker(*this, 0, marks_);
+    Worker worker(*this, 0, 0, marks_);
     for (std::size_t piece = 0; piece < pieces_.count(); ++piece) {
         if (bounds_[piece].first < to && bounds_[piece].last > from) worker.find(piece, from, to, found);
     }
@@ -136,8 +138,8 @@ Calls CallScan::during(std::int64_t from, std::int64_t to) const {
 }
 
 std::uint32_t CallScan::code_of(std::int64_t id) const {
-    const std::uint64_t at = static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(wanted_.names.least);
-    return at < wanted_.names.of.size() ? wanted_.names.of[at] : wanted_.names.otherwise;
+    const std::uint64_t at = static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(names_.least);
+    return at < names_.of.size() ? names_.of[at] : names_.otherwise;
 }
 
 }  // namespace busfare::sqlite

@@ -13,7 +13,7 @@ namespace busfare::sqlite {
 struct CallsWanted {
     Timed timed;
     std::uint32_t name;                  // its place in the record
-    Codes names;                         // `otherwise` is nobody's name
+    std::shared_ptr<const Codes> names;  // `otherwise` is nobody's name
     std::vector<std::uint8_t> marks_of;  // by code: what is set for the call's pair
 };
 
@@ -54,6 +54,7 @@ class CallScan {
 
     std::atomic<bool> stop_ = false;
     const CallsWanted wanted_;
+    const Codes& names_;
     const Fields fields_;
     const Pieces pieces_;
     PairMarks marks_;

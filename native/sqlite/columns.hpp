@@ -74,6 +74,9 @@ class Column {
     }
     Kind kind() const { return kind_; }
     const std::uint8_t* valid() const { return valid_.data(); }
+    bool is_valid(std::uint64_t row) const { return (valid_.data()[row / 8] >> (row % 8) & 1) != 0; }
+    // A column of texts: one of them, which lives as long as the column. Empty for null.
+    std::string_view text(std::uint64_t row) const;
     std::uint64_t nulls() const { return nulls_; }
     std::uint64_t length() const { return length_; }
     void set_length(std::uint64_t length) { length_ = length; }

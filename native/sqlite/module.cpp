@@ -5,6 +5,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -17,6 +18,7 @@
 #include "arrow_capsule.hpp"
 #include "call_scan.hpp"
 #include "file_source.hpp"
+#include "names.hpp"
 #include "operation_scan.hpp"
 #include "pair_marks.hpp"
 #include "table.hpp"
@@ -53,51 +55,59 @@ nb::tuple given(Calls calls) {
                           given(std::move(calls.names)));
 }
 
+// Of each lane: keys, None where they are null, marks, first row, count, and sums.
+nb::list given(const std::vector<OperationLane>& lanes) {
+    nb::list made;
+    for (const OperationLane& lane : lanes) {
+        nb::list values;
+        for (std::size_t k = 0; k < lane.keys.size(); ++k) {
+            values.append((lane.known >> k & 1) != 0 ? nb::cast(lane.keys[k]) : nb::none());
+        }
+        made.append(nb::make_tuple(values, lane.marks, lane.first_row, lane.count, lane.ns, lane.bytes,
+                                   lane.rated_bytes, lane.rated_ns));
+    }
+    return made;
+}
+
 bool interrupted() {
     const nb::gil_scoped_acquire locked;
     return PyErr_CheckSignals() != 0;
 }
 
-using Ids = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+// Ends from outside what another thread reads.
+struct Stop {
+    std::atomic<bool> asked = false;
+};
+
+How how_of(unsigned threads, const Stop* stop) {
+    return {threads, [stop] { return (stop != nullptr && stop->asked) || interrupted(); }};
+}
+
+// A table of calls, and tables of operations whose pairs it marks.
+struct Scan {
+    CallScan calls;
+    std::vector<Operations> operations;
+};
 
 class Database {
   public:
     explicit Database(const std::string& path) : source_(path), pager_(source_) {}
 
-    std::unique_ptr<CallScan> calls(std::uint32_t root, const Timed& timed, std::uint32_t name,
-                                    const Codes& names, std::vector<std::uint8_t> marks_of,
-                                    const PairMarks& asked, unsigned threads) const {
-        const auto most = std::ranges::max_element(names.of);
-        if (most != names.of.end() && std::max(*most, names.otherwise) >= marks_of.size()) {
+    std::unique_ptr<Scan> scan(std::uint32_t root, CallsWanted calls,
+                               const std::vector<std::pair<std::uint32_t, OperationsWanted>>& operations,
+                               const PairMarks& asked, unsigned threads, const Stop* stop) const {
+        const auto most = std::ranges::max_element(calls.names->of);
+        if (most != calls.names->of.end() &&
+            std::max(*most, calls.names->otherwise) >= calls.marks_of.size()) {
             throw std::invalid_argument("a name without marks");
         }
         const nb::gil_scoped_release unlocked;
-        return std::make_unique<CallScan>(pager_, root, CallsWanted{timed, name, names, std::move(marks_of)},
-                                          asked, How{threads, interrupted});
-    }
-
-    // Starts, ends, lanes of the rows, their sizes or None; and the lanes, column by column: keys, whether
-    // they are known, marks, first rows, counts, and sums.
-    nb::tuple operations(std::uint32_t root, const Timed& timed, const std::vector<std::uint32_t>& keys,
-                         std::optional<std::uint32_t> size, std::int64_t largest, const PairMarks& calls,
-                         unsigned threads) const {
-        Operations made;
-        {
-            const nb::gil_scoped_release unlocked;
-            made = scan_operations(pager_, root, {timed, keys, size, largest}, calls, {threads, interrupted});
+        const How how = how_of(threads, stop);
+        auto made = std::unique_ptr<Scan>(new Scan{{pager_, root, std::move(calls), asked, how}, {}});
+        for (const auto& [its_root, wanted] : operations) {
+            made->operations.push_back(scan_operations(pager_, its_root, wanted, made->calls.marks(), how));
         }
-        nb::list lanes;
-        for (const OperationLane& lane : made.lanes) {
-            nb::list values;
-            for (std::size_t k = 0; k < lane.keys.size(); ++k) {
-                values.append((lane.known >> k & 1) != 0 ? nb::cast(lane.keys[k]) : nb::none());
-            }
-            lanes.append(nb::make_tuple(values, lane.marks, lane.first_row, lane.count, lane.ns, lane.bytes,
-                                        lane.rated_bytes, lane.rated_ns));
-        }
-        return nb::make_tuple(given<std::int64_t>(made.starts), given<std::int64_t>(made.ends),
-                              given<std::uint16_t>(made.lane_of),
-                              made.sizes ? nb::cast(given<std::int64_t>(made.sizes)) : nb::none(), lanes);
+        return made;
     }
 
     // In the order in which they are given.
@@ -111,7 +121,7 @@ class Database {
         for (const std::size_t i : order) sorted.push_back(wanted[i]);
         Columns columns(wanted.size());
         const nb::gil_scoped_release unlocked;
-        const Columns read = read_table(pager_, root, sorted, {threads, interrupted});
+        const Columns read = read_table(pager_, root, sorted, how_of(threads, nullptr));
         for (std::size_t i = 0; i < order.size(); ++i) columns[order[i]] = read[i];
         return columns;
     }
@@ -190,22 +200,18 @@ NB_MODULE(_sqlite_columns, module) {
             nb::arg("less"), nb::arg("least"), nb::arg("most"), nb::arg("first_bit"), nb::arg("bits"));
     nb::class_<PairMarks>(module, "PairMarks")
         .def(nb::init<std::uint64_t>(), nb::arg("most"))
-        .def(
-            "mark",
-            [](PairMarks& marks, const Ids& processes, const Ids& correlations) {
-                if (processes.size() != correlations.size()) {
-                    throw std::invalid_argument("arrays of unlike lengths");
-                }
-                for (std::size_t i = 0; i < processes.size(); ++i) {
-                    marks.mark(processes.data()[i], correlations.data()[i], 1);
-                }
-            },
-            nb::arg("processes"), nb::arg("correlations"));
+        .def("mark", &PairMarks::mark_all, nb::arg("processes"), nb::arg("correlations"));
+    nb::class_<CallsWanted>(module, "CallsWanted")
+        .def(nb::init<Timed, std::uint32_t, std::shared_ptr<const Codes>, std::vector<std::uint8_t>>(),
+             nb::arg("timed"), nb::arg("name"), nb::arg("names"), nb::arg("marks_of"));
+    nb::class_<OperationsWanted>(module, "OperationsWanted")
+        .def(nb::init<Timed, std::vector<std::uint32_t>, std::optional<std::uint32_t>, std::int64_t>(),
+             nb::arg("timed"), nb::arg("keys"), nb::arg("size").none(), nb::arg("largest"));
+    nb::class_<Stop>(module, "Stop").def(nb::init<>()).def("ask", [](Stop& stop) { stop.asked = true; });
     nb::class_<CallScan>(module, "CallScan")
         .def("__len__", &CallScan::rows)
         .def_prop_ro("first", &CallScan::first)
         .def_prop_ro("last", &CallScan::last)
-        .def_prop_ro("marks", &CallScan::marks, nb::rv_policy::reference_internal)
         .def_prop_ro("kept", [](const CallScan& scan) { return given(scan.kept()); })
         .def(
             "during",
@@ -218,11 +224,29 @@ NB_MODULE(_sqlite_columns, module) {
                 return given(std::move(found));
             },
             nb::arg("start"), nb::arg("end"));
+    nb::class_<Operations>(module, "OperationScan")
+        .def("__len__", [](const Operations& scan) { return scan.starts->length(); })
+        .def_prop_ro("starts",
+                     [](const Operations& scan) { return nb::cast(given<std::int64_t>(scan.starts)); })
+        .def_prop_ro("ends", [](const Operations& scan) { return nb::cast(given<std::int64_t>(scan.ends)); })
+        .def_prop_ro("lane_of",
+                     [](const Operations& scan) { return nb::cast(given<std::uint16_t>(scan.lane_of)); })
+        .def_prop_ro("sizes",
+                     [](const Operations& scan) {
+                         return scan.sizes ? nb::cast(given<std::int64_t>(scan.sizes)) : nb::none();
+                     })
+        .def_ro("last", &Operations::last)
+        .def_prop_ro("lanes", [](const Operations& scan) { return given(scan.lanes); });
+    nb::class_<Scan>(module, "Scan")
+        .def_prop_ro(
+            "calls", [](const Scan& scan) -> const CallScan& { return scan.calls; },
+            nb::rv_policy::reference_internal)
+        .def_prop_ro("operations", [](const Scan& scan) { return scan.operations; });
     nb::class_<Database>(module, "Database")
         .def(nb::init<const std::string&>(), nb::arg("path"))
-        .def("calls", &Database::calls, nb::arg("root"), nb::arg("timed"), nb::arg("name"), nb::arg("names"),
-             nb::arg("marks_of"), nb::arg("asked"), nb::arg("threads"), nb::keep_alive<0, 1>())
-        .def("operations", &Database::operations, nb::arg("root"), nb::arg("timed"), nb::arg("keys"),
-             nb::arg("size").none(), nb::arg("largest"), nb::arg("calls"), nb::arg("threads"))
+        .def("scan", &Database::scan, nb::arg("root"), nb::arg("calls"), nb::arg("operations"),
+             nb::arg("asked"), nb::arg("threads"), nb::arg("stop"), nb::keep_alive<0, 1>())
         .def("read", &Database::read, nb::arg("root"), nb::arg("wanted"), nb::arg("threads"));
+    module.def("codes_of", &codes_of, nb::arg("ids"), nb::arg("most"));
+    module.def("texts_with", &texts_with, nb::arg("texts"), nb::arg("parts"));
 }

@@ -1,6 +1,7 @@
 #include "operation_scan.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "btree.hpp"
@@ -76,6 +77,7 @@ class Worker {
             any = true;
             std::copy_n(rows.starts, rows.count, into_.starts->values<std::int64_t>() + row);
             std::copy_n(rows.ends, rows.count, into_.ends->values<std::int64_t>() + row);
+            last_ = std::max(last_, *std::max_element(rows.ends, rows.ends + rows.count));
             number(rows, row);
             row += rows.count;
         }
@@ -86,6 +88,7 @@ class Worker {
 
     const std::vector<OperationLane>& lanes() const { return lanes_; }
     const std::vector<std::uint32_t>& numbers() const { return number_of_; }
+    std::int64_t last() const { return last_; }
 
   private:
     void number(const TimedRows& rows, std::uint64_t row) {
@@ -173,6 +176,7 @@ class Worker {
     std::vector<std::int64_t> values_;  // their keys
     std::vector<std::uint64_t> states_;
     std::vector<std::uint32_t> number_of_;  // of each, among all
+    std::int64_t last_ = std::numeric_limits<std::int64_t>::min();
 };
 
 std::vector<std::uint32_t> places_of(const OperationsWanted& wanted) {
@@ -214,7 +218,9 @@ Operations scan_operations(const Pager& pager, std::uint32_t root, const Operati
         before = &one;
     }
     made.lanes.resize(numbers.count());
+    made.last = std::numeric_limits<std::int64_t>::min();
     for (const auto& worker : workers) {
+        made.last = std::max(made.last, worker->last());
         for (std::size_t local = 0; local < worker->lanes().size(); ++local) {
             const OperationLane& lane = worker->lanes()[local];
             OperationLane& into = made.lanes[worker->numbers()[local]];

@@ -34,6 +34,7 @@ struct Operations {
     std::shared_ptr<Column> starts, ends, lane_of;  // of 64, 64 and 16 bits
     std::shared_ptr<Column> sizes;                  // none where they were not asked for
     std::vector<OperationLane> lanes;
+    std::int64_t last = 0;  // the last end
 };
 
 // Reads the table whose tree starts at page `root`. Throws Unreadable if it cannot be read so: rows are not

@@ -24,6 +24,20 @@ void PairMarks::mark(std::int64_t process, std::int64_t correlation, std::uint8_
     known(process, at).marks.data()[at] |= marks;
 }
 
+void PairMarks::mark_all(const Column& processes, const Column& correlations) {
+    if (processes.kind() != Kind::integer || correlations.kind() != Kind::integer ||
+        processes.length() != correlations.length()) {
+        throw Unreadable("pairs that are not whole numbers");
+    }
+    for (std::uint64_t row = 0; row < processes.length(); ++row) {
+        if (!correlations.is_valid(row)) continue;
+        if (!processes.is_valid(row)) throw Unreadable("pairs without a process");
+        const std::int64_t correlation = correlations.values<std::int64_t>()[row];
+        if (correlation < 1 || static_cast<std::uint64_t>(correlation) > most_) continue;
+        mark(processes.values<std::int64_t>()[row], correlation, 1);
+    }
+}
+
 PairMarks::Process& PairMarks::known(std::int64_t process, std::uint64_t correlation) {
     last_ = find(process);
     if (last_ == processes_.size()) {
@@ -33,7 +47,7 @@ PairMarks::Process& PairMarks::known(std::int64_t process, std::uint64_t correla
     Process& found = processes_[last_];
     if (correlation >= found.size) {
         // By twice: what lies behind the last mark takes no memory, and each growth moves all marks.
-        const std::uint64_t size = std::min(most_ + 1, std::max<std::uint64_t>(2 * correlation, 1 << 12));
+        const std::uint64_t size = std::min(most_ + 1, std::max(2 * correlation, expected_));
         Buffer<std::uint8_t> grown(size);
         std::copy_n(found.marks.data(), found.used, grown.data());
         found.marks = std::move(grown);

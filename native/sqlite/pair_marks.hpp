@@ -1,18 +1,21 @@
 // Marks of pairs of a process and a correlation, which are nearly dense: a byte a pair.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "buffer.hpp"
+#include "columns.hpp"
 
 namespace busfare::sqlite {
 
 class PairMarks {
   public:
-    // Correlations of 1 to `most` have places.
-    explicit PairMarks(std::uint64_t most) : most_(most) {}
+    // Correlations of 1 to `most` have places, and those up to `expected` at once.
+    explicit PairMarks(std::uint64_t most, std::uint64_t expected = 0)
+        : most_(most), expected_(std::max<std::uint64_t>(expected, 1 << 12)) {}
     PairMarks(PairMarks&&) = default;
     PairMarks& operator=(PairMarks&&) = default;
 
@@ -21,6 +24,10 @@ class PairMarks {
     // Sets marks of a pair. Throws Unreadable for a correlation without a place, and for more processes than
     // a trace has.
     void mark(std::int64_t process, std::int64_t correlation, std::uint8_t marks);
+
+    // Marks 1 of the pairs of two columns of 64 bits, where the correlation is known and has a place. Throws
+    // Unreadable if the process is not known then.
+    void mark_all(const Column& processes, const Column& correlations);
 
     // Sets all that are set in `other`.
     void add(const PairMarks& other);
@@ -54,7 +61,7 @@ class PairMarks {
     std::size_t find(std::int64_t process) const;
     Process& known(std::int64_t process, std::uint64_t correlation);
 
-    std::uint64_t most_;
+    std::uint64_t most_, expected_;
     std::vector<Process> processes_;
     std::size_t last_ = 0;
 };

@@ -45,7 +45,10 @@ Pieces::Pieces(const Pager& pager, std::vector<std::uint32_t> leaves, std::uint3
       a_piece_(std::max<std::size_t>(1, piece_bytes / pager.page_size())) {}
 
 PieceLoader::PieceLoader(const Pieces& pieces)
-    : pieces_(pieces), buffer_(pieces.a_piece() * pieces.pager().page_size() * (kGap + 1) + Pager::kSlack) {}
+    : pieces_(pieces),
+      // Most pieces lie together and fill a third of it: the rest is not to be touched.
+      buffer_(std::make_unique_for_overwrite<std::uint8_t[]>(
+          pieces.a_piece() * pieces.pager().page_size() * (kGap + 1) + Pager::kSlack)) {}
 
 // Neighbours in one go.
 const std::vector<PageCells>& PieceLoader::load(std::size_t piece) {
@@ -54,7 +57,7 @@ const std::vector<PageCells>& PieceLoader::load(std::size_t piece) {
     const std::size_t end = pieces_.end(piece);
     cells_.clear();
     rows_ = 0;
-    std::uint8_t* into = buffer_.data();
+    std::uint8_t* into = buffer_.get();
     for (std::size_t i = pieces_.begin(piece); i < end;) {
         std::size_t last = i;
         while (last + 1 < end && leaves[last + 1] > leaves[last] &&

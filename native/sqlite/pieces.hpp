@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -52,7 +53,7 @@ class PieceLoader {
 
   private:
     const Pieces& pieces_;
-    std::vector<std::uint8_t> buffer_;
+    std::unique_ptr<std::uint8_t[]> buffer_;
     std::vector<PageCells> cells_;
     std::uint64_t rows_ = 0;
 };

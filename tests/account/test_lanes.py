@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from busfare.account import Union, _lanes, calls_named, lanes_of
 from busfare.account.lanes import _known, grouped
+from busfare.account.rows import rows_among
 from busfare.trace import tables
 from busfare.trace.summed import LANE_KEYS as KEYS
 
@@ -90,6 +91,21 @@ def test_lengths_of_sets_of_lanes_are_those_of_their_rows_in_whatever_order(
         assert lanes_of(ordered).union(pl.lit(True)).length() == expected[0]
 
 
+@pytest.mark.parametrize("longest", [3, 1000, 1 << 40])
+def test_lengths_of_many_rows_which_two_threads_share(longest: int) -> None:
+    rows, drawn = 300_001, np.random.default_rng(longest)
+    starts = np.sort(drawn.integers(0, 1_000_000, rows))
+    lengths = drawn.integers(0, 3, rows)
+    lengths[drawn.integers(0, rows, 5)] = longest  # some last from one thread's half into the other's
+    lane_of, sets_of = drawn.integers(0, 3, rows).astype(np.uint32), np.array([1, 3, 4], np.uint64)
+    found = _lanes.lengths(starts, starts + lengths, lane_of, sets_of, 4)
+    assert found is not None
+    of = [np.isin(lane_of, lanes) for lanes in ([0, 1], [1], [2], [])]
+    assert found.tolist() == [Union.of(starts[one], (starts + lengths)[one]).length() for one in of]
+    starts[rows // 2] = starts[rows // 2 - 1] - 1
+    assert _lanes.lengths(starts, starts + lengths, lane_of, sets_of, 4) is None
+
+
 @settings(deadline=None)
 @given(operations, st.integers(0, 6))
 def test_longest_gaps_are_those_of_the_union(rows: list[dict[str, object]], most: int) -> None:
@@ -99,7 +115,7 @@ def test_longest_gaps_are_those_of_the_union(rows: list[dict[str, object]], most
         starts, ends = lanes_of(ordered).union(which).gaps()
         longest = np.argsort(starts - ends, kind="stable")[:most]
         expected = [(int(starts[at]), int(ends[at])) for at in longest]
-        assert lanes_of(ordered).longest_gaps(which, most) == expected
+        assert lanes_of(ordered).longest_gaps([which], most) == [expected]
 
 
 def test_more_lengths_than_one_pass_finds() -> None:
@@ -182,7 +198,7 @@ def test_what_is_asked_of_some_rows_only(
     some = np.flatnonzero([row[3] for row in rows]).astype(np.uint32)
     starts, chosen = np.arange(len(rows)), np.array(lanes, np.uint8)
     ends, of = starts + lengths, lane_of.astype(np.uint32)
-    found = _lanes.rows_among(some, of, chosen, sizes, 0, 100)
+    found = rows_among(some, of, chosen.view(bool), sizes, 0, 100)
     assert found.tolist() == [at for at in some if lanes[lane_of[at]] and 0 <= sizes[at] <= 100]
     longest = _lanes.longest(some, starts, ends, most)
     least = sorted(lengths[some], reverse=True)[:most]
@@ -205,7 +221,7 @@ def test_what_is_asked_of_some_rows_only(
 def test_a_row_that_is_not_there() -> None:
     beyond, lane, size = np.array([1], np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.int64)
     for asked in (
-        lambda: _lanes.rows_among(beyond, lane, np.ones(1, np.uint8), size, 0, 9),
+        lambda: rows_among(beyond, lane, np.ones(1, bool), size, 0, 9),
         lambda: _lanes.longest(beyond, size, size, 1),
         lambda: _lanes.sums_among(beyond, lane, size, size, size, 1),
         lambda: _lanes.sums_among(np.zeros(1, np.uint32), lane, size, size, size, 0),

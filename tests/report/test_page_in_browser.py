@@ -11,7 +11,8 @@ import pytest
 
 from busfare.node import load_node
 from busfare.project import project
-from busfare.replay.changes import Kernels, Pin, Setting
+from busfare.replay.changes import Kernels, Setting
+from busfare.replay.pinning import Pin
 from busfare.replay.streams import Streams
 from busfare.report.page import report_page
 from busfare.report.plan_page import plan_page

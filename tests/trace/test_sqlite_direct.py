@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare.trace import _sqlite_columns
-from busfare.trace.sqlite_direct import DirectColumns, UnreadableError
+from busfare.trace.sqlite_direct import read_columns
+from busfare.trace.sqlite_pages import Pages, UnreadableError
 from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.table_source import Change, Codes
 
@@ -50,26 +51,26 @@ def unlike(path: Path, table: str) -> list[str]:
     """What differs between the direct columns of `table` and SQLite's answers."""
     found = []
     with closing(connected(path)) as database:
-        direct = DirectColumns(path, database)
+        pages = Pages(path, database)
         for column in [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]:
             values = answers(database, table, column)
             for kind, accepted in KINDS:
                 try:
-                    read = direct.read(table, {column: kind})[column].to_list()
+                    read = read_columns(pages, table, {column: kind})[column].to_list()
                 except UnreadableError as error:
                     if "rowid" not in str(error):
                         found.append(f"{column} as {kind}: {error}")
                     continue
                 if read != as_kind(values, kind, accepted):
                     found.append(f"{column} as {kind}")
-        found += unlike_together(direct, database, table)
+        found += unlike_together(pages, database, table)
     return found
 
 
-def unlike_together(direct: DirectColumns, database: sqlite3.Connection, table: str) -> list[str]:
+def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> list[str]:
     """What differs where all columns are read at once as whole numbers, as those of 32 bits, and as codes."""
     columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
-    wide = direct.read(table, dict.fromkeys(columns, INT))
+    wide = read_columns(pages, table, dict.fromkeys(columns, INT))
     found = [
         f"{column} beside others"
         for column in columns
@@ -79,8 +80,10 @@ def unlike_together(direct: DirectColumns, database: sqlite3.Connection, table: 
     codes = [Codes(-2, np.arange(200, dtype=np.uint8), 255), Codes(1, np.array([7], np.uint32), 9)]
     for column in columns:
         try:
-            small = direct.read(table, {column: pl.Int32()})
-            coded = [direct.read(table, {column: INT}, {column: Change(codes=of)})[column] for of in codes]
+            small = read_columns(pages, table, {column: pl.Int32()})
+            coded = [
+                read_columns(pages, table, {column: INT}, {column: Change(codes=of)})[column] for of in codes
+            ]
         except UnreadableError as error:
             assert "rowid" in str(error)
             continue
@@ -101,10 +104,10 @@ def test_headers_come_and_go_and_may_be_long(tmp_path: Path) -> None:
         rows = [[sizes[(row * (n + 3) // (n + 1)) % len(sizes)] for n in range(40)] for row in range(3000)]
         database.executemany(f"INSERT INTO T VALUES ({marks})", rows)
         database.commit()
-        direct = DirectColumns(path, database)
+        pages = Pages(path, database)
         for last in (7, 39):
             columns = [f"c{n}" for n in range(last + 1)]
-            read = direct.read("T", dict.fromkeys(columns, INT))
+            read = read_columns(pages, "T", dict.fromkeys(columns, INT))
             assert read.rows() == [tuple(row[: last + 1]) for row in rows]
 
 
@@ -175,7 +178,7 @@ def test_text_that_is_no_utf8_is_replaced_as_python_does(texts: list[bytes]) -> 
             database.executemany("INSERT INTO T VALUES (CAST(? AS TEXT))", [(text,) for text in texts])
             database.commit()
         with closing(connected(path)) as database:
-            read = DirectColumns(path, database).read("T", {"a": TEXT})["a"].to_list()
+            read = read_columns(Pages(path, database), "T", {"a": TEXT})["a"].to_list()
     assert read == [text.decode("utf-8", "replace") for text in texts]
 
 
@@ -289,7 +292,7 @@ def same_as_sqlite(path: Path) -> bool:
     """Whether T was read past SQLite; then its values are SQLite's, if that can read it at all."""
     with closing(connected(path)) as database:
         try:
-            frame = DirectColumns(path, database).read("T", {"a": INT, "b": TEXT, "c": REAL})
+            frame = read_columns(Pages(path, database), "T", {"a": INT, "b": TEXT, "c": REAL})
         except UnreadableError:
             return False
         try:
@@ -336,7 +339,7 @@ def test_what_is_not_read_here_sqlite_reads(text: str, why: str, tmp_path: Path)
     tables = SqliteTables(script(tmp_path / "t.sqlite", text))
     wanted = {name: TEXT if name == "b" else INT for name in tables.columns("T")}
     assert tables.read("T", wanted).rows() == [(5, "x", 7)[: len(wanted)]]
-    assert why in tables._left_to_sqlite
+    assert why in tables.file.left_to_sqlite
 
 
 def test_a_stored_generated_column_shifts_no_other(tmp_path: Path) -> None:
@@ -346,7 +349,7 @@ def test_a_stored_generated_column_shifts_no_other(tmp_path: Path) -> None:
     )
     tables = SqliteTables(path)
     assert tables.read("T", {"a": INT, "b": INT}).rows() == [(1, 9)]
-    assert tables._left_to_sqlite == ""
+    assert tables.file.left_to_sqlite == ""
 
 
 def test_a_transaction_in_a_journal_is_left_to_sqlite(tmp_path: Path) -> None:
@@ -355,7 +358,7 @@ def test_a_transaction_in_a_journal_is_left_to_sqlite(tmp_path: Path) -> None:
         writer.executescript("BEGIN IMMEDIATE; INSERT INTO T VALUES (6);")
         tables = SqliteTables(path)
         assert tables.read("T", {"a": INT}).rows() == [(5,)]
-        assert "journal" in tables._left_to_sqlite
+        assert "journal" in tables.file.left_to_sqlite
         tables.close()
 
 

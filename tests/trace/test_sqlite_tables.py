@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
+from busfare.trace.bounds import EARLIEST, LATEST
 from busfare.trace.sqlite_tables import SqliteTables
 from busfare.trace.table_source import Change
-from busfare.trace.tables import EARLIEST, LATEST
 from tests.trace.sqlite_file import Value, write_sqlite
 
 INT, TEXT = pl.Int64(), pl.String()

@@ -18,7 +18,7 @@ from benchmarks.nsys_export import CALLS, COPIES, KERNELS
 from busfare.advise import rebuilding
 from busfare.errors import InputError
 from busfare.report.summary import summarise
-from busfare.trace import _rows, nsys_texts, read
+from busfare.trace import _rows, nsys_scan, read
 from busfare.trace.replayed import UNUSED
 from busfare.trace.summed import summed_of
 
@@ -30,7 +30,7 @@ PUBLISHED = sorted(Path(SHARED, "data/traces/nsys").glob("*.sqlite")) if SHARED 
 def nothing_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "MOST_ROWS", -1)  # as in a trace of millions
     monkeypatch.setattr(
-        nsys_texts, "SMALL", 1 << 24
+        nsys_scan, "SMALL", 1 << 24
     )  # in which ids lie closer to each other than there are calls
 
 
@@ -97,6 +97,15 @@ WHOLE = {
     "a copy of no known kind": f"UPDATE {COPIES} SET copyKind = 77 WHERE rowid = 5",
     "a call without a name": f"UPDATE {CALLS} SET nameId = 1 WHERE rowid = 9000",
     "a name that is null": f"UPDATE {CALLS} SET nameId = NULL WHERE rowid = 9000",
+    "an id of two names": "ALTER TABLE StringIds RENAME TO Named; CREATE TABLE StringIds AS SELECT * FROM Named; "
+    "INSERT INTO StringIds SELECT id, 'again' FROM Named LIMIT 1",
+    "an id of no name": "ALTER TABLE StringIds RENAME TO Named; CREATE TABLE StringIds AS SELECT * FROM Named; "
+    "INSERT INTO StringIds VALUES (9000000, NULL)",
+    "ids far apart": "INSERT INTO StringIds VALUES (1 << 40, 'far')",
+    "a name of two lines": "INSERT INTO StringIds VALUES (9000000, 'cudaMemcpy' || char(10))",
+    "waits of no process": 'CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, "end", 0 AS deviceId, '
+    "1 AS contextId, 7 AS streamId, correlationId, NULL AS globalPid, 3 AS syncType, rowid AS eventId, rowid AS eventSyncId "
+    f"FROM {CALLS} WHERE rowid % 11 = 0",
     "a kernel without a name": f"UPDATE {KERNELS} SET demangledName = 1 WHERE rowid = 700",
     "a correlation that is null": f"UPDATE {CALLS} SET correlationId = NULL WHERE rowid = 9000",
     "a negative correlation": f"UPDATE {KERNELS} SET correlationId = -2 WHERE rowid = 700",
@@ -124,6 +133,12 @@ SUMMED = {
     "waits": 'CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, "end", 0 AS deviceId, 1 AS contextId, '
     "7 AS streamId, correlationId, globalTid AS globalPid, 3 AS syncType, rowid AS eventId, rowid AS eventSyncId "
     f"FROM {CALLS} WHERE rowid % 11 = 0",
+    "waits of no call": 'CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION AS SELECT start, "end", 0 AS deviceId, '
+    "1 AS contextId, 7 AS streamId, NULL AS correlationId, NULL AS globalPid, 3 AS syncType, rowid AS eventId, "
+    f"rowid AS eventSyncId FROM {CALLS} WHERE rowid % 11 = 0",
+    "correlations that no call can have": "CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT AS SELECT 0 AS deviceId, "
+    "1 AS contextId, 7 AS streamId, (1 << 50) - rowid % 2 * (1 << 51) AS correlationId, globalTid AS globalPid, "
+    f"rowid AS eventId, rowid AS eventSyncId FROM {CALLS} WHERE rowid % 11 = 0",
     "records without their calls": "CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT AS SELECT 0 AS deviceId, 1 AS contextId, "
     "7 AS streamId, correlationId + 5000000 AS correlationId, globalTid AS globalPid, rowid AS eventId, "
     f"rowid AS eventSyncId FROM {CALLS} WHERE rowid % 11 = 0",
@@ -187,7 +202,8 @@ def test_parts_are_merged_as_a_stable_sort_would(
     expected.sort(key=lambda row: row[0])
     count = len(expected)
     whole = [np.empty(count, kind) for kind in (np.int64, np.int64, np.uint32, np.int64)]
-    *marked, sized_rows = _rows.merge_timed(given_parts, less, [2, 4], *whole)
+    sized_rows = np.empty(sum(row[3] != -1 for row in expected), np.uint32)
+    marked = _rows.merge_timed(given_parts, less, [2, 4], *whole, sized_rows)
     assert list(zip(*(column.tolist() for column in whole), strict=True)) == [row[:4] for row in expected]
     for mark, rows in zip((2, 4), marked, strict=True):
         assert rows.tolist() == [at for at, row in enumerate(expected) if row[4] & mark]

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validation" / "pairs"
 EXAMPLES = ROOT / "src" / "busfare" / "examples"
 #: Not programs: what they share, and what builds, reads and runs them.
-SHARED = {"measured.py", "build.py", "table.py", "record.py", "process.py", "turns.py"}
+SHARED = {"measured.py", "build.py", "table.py", "record.py", "process.py", "turns.py", "judged.py"}
 #: Options of `what-if` that stand for changes, and whether they take a value; None: they may.
 CHANGES = {
     "--pin": None,
@@ -231,16 +231,24 @@ def test_speed_ups_are_ratios_of_medians_and_errors_ratios_of_speed_ups(
     pair = replay_pairs.Pair("kmeans", "pin", ("--pin",), "pin")
     # The recording ran slower than the program alone: only the ratio counts.
     judged = replay_pairs.judge(
-        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.231, 0.230, 0.230 / 2.18)
+        pair,
+        {"h200": machine},
+        machine,
+        lambda *_: replay_pairs.Predicted(0.231, 0.230, 0.230 / 2.18, (0.1, 0.12)),
     )
     assert judged.measured == pytest.approx(2.0)
     assert judged.error_percent == pytest.approx(9.0)
     assert judged.within
+    # 0.230 / 0.12 to 0.230 / 0.1 times as fast.
+    assert judged.range == pytest.approx((1.9167, 2.3), rel=1e-4) and judged.in_range
     judged = replay_pairs.judge(
-        pair, {"h200": machine}, machine, lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.2 / 1.79)
+        pair,
+        {"h200": machine},
+        machine,
+        lambda *_: replay_pairs.Predicted(0.2, 0.2, 0.2 / 1.79, (0.11, 0.12)),
     )
     assert judged.error_percent == pytest.approx(-10.5)
-    assert not judged.within
+    assert not judged.within and not judged.in_range
 
 
 def test_a_change_of_node_is_measured_on_the_other_node(replay_pairs: ModuleType, tmp_path: Path) -> None:
@@ -248,9 +256,11 @@ def test_a_change_of_node_is_measured_on_the_other_node(replay_pairs: ModuleType
     other = made_up(replay_pairs, tmp_path / "h200", tracers={"before": 250.0, "pin": 1.0})
     pair = replay_pairs.Pair("tracers", "before", ("--node", "h200-probed"), origin="h100", target="h200")
     both = {"h100": first, "h200": other}
-    judged = replay_pairs.judge(pair, both, first, lambda *_: replay_pairs.Predicted(1, 1, 1))
+    judged = replay_pairs.judge(pair, both, first, lambda *_: replay_pairs.Predicted(1, 1, 1, (1, 1)))
     assert judged.measured == pytest.approx(1.2)
-    alone = replay_pairs.judge(pair, {"h100": first}, first, lambda *_: replay_pairs.Predicted(1, 1, 1))
+    alone = replay_pairs.judge(
+        pair, {"h100": first}, first, lambda *_: replay_pairs.Predicted(1, 1, 1, (1, 1))
+    )
     assert alone.measured is None and "h200" in alone.why
 
 

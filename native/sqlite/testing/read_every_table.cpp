@@ -9,6 +9,7 @@
 
 #include "../arrow.hpp"
 #include "../call_scan.hpp"
+#include "../names.hpp"
 #include "../operation_scan.hpp"
 #include "../table.hpp"
 #include "../text.hpp"
@@ -53,9 +54,11 @@ void consume(const std::shared_ptr<Column>& column) {
     ArrowArray array = array_of(column);
     std::uint64_t nulls = 0;
     for (std::int64_t row = 0; row < array.length; ++row) {
-        const bool valid = (column->valid()[row / 8] >> (row % 8) & 1) != 0;
-        nulls += !valid;
-        if (column->kind() == Kind::text) check(is_utf8(text_of(*column, column->values<TextView>()[row])));
+        const auto at = static_cast<std::uint64_t>(row);
+        nulls += !column->is_valid(at);
+        if (column->kind() != Kind::text) continue;
+        const std::string_view text = text_of(*column, column->values<TextView>()[row]);
+        check(is_utf8(text) && text == column->text(at));
     }
     check(nulls == column->nulls());
     array.release(&array);
@@ -81,14 +84,34 @@ Columns read(const Pager& pager, std::uint32_t root, std::uint32_t turn, unsigne
     return read_table(pager, root, wanted, {threads, [] { return false; }, kSmallPieces});
 }
 
+// Two columns as ids of names, and as pairs.
+void look_up(const Column& ids, const Column& others) {
+    try {
+        const auto codes = codes_of(ids, 1 << 12);
+        check(codes->otherwise == ids.length());
+    } catch (const Unreadable&) {  // as most are: they occur twice
+    }
+    try {
+        for (const auto& [row, text] : texts_with(others, {"a", "cuda"})) {
+            check(row < others.length() && !text.empty());
+        }
+    } catch (const Unreadable&) {
+    }
+    try {
+        PairMarks marks(1 << 12);
+        marks.mark_all(ids, others);
+    } catch (const Unreadable&) {
+    }
+}
+
 // The same table as one of calls, and as one of operations.
 void scan(const Pager& pager, std::uint32_t root, unsigned threads) {
     const How how{threads, [] { return false; }, kSmallPieces};
     PairMarks asked(1 << 12);
     asked.mark(0, 1, 1);
     const Timed timed{0, 1, 2, 4, 0, -(std::int64_t{1} << 60), std::int64_t{3} << 60, 0, 3};
-    const CallScan calls(pager, root, {timed, 3, {-3, {0, 1, 0, 1, 1, 0, 2}, 2}, {1, 0x80, 0x83}}, asked,
-                         how);
+    const auto names = std::make_shared<const Codes>(Codes{-3, {0, 1, 0, 1, 1, 0, 2}, 2});
+    const CallScan calls(pager, root, {timed, 3, names, {1, 0x80, 0x83}}, asked, how);
     const Calls found = calls.during(calls.first(), calls.last());
     check(found.starts.size() <= calls.rows() && found.starts.size() == found.names.size());
     check(calls.kept().starts.size() <= calls.rows());
@@ -100,6 +123,7 @@ void scan(const Pager& pager, std::uint32_t root, unsigned threads) {
     for (std::uint64_t row = 0; row < rows; ++row) {
         check(operations.lane_of->values<std::uint16_t>()[row] < operations.lanes.size());
         check(operations.ends->values<std::int64_t>()[row] >= operations.starts->values<std::int64_t>()[row]);
+        check(operations.ends->values<std::int64_t>()[row] <= operations.last);
     }
 }
 
@@ -121,6 +145,7 @@ Outcome read_every_table(const std::uint8_t* content, std::size_t size, unsigned
             try {
                 const Columns columns = read(pager, root, root % 4, threads);
                 for (const auto& column : columns) consume(column);
+                for (const auto& column : columns) look_up(*columns.back(), *column);
                 ++outcome.tables;
                 outcome.rows += columns[0]->length();
             } catch (const Unreadable&) {

@@ -1,16 +1,15 @@
 """What a trace adds up to: totals, exposed time, distributions, gaps. Nothing is predicted here."""
 
 from busfare.account.call_names import Names, calls_named, names_of
+from busfare.account.engines import engines, find_lengths
+from busfare.account.idle import IdleGap, idle_gaps
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.account.totals import (
     CopyTotals,
     GpuTotals,
-    IdleGap,
     Totals,
     by_path,
-    engines,
-    idle_gaps,
     is_transfer,
     is_work,
     kernel_union,
@@ -34,6 +33,7 @@ __all__ = [
     "by_path",
     "calls_named",
     "engines",
+    "find_lengths",
     "idle_gaps",
     "is_transfer",
     "is_work",

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
+Rows = NDArray[np.uint32]
 
 def group(columns: list[NDArray[Any]], lane_of: NDArray[np.uint32]) -> Numbers:
     """Numbers rows that are alike in all columns: sets the lane of each row, and gives the first row of each lane."""
@@ -22,9 +23,17 @@ def unite(
     """The union of the intervals in chosen lanes; None if they are not in order of their starts."""
 
 def longest_gaps(
-    starts: Numbers, ends: Numbers, lane_of: NDArray[np.uint32], chosen: NDArray[np.uint8], most: int
-) -> tuple[Numbers, Numbers] | None:
-    """The longest gaps between intervals of the union of the chosen lanes, longest first; None if out of order."""
+    starts: Numbers,
+    ends: Numbers,
+    lane_of: NDArray[np.uint32],
+    set_of: NDArray[np.uint32],
+    sets: int,
+    most: int,
+) -> list[tuple[Numbers, Numbers]] | None:
+    """Of each set of lanes, the longest gaps between intervals of its union, longest first; None if out of order.
+
+    `set_of` a lane: its set; none, if that is `sets` or more.
+    """
 
 def lengths(
     starts: Numbers, ends: Numbers, lane_of: NDArray[np.uint32], sets_of: NDArray[np.uint64], sets: int
@@ -69,26 +78,24 @@ def decades(
     With `some`, only those rows are looked at. Raises IndexError for one that is not there.
     """
 
-def rows_of(number_of: NDArray[np.uint32], chosen: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """The rows whose number is chosen. Raises IndexError for a number that `chosen` does not have."""
+def rows_of(number_of: Rows, chosen: NDArray[np.uint8], into: Rows) -> int:
+    """Writes the rows whose number is chosen, and says how many they are. `into` is as long as `number_of`.
+
+    Raises IndexError for a number that `chosen` does not have.
+    """
+
+def rows_sized(
+    lane_of: Rows, chosen: NDArray[np.uint8], sizes: Numbers, least: int, most: int, into: Rows
+) -> int:
+    """Writes the rows in chosen lanes whose size is from `least` to `most`, and says how many they are."""
+
+def rows_among(
+    rows: Rows, lane_of: Rows, chosen: NDArray[np.uint8], sizes: Numbers, least: int, most: int, into: Rows
+) -> int:
+    """`rows_sized` of some rows only; `into` is as long as these. Raises IndexError for one that is not there."""
 
 def shared(a_starts: Numbers, a_ends: Numbers, b_starts: Numbers, b_ends: Numbers) -> int:
     """Nanoseconds in both of two unions."""
-
-def rows_sized(
-    lane_of: NDArray[np.uint32], chosen: NDArray[np.uint8], sizes: Numbers, least: int, most: int
-) -> NDArray[np.uint32]:
-    """The rows in chosen lanes whose size is from `least` to `most`."""
-
-def rows_among(
-    rows: NDArray[np.uint32],
-    lane_of: NDArray[np.uint32],
-    chosen: NDArray[np.uint8],
-    sizes: Numbers,
-    least: int,
-    most: int,
-) -> NDArray[np.uint32]:
-    """`rows_sized` of some rows only. Raises IndexError for one that is not there."""
 
 def sums_among(
     rows: NDArray[np.uint32],

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account import _lanes
 from busfare.account.numbered import numbered
+from busfare.account.rows import rows_of
 
 __all__ = ["Names", "calls_named", "names_of"]
 
@@ -48,4 +48,4 @@ def calls_named(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
     names = names_of(calls)
     named = pl.Series(names.texts, dtype=pl.String).str.contains(pattern).fill_null(False).to_numpy()
     columns = calls.select("process", "correlation", "start_ns", "end_ns", "waits_for")
-    return columns[_lanes.rows_of(names.of, named.view(np.uint8))] if named.any() else columns.clear()
+    return columns[rows_of(names.of, named)] if named.any() else columns.clear()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
 from busfare.account.numbered import numbered
+from busfare.account.rows import rows_among, rows_of, rows_sized
 from busfare.trace.summed import LANE_KEYS, Summed, summed_of
 from busfare.trace.words import words_of
 
@@ -64,10 +65,12 @@ class Lanes:
             return np.zeros(0, np.uint32)
         limits = (least or 0, LARGEST if most is None else most)
         if self.sized is not None and self._has_sizes[chosen].all():
-            return _lanes.rows_among(self.sized, self.lane_of, chosen.view(np.uint8), self.sizes, *limits)
+            if limits == (0, LARGEST) and chosen[self._has_sizes].all():
+                return self.sized
+            return rows_among(self.sized, self.lane_of, chosen, self.sizes, *limits)
         if least is None and most is None:
-            return _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
-        return _lanes.rows_sized(self.lane_of, chosen.view(np.uint8), self.sizes, *limits)
+            return rows_of(self.lane_of, chosen)
+        return rows_sized(self.lane_of, chosen, self.sizes, *limits)
 
     @cached_property
     def _has_sizes(self) -> NDArray[np.bool_]:
@@ -80,7 +83,7 @@ class Lanes:
         if key not in self._unions:
             united = _lanes.unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
             if united is None:  # the operations are not in order
-                rows = _lanes.rows_of(self.lane_of, chosen.view(np.uint8))
+                rows = rows_of(self.lane_of, chosen)
                 self._unions[key] = Union.of(self.starts[rows], self.ends[rows])
             else:
                 self._unions[key] = Union(*united)
@@ -94,16 +97,21 @@ class Lanes:
             return Union.of(self.starts[rows], self.ends[rows]).minus(self.union(which))
         return either - self.lengths(which)[0]
 
-    def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
-        """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
-        chosen = self.chosen(which).view(np.uint8)
-        found = _lanes.longest_gaps(self.starts, self.ends, self.lane_of, chosen, most)
+    def longest_gaps(self, which: Sequence[pl.Expr], most: int) -> list[list[tuple[int, int]]]:
+        """Of each, the starts and ends of the longest times between operations of its lanes, longest first.
+
+        No lane is chosen by two of them.
+        """
+        set_of = np.full(self.groups.height, len(which), np.uint32)
+        for number, chosen in enumerate(self.masks(which)):
+            set_of[chosen] = number
+        found = _lanes.longest_gaps(self.starts, self.ends, self.lane_of, set_of, len(which), most)
         if found is None:  # the operations are not in order
             order = np.argsort(self.starts, kind="stable")
             ordered = self.starts[order], self.ends[order], self.lane_of[order]
-            found = _lanes.longest_gaps(*ordered, chosen, most)
+            found = _lanes.longest_gaps(*ordered, set_of, len(which), most)
             assert found is not None
-        return list(zip(found[0].tolist(), found[1].tolist(), strict=True))
+        return [list(zip(starts.tolist(), ends.tolist(), strict=True)) for starts, ends in found]
 
     def lengths(self, *which: pl.Expr) -> list[int]:
         """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""

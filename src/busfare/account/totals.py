@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from busfare.account import _lanes
-from busfare.account.call_names import names_of
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.trace import Trace
@@ -17,21 +17,21 @@ from busfare.trace.summed import summed_of
 __all__ = [
     "CopyTotals",
     "GpuTotals",
-    "IdleGap",
     "Totals",
     "by_path",
-    "engines",
-    "idle_gaps",
     "is_transfer",
     "is_work",
     "kernel_union",
     "makespan_seconds",
+    "of_gpu",
+    "ordinals_of",
     "size_histogram",
     "streams",
     "top_copies",
     "top_kernels",
     "totals",
     "union_of",
+    "unions_of_totals",
 ]
 
 NS = 1e-9
@@ -114,12 +114,8 @@ def totals(trace: Trace) -> Totals:
         .iter_rows()
     }
     none = (0, 0.0)
-    ordinals = _ordinals(lanes)
-    # All at once: each is then known when it is asked for.
-    of = [pl.lit(True), *(_of_gpu(device) for device in ordinals)]
-    lanes.lengths(
-        *(gpu & part for gpu in of for part in (pl.lit(True), is_work(), is_transfer() | is_work()))
-    )
+    ordinals = ordinals_of(lanes)
+    lanes.lengths(*unions_of_totals(ordinals))
     return Totals(
         transfers=_copy_totals(lanes, pl.lit(True)),
         kernels=kinds.get("kernel", none)[0],
@@ -133,7 +129,14 @@ def totals(trace: Trace) -> Totals:
     )
 
 
-def _ordinals(lanes: Lanes) -> list[int | None]:
+def unions_of_totals(ordinals: Sequence[int | None]) -> list[pl.Expr]:
+    """Lanes of whose unions totals ask for the lengths: of all, and of each GPU."""
+    of = [pl.lit(True), *(of_gpu(device) for device in ordinals)]
+    return [gpu & part for gpu in of for part in (pl.lit(True), is_work(), is_transfer() | is_work())]
+
+
+def ordinals_of(lanes: Lanes) -> list[int | None]:
+    """The GPUs that have operations, None for those that the trace does not name last."""
     return lanes.groups["device"].unique().sort(nulls_last=True).to_list()
 
 
@@ -161,19 +164,20 @@ def _copy_totals(lanes: Lanes, of: pl.Expr) -> CopyTotals:
     )
 
 
-def _of_gpu(device: int | None) -> pl.Expr:
+def of_gpu(device: int | None) -> pl.Expr:
+    """Operations of a GPU, or of those that the trace does not name."""
     return pl.col("device").eq_missing(device)
 
 
 def _gpu_totals(device: int | None, lanes: Lanes) -> GpuTotals:
-    of_gpu = _of_gpu(device)
-    busy, kernels_busy = lanes.lengths(of_gpu, of_gpu & is_work())
-    work = lanes.groups.filter(of_gpu & is_work())
+    its = of_gpu(device)
+    busy, kernels_busy = lanes.lengths(its, its & is_work())
+    work = lanes.groups.filter(its & is_work())
     return GpuTotals(
         device=device,
         kernels=int(work["count"].sum()),
         kernel_seconds=float(work["seconds"].sum()),
-        transfers=_copy_totals(lanes, of_gpu),
+        transfers=_copy_totals(lanes, its),
         busy_seconds=busy * NS,
         kernel_busy_seconds=kernels_busy * NS,
     )
@@ -282,81 +286,3 @@ def streams(operations: pl.DataFrame, most: int) -> pl.DataFrame:
     )
     order = ["process", "device", "stream"]
     return alike.sort("busy_seconds", *order, descending=[True, False, False, False]).head(most)
-
-
-def engines(operations: pl.DataFrame, makespan_seconds: float) -> pl.DataFrame:
-    """What keeps each GPU's engines busy: kernels, and transfers of each direction, as unions of time.
-
-    Columns: device, work (`kernels` or a direction), busy_seconds, share_of_run, bytes_per_second (bytes over busy
-    time, all streams together; null for kernels). Which engine a copy took is not in any trace: a direction stands
-    for it.
-    """
-    lanes = lanes_of(operations)
-    directions = ("h2d", "d2h", "d2d", "p2p")
-    asked = [(device, work) for device in _ordinals(lanes) for work in ("kernels", *directions)]
-    masks = lanes.masks([_of_gpu(device) & _doing(work) for device, work in asked])
-    some = [(*what, mask) for what, mask in zip(asked, masks, strict=True) if mask.any()]
-    sizes = lanes.groups["bytes"].to_numpy()
-    rows = []
-    lengths = lanes.lengths_of([mask for _, _, mask in some])
-    for (device, work, mask), ns in zip(some, lengths, strict=True):
-        busy = ns * NS
-        moved = None if work == "kernels" or busy == 0 else float(sizes[mask].sum()) / busy
-        share = busy / makespan_seconds if makespan_seconds else 0.0
-        rows.append((device, work, busy, share, moved))
-    kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
-    kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
-    return pl.DataFrame(rows, schema=kinds, orient="row")
-
-
-def _doing(work: str) -> pl.Expr:
-    return is_work() if work == "kernels" else is_transfer() & (pl.col("direction") == work)
-
-
-@dataclass(frozen=True, slots=True)
-class IdleGap:
-    """A time in which a GPU ran nothing, and the API call that the host spent most of it in."""
-
-    device: int | None
-    start_ns: int
-    seconds: float
-    call: str | None
-    call_seconds: float
-
-
-def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
-    """The longest gaps between operations of a GPU, longest first."""
-    found: list[tuple[int, int, int | None]] = []
-    lanes = lanes_of(trace.operations)
-    for device in _ordinals(lanes):
-        gaps = lanes.longest_gaps(_of_gpu(device), most)
-        found += [(end - start, start, device) for start, end in gaps]
-    found.sort(key=lambda gap: -gap[0])
-    summed = summed_of(trace.operations)
-    return [
-        _explained(
-            trace.calls if summed is None else summed.calls.during(start, start + length),
-            device,
-            start,
-            length,
-        )
-        for length, start, device in found[:most]
-    ]
-
-
-def _explained(calls: pl.DataFrame, device: int | None, start: int, length: int) -> IdleGap:
-    # Calls stand in order of their start.
-    end = start + length
-    begun = int(calls["start_ns"].search_sorted(end))
-    starts, ends = (calls[name].slice(0, begun).to_numpy() for name in ("start_ns", "end_ns"))
-    within = np.flatnonzero(ends > start)
-    if not len(within):
-        return IdleGap(device, start, length * NS, None, 0.0)
-    inside = np.minimum(ends[within], end) - np.maximum(starts[within], start)
-    names = names_of(calls)
-    number_of = names.of[within]
-    present = np.unique(number_of)
-    spent = {names.texts[number]: int(inside[number_of == number].sum()) for number in present}
-    # Of those as long the first by name, and no name before any.
-    name = min(spent, key=lambda text: (-spent[text], text is not None, text or ""))
-    return IdleGap(device, start, length * NS, name, spent[name] * NS)

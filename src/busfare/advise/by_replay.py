@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from busfare.advise.finding import Finding
 from busfare.errors import InputError
@@ -11,17 +14,13 @@ from busfare.node import Node
 from busfare.replay import Timeline, play
 from busfare.replay.arguments import AsArguments
 from busfare.replay.batching import Batch, Collect
-from busfare.replay.changes import (
-    Applied,
-    Async,
-    Change,
-    Dedupe,
-    DropSynchronisations,
-    Pin,
-    Setting,
-)
+from busfare.replay.changes import Applied, Change, Setting
+from busfare.replay.pinning import Pin
 from busfare.replay.prefetch import Prefetch
+from busfare.replay.repeated import Dedupe
 from busfare.replay.streams import Streams, are_pipelines
+from busfare.replay.waiting import Async, DropSynchronisations
+from busfare.trace.beside import several
 
 __all__ = ["priced_by_replay"]
 
@@ -67,11 +66,10 @@ def priced_by_replay(taken_apart: Timeline, node: Node | None, findings: Sequenc
     if not any(finding.id in CANDIDATES for finding in findings):
         return list(findings)
     before = play(taken_apart).makespan_ns
-    changed = Changed(taken_apart, Setting(node))
-    priced = [
-        _priced(finding, changed, before) if finding.id in CANDIDATES else finding for finding in findings
-    ]
-    return _without_repetition(priced, before * 1e-9)
+    wanted = [one.changes for finding in findings for one in CANDIDATES.get(finding.id, ())]
+    changed = Changed(taken_apart, Setting(node), wanted)
+    prices = [partial(_priced, finding, changed, before) for finding in findings]
+    return _without_repetition(several(taken_apart.operations.height, prices), before * 1e-9)
 
 
 def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list[Finding]:
@@ -94,36 +92,46 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
 
 
 class Changed:
-    """The run after changes, each chain of them applied once: candidates begin alike."""
+    """The run after changes. A chain of them that is wanted twice, or that others begin with, is applied once."""
 
-    def __init__(self, run: Timeline, setting: Setting) -> None:
+    def __init__(self, run: Timeline, setting: Setting, wanted: Sequence[tuple[Change, ...]]) -> None:
         self.run = run
         self._setting = setting
+        # No others: a run is large.
+        begins = {changes[:count] for changes in wanted for count in range(1, len(changes))}
+        self._kept = begins | {changes for changes, count in Counter(wanted).items() if count > 1}
         self._done: dict[tuple[Change, ...], Applied] = {}
+        self._one_at_a_time = threading.RLock()
 
     def by(self, changes: tuple[Change, ...]) -> Applied:
         """The run after all of `changes`, with the conditions of all. Raises InputError as they do."""
-        if changes not in self._done:
-            before = self.by(changes[:-1]) if changes[:-1] else Applied(self.run, 0)
-            applied = changes[-1].apply(before.timeline, self._setting)
-            conditions = list(dict.fromkeys([*before.rests_on, *applied.rests_on]))
-            self._done[changes] = Applied(applied.timeline, applied.count, applied.bytes, conditions)
-        return self._done[changes]
+        if changes not in self._kept:
+            return self._applied(changes)
+        with self._one_at_a_time:
+            if changes not in self._done:
+                self._done[changes] = self._applied(changes)
+            return self._done[changes]
+
+    def _applied(self, changes: tuple[Change, ...]) -> Applied:
+        before = self.by(changes[:-1]) if changes[:-1] else Applied(self.run, 0)
+        applied = changes[-1].apply(before.timeline, self._setting)
+        conditions = list(dict.fromkeys([*before.rests_on, *applied.rests_on]))
+        return Applied(applied.timeline, applied.count, applied.bytes, conditions)
 
 
 def _priced(finding: Finding, changed: Changed, before: int) -> Finding:
+    if finding.id not in CANDIDATES:
+        return finding
     best: tuple[float, Candidate, tuple[str, ...]] | None = None
     if finding.id == "exposed-copies" and not are_pipelines(changed.run):
         return replace(finding, gain_seconds=0.0, by_replay=True, bound_seconds=finding.gain_seconds)
     for candidate in CANDIDATES[finding.id]:
         try:
-            applied = changed.by(candidate.changes)
+            gain, conditions = _gain(candidate, changed, before)
         except InputError:  # it needs the node, or what the trace lacks: the bound stands
             continue
-        # What the last change finds nothing to do with is another candidate's gain.
-        gain = (before - play(applied.timeline).makespan_ns) * 1e-9 if applied.count else 0.0
         if best is None or gain > best[0] + WORTH_MORE * before * 1e-9:
-            best = (gain, candidate, tuple(applied.rests_on))
+            best = (gain, candidate, conditions)
     if best is None:
         return replace(finding, bound_seconds=finding.gain_seconds)
     gain, candidate, conditions = best
@@ -135,3 +143,11 @@ def _priced(finding: Finding, changed: Changed, before: int) -> Finding:
         rests_on=conditions,
         what_if=candidate.options,
     )
+
+
+def _gain(candidate: Candidate, changed: Changed, before: int) -> tuple[float, tuple[str, ...]]:
+    """Seconds that the run gains, and what that rests on; the changed run is let go."""
+    applied = changed.by(candidate.changes)
+    # What the last change finds nothing to do with is another candidate's gain.
+    gain = (before - play(applied.timeline).makespan_ns) * 1e-9 if applied.count else 0.0
+    return gain, tuple(applied.rests_on)

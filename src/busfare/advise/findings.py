@@ -7,6 +7,7 @@ way. Where the run can be replayed, the gain is what the replay saves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +26,12 @@ from busfare.advise.finding import Finding
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
+from busfare.trace.beside import several
 
 if TYPE_CHECKING:
     from busfare.replay import Timeline
 
-__all__ = ["WORTH_SAYING", "findings"]
+__all__ = ["WORTH_SAYING", "findings", "unions"]
 
 NS = 1e-9
 #: A finding that could save less than this part of the run is not worth a reader's time.
@@ -51,18 +53,26 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     trace as it replays; without it, gains are upper bounds.
     """
     makespan = makespan_seconds(trace)
-    copies = COPY & TO_OR_FROM_HOST
     # All at once: each is then known when a rule asks for it.
-    lanes_of(trace.operations).lengths(
-        pl.lit(True), is_work(), is_transfer(), is_transfer() | is_work(), copies, copies | is_work()
-    )
-    found = [finding for rule in RULES for finding in rule(trace, node)]
+    lanes_of(trace.operations).lengths(*unions())
+    by_rule = several(trace.operations.height, [partial(_found, rule, trace, node) for rule in RULES])
+    found = [finding for of_rule in by_rule for finding in of_rule]
     if run is not None:
         from busfare.advise.by_replay import priced_by_replay
 
         found = priced_by_replay(run, node, found)
     kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
     return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
+
+
+def _found(rule: Rule, trace: Trace, node: Node | None) -> list[Finding]:
+    return list(rule(trace, node))
+
+
+def unions() -> list[pl.Expr]:
+    """Lanes of whose unions the rules ask for the lengths."""
+    copies = COPY & TO_OR_FROM_HOST
+    return [pl.lit(True), is_work(), is_transfer(), is_transfer() | is_work(), copies, copies | is_work()]
 
 
 def _seconds(calls: pl.DataFrame) -> float:
@@ -247,7 +257,7 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
 def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if "fingerprint" not in trace.operations.columns:
         return
-    from busfare.replay.changes import repeated_copies
+    from busfare.replay.repeated import repeated_copies
 
     again = repeated_copies(trace.operations)
     if again is None or not again.any():

@@ -17,7 +17,7 @@ __all__ = ["app", "main"]
 
 #: Each command, in the order of `busfare --help`: the module here that has it, and its name there.
 COMMANDS = {
-    "report": ("traces", "report"),
+    "report": ("report", "report"),
     "what-if": ("traces", "what_if"),
     "project": ("traces", "project"),
     "compare": ("traces", "compare"),

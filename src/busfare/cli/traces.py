@@ -1,26 +1,16 @@
-"""Commands that read traces: report, what-if, project, compare, export, demo."""
+"""Commands that read traces: what-if, project, compare, export, demo; `report` has a module of its own."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from busfare.cli.ahead import import_ahead
-from busfare.errors import InputError
-from busfare.one_core_blas import import_numpy
+from busfare.cli.reading import read_trace, where_recorded
 from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
 
-if TYPE_CHECKING:
-    from busfare.job import How
-    from busfare.node import Node
-    from busfare.trace import Trace
-
-__all__ = ["VALUE_MAY_LACK", "compare", "demo", "export", "project", "report", "what_if"]
+__all__ = ["VALUE_MAY_LACK", "compare", "demo", "export", "project", "what_if"]
 
 #: Options of `what-if` whose value may be left out.
 VALUE_MAY_LACK = ("--pin", "--async", "--drop-synchronisations")
@@ -43,101 +33,6 @@ host_rule = click.option(
     default="measured",
     help="Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
 )
-
-
-@click.command()
-@click.argument(
-    "traces",
-    metavar="TRACE...",
-    type=PATH,
-    nargs=-1,
-    required=True,
-    help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace; or the traces of a job: several, a folder, a quoted glob.",
-)
-@click.option("--node", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise.")
-@click.option(
-    "--fail-if",
-    metavar="LIMIT",
-    multiple=True,
-    help="Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s'; may be repeated.",
-)
-@as_json
-@as_html
-@click.option("--jobs", metavar="N", type=int, help="Read so many traces at once, or in so many Slurm jobs.")
-@click.option("--scheduler", metavar="ADDRESS", help="Read them on the workers of this Dask scheduler.")
-@click.option(
-    "--slurm",
-    metavar="OPTIONS",
-    help="Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.",
-)
-@click.option("--resume", metavar="FOLDER", type=PATH, help="Keep what is read here, and read nothing twice.")
-def report(
-    traces: tuple[Path, ...],
-    node: str | None,
-    fail_if: tuple[str, ...],
-    json: bool,
-    html: Path | None,
-    jobs: int | None,
-    scheduler: str | None,
-    slurm: str | None,
-    resume: Path | None,
-) -> None:
-    """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
-    import_numpy()
-    from busfare.job import How, one_trace
-    from busfare.report.limits import check, parse_limit
-    from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
-
-    limits = [parse_limit(text) for text in fail_if]
-    how = How(jobs, scheduler, slurm, resume)
-    how.check()
-    one = None if how.asked else one_trace(list(traces))
-    if one is None:
-        check(_report_job(list(traces), node, how, json, html), limits)
-        return
-    recorded_on = _node(node)
-    # Polars looks at numpy.ma when it first meets an array.
-    ahead = ["numpy.ma", "busfare.report.summary", *([] if json else ["busfare.report.terminal"])]
-    read = _read(one, frozenset() if html else UNUSED, REPLAYED_ROWS, sums=not html, ahead=ahead)
-    from busfare.report.summary import summarise
-
-    result = summarise(read, recorded_on)
-    if html:
-        from busfare.report.page import report_page
-
-        write_file(html, report_page(result, read))
-    if json:
-        print_json(result)
-    else:
-        from busfare.report.terminal import show_report
-
-        show_report(result)
-    say_page(html)
-    check(result, limits)
-
-
-def _report_job(
-    traces: list[Path], node: str | None, how: How, json: bool, html: Path | None
-) -> dict[str, Any]:
-    from busfare.job import run_job
-    from busfare.report.job_progress import job_progress
-    from busfare.report.job_result import job_result
-
-    recorded_on = _node(node)
-    with job_progress() as shown:
-        result = job_result(run_job(traces, recorded_on, how, shown))
-    if html:
-        from busfare.report.job_page import job_page
-
-        write_file(html, job_page(result, recorded_on))
-    if json:
-        print_json(result)
-    else:
-        from busfare.report.jobs import show_job
-
-        show_job(result)
-    say_page(html)
-    return result
 
 
 @click.command()
@@ -258,7 +153,7 @@ def what_if(
     )
     changes_of(options, None, check_only=True)
     bare = parse_seconds(unrecorded) if unrecorded else None
-    read = _read(trace)
+    read = read_trace(trace)
     recorded_on = load_node(from_) if from_ else guess_node(read)
     setting = Setting(recorded_on, model)
     result, found = answer_what_if(read, changes_of(options, recorded_on), setting, from_ is None, bare)
@@ -305,8 +200,8 @@ def project(
     from busfare.report.projections import projection_result
 
     targets = [load_node(text) for text in to]
-    read = _read(trace)
-    recorded_on = _recorded_on(read, from_, "--from")
+    read = read_trace(trace)
+    recorded_on = where_recorded(read, from_, "--from")
     rebuilt, rules = timeline(read, recorded_on), kernels
     projections = [
         project_trace(read, recorded_on, target, model, rules, host, rebuilt) for target in targets
@@ -343,8 +238,8 @@ def compare(
     """How far predictions for a node are from a trace recorded there, by every cost model."""
     from busfare.report.projections import compared
 
-    first, second = _read(predicted), _read(actual)
-    recorded_on, target = _recorded_on(first, from_, "--from"), _recorded_on(second, to, "--to")
+    first, second = read_trace(predicted), read_trace(actual)
+    recorded_on, target = where_recorded(first, from_, "--from"), where_recorded(second, to, "--to")
     result = compared(first, second, recorded_on, target, model)
     if json:
         print_json(result)
@@ -366,7 +261,7 @@ def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
     from busfare.report.export import export as write
 
-    write(_read(trace), to, output)
+    write(read_trace(trace), to, output)
     print(f"{output} written", file=sys.stderr)
 
 
@@ -380,51 +275,3 @@ def demo(output: Path) -> None:
 
     page = run_demo(output)
     print(f"\nThe page to open: {page.resolve()}")
-
-
-def _read(
-    path: Path,
-    unused: frozenset[str] = frozenset(),
-    above: int = 0,
-    sums: bool = False,
-    ahead: Sequence[str] = (),
-) -> Trace:
-    """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read.
-
-    `ahead`: modules to be imported meanwhile.
-    """
-    from busfare.trace import read
-
-    with _sign_of_life(path):
-        import_ahead(*ahead)
-        return read(path, unused, above, sums)
-
-
-def _sign_of_life(path: Path) -> AbstractContextManager[object]:
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status(f"reading {path.name}", spinner="dots")
-
-
-def _node(name: str | None) -> Node | None:
-    """The node that was named, if one was."""
-    if name is None:
-        return None
-    from busfare.node import load_node
-
-    return load_node(name)
-
-
-def _recorded_on(trace: Trace, node: str | None, option: str) -> Node:
-    """The node named with `option`, or the one whose GPU the trace names."""
-    from busfare.advise import guess_node
-    from busfare.node import load_node
-
-    found = load_node(node) if node else guess_node(trace)
-    if found is None:
-        raise InputError(
-            f"{trace.path}: the trace does not name a GPU of the catalogue; say where it was recorded with {option} NODE"
-        )
-    return found

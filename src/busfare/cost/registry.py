@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from busfare.cost.ahead import Ahead
-from busfare.cost.calibrated import Calibrated
-from busfare.cost.datasheet import Datasheet
-from busfare.cost.loggp import Loggp
 from busfare.cost.model import CostModel
-from busfare.cost.peak import Envelope, Peak
 from busfare.errors import InputError
 from busfare.node import Node
 
@@ -19,13 +14,14 @@ __all__ = ["GROUP", "model", "model_names"]
 
 #: The entry-point group in which a package names its factories.
 GROUP = "busfare.cost_models"
-_BUILT_IN: dict[str, Callable[..., CostModel]] = {
-    "datasheet": Datasheet,
-    "calibrated": Calibrated,
-    "loggp": Loggp,
-    "ahead": Ahead,
-    "peak": Peak,
-    "envelope": Envelope,
+#: Module here and class of each; imported when it is asked for.
+_BUILT_IN = {
+    "datasheet": ("datasheet", "Datasheet"),
+    "calibrated": ("calibrated", "Calibrated"),
+    "loggp": ("loggp", "Loggp"),
+    "ahead": ("ahead", "Ahead"),
+    "peak": ("peak", "Peak"),
+    "envelope": ("peak", "Envelope"),
 }
 
 
@@ -43,8 +39,9 @@ def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | No
 
     Raises InputError naming the known models, or saying why a plug-in cannot be used.
     """
-    built_in = _BUILT_IN.get(name)
-    if built_in is not None:
+    if name in _BUILT_IN:
+        module, made = _BUILT_IN[name]
+        built_in: Callable[..., CostModel] = getattr(import_module(f"busfare.cost.{module}"), made)
         return built_in(latency_from=latency_from, recorded_on=recorded_on)
     factory = _loaded(name)
     try:
@@ -56,6 +53,8 @@ def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | No
 def _loaded(name: str) -> Callable[..., CostModel]:
     point = _plugins().get(name)
     if point is None:
+        import difflib
+
         near = difflib.get_close_matches(name, model_names(), 1)
         mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(model_names())}"
         raise InputError(f"model {name!r}: not known; {mend}")

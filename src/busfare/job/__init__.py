@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from busfare.job.how import How
-from busfare.job.parts import one_trace
+from busfare.job.named import one_trace
 
 if TYPE_CHECKING:
     from busfare.job.reduce import Job

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from busfare.errors import InputError
+from busfare.job.named import expanded, shown
 from busfare.trace import is_trace_directory
 from busfare.trace.printable import printable
 from busfare.trace.recording_files import is_recording
 
-__all__ = ["Part", "Parts", "find_parts", "one_trace", "shown"]
+__all__ = ["Part", "Parts", "find_parts"]
 
-GLOB = set("*?[")
 TABLES = (".parquet", ".arrow")
 
 
@@ -35,23 +34,6 @@ class Parts(msgspec.Struct):
     unlisted: dict[str, str] = {}
 
 
-def shown(path: str | Path) -> str:
-    """A path as text that can be written anywhere: bytes that are no UTF-8 stand as escapes."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def one_trace(paths: list[Path]) -> Path | None:
-    """The path of the only trace that `paths` name, or None where they name a job.
-
-    The content decides: a directory is one trace if it holds recordings or the tables of an export itself.
-    """
-    expanded = [found for path in paths for found in _expanded(path)]
-    if len(expanded) != 1:
-        return None
-    only = expanded[0]
-    return None if only.is_dir() and not is_trace_directory(only) else only
-
-
 def find_parts(paths: list[Path]) -> Parts:
     """All parts that `paths` name. Folders are searched all the way down; links that lead in circles are seen through.
 
@@ -60,7 +42,7 @@ def find_parts(paths: list[Path]) -> Parts:
     found = Parts([])
     seen: set[tuple[int, int]] = set()
     for given in paths:
-        for path in _expanded(given):
+        for path in expanded(given):
             try:
                 folder = path.is_dir()
                 there = folder or path.exists()
@@ -78,22 +60,6 @@ def find_parts(paths: list[Path]) -> Parts:
                 _take(Part(str(path), True), found, seen)
     found.parts.sort()
     return found
-
-
-def _expanded(path: Path) -> Iterator[Path]:
-    """`path`, or the paths that it matches as a glob where nothing has that very name."""
-    text = str(path)
-    if "\0" in text:
-        raise InputError(f"{printable(shown(path))}: not a usable path (it holds a NUL)")
-    if not GLOB.intersection(text) or os.path.lexists(text):
-        yield path
-        return
-    matches = sorted(glob.glob(text, recursive=True))  # noqa: PTH207  Path.glob refuses absolute patterns
-    if not matches:
-        raise InputError(
-            f"{printable(shown(path))}: nothing matches; check the pattern (** goes through folders), and quote it"
-        )
-    yield from map(Path, matches)
 
 
 def _search(folder: Path, found: Parts, seen: set[tuple[int, int]]) -> None:

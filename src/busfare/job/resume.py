@@ -13,8 +13,9 @@ import msgspec
 
 from busfare import __version__
 from busfare.errors import InputError
+from busfare.job.named import shown
 from busfare.job.partial import Partial
-from busfare.job.parts import Part, shown
+from busfare.job.parts import Part
 from busfare.job.work import LAYOUT, Stamp, stamp_of
 from busfare.node import Node
 

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from busfare.errors import InputError, StoppedError
 from busfare.job.how import How
+from busfare.job.named import shown
 from busfare.job.partial import Partial
-from busfare.job.parts import Part, find_parts, shown
+from busfare.job.parts import Part, find_parts
 from busfare.job.processes import by_processes
 from busfare.job.reduce import Job
 from busfare.job.resume import Kept

@@ -11,8 +11,9 @@ import polars as pl
 
 from busfare import __version__
 from busfare.errors import InputError
+from busfare.job.named import shown
 from busfare.job.partial import Partial, partial
-from busfare.job.parts import Part, shown
+from busfare.job.parts import Part
 from busfare.node import Node
 from busfare.trace import may_be_trace, read
 from busfare.trace.printable import printable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from itertools import combinations, pairwise, product
@@ -128,6 +127,8 @@ def _expanded_links(file: _File, known: set[str]) -> list[Link]:
         for a, b in _pairs(link.between, path):
             for end in (a, b):
                 if end not in known:
+                    import difflib
+
                     near = difflib.get_close_matches(end, sorted(known), 1)
                     mend = f"did you mean {near[0]!r}?" if near else "add a [[component]] of that name"
                     raise WrongError(path, f"no component {end!r}; {mend}")

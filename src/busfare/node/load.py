@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 
 from busfare.errors import InputError
@@ -33,6 +32,8 @@ def load_node(text: str) -> Node:
         return node_of_short(text.strip())
     if text.endswith(".toml") or "/" in text:
         return _of_file(text)
+    import difflib
+
     near = difflib.get_close_matches(name, catalogue.names(), 3, 0.5)
     mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue.names())}"
     raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import threading
@@ -98,6 +97,8 @@ def decoded(
 
 def unknown_key(key: str, known: list[str]) -> str:
     """The mend for a key that is none of `known`."""
+    import difflib
+
     near = difflib.get_close_matches(key, known, 1)
     mend = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
     return f"unknown key; {mend}"

@@ -10,15 +10,12 @@ from numpy.typing import NDArray
 
 from busfare.replay.changes import Applied, Setting
 from busfare.replay.edit import next_on_thread, without_calls, without_operations, without_waits
-from busfare.replay.prices import nanoseconds_pinned
+from busfare.replay.prices import STAGED_ABOVE_BYTES, nanoseconds_packed, packing_nanoseconds, pageable
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 from busfare.trace.words import NONE, words_of
 
 __all__ = ["Batch", "Collect"]
-
-#: One core writes a packed buffer at about this rate, in bytes per second.
-PACKING_BYTES_PER_S = 8e9
 
 
 @dataclass(frozen=True)
@@ -49,20 +46,28 @@ class Batch:
         )
         duration = columns["operation_duration"].copy()
         alone = np.bincount(group[packed], weights=duration[packed])[numbers]
-        priced = nanoseconds_pinned(together, setting.recorded_on)
+        priced = nanoseconds_packed(together, setting.recorded_on)
         duration[rows] = np.rint(np.where(np.isfinite(priced), np.minimum(priced, alone), alone))
         new_sizes = sizes.copy()
         new_sizes[rows] = size
-        own = columns["call_own"].copy()
-        own[columns["operation_call"][rows]] += np.rint(size / PACKING_BYTES_PER_S * 1e9).astype(np.int64)
+        packing = np.zeros(len(columns["call_gap"]), np.int64)
+        packing[columns["operation_call"][rows]] = np.rint(
+            packing_nanoseconds(size.astype(np.float64), setting.recorded_on)
+        )
+        # A large copy of pageable memory holds its call up until it is staged; what that takes is in its price.
+        staged = rows[pageable(together) & (size > STAGED_ABOVE_BYTES)]
+        wait = columns["call_wait"].copy()
+        wait[columns["operation_call"][staged]] = WAIT["operation"]
+        extra = columns["operation_extra"].copy()
+        extra[staged] = 0
         changed = replace(
-            timeline.with_columns(operation_duration=duration, call_own=own),
+            timeline.with_columns(operation_duration=duration, operation_extra=extra, call_wait=wait),
             operations=timeline.operations.with_columns(bytes=pl.Series(new_sizes)),
         )
         removed = packed & ~last
-        changed = _without_waits_behind(changed, removed)
+        changed = without_operations(_without_waits_behind(changed, removed), removed)
         return Applied(
-            without_operations(changed, removed),
+            changed.with_columns(call_gap=changed.columns["call_gap"] + packing),
             int(packed.sum()),
             int(size.sum()),
             [f"up to {int(count.max())} pieces are ready when the last one is, and packing runs at 8 GB/s"],

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.replay.device_work import unit_of
+from busfare.replay.host_caches import gaps_without
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 
 __all__ = [
+    "ASYNC_COPY",
     "calls_named",
     "calls_only_for",
     "expression",
@@ -29,10 +31,11 @@ __all__ = [
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+ASYNC_COPY = r"Memcpy.*Async"
 #: What an asynchronous call takes the host where the trace has none, in nanoseconds.
 ASYNCHRONOUS_CALL_NS = 5_000
 #: No library takes longer from one call to the next: 4 to 10 µs between copies in recordings of PyTorch and CuPy.
-MOST_NS_TO_COME = 10_000
+MOST_NS_BETWEEN = 10_000
 
 
 def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
@@ -58,7 +61,7 @@ def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
     columns["call_wait_key"] = key
     columns["call_wait"] = np.where(lost | emptied, WAIT["none"], columns["call_wait"]).astype(np.uint8)
     columns["call_own"] = np.where(emptied, 0, columns["call_own"])
-    columns["call_gap"] = columns["call_gap"] - _spent_on_coming_to(timeline, emptied)
+    columns["call_gap"] = gaps_without(timeline, removed) - _spent_on(timeline, emptied)
     return replace(
         timeline,
         columns=columns,
@@ -67,20 +70,17 @@ def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
     )
 
 
-def _spent_on_coming_to(timeline: Timeline, calls: Mask) -> NDArray[np.int64]:
-    """Of the host's time before each of `calls`, what goes when the call goes; 0 for others. Shape (calls,).
+def _spent_on(timeline: Timeline, calls: Mask) -> NDArray[np.int64]:
+    """Of the host's time before each call, what goes when `calls` go; shape (calls,).
 
-    A program needs some of that time to come to the call (in Python most of it), and some for what it does anyway; a
-    trace does not tell them apart. It is taken to be half: of what lies between two calls of the thread in the middle,
-    or of `MOST_NS_TO_COME`.
+    Between two calls of a thread a library returns from the first and comes to the second (in Python that is most of
+    the time), and the program does what it does anyway; a trace does not tell them apart. Half of what lies between two
+    calls is taken to go with each of them: of what lies there in the middle, or of `MOST_NS_BETWEEN`.
     """
-    gap, thread = timeline.columns["call_gap"], timeline.columns["call_thread"]
-    spent = np.zeros(len(gap), np.int64)
-    for one in np.unique(thread[calls]):
-        mine = thread == one
-        usual = min(int(np.median(gap[mine])), MOST_NS_TO_COME)
-        spent[mine & calls] = np.minimum(gap[mine & calls], usual) // 2
-    return spent
+    gap, following = timeline.columns["call_gap"], next_on_thread(timeline)[calls]
+    gone = calls.astype(np.int64)
+    gone[following[following >= 0]] += 1
+    return np.clip(gap, 0, MOST_NS_BETWEEN) * gone // 2
 
 
 def _lags_behind(timeline: Timeline, removed: Mask) -> NDArray[np.int64]:
@@ -135,7 +135,7 @@ def without_waits(timeline: Timeline, calls: Mask, own_ns: NDArray[np.int64] | i
 
 def without_calls(timeline: Timeline, calls: Mask) -> Timeline:
     """These calls, which launch nothing, are gone, with what the host spent on coming to them; shape (calls,)."""
-    gap = timeline.columns["call_gap"] - _spent_on_coming_to(timeline, calls)
+    gap = timeline.columns["call_gap"] - _spent_on(timeline, calls)
     return without_waits(timeline, calls, 0).with_columns(call_gap=gap)
 
 

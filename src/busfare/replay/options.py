@@ -10,20 +10,13 @@ from busfare.node import Gpu, Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.replay.arguments import AsArguments
 from busfare.replay.batching import Batch, Collect
-from busfare.replay.changes import (
-    Async,
-    Change,
-    CopySpeed,
-    Dedupe,
-    DropSynchronisations,
-    Kernels,
-    Pin,
-    Remove,
-    ToNode,
-)
+from busfare.replay.changes import Change, CopySpeed, Kernels, Remove, ToNode
 from busfare.replay.host_pace import host_changes
+from busfare.replay.pinning import Pin
 from busfare.replay.prefetch import Prefetch
+from busfare.replay.repeated import Dedupe
 from busfare.replay.streams import Streams
+from busfare.replay.waiting import Async, DropSynchronisations
 
 __all__ = ["REMOVABLE", "Options", "changes_of", "kernel_changes"]
 

@@ -7,13 +7,31 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
+from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay.timeline import Timeline
+from busfare.trace.words import words_of
 
-__all__ = ["as_they_are", "nanoseconds_on", "nanoseconds_pinned", "nanoseconds_prefetched", "pinned_source"]
+__all__ = [
+    "STAGED_ABOVE_BYTES",
+    "as_they_are",
+    "nanoseconds_on",
+    "nanoseconds_packed",
+    "nanoseconds_pinned",
+    "nanoseconds_prefetched",
+    "packing_nanoseconds",
+    "pageable",
+    "pinned_source",
+]
 
 Times = NDArray[np.float64]
+#: One core writes a packed buffer at about this rate where staging was not measured, in bytes per second.
+PACKING_BYTES_PER_S = 8e9
+#: Smaller pageable copies to the GPU are handed over with their call, and staged nowhere.
+STAGED_ABOVE_BYTES = 64 * 1024
+#: Copies of pageable memory between these sizes take longer by what one core takes to copy the bytes.
+STAGED_BYTES = (256 * 1024, 4 * 1024 * 1024)
 
 
 def as_they_are(timeline: Timeline) -> pl.DataFrame:
@@ -47,6 +65,37 @@ def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
             "the trace names no GPU of the catalogue; say where it was recorded with --from NODE"
         )
     return cost.model(pinned_source(node), recorded_on=node).seconds(_from(operations, "pinned"), node) * 1e9
+
+
+def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> Times:
+    """What these copies take from the memory that they are from: pageable as measured on `node`, less what a call takes
+    for a single byte, else as from pinned memory; shape (rows,). Raises InputError where the node is not known.
+    """
+    pinned = nanoseconds_pinned(operations, node)
+    if node is None or any(node.measurement(way, "pageable", 0, None) is None for way in ("h2d", "d2h")):
+        return pinned
+    model = cost.model("loggp", recorded_on=node)
+    one_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))
+    staged = (model.seconds(operations, node) - model.seconds(one_byte, node)) * 1e9
+    return np.where(pageable(operations), staged, pinned)
+
+
+def packing_nanoseconds(sizes: Times, node: Node | None) -> Times:
+    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`. Shape (rows,)."""
+    measured = node.measurement("h2d", "pageable", 0, None) if node is not None else None
+    if measured is None:
+        return sizes / PACKING_BYTES_PER_S * 1e9
+    small, large = piecewise_seconds(measured, np.array(STAGED_BYTES, np.float64))
+    rate = float(large - small) / (STAGED_BYTES[1] - STAGED_BYTES[0])
+    return np.asarray(sizes * rate * 1e9)
+
+
+def pageable(operations: pl.DataFrame) -> NDArray[np.bool_]:
+    """Copies from or to pageable memory; shape (rows,)."""
+    words = words_of(operations)
+    return np.asarray(
+        words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
+    )
 
 
 def nanoseconds_prefetched(operations: pl.DataFrame, node: Node | None) -> Times:

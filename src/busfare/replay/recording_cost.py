@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from busfare.replay.edit import with_durations
 from busfare.replay.played import play
+from busfare.replay.prices import STAGED_ABOVE_BYTES, pageable
 from busfare.replay.timeline import Timeline
 
 __all__ = ["Unrecorded", "unrecorded"]
@@ -19,45 +19,66 @@ __all__ = ["Unrecorded", "unrecorded"]
 MOST_NS = 30_000
 #: What a call takes in any case, where it took longer under the recorder. Nanoseconds.
 LEAST_CALL_NS = 500
-#: Parts of a copy's time are told apart to one in so many.
-PARTS = 10_000
 #: Of all that can be taken out: what gains less than this more says nothing of what a call costs.
 SATURATED = 0.95
-#: Copies whose bytes were hashed, and which the host moves itself, take no more than this part longer: 1.20 to 1.26
-#: times as long in recordings with fingerprints as in those without (results/pairs, tracers and kmeans).
-MOST_BY_HASHING = 0.3
+#: Recording a call costs 0.7 to 1.4 µs in loops and up to 4 in PyTorch's steps (results/recorder). Nanoseconds.
+LEAST_KNOWN_NS, MOST_KNOWN_NS = 1_000, 4_000
+#: Where copies that the host stages take this part of the run, two processes differ by how fast it stages.
+STAGING_SHARE = 0.1
+#: By so much at most: 1.3 times from one process to the next in unrecorded runs (results/pairs, video_edges).
+MOST_BY_PACE = 0.3
+#: Paces are told apart to one part in so many.
+PARTS = 10_000
 
 
 @dataclass(frozen=True)
 class Unrecorded:
-    """The run as it is without its recorder: `timeline`, nanoseconds taken out a call, and how long it then is."""
+    """The run as it is without its recorder: `timeline`, nanoseconds taken out a call, how long it then is, and how many
+    times as long the host took in the process that was not recorded.
+    """
 
     timeline: Timeline
     call_ns: int
     makespan_ns: int
+    pace: float = 1.0
 
 
 def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
     """`timeline` with the same time taken out of every call and the gap before it, so much that the run takes `target_ns`.
 
     A recorder does about the same for every call, before its start is noted and after. Where that cannot explain the
-    difference, no more is taken out than still makes the run shorter. In a recording with fingerprints the rest comes
-    out of the copies of pageable memory that were hashed. The result says how long the run then is.
+    difference, no more is taken out than still makes the run shorter. Where the host stages much, more tells two runs of a
+    program apart: calls are then taken to have cost what the recorder is known to cost, and the rest, which may go either
+    way, is how fast the host worked in that process, staging and between calls. The result says how long the run then is.
     """
     before = play(timeline).makespan_ns
-    if before <= target_ns or timeline.calls.height == 0:
+    staged = _staged(timeline)
+    paced = int(timeline.columns["operation_duration"][staged].sum()) >= STAGING_SHARE * before
+    if timeline.calls.height == 0 or (before <= target_ns and not paced):
         return Unrecorded(timeline, 0, before)
-    least = play(_without(timeline, MOST_NS)).makespan_ns
-    reached = max(target_ns, round(before - SATURATED * (before - least)))
-    call_ns = _least(lambda ns: _without(timeline, ns), reached, MOST_NS)
-    changed = _without(timeline, call_ns)
+    least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if paced else (0, MOST_NS)
+    fastest = play(_without(timeline, most)).makespan_ns
+    reached = max(target_ns, round(before - SATURATED * (before - fastest)))
+    call_ns = max(_least(lambda ns: _without(timeline, ns), reached, most), least)
+    changed, pace = _without(timeline, call_ns), 1.0
     makespan = play(changed).makespan_ns
-    if makespan > target_ns and _hashed(timeline).any():
-        most = round(PARTS * (1 - 1 / (1 + MOST_BY_HASHING)))
-        parts = _least(lambda part: _undisturbed(changed, part / PARTS), target_ns, most)
-        changed = _undisturbed(changed, parts / PARTS)
+    if paced and makespan != target_ns:
+        pace = _pace(changed, staged, target_ns)
+        changed = _at_pace(changed, staged, pace)
         makespan = play(changed).makespan_ns
-    return Unrecorded(changed, call_ns, makespan)
+    return Unrecorded(changed, call_ns, makespan, pace)
+
+
+def _pace(timeline: Timeline, staged: NDArray[np.bool_], target_ns: int) -> float:
+    """How many times as long the host takes in a run of `target_ns`, as nearly as `MOST_BY_PACE` allows."""
+    low, high = round(PARTS / (1 + MOST_BY_PACE)), round(PARTS * (1 + MOST_BY_PACE))
+    while low < high:
+        middle = (low + high) // 2
+        if play(_at_pace(timeline, staged, middle / PARTS)).makespan_ns < target_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return low / PARTS
 
 
 def _least(changed: Callable[[int], Timeline], target_ns: int, most: int) -> int:
@@ -72,21 +93,21 @@ def _least(changed: Callable[[int], Timeline], target_ns: int, most: int) -> int
     return high
 
 
-def _hashed(timeline: Timeline) -> NDArray[np.bool_]:
-    """Copies of pageable memory whose bytes were hashed; shape (operations,)."""
-    if "fingerprint" not in timeline.operations.columns:
-        return np.zeros(timeline.operations.height, bool)
-    pageable = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-    found = (pl.col("kind") == "copy") & pl.col("fingerprint").is_not_null() & pageable
-    return timeline.operations.select(found.fill_null(False)).to_series().to_numpy()
+def _staged(timeline: Timeline) -> NDArray[np.bool_]:
+    """Copies of pageable memory that the host moves through a staging buffer; shape (operations,)."""
+    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
+    return pageable(timeline.operations) & (sizes > STAGED_ABOVE_BYTES)
 
 
-def _undisturbed(timeline: Timeline, part: float) -> Timeline:
-    """Those copies without `part` of their time: hashing their bytes left the processor's caches otherwise than the
-    program does.
-    """
-    duration = timeline.columns["operation_duration"]
-    return with_durations(timeline, np.where(_hashed(timeline), (1 - part) * duration, duration))
+def _at_pace(timeline: Timeline, staged: NDArray[np.bool_], pace: float) -> Timeline:
+    """What the host does takes `pace` times as long: `staged` copies, its calls, and what lies between them."""
+    columns = timeline.columns
+    duration, gap, own = (columns[name] for name in ("operation_duration", "call_gap", "call_own"))
+    slower = with_durations(timeline, np.where(staged, pace * duration, duration))
+    return slower.with_columns(
+        call_gap=np.where(gap > 0, np.rint(pace * gap), gap).astype(np.int64),
+        call_own=np.rint(pace * own).astype(np.int64),
+    )
 
 
 def _without(timeline: Timeline, call_ns: int) -> Timeline:

@@ -10,9 +10,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.replay.changes import Applied, Setting, matching
+from busfare.replay.changes import Applied, Setting
 from busfare.replay.edit import usual_call_ns
 from busfare.replay.kernel_room import with_own_kernel_engines
+from busfare.replay.selection import matching
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 from busfare.trace.words import words_of

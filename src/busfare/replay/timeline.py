@@ -13,7 +13,7 @@ from busfare.account import names_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import _core
-from busfare.replay.device_work import class_of, engines, issued, observed_before, unit_of
+from busfare.replay.device_work import CLASSES, class_of, engines, issued, observed_before, unit_of
 from busfare.replay.host_calls import between_calls, handed_over, outermost
 from busfare.replay.shared_links import alone, shared_links
 from busfare.replay.waits import acts, waits
@@ -33,6 +33,7 @@ COLUMN_TYPES: dict[str, Any] = {
 }
 
 
+PAGEABLE = CLASSES.index("pageable copy")
 TIMES = ("start_ns", "end_ns")
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
@@ -145,6 +146,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         },
     )
     columns.update({name: explained[name] for name in columns if name in explained})
+    columns.update(_late_launches(columns, calls, starts_ns, origin, operation_class))
     if node is not None:
         linked = shared_links(columns, operations, node)
         if len(linked["link_bytes_per_s"]):
@@ -164,12 +166,38 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
         usual_order_ns=explained["typical_order"],
-        unexplained_ns=int(explained["operation_extra"].sum()),
+        unexplained_ns=int(columns["operation_extra"].sum()),
         omissions=_omissions(
             operations, work.streams, waiting_for.observed, waiting_for.unknown, done.lost, moved, explained
         ),
         node=node,
     )
+
+
+def _late_launches(
+    columns: Columns,
+    calls: pl.DataFrame,
+    starts: NDArray[np.int64],
+    origin: int,
+    operation_class: NDArray[np.uint8],
+) -> Columns:
+    """Waits that nothing explains of operations that only their call held up, and that began soon after its end:
+    launching them took longer.
+
+    In a changed run that time passes while they wait for something else. Copies of pageable memory keep theirs: there
+    the host hands over bytes.
+    """
+    lag, extra = columns["operation_launch_lag"], columns["operation_extra"]
+    if not len(calls):
+        return {}
+    by = np.where(columns["operation_launched"] != 0, columns["operation_call"], 0)
+    began, ended = _since(calls["start_ns"], origin)[by], _since(calls["end_ns"], origin)[by]
+    late = (columns["operation_launched"] != 0) & (operation_class != PAGEABLE) & (extra > 0)
+    late &= (starts - extra == began + lag) & (starts <= ended + lag)
+    return {
+        "operation_launch_lag": np.where(late, lag + extra, lag),
+        "operation_extra": np.where(late, 0, extra),
+    }
 
 
 def _within_a_year(trace: Trace) -> tuple[Trace, int]:

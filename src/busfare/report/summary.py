@@ -34,6 +34,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
     node = node or advise.guess_node(trace)
     run = advise.rebuilt(trace, node)
     operations = trace.operations
+    account.find_lengths(trace, advise.unions())
     found = beside(operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
     return {

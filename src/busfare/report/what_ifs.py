@@ -42,6 +42,7 @@ def answer_what_if(
         cost = {
             "unrecorded_seconds": unrecorded_seconds,
             "call_seconds": bare.call_ns * NS,
+            "host_pace": bare.pace,
             "replayed_seconds": bare.makespan_ns * NS,
         }
     found = what_if(taken_apart, changes, setting)
@@ -113,6 +114,8 @@ def predicted_trace(played: Played) -> Trace:
 def said_of_cost(cost: dict[str, Any]) -> str:
     """What was taken out for the recorder, in a sentence."""
     taken = f"{amounts.time(cost['call_seconds'])} a call taken out for the recorder"
+    if cost["host_pace"] != 1:
+        taken += f", and the host's own time {cost['host_pace']:.2f} times that of the recorded process"
     if cost["replayed_seconds"] > 1.01 * cost["unrecorded_seconds"]:
         bare = amounts.time(cost["unrecorded_seconds"])
         return f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in the host's calls."

@@ -1,6 +1,19 @@
 """Traces of GPU programs: `read(path)` gives a `Trace`, whatever profiler wrote the file."""
 
+from typing import TYPE_CHECKING, Any
+
 from busfare.trace.detect import is_trace_directory, may_be_trace, read
-from busfare.trace.trace import Omission, Trace
+
+if TYPE_CHECKING:
+    from busfare.trace.trace import Omission, Trace
 
 __all__ = ["Omission", "Trace", "is_trace_directory", "may_be_trace", "read"]
+
+
+def __getattr__(name: str) -> Any:
+    """What takes long to import: reading begins before."""
+    if name in ("Omission", "Trace"):
+        from busfare.trace import trace
+
+        return getattr(trace, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

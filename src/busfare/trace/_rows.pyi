@@ -36,10 +36,11 @@ def merge_timed(
     ends: Numbers,
     lanes: NDArray[np.uint32],
     sizes: Numbers,
+    sized: NDArray[np.uint32],
 ) -> list[NDArray[np.uint32]]:
     """Merges parts that are in order of time, of like starts the first part's first; times count from `less`.
 
-    Gives the rows that have each of `marks`, and behind them those of parts with sizes; others get size -1. Raises
+    Gives the rows that have each of `marks`; `sized` are those of parts with sizes, others get size -1. Raises
     IndexError for a lane that is not there.
     """
 

@@ -73,12 +73,42 @@ class Timed:
         bits: int,
     ) -> None: ...
 
+def codes_of(ids: Column, most: int) -> Codes:
+    """The row of each id; for all else the number of rows.
+
+    Raises UnreadableError if an id is null, occurs twice, or they lie further apart than `most`.
+    """
+
+def texts_with(texts: Column, parts: list[str]) -> list[tuple[int, str]]:
+    """Rows and texts of those that contain one of `parts`. Raises UnreadableError if there is a null."""
+
 class PairMarks:
     """A byte of marks for each pair of a process and a correlation of 1 to `most`."""
 
     def __init__(self, most: int) -> None: ...
-    def mark(self, processes: Numbers, correlations: Numbers) -> None:
-        """Sets mark 1 of these pairs. Raises UnreadableError for a correlation that has no place."""
+    def mark(self, processes: Column, correlations: Column) -> None:
+        """Sets mark 1 of these pairs; not of those whose correlation is null or has no place.
+
+        Raises UnreadableError if a process is null.
+        """
+
+class CallsWanted:
+    """`name`: its place in the record. `marks_of`: by the code of a call's name, the marks of its pair.
+
+    Rows are kept whose marks have 128.
+    """
+
+    def __init__(self, timed: Timed, name: int, names: Codes, marks_of: list[int]) -> None: ...
+
+class OperationsWanted:
+    """Places of the fields that tell lanes apart, beside the process, and of the bytes, which are `largest` at most."""
+
+    def __init__(self, timed: Timed, keys: list[int], size: int | None, largest: int) -> None: ...
+
+class Stop:
+    """Ends a scan from another thread."""
+
+    def ask(self) -> None: ...
 
 #: Starts, ends, processes, correlations, and codes of names.
 Calls = tuple[Numbers, Numbers, Numbers, Numbers, NDArray[np.uint32]]
@@ -94,12 +124,39 @@ class CallScan:
     def last(self) -> int:
         """The last end."""
     @property
-    def marks(self) -> PairMarks: ...
-    @property
     def kept(self) -> Calls:
         """The rows that were to be kept, in the table's order."""
     def during(self, start: int, end: int) -> Calls:
         """All rows that begin before `end` and end behind `start`: read again. Raises UnreadableError."""
+
+class OperationScan:
+    """The rows of a table of operations, in order of time."""
+
+    def __len__(self) -> int: ...
+    @property
+    def starts(self) -> Numbers: ...
+    @property
+    def ends(self) -> Numbers: ...
+    @property
+    def lane_of(self) -> NDArray[np.uint16]: ...
+    @property
+    def sizes(self) -> Numbers | None: ...
+    @property
+    def last(self) -> int:
+        """The last end."""
+    @property
+    def lanes(self) -> list[tuple[Any, ...]]:
+        """Keys (the process first), marks, first row, count, nanoseconds, bytes, and bytes and nanoseconds of rows that
+        took time.
+        """
+
+class Scan:
+    """It keeps its file open."""
+
+    @property
+    def calls(self) -> CallScan: ...
+    @property
+    def operations(self) -> list[OperationScan]: ...
 
 class Database:
     """A file of UTF-8 text and no write-ahead log. Raises UnreadableError if `path` is none."""
@@ -107,33 +164,18 @@ class Database:
     def __init__(self, path: str) -> None: ...
     def read(self, root: int, wanted: list[Wanted], threads: int) -> list[Column]:
         """The columns of the table whose tree starts at page `root`. Raises UnreadableError, KeyboardInterrupt."""
-    def calls(
+    def scan(
         self,
         root: int,
-        timed: Timed,
-        name: int,
-        names: Codes,
-        marks_of: list[int],
+        calls: CallsWanted,
+        operations: list[tuple[int, OperationsWanted]],
         asked: PairMarks,
         threads: int,
-    ) -> CallScan:
-        """Reads a table of calls through. `marks_of`: by the code of a call's name, the marks of its pair.
+        stop: Stop,
+    ) -> Scan:
+        """Reads a table of calls through, and then tables of operations; `root` is the page where a table's tree starts.
 
-        Kept are rows whose marks have 128, and those of pairs that have marks in `asked`. Raises UnreadableError where a
-        row is not sound, or a name has the code `otherwise`.
-        """
-    def operations(
-        self,
-        root: int,
-        timed: Timed,
-        keys: list[int],
-        size: int | None,
-        largest: int,
-        calls: PairMarks,
-        threads: int,
-    ) -> tuple[Numbers, Numbers, NDArray[np.uint16], Numbers | None, list[tuple[Any, ...]]]:
-        """Starts, ends, lanes and sizes of a table's rows; and of each lane keys (the process first), marks, first row,
-        count, nanoseconds, bytes, and bytes and nanoseconds of rows that took time.
-
-        Raises UnreadableError where a row is not sound, or they are not in order of their starts.
+        Of calls those are kept that are to be, and those of pairs that have marks in `asked`. Raises UnreadableError where
+        a row is not sound, a name's code is `otherwise`, or operations are not in order of their starts;
+        KeyboardInterrupt once `stop` is asked for.
         """

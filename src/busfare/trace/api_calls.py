@@ -1,13 +1,16 @@
-"""What an API call means: its plain name, and what it waits for."""
+"""What an API call means: its plain name, and what it waits for.
+
+Polars is imported where it is used: reading begins before.
+"""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-from busfare.trace.tables import WAITS_FOR
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = [
     "BLOCKING_COPY",
@@ -49,6 +52,10 @@ def plain_name(name: pl.Expr) -> pl.Expr:
 
 def waits_for(plain: pl.Expr) -> pl.Expr:
     """What a call of this plain name waits for before it returns, as far as its name tells."""
+    import polars as pl
+
+    from busfare.trace.tables import WAITS_FOR
+
     return (
         pl.when(plain.str.contains(WAITS_FOR_STREAM))
         .then(pl.lit("stream"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["MANY_ROWS", "beside"]
+__all__ = ["MANY_ROWS", "beside", "several"]
 
 #: From here on another thread is worth its start.
 MANY_ROWS = 1 << 18
@@ -21,3 +21,11 @@ def beside(rows: int, work: Callable[[], T]) -> Callable[[], T]:
     done = thread.submit(work)
     thread.shutdown(wait=False)
     return done.result
+
+
+def several(rows: int, works: Sequence[Callable[[], T]]) -> list[T]:
+    """What each of `works` gives; of many rows, two of them at a time."""
+    if rows < MANY_ROWS:
+        return [work() for work in works]
+    with ThreadPoolExecutor(2) as threads:
+        return [done.result() for done in [threads.submit(work) for work in works]]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import stat
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from busfare.errors import InputError
 from busfare.trace.printable import printable
 from busfare.trace.recording_files import MAGIC, holds_recording
-from busfare.trace.sound import make_sound
-from busfare.trace.table_source import TableSource
-from busfare.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from busfare.trace.sqlite_scan import Scanning
+    from busfare.trace.table_source import TableSource
+    from busfare.trace.trace import Trace
 
 __all__ = ["is_trace_directory", "may_be_trace", "read"]
 
@@ -43,28 +46,45 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
 TABLE_READERS = ("nsys", "nvprof", "rocpd", "rpd")
 
 
-def read(path: str | Path, unused: frozenset[str] = frozenset(), above: int = 0, sums: bool = False) -> Trace:
+def read(
+    path: str | Path,
+    unused: frozenset[str] = frozenset(),
+    above: int = 0,
+    sums: bool = False,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Trace:
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
     `unused` names columns that the caller does not look at in traces of more than `above` API calls, as
     `operations.context`: a reader may leave them null there, which spares time and memory. With `sums`, it may, of more than
     `above` calls and operations together, give operations as sums (`busfare.trace.summed`), and of the calls only those
-    that wait or copy.
+    that wait or copy. `meanwhile` is called once, before anything heavy is imported: where native code can read in
+    threads of its own, it does so already.
     Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
     """
     path = Path(path)
     try:
-        trace = _read(path, unused, above, sums)
+        trace = _read(path, unused, above, sums, meanwhile)
+        from busfare.trace.sound import make_sound
+
         make_sound(trace)
     except InputError as error:  # names of files and tables, and what libraries say, may hold anything
         raise InputError(printable(str(error))) from None
     except OSError as error:
         reason = f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
         raise InputError(printable(reason)) from None
-    except pl.exceptions.PanicException as panic:  # not an Exception: Polars met data that it did not foresee
+    except BaseException as panic:
+        if not _is_panic(panic):
+            raise
         reason = next(iter(str(panic).splitlines()), "no reason given")
         raise InputError(printable(f"{path}: damaged beyond reading ({reason}); export it again")) from None
     return trace
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether Polars met data that it did not foresee: not an Exception."""
+    panic = getattr(sys.modules.get("polars.exceptions"), "PanicException", None)
+    return panic is not None and isinstance(error, panic)
 
 
 def is_trace_directory(path: Path) -> bool:
@@ -100,18 +120,26 @@ def may_be_trace(path: Path) -> bool:
     )
 
 
-def _read(path: Path, unused: frozenset[str], above: int, sums: bool) -> Trace:
+def _read(
+    path: Path, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
+) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
     if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and holds_recording(path):
+        meanwhile()
         from busfare.trace import recorded
 
         return recorded.read(path)
     if stat.S_ISDIR(mode):
+        meanwhile()
         from busfare.trace.directory_tables import DirectoryTables
 
-        return _read_tables(DirectoryTables(path), unused, above, sums)
+        directory = DirectoryTables(path)
+        try:
+            return _read_tables(directory, unused, above)
+        finally:
+            directory.close()
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     with path.open("rb") as file:
@@ -119,13 +147,12 @@ def _read(path: Path, unused: frozenset[str], above: int, sums: bool) -> Trace:
     if not head:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
     if head.startswith(SQLITE_MAGIC):
-        from busfare.trace.sqlite_tables import SqliteTables
-
-        return _read_tables(SqliteTables(path), unused, above, sums)
+        return _read_sqlite(path, unused, above, sums, meanwhile)
     for magic, what in FAMILIAR:
         if head.startswith(magic):
             raise InputError(f"{path}: this is {what}")
     if head.startswith(GZIP_MAGIC) or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        meanwhile()
         from busfare.trace import kineto
 
         return kineto.read(path)
@@ -136,16 +163,34 @@ def _read(path: Path, unused: frozenset[str], above: int, sums: bool) -> Trace:
     raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
 
 
-def _read_tables(tables: TableSource, unused: frozenset[str], above: int, sums: bool) -> Trace:
+def _read_sqlite(
+    path: Path, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
+) -> Trace:
+    from busfare.trace.nsys_scan import begin
+    from busfare.trace.sqlite_file import SqliteFile
+
+    file = SqliteFile(path)
+    scanning = begin(file, above) if sums else None
     try:
-        reader = _reader_of(tables)
-        if reader is None:
-            raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
-        asked = (unused, above, sums) if reader.__name__.endswith(TABLE_READERS[0]) else ()
-        trace: Trace = reader.read(tables, *asked)
-        return trace
+        meanwhile()
+        from busfare.trace.sqlite_tables import SqliteTables
+
+        return _read_tables(SqliteTables(file), unused, above, scanning)
     finally:
-        tables.close()
+        if scanning is not None:
+            scanning.end()
+        file.close()
+
+
+def _read_tables(
+    tables: TableSource, unused: frozenset[str], above: int, scanning: Scanning | None = None
+) -> Trace:
+    reader = _reader_of(tables)
+    if reader is None:
+        raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
+    asked = (unused, above, scanning) if reader.__name__.endswith(TABLE_READERS[0]) else ()
+    trace: Trace = reader.read(tables, *asked)
+    return trace
 
 
 def _reader_of(tables: TableSource) -> ModuleType | None:

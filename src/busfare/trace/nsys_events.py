@@ -7,15 +7,13 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.nsys_columns import INT, PLACE, TIMES, placed
+from busfare.trace.nsys_names import RECORDS, WAITS
 from busfare.trace.omissions import Omissions
 from busfare.trace.row_lookup import occurs
 from busfare.trace.table_source import TableSource
 from busfare.trace.tables import EVENTS, conform, empty
 
 __all__ = ["event_tables", "events_of", "with_waits"]
-
-WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
 NO_ID = [-1, 4294967295]  # no stream, or no event; SQLite exports hold it unsigned
 

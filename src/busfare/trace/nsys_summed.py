@@ -1,8 +1,4 @@
-"""Large Nsight Systems exports as sums: operations as times and lanes, and of the calls those that are asked for.
-
-Only tables without anything to sort out are read so: every time, process, correlation and name is sound, operations
-stand in order of time. For all others `scanned` gives None, and the whole tables are read.
-"""
+"""What a scan of a large Nsight Systems export found, as `Summed`."""
 
 from __future__ import annotations
 
@@ -16,85 +12,19 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.trace import _rows
-from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY, plain_name
-from busfare.trace.nsys_texts import as_places
-from busfare.trace.row_lookup import SPARSE
-from busfare.trace.sqlite_scan import CallScan, Operations, PairMarks, Scanner, UnreadableError
+from busfare.trace._sqlite_columns import CallScan, Scan, UnreadableError
+from busfare.trace.api_calls import plain_name
+from busfare.trace.nsys_columns import INT, placed
+from busfare.trace.nsys_names import COPIES, KERNELS
+from busfare.trace.nsys_operations import PEER_COPY, copies, sets
+from busfare.trace.nsys_scan import LANES, SUBMITTED
+from busfare.trace.nsys_texts import Texts
+from busfare.trace.omissions import Omissions
+from busfare.trace.scanned import Operations, operations_of
 from busfare.trace.summed import LANE_KEYS, CallsLeftOut, Summed
-from busfare.trace.table_source import Codes, TableSource
+from busfare.trace.tables import OPERATIONS, conform
 
-__all__ = ["SUBMITTED", "Operations", "Part", "Scan", "scan", "summed"]
-
-#: Calls whose operations may be asked for, with the mark of their pairs.
-SUBMITTED = {SYMBOL_COPY: 2, BLOCKING_COPY: 4}
-HAS_CALL, KEPT = 1, 128
-#: Further calls that may be asked for.
-WAITS = "Synchronize"
-LARGEST = 1 << 44
-#: Correlations may begin as far on, for they go on counting between recordings.
-FAR = 1 << 24
-TIMED = ("start", "end", "globalPid", "correlationId")
-
-
-@dataclass(frozen=True, eq=False)
-class Scan:
-    """What was found in the tables; a part is a table of operations, with the names of its columns that tell lanes apart."""
-
-    path: Path
-    calls: CallScan
-    plain: pl.Series  # names of calls, by their codes
-    parts: list[tuple[str, Operations]]
-
-
-def scan(
-    tables: TableSource,
-    less: int,
-    process: tuple[int, int],
-    calls: str,
-    operations: dict[str, tuple[tuple[str, ...], str | None]],
-    strings: pl.DataFrame,
-    ids: pl.DataFrame,
-) -> Scan | None:
-    """Scans the tables that are there; None if one of them is not to be read so.
-
-    `operations`: of each table the columns that tell lanes apart, and the one of sizes. `ids`: processes and correlations
-    of calls that are to be kept.
-    """
-    direct = getattr(tables, "direct", None)
-    change = as_places(tables, calls, "nameId", strings).get("nameId")
-    most = SPARSE * (tables.most_rows(calls) or 0) + FAR
-    if direct is None or change is None or not isinstance(change.codes, Codes) or ids["process"].null_count():
-        return None
-    codes = change.codes
-    plain = strings.select(plain_name(pl.col("value"))).to_series()
-    asked = PairMarks(most)
-    within = ids.filter(pl.col("correlation").is_between(1, most))
-    scanner = Scanner(direct, less, process)
-    try:
-        asked.mark(within["process"].to_numpy(), within["correlation"].to_numpy())
-        found = scanner.calls(
-            calls,
-            ("start", "end", "globalTid", "correlationId", "nameId"),
-            (codes.least, codes.of.astype(np.uint32), codes.otherwise),
-            _marks(plain),
-            asked,
-        )
-        parts = [
-            (table, scanner.operations(table, TIMED, keys, size, LARGEST, found.marks))
-            for table, (keys, size) in operations.items()
-            if table in tables.names
-        ]
-    except UnreadableError:
-        return None
-    return Scan(tables.path, found, plain, [(table, part) for table, part in parts if len(part.starts)])
-
-
-def _marks(plain: pl.Series) -> NDArray[np.uint8]:
-    """Of each call by its name, and of one without a name."""
-    marks = np.full(len(plain) + 1, HAS_CALL, np.uint8)
-    for pattern, mark in (SUBMITTED | {WAITS: 0}).items():
-        marks[:-1][plain.str.contains(pattern).to_numpy()] |= mark | KEPT
-    return marks
+__all__ = ["summed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +36,83 @@ class Part:
     names: pl.Series | None
 
 
-def summed(parts: list[Part], found: Scan, first: int) -> Summed:
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """Those that were scanned, `plain` their names by their codes."""
+
+    path: Path
+    scan: CallScan
+    plain: pl.Series
+
+
+def summed(
+    path: Path,
+    scan: Scan,
+    keys: dict[str, list[str]],
+    strings: pl.DataFrame,
+    above: int,
+    omissions: Omissions,
+) -> tuple[Summed, pl.DataFrame] | None:
+    """The operations, and the calls that are kept (the table's own columns); None if there is something to sort out.
+
+    `keys`: those of `Scanning`. No more than `above` rows are to be sorted out, too.
+    """
+    scanned = {
+        table: operations_of(one, given, LANES[table][0])
+        for (table, given), one in zip(keys.items(), scan.operations, strict=True)
+        if len(one)
+    }
+    rows = len(scan.calls) + sum(len(part.starts) for part in scanned.values())
+    if not scanned or len(scan.calls) == 0 or rows <= above:
+        return None
+    parts = [_part(table, part, strings, omissions) for table, part in scanned.items()]
+    begin = min(int(part.starts[0]) for part in scanned.values())
+    end = max(part.last for part in scanned.values())
+    # Times of two clocks, and what `_part` could not name, are sorted out elsewhere.
+    if None in parts or omissions.found or max(begin, scan.calls.first) > min(end, scan.calls.last):
+        return None
+    first = min(begin, scan.calls.first)
+    calls = Calls(path, scan.calls, strings.select(plain_name(pl.col("value"))).to_series())
+    columns = ("start", "end", "globalTid", "correlationId", "nameId")
+    kept = pl.DataFrame(dict(zip(columns, scan.calls.kept, strict=True)))
+    return _merged([part for part in parts if part], calls, first), kept
+
+
+def _part(table: str, scanned: Operations, strings: pl.DataFrame, omissions: Omissions) -> Part | None:
+    """A table with its lanes as rows of operations.
+
+    None if some have no name, or are not alike enough to be priced as one.
+    """
+    keys = pl.DataFrame({name: pl.Series(values, dtype=INT) for name, values in scanned.lanes.keys.items()})
+    keys = keys.rename({"process": "globalPid"})
+    names = None
+    if table == KERNELS:
+        named = Texts.of(keys["demangledName"], strings, "(unnamed kernel)")
+        if named.any_unknown:
+            return None
+        names = named.texts[named.number[named.rows]]
+        lanes = placed(keys).with_columns(kind=pl.lit("kernel"))
+    elif table == COPIES:
+        if ((keys["copyKind"] == PEER_COPY) | (keys["copyCount"] > 1)).any():
+            return None
+        lanes = copies(keys, omissions)
+    else:
+        lanes = sets(keys)
+    return Part(scanned, conform(lanes, OPERATIONS), names)
+
+
+def _merged(parts: list[Part], calls: Calls, first: int) -> Summed:
     """The parts as one, in order of time, counted from `first`."""
     keys = pl.concat([part.lanes.select(*LANE_KEYS, "peer_device", "copy_count") for part in parts])
     number_of, first_rows = _numbered(parts, keys.select(LANE_KEYS))
     rows = sum(len(part.scanned.starts) for part in parts)
     starts, ends, sizes = (np.empty(rows, np.int64) for _ in range(3))
     lane_of = np.empty(rows, np.uint32)
+    sized = np.empty(
+        sum(len(part.scanned.sizes) for part in parts if part.scanned.sizes is not None), np.uint32
+    )
     ends_of_parts = np.cumsum([part.lanes.height for part in parts])[:-1]
-    *submitted, sized = _rows.merge_timed(
+    submitted = _rows.merge_timed(
         [
             (s.starts, s.ends, s.lane_of, s.sizes, numbers.tolist(), s.lanes.marks.tolist())
             for s, numbers in zip(
@@ -127,6 +125,7 @@ def summed(parts: list[Part], found: Scan, first: int) -> Summed:
         ends,
         lane_of,
         sizes,
+        sized,
     )
     return Summed(
         lanes=keys[first_rows].with_columns(**_sums(parts, number_of, len(first_rows))),
@@ -139,7 +138,8 @@ def summed(parts: list[Part], found: Scan, first: int) -> Summed:
         submitted=dict(zip(SUBMITTED, submitted, strict=True)),
         orphans=sum(_orphans(part) for part in parts),
         first_ns=first,
-        calls=_left_out(found, first),
+        last_ns=max(*(part.scanned.last for part in parts), calls.scan.last) - first,
+        calls=_left_out(calls, first),
     )
 
 
@@ -187,19 +187,19 @@ def _names(parts: list[Part]) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=kinds), *some]).group_by("kind", "name").agg(pl.all().sum())
 
 
-def _left_out(scanned: Scan, first: int) -> CallsLeftOut:
-    calls = scanned.calls
-    return CallsLeftOut(len(calls), calls.first - first, calls.last - first, partial(_during, scanned, first))
+def _left_out(calls: Calls, first: int) -> CallsLeftOut:
+    scan = calls.scan
+    return CallsLeftOut(len(scan), scan.first - first, scan.last - first, partial(_during, calls, first))
 
 
-def _during(scanned: Scan, first: int, start: int, end: int) -> pl.DataFrame:
+def _during(calls: Calls, first: int, start: int, end: int) -> pl.DataFrame:
     try:
-        starts, ends, _, _, codes = scanned.calls.during(start + first, end + first)
+        starts, ends, _, _, codes = calls.scan.during(start + first, end + first)
     except UnreadableError as error:
-        raise InputError(f"{scanned.path}: changed while it was read ({error}); start again") from None
-    if len(codes) and int(codes.max()) >= len(scanned.plain):
-        raise InputError(f"{scanned.path}: changed while it was read; start again")
-    names = scanned.plain[codes].cast(pl.Categorical)
+        raise InputError(f"{calls.path}: changed while it was read ({error}); start again") from None
+    if len(codes) and int(codes.max()) >= len(calls.plain):
+        raise InputError(f"{calls.path}: changed while it was read; start again")
+    names = calls.plain[codes].cast(pl.Categorical)
     return pl.DataFrame({"start_ns": starts - first, "end_ns": ends - first, "name": names}).sort(
         "start_ns", maintain_order=True
     )

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from busfare.trace.row_lookup import SMALL, SPARSE, occurring, places, taken
+from busfare.trace.bounds import SMALL, SPARSE
+from busfare.trace.row_lookup import occurring, places, taken
 from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, Codes, TableSource
 from busfare.trace.words import of_codes
 

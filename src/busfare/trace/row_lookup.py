@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from busfare.trace import _rows
+from busfare.trace.bounds import SMALL, SPARSE
 
 __all__ = [
     "distinct",
@@ -22,9 +23,6 @@ __all__ = [
     "taken",
 ]
 
-#: A direct table may be this many times longer than what is looked up in it.
-SPARSE = 8
-SMALL = 1 << 20
 A_CHUNK = 1 << 16
 MOST_NEGATIVE = -(1 << 63)
 

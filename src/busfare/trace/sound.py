@@ -8,12 +8,13 @@ import numpy as np
 import polars as pl
 
 from busfare.trace.beside import MANY_ROWS
+from busfare.trace.bounds import EARLIEST, LATEST
 from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.printable import printable
 from busfare.trace.row_lookup import in_order, occurs, order_of
 from busfare.trace.summed import summed_of
-from busfare.trace.tables import EARLIEST, LATEST, WAITS_FOR
+from busfare.trace.tables import WAITS_FOR
 from busfare.trace.trace import Omission, Trace
 from busfare.trace.words import NONE, words_of
 

@@ -1,112 +1,47 @@
-"""Tables of calls and operations of an SQLite file added up while they are read, by rows that are not kept."""
+"""Tables of calls and operations of an SQLite file added up while they are read, by rows that are not kept.
+
+No numpy and no Polars here: a scan begins before they are imported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from threading import Thread
 
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
+from busfare.trace._sqlite_columns import Kind, Scan, Stop, Timed, UnreadableError, Wanted
+from busfare.trace.bounds import EARLIEST, LATEST
+from busfare.trace.sqlite_pages import Pages
 
-from busfare.trace._sqlite_columns import CallScan, Codes, Database, PairMarks, Timed, UnreadableError
-from busfare.trace.sqlite_direct import DirectColumns
-from busfare.trace.tables import EARLIEST, LATEST
-
-__all__ = ["CallScan", "Lanes", "Operations", "PairMarks", "Scanner", "UnreadableError"]
+__all__ = ["Places", "Scanning", "threads"]
 
 
-@dataclass(frozen=True, eq=False)
-class Lanes:
-    """Column by column: of each lane, what tells it apart (a number or None each), and its sums."""
-
-    keys: dict[str, list[int | None]]
-    marks: NDArray[np.uint8]
-    first_row: NDArray[np.int64]
-    count: NDArray[np.int64]
-    ns: NDArray[np.int64]
-    bytes: NDArray[np.int64]
-    rated_bytes: NDArray[np.int64]
-    rated_ns: NDArray[np.int64]
+def threads() -> int:
+    """How many native code starts: as many as Polars does."""
+    said = os.environ.get("POLARS_MAX_THREADS", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@dataclass(frozen=True, eq=False)
-class Operations:
-    """Of each row, in order of time: start and end, the number of its lane, and its bytes, if they were asked for."""
+class Places:
+    """Where a scan finds the fields of rows; what is not there as plain numbers raises UnreadableError."""
 
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    lane_of: NDArray[np.uint16]
-    sizes: NDArray[np.int64] | None
-    lanes: Lanes
-
-
-class Scanner:
-    """Scans tables whose rows are sound; whatever is not raises UnreadableError, for another reader to sort out."""
-
-    def __init__(self, direct: DirectColumns, less: int, bits_of_process: tuple[int, int]) -> None:
+    def __init__(self, pages: Pages, less: int, bits_of_process: tuple[int, int]) -> None:
         """Times count from `less`; of a global id the process are so many bits from the first on."""
-        self._direct = direct
+        self._pages = pages
         self._less = less
         self._process = bits_of_process
 
-    def calls(
-        self,
-        table: str,
-        columns: Sequence[str],
-        names: tuple[int, NDArray[np.uint32], int],
-        marks_of: NDArray[np.uint8],
-        asked: PairMarks,
-    ) -> CallScan:
-        """`columns`: start, end, global id, correlation, name. `names`: the codes of names as in `Codes`.
-
-        `marks_of`: by code, the marks of a pair with such a call. Rows whose marks have 128 are kept.
-        """
-        *timed, name = self._places(table, columns)
-        return self._file.calls(
-            self._direct.root(table),
-            self._timed(timed),
-            name,
-            Codes(names[0], names[1], names[2]),
-            marks_of.tolist(),
-            asked,
-            pl.thread_pool_size(),
-        )
-
-    def operations(
-        self,
-        table: str,
-        columns: Sequence[str],
-        keys: Sequence[str],
-        size: str | None,
-        largest: int,
-        calls: PairMarks,
-    ) -> Operations:
-        """`columns`: start, end, global id, correlation. `keys`: those that tell lanes apart; may be lacking."""
-        present = self._direct.layout(table)
-        given = [key for key in keys if key in present]
-        starts, ends, lane_of, sizes, lanes = self._file.operations(
-            self._direct.root(table),
-            self._timed(self._places(table, columns)),
-            self._places(table, given),
-            None if size is None else self._places(table, [size])[0],
-            largest,
-            calls,
-            pl.thread_pool_size(),
-        )
-        return Operations(starts, ends, lane_of, sizes, _lanes(lanes, given, keys))
-
-    @property
-    def _file(self) -> Database:
-        return self._direct.file
-
-    def _timed(self, places: Sequence[int]) -> Timed:
+    def timed(self, table: str, columns: Sequence[str]) -> Timed:
+        """`columns`: start, end, global id, correlation."""
         first, bits = self._process
+        places = self.numbers(table, columns)
         return Timed(*places, less=self._less, least=EARLIEST, most=LATEST, first_bit=first, bits=bits)
 
-    def _places(self, table: str, columns: Sequence[str]) -> list[int]:
-        layout = self._direct.layout(table)
+    def numbers(self, table: str, columns: Sequence[str]) -> list[int]:
+        """Places of whole numbers."""
+        layout = self._pages.layout(table)
         found = [layout.get(name) for name in columns]
         places = [
             place.index
@@ -117,10 +52,54 @@ class Scanner:
             raise UnreadableError("columns that are not there as plain numbers")
         return places
 
+    def column(self, table: str, name: str, kind: Kind = Kind.INTEGER, process: bool = False) -> Wanted:
+        """A whole column; `process`: that of its global ids."""
+        place = self._pages.layout(table).get(name)
+        if place is None or (place.is_rowid and process):
+            raise UnreadableError("a column that is not there, or is the rowid")
+        first, bits = self._process if process else (0, 64)
+        return Wanted(
+            place.index,
+            kind,
+            is_rowid=place.is_rowid,
+            real_affinity=place.real_affinity,
+            has_default=place.has_default,
+            first_bit=first,
+            bits=bits,
+        )
 
-def _lanes(lanes: list[tuple[Any, ...]], given: Sequence[str], keys: Sequence[str]) -> Lanes:
-    values = [lane[0] for lane in lanes]
-    known = {key: [one[at] for one in values] for at, key in enumerate(["process", *given])}
-    lacking = {key: [None] * len(lanes) for key in keys if key not in known}
-    sums = np.array([lane[2:] for lane in lanes], np.int64).reshape(-1, 6)
-    return Lanes(known | lacking, np.array([lane[1] for lane in lanes], np.uint8), *sums.T)
+
+class Scanning:
+    """A scan that another thread makes. Whoever begins one ends it.
+
+    `keys`: of each table of operations, in order, the columns that tell its lanes apart, beside the process.
+    """
+
+    def __init__(self, scan: Callable[[Stop], Scan], keys: dict[str, list[str]]) -> None:
+        self.keys = keys
+        self._scan = scan
+        self._stop = Stop()
+        self._made: Scan | None = None
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="scan")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._made = self._scan(self._stop)
+        except UnreadableError:
+            return
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Scan | None:
+        """Waits for it. None if something in the tables is to be sorted out by others."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._made
+
+    def end(self) -> None:
+        """Nobody waits for it any longer."""
+        self._stop.ask()
+        self._thread.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -40,7 +39,8 @@ class Summed:
     `lane_of`, `starts`, `ends` (nanoseconds), `sizes` (bytes, -1 where not known): of each operation, shape (n,).
     `sized`: those of a known size, which are all copies, migrations and sets, in order.
     `names`: kind, name, count and ns of kernels. `submitted`: by pattern, the operations whose call has such a name.
-    `orphans`: how many have no call. Times count from `first_ns` of the times as they were read.
+    `orphans`: how many have no call. Times count from `first_ns` of the times as they were read; `last_ns`: the end of the
+    last operation or call.
     """
 
     lanes: pl.DataFrame
@@ -53,12 +53,8 @@ class Summed:
     submitted: Mapping[str, NDArray[np.uint32]]
     orphans: int
     first_ns: int
+    last_ns: int
     calls: CallsLeftOut
-
-    @cached_property
-    def last_ns(self) -> int:
-        """The end of the last operation or call."""
-        return max(int(self.ends.max()), self.calls.last_ns)
 
     def rows(self, columns: tuple[str, ...], rows: NDArray[np.uint32]) -> pl.DataFrame:
         """Some columns of some operations, as the whole table would have them."""

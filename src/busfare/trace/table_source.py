@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from busfare.trace.tables import EARLIEST, LATEST, Schema
+from busfare.trace.bounds import EARLIEST, LATEST
+from busfare.trace.tables import Schema
 
 __all__ = ["AS_THEY_ARE", "Change", "Codes", "TableSource", "bits_of", "changed", "with_all"]
 

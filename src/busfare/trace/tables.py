@@ -15,10 +15,8 @@ __all__ = [
     "CALLS_RECORDED",
     "DEVICES",
     "DIRECTIONS",
-    "EARLIEST",
     "EVENTS",
     "KINDS",
-    "LATEST",
     "MARKERS",
     "MEMORY_KINDS",
     "OPERATIONS",
@@ -31,8 +29,6 @@ __all__ = [
     "empty",
 ]
 
-#: Usable times in nanoseconds: wide enough for those since 1970, and any difference of two fits 64 bits.
-EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: What ran on the GPU. `graph` is a whole graph launch whose nodes the trace hides.
 KINDS = ("kernel", "copy", "set", "migration", "graph")
 DIRECTIONS = ("h2d", "d2h", "d2d", "p2p", "h2h")

@@ -1,0 +1,49 @@
+"""Paths as users name them, which may be globs; and the one trace that they name, if it is one."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from busfare.errors import InputError
+from busfare.trace import is_trace_directory
+from busfare.trace.printable import printable
+
+__all__ = ["expanded", "one_trace", "shown"]
+
+GLOB = set("*?[")
+
+
+def shown(path: str | Path) -> str:
+    """A path as text that can be written anywhere: bytes that are no UTF-8 stand as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def one_trace(paths: list[Path]) -> Path | None:
+    """The path of the only trace that `paths` name, or None where they name a job.
+
+    The content decides: a directory is one trace if it holds recordings or the tables of an export itself.
+    """
+    found = [one for path in paths for one in expanded(path)]
+    if len(found) != 1:
+        return None
+    only = found[0]
+    return None if only.is_dir() and not is_trace_directory(only) else only
+
+
+def expanded(path: Path) -> Iterator[Path]:
+    """`path`, or the paths that it matches as a glob where nothing has that very name."""
+    text = str(path)
+    if "\0" in text:
+        raise InputError(f"{printable(shown(path))}: not a usable path (it holds a NUL)")
+    if not GLOB.intersection(text) or os.path.lexists(text):
+        yield path
+        return
+    matches = sorted(glob.glob(text, recursive=True))  # noqa: PTH207  Path.glob refuses absolute patterns
+    if not matches:
+        raise InputError(
+            f"{printable(shown(path))}: nothing matches; check the pattern (** goes through folders), and quote it"
+        )
+    yield from map(Path, matches)

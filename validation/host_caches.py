@@ -1,0 +1,49 @@
+"""What the host's time between calls becomes once large copies no longer pass through its caches.
+
+Run `python validation/host_caches.py`. Recordings of programs as they were and after a change, made within a minute of
+each other (results/pairs/h200-after): the host's time between calls, recorded before and after the change, and
+predicted from the recording before it. Only that time is compared: how often a program copies is in the recordings.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from busfare.node import load_node
+from busfare.replay import Timeline, timeline
+from busfare.replay.host_caches import PRIVATE_CACHE_BYTES, gaps_without
+from busfare.trace import read
+
+FOLDER = Path(__file__).parents[1] / "results" / "pairs"
+PROGRAMS = (("black_scholes", "pin"), ("kmeans", "pin"), ("kmeans", "dedupe"), ("train_images", "pin"))
+
+
+def between(of: Timeline) -> float:
+    """Host time between calls, in milliseconds; not the time before the first call of a thread."""
+    return float(np.maximum(of.columns["call_gap"], 0).sum() / 1e6)
+
+
+def main() -> int:
+    node = load_node(str(FOLDER / "h200" / "node.toml"))
+    print(
+        "host between calls, ms:   before | after | predicted after | less a large copy, µs: recorded, predicted"
+    )
+    for program, change in PROGRAMS:
+        recorded = [FOLDER / "h200-after" / f"{program}-{variant}.bf" for variant in ("before", change)]
+        before, after = (timeline(read(path), node) for path in recorded)
+        copies = before.operations["kind"].to_numpy() == "copy"
+        large = copies & (before.operations["bytes"].fill_null(0).to_numpy() >= PRIVATE_CACHE_BYTES)
+        warm = between(before.with_columns(call_gap=gaps_without(before, copies)))
+        less = [1e3 * (between(before) - ms) / large.sum() for ms in (between(after), warm)]
+        print(
+            f"  {program:16} {change:6} {between(before):7.1f} | {between(after):5.1f} | {warm:5.1f} | "
+            f"{less[0]:5.0f}, {less[1]:5.0f}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
