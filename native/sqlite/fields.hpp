@@ -32,7 +32,7 @@ class Fields {
   private:
     static Shape of(std::vector<std::uint32_t>& places) {
         std::ranges::sort(places);
-        places.erase(std::ranges::unique(places).begin(), places.end());
+        places.erase(std::unique(places.begin(), places.end()), places.end());
         std::vector<Wanted> wanted;
         for (const std::uint32_t place : places) wanted.push_back({place, Kind::integer, false, false, true});
         return Shape(std::move(wanted));
