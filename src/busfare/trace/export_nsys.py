@@ -8,102 +8,33 @@ as one row.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.trace.export_nsys_numbers import Numbers
+from busfare.trace.export_nsys_tables import (
+    COPY_KIND_OF,
+    ENUMS,
+    HOST_NAMES,
+    MARK,
+    MEMORY_KIND_OF,
+    MIGRATION_KIND_OF,
+    NO_ID,
+    PUSH_POP_RANGE,
+    SCHEMA_VERSION,
+    STREAM_FLAG_OF,
+    STREAM_WAIT,
+    SYNC_TYPE_OF,
+    TABLES,
+    THREAD_BITS,
+    UNKNOWN_MEMORY,
+)
 from busfare.trace.trace import Trace
 
-__all__ = ["SCHEMA_VERSION", "export_nsys"]
-
-SCHEMA_VERSION = "3.25.0"
-
-#: ENUM_CUDA_MEMCPY_OPER.
-COPY_KINDS = {
-    0: "Unknown", 1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array", 4: "Array-to-Host",
-    5: "Array-to-Array", 6: "Array-to-Device", 7: "Device-to-Array", 8: "Device-to-Device", 9: "Host-to-Host",
-    10: "Peer-to-Peer", 11: "Unified Host-to-Device", 12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
-}  # fmt: skip
-COPY_KIND_OF = {"h2d": 1, "d2h": 2, "d2d": 8, "h2h": 9, "p2p": 10}
-MIGRATION_KIND_OF = {"h2d": 11, "d2h": 12, "d2d": 13}
-#: ENUM_CUDA_MEM_KIND.
-MEMORY_KINDS = {
-    0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static",
-    7: "Unknown",
-}  # fmt: skip
-#: Mapped memory is pinned memory that the GPU addresses.
-MEMORY_KIND_OF = {"pageable": 0, "pinned": 1, "mapped": 1, "device": 2, "array": 3, "managed": 4, "static": 5}
-UNKNOWN_MEMORY = 7
-SYNC_TYPES = {
-    0: "Unknown",
-    1: "Event synchronize",
-    2: "Stream wait event",
-    3: "Stream synchronize",
-    4: "Context synchronize",
-}
-SYNC_TYPE_OF = {"event": 1, "stream": 3, "device": 4}
-STREAM_WAIT = 2
-STREAM_FLAGS = {0: "Unknown", 1: "Default", 2: "Non-blocking", 3: "Null"}
-STREAM_FLAG_OF = {"blocking": 1, "non-blocking": 2, "null": 3}
-EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver"}
-NO_ID = 4294967295
-MARK, PUSH_POP_RANGE = 34, 59
-PROCESS_BITS = THREAD_BITS = 24
-
-PLACE = (
-    "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, greenContextId INTEGER, streamId INTEGER,"
-    " correlationId INTEGER, globalPid INTEGER"
-)
-TABLES: dict[str, str] = {
-    "StringIds": "id INTEGER PRIMARY KEY, value TEXT NOT NULL",
-    "META_DATA_EXPORT": "name TEXT, value TEXT",
-    "META_DATA_CAPTURE": "name TEXT, value TEXT",
-    "ANALYSIS_DETAILS": "globalVid INTEGER, duration INTEGER, startTime INTEGER, stopTime INTEGER",
-    "CUPTI_ACTIVITY_KIND_KERNEL": PLACE
-    + ", demangledName INTEGER, shortName INTEGER, mangledName INTEGER, launchType INTEGER, cacheConfig INTEGER,"
-    " registersPerThread INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER,"
-    " blockZ INTEGER, staticSharedMemory INTEGER, dynamicSharedMemory INTEGER, localMemoryPerThread INTEGER,"
-    " localMemoryTotal INTEGER, gridId INTEGER, sharedMemoryExecuted INTEGER, graphNodeId INTEGER,"
-    " sharedMemoryLimitConfig INTEGER",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": PLACE
-    + ", bytes INTEGER, copyKind INTEGER, deprecatedSrcId INTEGER, srcKind INTEGER, dstKind INTEGER,"
-    " srcDeviceId INTEGER, srcContextId INTEGER, dstDeviceId INTEGER, dstContextId INTEGER, migrationCause INTEGER,"
-    " graphNodeId INTEGER, virtualAddress INTEGER, copyCount INTEGER",
-    "CUPTI_ACTIVITY_KIND_MEMSET": PLACE
-    + ", value INTEGER, bytes INTEGER, graphNodeId INTEGER, memKind INTEGER",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": PLACE + ", graphId INTEGER, graphExecId INTEGER",
-    "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER,"
-    " correlationId INTEGER, nameId INTEGER, returnValue INTEGER, callchainId INTEGER",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": PLACE
-    + ", deprecatedSyncType INTEGER, syncType INTEGER, eventId INTEGER, eventSyncId INTEGER",
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "deviceId INTEGER, contextId INTEGER, greenContextId INTEGER, streamId INTEGER,"
-    " correlationId INTEGER, globalPid INTEGER, eventId INTEGER, timestamp INTEGER, eventSyncId INTEGER",
-    "NVTX_EVENTS": "start INTEGER, end INTEGER, eventType INTEGER, rangeId INTEGER, category INTEGER, color INTEGER,"
-    " text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER",
-    "TARGET_INFO_GPU": "vmId INTEGER, id INTEGER, name TEXT, busLocation TEXT, isDiscrete INTEGER,"
-    " totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, uuid TEXT, cuDevice INTEGER,"
-    " asyncEngines INTEGER, computeMajor INTEGER, computeMinor INTEGER",
-    "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT, numMultiprocessors INTEGER",
-    "TARGET_INFO_CUDA_STREAM": "streamId INTEGER, hwId INTEGER, vmId INTEGER, processId INTEGER, contextId INTEGER,"
-    " priority INTEGER, flag INTEGER",
-    "TARGET_INFO_SYSTEM_ENV": "globalVid INTEGER, devStateName TEXT, name TEXT, nameEnum INTEGER, value TEXT",
-    "DIAGNOSTIC_EVENT": "timestamp INTEGER, timestampType INTEGER, source INTEGER, severity INTEGER, text TEXT",
-}
-ENUMS: dict[str, Mapping[int, str]] = {
-    "ENUM_CUDA_MEMCPY_OPER": COPY_KINDS,
-    "ENUM_CUDA_MEM_KIND": MEMORY_KINDS,
-    "ENUM_CUPTI_SYNC_TYPE": SYNC_TYPES,
-    "ENUM_CUPTI_STREAM_TYPE": STREAM_FLAGS,
-    "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
-}
-HOST_NAMES = {
-    "cpu": "CpuDescription",
-    "driver": "NvDriverVersion",
-    "cuda": "CudaDriverVersion",
-    "hostname": "Hostname",
-}
+__all__ = ["export_nsys"]
 
 
 def export_nsys(trace: Trace, path: Path) -> None:
@@ -128,9 +59,7 @@ class _Export:
     def __init__(self, trace: Trace, database: sqlite3.Connection) -> None:
         self.trace = trace
         self.database = database
-        self.strings: dict[str, int] = {}
-        self.processes: dict[int, int] = {}
-        self.threads: dict[tuple[int, int], int] = {}
+        self.numbers = Numbers()
 
     def write(self) -> None:
         operations = self.trace.operations
@@ -149,7 +78,9 @@ class _Export:
             self.database.executemany(
                 f"INSERT INTO {name} VALUES (?,?,?)", [(n, t, t) for n, t in values.items()]
             )
-        self._insert("StringIds", ["id", "value"], ((number, text) for text, number in self.strings.items()))
+        self._insert(
+            "StringIds", ["id", "value"], ((number, text) for text, number in self.numbers.strings.items())
+        )
 
     def _insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         rows = iter(rows)
@@ -165,49 +96,6 @@ class _Export:
     def _insert_frame(self, table: str, frame: pl.DataFrame) -> None:
         self._insert(table, frame.columns, frame.iter_rows())
 
-    def _numbers(self, texts: pl.Series) -> pl.Series:
-        """StringIds of each text."""
-        for text in texts.cast(pl.String).unique(maintain_order=True).drop_nulls().to_list():
-            self.strings.setdefault(text, len(self.strings) + 1)
-        known = pl.Series(list(self.strings), dtype=pl.String)
-        wanted = pl.Series(list(self.strings.values()), dtype=pl.Int64)
-        return texts.cast(pl.String).replace_strict(known, wanted, default=None, return_dtype=pl.Int64)
-
-    def _global_process(self, processes: pl.Series) -> pl.Series:
-        """Process numbers in bits 24 to 47; those that do not fit, or would share a number, get a free one."""
-        for process in processes.unique(maintain_order=True).drop_nulls().to_list():
-            if process not in self.processes:
-                number = process % (1 << PROCESS_BITS)
-                taken = set(self.processes.values())
-                while number in taken:
-                    number = (number + 1) % (1 << PROCESS_BITS)
-                self.processes[process] = number
-        table = {process: number << THREAD_BITS for process, number in self.processes.items()}
-        return processes.replace_strict(table, default=None, return_dtype=pl.Int64)
-
-    def _global_thread(self, frame: pl.DataFrame) -> pl.Series:
-        """Process and thread in one number; threads likewise keep the 24 bits that they have, or get free ones."""
-        pairs = frame.select("process", pl.col("thread").fill_null(0)).unique(maintain_order=True)
-        taken: dict[int, set[int]] = {}
-        for (process, _), number in self.threads.items():
-            taken.setdefault(process, set()).add(number)
-        for process, thread in pairs.iter_rows():
-            if (process, thread) in self.threads:
-                continue
-            used = taken.setdefault(process, set())
-            number = thread % (1 << THREAD_BITS)
-            while number in used:
-                number = (number + 1) % (1 << THREAD_BITS)
-            used.add(number)
-            self.threads[process, thread] = number
-        numbers = pairs.with_columns(
-            number=pl.Series([self.threads[pair] for pair in pairs.iter_rows()], dtype=pl.Int64)
-        )
-        joined = frame.select("process", pl.col("thread").fill_null(0)).join(
-            numbers, on=["process", "thread"], how="left", maintain_order="left"
-        )
-        return (self._global_process(frame["process"]) + joined["number"]).alias("globalTid")
-
     def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
         return frame.select(
             start="start_ns",
@@ -216,14 +104,14 @@ class _Export:
             contextId="context",
             streamId="stream",
             correlationId=pl.col("correlation").fill_null(0),
-            globalPid=self._global_process(frame["process"]),
+            globalPid=self.numbers.process(frame["process"]),
         )
 
     def _kernels(self, kernels: pl.DataFrame) -> None:
         full = kernels["name"].cast(pl.String)
         # The short name is what stands before the arguments and template arguments, without its namespaces.
         short = full.str.replace(r"^void ", "").str.replace(r"[<(].*$", "").str.replace(r"^.*::", "")
-        name, short_name = self._numbers(full), self._numbers(short)
+        name, short_name = self.numbers.texts(full), self.numbers.texts(short)
         frame = self._placed(kernels).with_columns(
             name.alias("demangledName"),
             short_name.alias("shortName"),
@@ -275,9 +163,9 @@ class _Export:
             start="start_ns",
             end="end_ns",
             eventClass=pl.when(pl.col("name").cast(pl.String).str.starts_with("cuda")).then(0).otherwise(1),
-            globalTid=self._global_thread(calls),
+            globalTid=self.numbers.thread(calls),
             correlationId=pl.col("correlation").fill_null(0),
-            nameId=self._numbers(calls["name"]),
+            nameId=self.numbers.texts(calls["name"]),
             returnValue=pl.lit(0),
         )
         self._insert_frame("CUPTI_ACTIVITY_KIND_RUNTIME", frame)
@@ -301,7 +189,7 @@ class _Export:
             contextId="context",
             streamId=pl.col("stream").fill_null(NO_ID),
             correlationId=pl.col("correlation").fill_null(0),
-            globalPid=self._global_process(both["process"]),
+            globalPid=self.numbers.process(both["process"]),
             syncType="syncType",
             eventId=pl.col("event").fill_null(NO_ID),
             eventSyncId=pl.col("event_sync").fill_null(0),
@@ -315,7 +203,7 @@ class _Export:
             contextId="context",
             streamId="stream",
             correlationId=pl.col("correlation").fill_null(0),
-            globalPid=self._global_process(records["process"]),
+            globalPid=self.numbers.process(records["process"]),
             eventId="event",
             timestamp=pl.lit(0),
             eventSyncId=pl.col("event_sync").fill_null(0),
@@ -324,7 +212,7 @@ class _Export:
 
     def _markers(self) -> None:
         markers = self.trace.markers
-        thread = self._global_thread(markers)
+        thread = self.numbers.thread(markers)
         frame = markers.select(
             start="start_ns",
             end="end_ns",
@@ -363,7 +251,7 @@ class _Export:
             ),
         )
         of_processes = gpus.filter(pl.col("process").is_not_null())
-        pids = (self._global_process(of_processes["process"]) // (1 << THREAD_BITS)).alias("pid")
+        pids = (self.numbers.process(of_processes["process"]) // (1 << THREAD_BITS)).alias("pid")
         self._insert_frame(
             "TARGET_INFO_CUDA_DEVICE",
             of_processes.select(
@@ -381,7 +269,7 @@ class _Export:
                 streamId="stream",
                 hwId=pl.lit(0),
                 vmId=pl.lit(0),
-                processId=self._global_process(streams["process"]) // (1 << THREAD_BITS),
+                processId=self.numbers.process(streams["process"]) // (1 << THREAD_BITS),
                 contextId="context",
                 priority=pl.when(priority < 0).then(priority + (1 << 32)).otherwise(priority),
                 flag=flag,
