@@ -16,7 +16,8 @@ from busfare.plan.recorded import recorded_problem
 from busfare.plan.roofline import roofline_of
 from busfare.plan.sweep import faster_link, sweep
 from busfare.report.plan_page import plan_page
-from busfare.report.plans import answer_plan, show_plan
+from busfare.report.plan_terminal import show_plan
+from busfare.report.plans import answer_plan
 from busfare.trace import read
 from tests.traces import EXAMPLES, copy, kernel, trace
 

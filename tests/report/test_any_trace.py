@@ -18,9 +18,10 @@ from busfare.replay.changes import Setting
 from busfare.replay.options import Options, changes_of
 from busfare.report.export import perfetto, perfetto_beside
 from busfare.report.page import report_page
+from busfare.report.predictions import show_projection
 from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
-from busfare.report.terminal import show_projection, show_report
+from busfare.report.terminal import show_report
 from busfare.report.what_if_page import what_if_page
 from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
 from busfare.trace import tables

@@ -10,9 +10,10 @@ import pytest
 from busfare.node import load_node
 from busfare.project import project
 from busfare.report.page import report_page
+from busfare.report.predictions import show_comparison, show_projection
 from busfare.report.projections import compared, projection_result
 from busfare.report.summary import summarise
-from busfare.report.terminal import show_comparison, show_projection, show_report
+from busfare.report.terminal import show_report
 from busfare.trace import Omission, read
 from tests.traces import EXAMPLES, copy, kernel, trace
 

@@ -41,7 +41,7 @@ def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str
     if json:
         print_json(result)
     else:
-        from busfare.report.terminal import show_prices
+        from busfare.report.predictions import show_prices
 
         show_prices(result)
 
@@ -110,7 +110,8 @@ def plan(
 ) -> None:
     """Which overlap strategy is fastest for a kernel, and with how many streams."""
     said = dict(locals())
-    from busfare.report.plans import answer_plan, show_plan
+    from busfare.report.plan_terminal import show_plan
+    from busfare.report.plans import answer_plan
 
     result = answer_plan(said)
     if html:
@@ -137,7 +138,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
     if json:
         print_json(result)
     else:
-        from busfare.report.terminal import show_nodes
+        from busfare.report.predictions import show_nodes
 
         show_nodes(result)
 

@@ -214,7 +214,7 @@ def project(
     if json:
         print_json(result)
     else:
-        from busfare.report.terminal import show_projection
+        from busfare.report.predictions import show_projection
 
         show_projection(result)
     say_page(html)
@@ -244,7 +244,7 @@ def compare(
     if json:
         print_json(result)
     else:
-        from busfare.report.terminal import show_comparison
+        from busfare.report.predictions import show_comparison
 
         show_comparison(result)
 

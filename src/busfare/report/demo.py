@@ -9,9 +9,10 @@ from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import project
 from busfare.report.page import report_page
+from busfare.report.predictions import show_projection
 from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
-from busfare.report.terminal import show_projection, show_report
+from busfare.report.terminal import show_report
 from busfare.trace import read
 
 __all__ = ["run_demo"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from busfare.advise import amounts
 from busfare.report.document import document, section, table
-from busfare.report.plans import amount_of
+from busfare.report.plan_terminal import amount_of
 from busfare.report.plots import COLOUR, Plot, bar_pattern, plot_layout
 
 __all__ = ["plan_page"]

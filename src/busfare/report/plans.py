@@ -1,4 +1,4 @@
-"""The result of `plan` as one dictionary, and as words and tables in a terminal."""
+"""The result of `plan` as one dictionary, with its words."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-from rich.padding import Padding
 
 from busfare.advise import amounts
 from busfare.errors import InputError
@@ -18,9 +15,8 @@ from busfare.plan.ask import KEYS, problem_of, with_options
 from busfare.plan.file import read_plan_file
 from busfare.plan.roofline import roofline_of
 from busfare.plan.sweep import Sweep, sweep
-from busfare.report.tables import console, plain, table
 
-__all__ = ["answer_plan", "plan_result", "show_plan"]
+__all__ = ["answer_plan", "plan_result"]
 
 if TYPE_CHECKING:
     from busfare.plan.recorded import Recorded
@@ -42,7 +38,6 @@ DO = {
     "explicit-pageable": "Leave the copies as they are.",
     "streams-pageable": "Use {streams} streams even without pinning; kernels hide behind the staging of later chunks.",
 }
-MOST_ROWS = 40
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
 
@@ -233,158 +228,3 @@ def _rests_on(answer: Plan) -> str:
     for basis in answer.machine.basis:
         by_kind.setdefault(basis.kind, []).append(basis.parameter)
     return "Rests on: " + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items()) + "."
-
-
-def show_plan(result: dict[str, Any]) -> None:
-    """The answer in a terminal: words, then tables."""
-    out = console()
-    many = f" (the first of {len(result['kernels']):,} kernels)" if "kernels" in result else ""
-    title = f"{result['name']}{many} on {result['node']}"
-    out.print(plain(title), style="bold")
-    out.print(plain(f"{result['device']['gpu'] or 'GPU'} · {result['device']['category']}"), style="dim")
-    out.print()
-    for sentence in result["words"]:
-        out.print(Padding(plain(sentence), (0, 0, 0, 0)))
-    out.print()
-    _show_ranking(out, result)
-    if recorded := result.get("recorded"):
-        out.print(
-            f"Recorded in the trace: {recorded['launches']:,} launches in {recorded['streams']} streams, "
-            f"{amounts.time(recorded['span_seconds'])} from first to last."
-        )
-    if result["roofline"]:
-        out.print()
-        _show_roofline(out, result["roofline"])
-    if "kernels" in result:
-        out.print()
-        _show_kernels(out, result["kernels"])
-    if "nodes" in result:
-        out.print()
-        _show_nodes(out, result["nodes"])
-    if "sweep" in result:
-        out.print()
-        _show_sweep(out, result["sweep"])
-    out.print()
-    _show_basis(out, result["basis"])
-
-
-def _show_ranking(out: Console, result: dict[str, Any]) -> None:
-    rows = table("strategy ", "streams", "predicted", "over best", "by ")
-    best = result["ranking"][0]["predicted_seconds"]
-    for row in result["ranking"]:
-        rows.add_row(
-            row["strategy"],
-            str(row["streams"]),
-            amounts.time(row["predicted_seconds"]),
-            f"{row['predicted_seconds'] / best - 1:+.1%}",
-            row["by"],
-        )
-    out.print(rows)
-    bounds = result["bounds"]
-    out.print(
-        f"Bounds (predicted): full overlap {amounts.time(bounds['full_overlap_seconds'])}, "
-        f"none {amounts.time(bounds['no_overlap_seconds'])}, mapped {amounts.time(bounds['mapped_seconds'])}.",
-        style="dim",
-    )
-
-
-def _show_roofline(out: Console, roof: dict[str, float]) -> None:
-    rows = table("roofline with transfers (predicted) ", "GFLOP/s", title=None)
-    for name, key in (
-        ("kernel alone", "roof"),
-        ("full overlap, at most", "full_overlap"),
-        ("no overlap, at most", "no_overlap"),
-        ("mapped, at most", "mapped"),
-    ):
-        rows.add_row(name, f"{roof[key] / 1e9:,.4g}")
-    out.print(rows)
-    out.print(
-        f"{roof['operational_intensity']:.3g} flops per byte of device memory, {roof['data_intensity']:.3g} per byte "
-        "over the link.",
-        style="dim",
-    )
-
-
-def _show_kernels(out: Console, kernels: list[dict[str, Any]]) -> None:
-    rows = table("kernel ", "dominant ", "best ", "streams", "predicted", "explicit", title="Every kernel")
-    for kernel in kernels[:MOST_ROWS]:
-        best = kernel["ranking"][0]
-        name = plain(kernel["name"])
-        name.truncate(36, overflow="ellipsis")
-        rows.add_row(
-            name,
-            kernel["dominant"],
-            best["strategy"],
-            str(best["streams"]),
-            amounts.time(best["predicted_seconds"]),
-            amounts.time(kernel["bounds"]["no_overlap_seconds"]),
-        )
-    out.print(rows)
-    if len(kernels) > MOST_ROWS:
-        out.print(f"{len(kernels) - MOST_ROWS:,} more; all of them with --json.", style="dim")
-
-
-def _show_nodes(out: Console, nodes: list[dict[str, Any]]) -> None:
-    rows = table("node ", "best ", "streams", "predicted", "explicit", "dominant ", title="On other nodes")
-    for node in nodes:
-        best = node["ranking"][0]
-        rows.add_row(
-            plain(node["node"]),
-            best["strategy"],
-            str(best["streams"]),
-            amounts.time(best["predicted_seconds"]),
-            amounts.time(node["bounds"]["no_overlap_seconds"]),
-            node["dominant"],
-        )
-    out.print(rows)
-    out.print(
-        "A kernel time that was given stays as it is; from flops and device bytes it is each GPU's own.",
-        style="dim",
-    )
-
-
-def amount_of(value: float, parameter: str) -> str:
-    """A swept value as people read it."""
-    if parameter == "bytes":
-        return amounts.size(value)
-    if parameter == "kernel":
-        return amounts.time(value)
-    return f"× {value:.3g}" if parameter == "link" else f"{value:.0f}"
-
-
-def _show_sweep(out: Console, found: dict[str, Any]) -> None:
-    parameter = found["parameter"]
-    names = list(found["points"][0]["predicted_seconds"])[:5]
-    rows = table(
-        f"{parameter} ", *names, "best ", title=f"Predicted time against {parameter} ({found['unit']})"
-    )
-    for point in found["points"]:
-        seconds = point["predicted_seconds"]
-        rows.add_row(
-            amount_of(point["value"], parameter),
-            *(amounts.time(seconds[name]) for name in names),
-            point["best"],
-        )
-    out.print(rows)
-    for change in found["changes"]:
-        out.print(
-            f"From {amount_of(change['value'], parameter)} on: {change['to']} instead of {change['from']}."
-        )
-    if not found["changes"]:
-        out.print("The best strategy stays the same over this range.")
-
-
-def _show_basis(out: Console, basis: list[dict[str, Any]]) -> None:
-    rows = table("parameter ", "value", "kind ", "source ", title="What it rests on")
-    for row in basis:
-        value = row["value"] if isinstance(row["value"], str) else _value(row["value"], row["unit"])
-        source = plain(row["source"])
-        source.truncate(44, overflow="ellipsis")
-        rows.add_row(row["parameter"], value, row["kind"], source)
-    out.print(rows)
-
-
-def _value(value: float, unit: str) -> str:
-    if unit == "s/B":
-        return amounts.rate(1 / value) if value else "free"
-    return amounts.time(value) if unit == "s" else f"× {value:.3g}"

@@ -1,0 +1,144 @@
+"""Predictions, their comparison with a recorded trace, prices and the catalogue as tables in a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from busfare.advise import amounts
+from busfare.report.tables import console as _console
+from busfare.report.tables import plain as _plain
+from busfare.report.tables import table as _table
+from busfare.report.terminal import path_of
+
+__all__ = ["show_comparison", "show_nodes", "show_prices", "show_projection"]
+
+
+def show_projection(result: dict[str, Any]) -> None:
+    """What a run would take on other nodes."""
+    console = _console()
+    first = result["projections"][0]
+    guess = " (a guess from the GPU's name; set --from)" if result["from_guessed_from_gpu_name"] else ""
+    console.print(
+        f"Recorded on {first['from']}{guess}; predicted by cost model {first['model']}", style="bold"
+    )
+    console.print()
+    table = _table("node ", "transfers", "change", "whole run", "change")
+    table.add_row(
+        f"{first['from']} (recorded)",
+        amounts.time(first["transfers"]["recorded_seconds"]),
+        "",
+        amounts.time(first["makespan"]["recorded_seconds"]),
+        "",
+    )
+    for p in result["projections"]:
+        moved, run = p["transfers"], p["makespan"]
+        table.add_row(
+            f"{p['to']} (predicted)",
+            amounts.time(moved["predicted_seconds"]),
+            _change(moved["recorded_seconds"], moved["predicted_seconds"]),
+            amounts.time(run["predicted_seconds"]),
+            _change(run["recorded_seconds"], run["predicted_seconds"]),
+        )
+    console.print(table)
+    console.print(f"Whole run: {first['makespan']['method']}.", style="dim")
+    for p in result["projections"]:
+        console.print()
+        paths = _table("path ", "count", "recorded", "predicted", "change", title=f"{p['to']}, by path")
+        for row in p["by_path"]:
+            paths.add_row(
+                path_of(row),
+                amounts.count(row["count"]),
+                amounts.time(row["recorded_seconds"]),
+                amounts.time(row["predicted_seconds"]),
+                _change(row["recorded_seconds"], row["predicted_seconds"]),
+            )
+        console.print(paths)
+        if p["transfers"]["unpriced"]:
+            console.print(
+                f"{amounts.count(p['transfers']['unpriced'])} copies have no price by this model: their recorded "
+                "time is kept.",
+                style="dim",
+            )
+
+
+def _change(old: float, new: float) -> str:
+    return f"{new / old - 1:+.1%}" if old else "–"
+
+
+def show_comparison(result: dict[str, Any]) -> None:
+    """Predictions against a trace recorded on the machine that they are for."""
+    console = _console()
+    console.print(
+        _plain(
+            f"Predicted from {result['predicted']} for {result['to']}, against {result['actual']} (recorded)"
+        ),
+        style="bold",
+    )
+    console.print()
+    table = _table(
+        "model ",
+        "copies compared",
+        "WMAPE",
+        title="Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded",
+    )
+    for m in result["models"]:
+        table.add_row(m["model"], amounts.count(m["count"]), f"{m['wmape_percent']:.2f} %")
+    console.print(table)
+    best = result["models"][0]
+    console.print()
+    paths = _table(
+        "path ", "count", "recorded", "predicted", "WMAPE", title=f"Best model, {best['model']}, by path"
+    )
+    for row in best["by_path"]:
+        error = row["wmape_percent"]
+        paths.add_row(
+            path_of(row),
+            amounts.count(row["count"]),
+            amounts.time(row["recorded_seconds"]),
+            amounts.time(row["predicted_seconds"]),
+            "–" if error is None else f"{error:.2f} %",
+        )
+    console.print(paths)
+    if best["unmatched"]:
+        console.print(
+            f"{amounts.count(best['unmatched'])} copies are in one of the two traces only: not compared.",
+            style="dim",
+        )
+
+
+def show_prices(result: dict[str, Any]) -> None:
+    """One copy by every model."""
+    console = _console()
+    what = f"{result['direction']}, {result['memory']}, {amounts.size(result['bytes'])} on {result['node']} (predicted)"
+    table = _table("model ", "time", "rate", title=what)
+    for price in result["prices"]:
+        table.add_row(price["model"], amounts.time(price["seconds"]), amounts.rate(price["bytes_per_second"]))
+    console.print(table)
+
+
+def show_nodes(result: dict[str, Any]) -> None:
+    """The catalogue."""
+    console = _console()
+    table = _table(
+        "node ",
+        "GPUs",
+        "host link ",
+        "h2d",
+        "d2h",
+        "what ",
+        title="Nodes (rates of large copies, predicted from data sheets)",
+    )
+    for node in result["nodes"]:
+        title = Text(node["title"])
+        title.truncate(36, overflow="ellipsis")
+        table.add_row(
+            node["name"],
+            str(node["gpus"]),
+            node["host_link"],
+            amounts.rate(node["h2d_bytes_per_second"]),
+            amounts.rate(node["d2h_bytes_per_second"]),
+            title,
+        )
+    console.print(table)
