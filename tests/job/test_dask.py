@@ -29,8 +29,9 @@ from tests.traces import EXAMPLES
 SLOW_TO_READ = "generate-text-h100.json.gz"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[Any]:
+    """One for each test: Dask may fail to start a killed worker again, and the next test would wait for it."""
     settings = {
         "distributed.scheduler.allowed-failures": 0,
         "distributed.worker.preload": [],
