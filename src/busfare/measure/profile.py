@@ -180,7 +180,7 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     if copies is None or kernel is None or len(sizes) < 2 or not slope or _MAPPED_KEY not in starved:
         return {}
     # By `plan`, which loads a table library: measuring needs none.
-    from busfare.plan.equations import READS_SHARE
+    from busfare.plan.starving import READS_SHARE
 
     # The kernel reads a byte of device memory for each that it writes.
     slowed = 1 + (starved[_MAPPED_KEY] / slope - 1) / (1 + READS_SHARE)
