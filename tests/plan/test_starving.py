@@ -12,6 +12,7 @@ from busfare.plan.starving import (
     CHANGE_S,
     FEW_WAIT_S,
     FIRST_WRITES_SHARE,
+    LEAST_HELD,
     MARK_S,
     PAUSE_S,
     QUEUED_STREAMS,
@@ -123,6 +124,17 @@ def test_each_change_of_the_copies_queue_costs() -> None:
     marked = 40e-6 + MARK_S
     alone = stopped / marked * (10e-6 + 20e-6 / 5)
     assert seconds(work, ordered) == pytest.approx(plain + (number - 1) * MARK_S + alone)
+
+
+def test_writes_that_hardly_slow_copies_hold_none_back() -> None:
+    number = 100.0
+    work = cut(number, h2d=20e-6 * number, kernel=0.0, d2h=30e-6 * number, slow=LEAST_HELD - 0.5)
+    # A copy of 20 µs gets on by two thirds of it in those 30, and waits for nothing.
+    assert seconds(work, writes()) == pytest.approx(20e-6 + (number - 1) * 30e-6 + 30e-6)
+    longer = work._replace(h2d=np.asarray(40e-6 * number))
+    assert seconds(longer, writes()) == pytest.approx(40e-6 + (number - 1) * (40e-6 + 10e-6) + 30e-6)
+    held = longer._replace(h2d_slowdown=np.asarray(LEAST_HELD))
+    assert seconds(held, writes()) > seconds(longer, writes())
 
 
 @pytest.mark.parametrize("copies", [1.0, 2.0, 3.0])

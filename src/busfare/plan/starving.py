@@ -41,6 +41,9 @@ MARK_S = 1.2e-6
 #: no kernel begins for so long, for each stream beyond QUEUED_STREAMS; those of one stream change once, at their end
 #: [the same clocks; development runs].
 QUEUES, CHANGE_S, QUEUED_STREAMS = 4, 7e-7, 45
+#: Copies that mapped writes slow by less than this go on beside them, and end and begin among them: PCIe 5.0 slows them 13
+#: times, PCIe 3.0 did 1.4 times [W14 tables I and II].
+LEAST_HELD = 2.0
 #: Waits at which a cycle is looked at.
 _WAITS = tuple((2 * n + 1) / 8 - 1 for n in range(8))
 _NOTHING = 1e-15
@@ -95,7 +98,9 @@ def starved(cut: Cut, writes: Writes) -> FloatArray:
     alone = changes * CHANGE_S * np.maximum(cut.streams - QUEUED_STREAMS, 0.0) / np.maximum(copies, _NOTHING)
     share = np.minimum(alone / np.maximum(cut.streams - 1, 1.0), 1.0)
     cycle = cycle + share * np.maximum(copies + chunk - cycle, 0.0)
-    cycle = np.where(chunk > 0, np.maximum(cycle, computing), np.maximum(copies, computing))
+    beside = np.maximum(copies + np.maximum(chunk - hidden, 0.0), chunk)
+    cycle = np.where((chunk > 0) & (np.asarray(cut.h2d_slowdown) >= LEAST_HELD), cycle, beside)
+    cycle = np.maximum(cycle, computing)
     last = np.maximum(chunk + first_round * (chunk > 0), computing)
     total: FloatArray = cut.h2d_latency + cut.d2h_latency + copies - apart + (cut.streams - 1) * cycle + last
     return total
