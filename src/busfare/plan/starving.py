@@ -37,9 +37,9 @@ FIRST_WRITES_SHARE = 0.25
 AFTER_WRITES_S = 2.5e-6
 #: Copies of one stream that others wait for stand further apart [the same: 3.5 µs, where a train's are 2.3].
 MARK_S = 1.2e-6
-#: Copies of many streams stand in so many queues, and one queue is worked off before the next one begins. At each such change
-#: no kernel begins for so long, for each stream beyond QUEUED_STREAMS; those of one stream change once, at their end
-#: [the same clocks; development runs].
+#: Copies of many streams stand in so many queues, and one queue is worked off before the next one begins. At each such
+#: change no kernel begins for so long, for each stream beyond QUEUED_STREAMS; those of one stream change once, at their
+#: end [the same clocks; development runs].
 QUEUES, CHANGE_S, QUEUED_STREAMS = 4, 7e-7, 45
 #: Copies that mapped writes slow by less than this go on beside them, and end and begin among them: PCIe 5.0 slows them 13
 #: times, PCIe 3.0 did 1.4 times [W14 tables I and II].
