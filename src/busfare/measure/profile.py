@@ -170,9 +170,10 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     """For how long, in each kernel that writes mapped memory, copies go on as if it did not: what a hybrid takes less
     than its copies in and its kernels one after the other, beyond what `plan` says of the queue of such writes.
     """
-    hybrid = next((c for c in own if replace(c, bytes=1, count=1) == replace(one, mode="hybrid")), None)
-    if hybrid is None:
+    hybrids = [c for c in own if replace(c, bytes=1, count=1) == replace(one, mode="hybrid")]
+    if not hybrids:
         return {}
+    hybrid = max(hybrids, key=lambda c: c.bytes)
     copies = own.get(replace(hybrid, mode="streams"))
     kernel = own.get(Case("d2h", "mapped", "kernel", hybrid.bytes, 1, one.gpu))
     sizes, seconds, _ = _curve(own, Case("d2h", "mapped", "kernel", 1, 1, one.gpu))

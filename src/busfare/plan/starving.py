@@ -119,7 +119,7 @@ def _cycle(
     `copy`: of one copy with what goes before it; `hidden`: of it, while a kernel writes; `computed`: before it writes.
     """
     copies_in = writes.copies_in
-    wait = FEW_WAIT_S + max(writes.wait - FEW_WAIT_S, 0.0) * np.minimum(streams / WAIT_STREAMS, 1.0)
+    wait = FEW_WAIT_S + (writes.wait - FEW_WAIT_S) * np.minimum(streams / WAIT_STREAMS, 1.0)
     found = np.zeros(())
     for place in _WAITS:
         begins = np.maximum(wait + place * WAIT_SCATTER_S, 0.0) + computed
