@@ -25,7 +25,7 @@ from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Measured, Node, Piece, load_node
 from busfare.node.file import decode
 from busfare.node.measured import Direction, piecewise
-from busfare.plan import machine_of
+from busfare.plan import Problem, machine_of, plan
 
 NODES = 200
 
@@ -305,3 +305,33 @@ def test_peers_are_measured_in_every_ordered_pair() -> None:
     assert pairs == {(0, 1), (1, 0)}
     one = probed.node.measurement("p2p", "device", 1, 0)
     assert one is not None and (one.gpu, one.peer) == (1, 0)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_what_first_threads_move_one_way_after_the_other_comes_back(share: float) -> None:
+    plain = load_node("h100-probed")
+    true = tuple(
+        msgspec.structs.replace(m, mapped_first_share=share)
+        if (m.direction, m.memory) == ("h2d", "mapped")
+        else m
+        for m in plain.measured
+    )
+    device, record = (
+        VirtualDevice(dataclasses.replace(plain, measured=true), 3),
+        record_of(VirtualDevice(plain), 3),
+    )
+    cases = [c for c in full(0, []).cases if c.memory == "mapped" or c.mode in ("through", "beside-mapped")]
+    cases += [c for c in full(0, []).cases if (c.memory, c.mode, c.count) == ("pinned", "copies", 1)]
+    measure(device, cases, record, 10, clock=device.clock)
+    node = probing.evaluated(record).node
+    assert machine_of(node).h2d.first_share == pytest.approx(share, abs=0.06)
+    # One megabyte is one round, whose first threads make it longer; a round in many hardly shows.
+    short, long = (
+        next(
+            p.seconds
+            for p in plan(Problem("both", size, size, 4e-6), machine_of(node)).ranking
+            if p.strategy == "mapped"
+        )
+        for size in (float(1 << 20), float(1 << 28))
+    )
+    assert short > long / 256 * (1 + share / 4)

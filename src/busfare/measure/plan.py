@@ -53,6 +53,8 @@ SHORT_HYBRID_BYTES, SHORT_HYBRID_COUNT = MIB, 128
 THROUGH_BYTES, THROUGH_COUNTS = 128 * MIB, (8, 32, 128)
 #: How mapped memory fares while data move the other way too.
 MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
+#: Of such a kernel as many bytes each way as all threads that a GPU holds move once.
+ROUND_BYTES = MIB
 #: What may go before a copy in place of another copy, and what waits for it.
 AFTER: tuple[Mode, Mode] = ("after-kernel", "after-event")
 AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
@@ -216,8 +218,8 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
             yield Case(way, "managed", "prefetch", size, 1, gpu)
         if most >= GIB:
             yield Case(way, "pinned", "again", 512 * MIB, 16, gpu)
-    # Short ones, whose first threads have nothing to write and whose last ones nothing to read.
-    yield from (Case("h2d", "mapped", "kernel-both", size, 1, gpu) for size in (256 * KIB, MIB))
+    # One round of threads, the first of which have nothing to write and the last ones nothing to read.
+    yield Case("h2d", "mapped", "kernel-both", ROUND_BYTES, 1, gpu)
     # Closer where buffers outgrow the processor's cache.
     yield from _written(gpu, sorted({*powers(MIB, wide, 4), *powers(8 * MIB, min(wide, 32 * MIB), 4)}))
     yield from _costs(gpu, wide)

@@ -146,10 +146,11 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     node = node_of(record, parameters, f"virtual-{record.facts['plays']}" if record.virtual else name)
     if any(m.case.mode == "through" for m in record.measurements):
         # By `plan`, which loads a table library: measuring needs none.
+        from busfare.measure.first_round import with_first_round
         from busfare.measure.through import with_streams
         from busfare.measure.waiting import with_waits
 
-        node = with_waits(with_streams(node, record), record)
+        node = with_first_round(with_waits(with_streams(node, record), record), record)
     record.disturbances = disturbances(record)
     return Probed(node, record, residuals(node.measured, record), health(node, record), list(knees))
 

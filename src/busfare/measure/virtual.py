@@ -65,6 +65,8 @@ _LULL_S = 1e-5
 READ_SHARE, REREAD_SHARE = 0.4, 0.85
 #: How long a kernel waits for its copy where copies of 128 streams go on; where those of few do, this share of it.
 _WAIT_S, _FEW_SHARE = 1.15e-5, 0.65
+#: Of the first round of a kernel's threads on mapped memory, what moves one way after the other; the bytes of a round.
+_FIRST_SHARE, _ROUND_BYTES = 0.4, 1 << 20
 _WRITTEN = {"pinned": (1.1e-11, 2 << 20), "pageable": (3e-11, 32 << 20), "managed": (2e-11, 32 << 20)}
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
@@ -176,6 +178,8 @@ class VirtualDevice:
             seconds *= self._sharing(case.direction, case.gpu, case.peer or 0)
         if case.mode in ("kernel-both", "kernel-beside-copies"):
             seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
+        if case.mode == "kernel-both":
+            seconds += self._first_round(case)
         if case.memory == "managed":
             seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
         if case.mode in AFTER:
@@ -303,6 +307,16 @@ class VirtualDevice:
         if mapped:
             return own.mapped_gap_per_byte_s or _MAPPED_SLOWED_BY_MAPPED * slope
         return own.both_directions_gap_per_byte_s or _MAPPED_SLOWED_BY_COPIES * slope
+
+    def _first_round(self, case: Case) -> float:
+        """What a kernel on mapped memory takes longer (s) because its first threads have nothing to write yet."""
+        into, out = (self.truth(way, "mapped", case.gpu) for way in ("h2d", "d2h"))
+        share = _FIRST_SHARE if into.mapped_first_share is None else into.mapped_first_share
+        alone = into.pieces[-1].gap_per_byte_s + out.pieces[-1].gap_per_byte_s
+        both = max(self.slowed_mapped(one, mapped=True) for one in (into, out))
+        return share * min(case.bytes, _ROUND_BYTES) * max(alone - both, 0.0) + (
+            out.latency_overhead_s or 0.0
+        )
 
     def _sharing(self, direction: str, gpu: int, other: int) -> float:
         """How much longer copies take while another GPU's run the same way: links that both cross carry half of each."""

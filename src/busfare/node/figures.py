@@ -14,6 +14,7 @@ __all__ = [
     "Rate",
     "Seconds",
     "SecondsPerByte",
+    "Share",
     "Size",
     "Tag",
     "Text",
@@ -31,6 +32,8 @@ Time = Annotated[float, Meta(gt=0, le=1e6)]
 SecondsPerByte = Annotated[float, Meta(gt=0, le=1.0)]
 #: A share of a rate.
 Factor = Annotated[float, Meta(gt=0, le=1)]
+#: A part of a whole.
+Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=65536)]
 Ordinal = Annotated[int, Meta(ge=0, le=65535)]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]*$")]

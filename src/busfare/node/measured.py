@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from busfare.node.arrays import FloatArray
-from busfare.node.figures import Count, Name, Ordinal, Seconds, SecondsPerByte, Size, Text
+from busfare.node.figures import Count, Name, Ordinal, Seconds, SecondsPerByte, Share, Size, Text
 from busfare.node.source import Sourced
 
 __all__ = ["Cost", "Direction", "Measured", "MemoryKind", "Piece", "Row", "piecewise"]
@@ -86,6 +86,8 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the processor has just written (pinned, pageable), or over what it has, and pages of managed memory that are touched
     then. `mapped_lull_s`: for how long, in each kernel that writes mapped memory, copies into the GPU go on as if it
     wrote nothing; `mapped_wait_s`: how long such a kernel waits for its copy where those of 128 streams go on.
+    `mapped_first_share`: of the first round of threads of a kernel that reads and writes mapped memory, what moves one
+    way after the other.
     """
 
     direction: Direction
@@ -103,6 +105,7 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mapped_gap_per_byte_s: SecondsPerByte | None = None
     mapped_lull_s: Seconds | None = None
     mapped_wait_s: Seconds | None = None
+    mapped_first_share: Share | None = None
     allocation_s: Seconds | None = None
     allocation_per_byte_s: SecondsPerByte | None = None
     pinning_s: Seconds | None = None

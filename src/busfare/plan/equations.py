@@ -29,7 +29,8 @@ __all__ = [
     "explicit",
 ]
 
-#: Of how many bytes a kernel on mapped memory reads before it writes as many: a share of what its first threads read.
+#: Of how many bytes a kernel on mapped memory reads before it writes as many: a share of what its first threads read, where
+#: a node's was not measured.
 FIRST_SHARE = 0.4
 #: Of what reads of mapped memory do to its writes: their requests, a packet of 24 to 28 bytes for each 128 that are read,
 #: are 13 % of a way out that full reads slow by 27 % [five probes of an H100 and two H200s].
@@ -157,7 +158,11 @@ def eq6(work: MappedWork) -> FloatArray:
 
 
 def eq6_shared(
-    work: MappedWork, h2d_slowdown: FloatArray, d2h_slowdown: FloatArray, rounds: FloatArray | float = np.inf
+    work: MappedWork,
+    h2d_slowdown: FloatArray,
+    d2h_slowdown: FloatArray,
+    rounds: FloatArray | float = np.inf,
+    first_share: float = FIRST_SHARE,
 ) -> FloatArray:
     """eq 6 with each way slowed (factors ≥ 1) as both ways' full load slows it. Ours; with factors of 1 and no end of
     rounds it is eq 6.
@@ -165,7 +170,7 @@ def eq6_shared(
     A kernel mixes its reads and writes all along: the way with less to move is loaded to a share of its pace. Waiting
     then grows faster than the load, as in any queue: by its square. The way out also carries the requests of the
     reads, in proportion to them: REQUESTS_SHARE of what slows it. But the threads that begin have nothing to
-    write, and the last ones nothing to read: of one of `rounds` in which the GPU holds all threads, FIRST_SHARE
+    write, and the last ones nothing to read: of one of `rounds` in which the GPU holds all threads, `first_share`
     moves one way after the other.
     """
     in_busy, out_busy = work.h2d * h2d_slowdown, work.d2h * d2h_slowdown
@@ -175,7 +180,7 @@ def eq6_shared(
     into = work.h2d * (1 + (h2d_slowdown - 1) * load**2)
     out = work.d2h * (1 + (d2h_slowdown - 1) * (requests + (1 - REQUESTS_SHARE) * load**2))
     alone = np.maximum(work.h2d + work.d2h - np.maximum(into, out), 0.0)
-    return eq6(work._replace(h2d=into, d2h=out)) + FIRST_SHARE / np.maximum(rounds, 1.0) * alone
+    return eq6(work._replace(h2d=into, d2h=out)) + first_share / np.maximum(rounds, 1.0) * alone
 
 
 class Terms(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
+from busfare.plan.equations import FIRST_SHARE
 from busfare.plan.line import Line, line_of, one_piece
 from busfare.plan.starving import LULL_S, WAIT_S
 from busfare.plan.way import EVENT_S, JUST_WRITTEN, Way
@@ -162,6 +163,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
         lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
         kernel_wait=WAIT_S if pinned is None or pinned.mapped_wait_s is None else pinned.mapped_wait_s,
+        first_share=_first_share(node, direction),
         event_wait=EVENT_S[direction]
         if pinned is None or pinned.event_wait_s is None
         else pinned.event_wait_s,
@@ -316,6 +318,13 @@ def _mapped_both(node: Node, direction: str, mapped: Line, beside_copy: float) -
         beside_copy,
         Basis(name, beside_copy, "times", "estimated", "that of copies beside copies"),
     )
+
+
+def _first_share(node: Node, direction: str) -> float:
+    """Of the first round of a kernel's threads on mapped memory, what moves one way after the other."""
+    measured = node.measurement(direction, "mapped")
+    told = measured.mapped_first_share if measured else None
+    return FIRST_SHARE if told is None else told
 
 
 def _mapped_beside_copy(

@@ -75,7 +75,7 @@ def _mapped(problems: Sequence[Problem], machine: Machine) -> list[float]:
     slowdowns = np.asarray(lines.h2d_slowdown), np.asarray(lines.d2h_slowdown)
     # Of nodes whose mapped memory nobody measured, W14's own.
     rounds = rounds_of(problems, machine, "mapped") if machine.h2d.starving_measured else np.inf
-    seconds = eq6_shared(work, *slowdowns, rounds)
+    seconds = eq6_shared(work, *slowdowns, rounds, machine.h2d.first_share)
     launches = np.array([p.launch_seconds for p in problems])
     return [float(t) for t in seconds[:, 0] + launches]
 

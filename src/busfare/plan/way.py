@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from busfare.plan.equations import FIRST_SHARE
 from busfare.plan.line import Line
 from busfare.plan.starving import LULL_S, WAIT_S
 
@@ -35,7 +36,8 @@ class Way:
     memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are managed memory.
     `starving_measured`: what mapped memory does to copies was measured on the node. `lull` (s): for how long, in each
     kernel that writes mapped memory, copies go on as if it did not. `kernel_wait` (s): from a copy to its kernel, where
-    those of many streams go on. `event_wait` (s): what a wait for an event of
+    those of many streams go on. `first_share`: of the first round of a kernel's threads on mapped memory, what moves one
+    way after the other. `event_wait` (s): what a wait for an event of
     another stream adds: of a kernel for a copy in, of a copy out for a kernel. `beside_streams`: how much longer
     a byte of copies takes (≥ 1) where both ways' are in so many streams, a chunk each. `written`, by the kind of memory, are
     copies of what the processor has just written, where they were measured; by default some seconds more a byte, for so
@@ -56,6 +58,7 @@ class Way:
     starving_measured: bool = False
     lull: float = LULL_S
     kernel_wait: float = WAIT_S
+    first_share: float = FIRST_SHARE
     event_wait: float = 0.0
     beside_streams: tuple[tuple[int, float], ...] = ()
     written: Mapping[str, Line] = field(default_factory=dict)
