@@ -36,10 +36,10 @@ HELD_OUT_BYTES = (
 )  # fmt: skip
 #: Chunks and counts of copies in several streams at once.
 ROW_CHUNKS = (
-    1, KIB, 2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 48 * KIB, 64 * KIB, 96 * KIB, 128 * KIB, 192 * KIB, 256 * KIB,
+    1, KIB, 2 * KIB, 8 * KIB, 12 * KIB, 16 * KIB, 32 * KIB, 48 * KIB, 64 * KIB, 96 * KIB, 128 * KIB, 192 * KIB, 256 * KIB,
     512 * KIB, MIB, 4 * MIB,
 )  # fmt: skip
-ROW_COUNTS = (2, 3, 4, 8, 32, 64, 96, 128, 192, 256)
+ROW_COUNTS = (2, 3, 4, 8, 32, 64, 96, 128, 256)
 #: Of a quick run.
 QUICK_CHUNKS = (1, 2 * KIB, 32 * KIB, 128 * KIB, MIB)
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
