@@ -285,9 +285,9 @@ def test_a_jump_is_located_by_halving() -> None:
 
 
 def test_nothing_fitted_is_held_out() -> None:
-    for plan in (full(0, [1]), quick(0, [1])):
-        assert not any(is_held_out(case) for case in plan.fitted)
-        assert all(is_held_out(case) for case in plan.held_out)
+    for chosen in (full(0, [1]), quick(0, [1])):
+        assert not any(is_held_out(case) for case in chosen.fitted)
+        assert all(is_held_out(case) for case in chosen.held_out)
         assert len(plan.cases) == len(set(plan.cases))
 
 
