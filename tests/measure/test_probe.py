@@ -288,7 +288,7 @@ def test_nothing_fitted_is_held_out() -> None:
     for chosen in (full(0, [1]), quick(0, [1])):
         assert not any(is_held_out(case) for case in chosen.fitted)
         assert all(is_held_out(case) for case in chosen.held_out)
-        assert len(plan.cases) == len(set(plan.cases))
+        assert len(chosen.cases) == len(set(chosen.cases))
 
 
 def test_with_nothing_measured_it_says_why() -> None:
