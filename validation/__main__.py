@@ -16,6 +16,7 @@ SCRIPTS = (
     "host_caches.py",
     "node_change.py",
     "probe_reading.py",
+    "waits.py",
     "bench.py",
     "hybrid.py",
 )

@@ -263,3 +263,19 @@ def test_nas_runs_that_missed_their_values_fail(tmp_path: Path) -> None:
     assert "MISSED" not in again.stdout and "SUPERSEDED" in again.stdout
     path.write_text("[]")
     assert subprocess.run(command, capture_output=True, text=True, check=False).returncode == 2
+
+
+def test_what_hybrids_wait_for_is_as_the_model_says() -> None:
+    done = run("waits.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if ": waits " in line]
+    told = {line.split(": waits ")[0].strip(): line for line in lines}
+    # 42 and 100 chunks of 4.2 and 1.8 MB on the H100: no copy is over before the writes that began beside it.
+    for chunks in (42, 100):
+        assert "before 0 of " in told[f"scale 42×524288 hybrid {chunks}"]
+    # Copies of many streams stand in four queues, those of one stream in one; kernels come late where there are many.
+    assert "queues 4, late 0" in told["scale 42×524288 hybrid 42"]
+    assert "queues 4, late 33" in told["scale 42×524288 hybrid 148"]
+    assert "queues 1, late 7" in told["buoydiff 42×262144 hybrid 105"]
+    means = {name: float(line.split("mean ")[1].split(")")[0]) for name, line in told.items()}
+    assert 7 < means["scale 42×524288 hybrid 42"] < 9 and 13 < means["scale 42×524288 hybrid 148"] < 14
