@@ -158,3 +158,11 @@ def test_pageable_memory_that_was_just_written_is_copied_once_a_visit() -> None:
     assert old.counted == (5e-4, 6e-4) and old.undisturbed_s == 5e-4
     plain = dataclasses.replace(old, case=Case("h2d", "pageable", "copies", 4 << 20))
     assert plain.undisturbed_s == pytest.approx(3e-4)
+
+
+def test_of_managed_memory_the_middle_visit_counts() -> None:
+    touched = Case("d2h", "managed", "touch", 256 << 20)
+    found = Measurement(touched, Samples((), (8.8e-2, 4.4e-2, 6.4e-2)), (1, 1, 1))
+    assert found.undisturbed_s == pytest.approx(6.4e-2)
+    copied = dataclasses.replace(found, case=Case("d2h", "pageable", "copies", 256 << 20))
+    assert copied.undisturbed_s == pytest.approx((4.4e-2 + 6.4e-2) / 2)
