@@ -184,7 +184,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         said = "[[measured]] mapped_lull_s" if told else "four H200s 15 to 17 µs, four H100s 9 to 12"
         found.append(Basis("lull of mapped writes, a kernel", way.lull, "s", kind, said))
         told = pinned is not None and pinned.mapped_wait_s is not None
-        said = "[[measured]] mapped_wait_s" if told else "an H100 and an H200 9 to 14 µs"
+        said = "[[measured]] mapped_wait_s" if told else "an H100 and an H200 8 to 14 µs"
         found.append(
             Basis(
                 "wait of a kernel for its copy, in 128 streams",
