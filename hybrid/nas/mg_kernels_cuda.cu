@@ -359,7 +359,7 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_stencil, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const StencilArguments*>(arguments);
-        const March march = March::of(a.grid);
+        const March march = March::of(a.grid, 1024);
         stencil<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, march.planes);
     });
     table.add(mg_restrict, [](void* stream, const void* arguments) {

@@ -117,8 +117,7 @@ struct March {
     int planes;  ///< of a block
 
     /// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice.
-    static March of(const Grid& g) {
-        constexpr unsigned enough_blocks = 1024;
+    static March of(const Grid& g, unsigned enough_blocks) {
         March march{{blocks_for(g.nx, lanes), blocks_for(g.ny, warps * march_rows), 1}, 32};
         const unsigned a_plane = march.blocks.x * march.blocks.y;
         while (march.planes > 4 && a_plane * blocks_for(g.nz, march.planes) < enough_blocks)
