@@ -6,46 +6,42 @@
 #include "nas/cuda_kernels.h"
 #include "nas/mg_class.h"
 #include "nas/mg_march.cuh"
+#include "nas/mg_staged.cuh"
 
 namespace nas {
 namespace {
 
-/// The 27-point stencil. A thread marches up z with some rows of y: each plane of the input is loaded once
-/// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
-/// from L1. The bound of one block a multiprocessor lets the compiler keep more loads under way. (Tried on an
-/// H200 and slower: shuffles for x, streaming loads, two, six or eight rows, tighter bounds on registers, and
-/// writing the ghost cells in x along with the row, which cost 20 %.)
-__global__ void __launch_bounds__(lanes* warps, 1)
+/// The 27-point stencil. A thread marches up z with some rows of y: each plane of the input is loaded once,
+/// through shared memory, and lives in registers as the two sums that three planes of output need [U11
+/// §5.2.1]. (Tried on an H200 and slower: shuffles for x, streaming loads, two, six or eight rows, loads into
+/// registers alone, and writing the ghost cells in x along with the row, which cost 20 %.)
+__global__ void __launch_bounds__(lanes* warps, blocks_together)
     stencil(const __grid_constant__ StencilArguments a, int planes_per_block) {
+    __shared__ __align__(16) StagedPlanes::Memory staged[warps];
     const Grid g = a.grid;
-    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
+    const int x0 = static_cast<int>(blockIdx.x) * lanes + 1, lane_x = x0 + static_cast<int>(threadIdx.x);
     const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
-    if (x > g.nx || y0 > g.ny) return;
+    if (y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
-    const std::int64_t plane = g.plane(), start = g.at(x, y0, z0);
+    // Lanes beyond the grid help with copies, too.
+    const std::int64_t plane = g.plane(), start = g.at(min(lane_x, g.nx), y0, z0);
     const double* base = doubles(a.base) + start;
     double* out = doubles(a.out) + start;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[march_rows + 2];
-#pragma unroll
-    for (int j = 0; j < march_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
 
-    const Neighbours beside = neighbours(g, x);
-    const Planes in(a.in, g, g.at(x, y0, 0), y0, march_rows);
-    PlaneSums<march_rows> below = sum_plane<march_rows>(in.at(z0 - 1), rows, beside, w0, w1, w2, w3);
-    Rows next = in.at(z0);
-    PlaneSums<march_rows> here = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
+    StagedPlanes in(staged[threadIdx.y], a.in, g, x0, y0, z0 - 1, z1 + 1);
+    PlaneSums<march_rows> below = in.sum(w0, w1, w2, w3);
+    PlaneSums<march_rows> here = in.sum(w0, w1, w2, w3);
     for (int z = z0; z <= z1; ++z) {
-        in.advance(next, z);
         double sum[march_rows];
 #pragma unroll
-        for (int j = 0; j < march_rows; ++j) sum[j] = base[rows[j + 1]];
-        const PlaneSums<march_rows> above = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
+        for (int j = 0; j < march_rows; ++j) sum[j] = base[min(j, g.ny - y0) * g.stride];
+        const PlaneSums<march_rows> above = in.sum(w0, w1, w2, w3);
 #pragma unroll
         for (int j = 0; j < march_rows; ++j) {
             sum[j] += here.own[j] + below.beside[j] + above.beside[j];
-            if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
+            if (lane_x <= g.nx && y0 + j <= g.ny) out[static_cast<std::int64_t>(j) * g.stride] = sum[j];
             below.beside[j] = here.beside[j];
             here.own[j] = above.own[j];
             here.beside[j] = above.beside[j];
@@ -359,7 +355,7 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     });
     table.add(mg_stencil, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const StencilArguments*>(arguments);
-        const March march = March::of(a.grid, 1024);
+        const March march = March::of(a.grid);
         stencil<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, march.planes);
     });
     table.add(mg_restrict, [](void* stream, const void* arguments) {
