@@ -30,13 +30,15 @@ def test_what_follows_from_the_papers_own_formulas_follows() -> None:
 
 
 def test_the_probes_medians_and_bandwidths_meet_their_goals() -> None:
-    steady = [str(ROOT / "results" / "probe" / f"{gpu}-run1.json.gz") for gpu in ("h100", "h200")]
+    steady = [
+        str(ROOT / "results" / "probe" / f"{name}-run1.json.gz") for name in ("h100-tenth", "h100-fourth")
+    ]
     done = run("probe.py", *steady)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("nvbandwidth's method") >= 4
 
 
-@pytest.mark.parametrize("name", ["h200-x2", "h200-sixth"])
+@pytest.mark.parametrize("name", ["h200-x2", "h200-sixth", "h100-eighth", "h200-eleventh", "h200-twelfth"])
 def test_the_probe_of_these_machines_meets_its_goals(name: str) -> None:
     done = run("probe.py", str(ROOT / "results" / "probe" / f"{name}-run1.json.gz"))
     assert done.returncode == 0, done.stdout + done.stderr
