@@ -8,13 +8,17 @@ from numpy.typing import NDArray
 from busfare.replay.prices import packing_nanoseconds, pageable
 from busfare.replay.timeline import Timeline
 
-__all__ = ["PRIVATE_CACHE_BYTES", "gaps_without"]
+__all__ = ["PRIVATE_CACHE_BYTES", "SCATTERED", "gaps_without"]
 
 Mask = NDArray[np.bool_]
 #: A core's own second-level cache: 2 MiB on the hosts of H100s and H200s, 1 to 2 on servers of these years. Copies that
 #: the host moves, and that are no smaller, leave nothing of the program there. A few KiB cost it little: behind copies
 #: of 4, 64 and 256 KiB, 1 and 2 MiB an interpreter's work took 0.4, 0.8, 3, 21 and 34 µs longer.
 PRIVATE_CACHE_BYTES = 2 << 20
+#: A program's own lines, here and there, take so many times as long to fetch as a copy's: between launches CuPy and
+#: PyTorch took 247 to 275 µs longer behind a large copy (results/pairs/h200-after), an interpreter 262, a copy of as
+#: many bytes 146, on H200s' hosts.
+SCATTERED = 1.8
 
 
 def gaps_without(timeline: Timeline, gone: Mask) -> NDArray[np.int64]:
@@ -50,12 +54,13 @@ def _fetching(
     """Of the host's time before each call, what goes into fetching again behind staged copies; ns, shape (calls,).
 
     `order`: calls by thread, as all that follows. `size`: bytes that each stages. `again`: whether it and the one before
-    it stage some; the code that goes from one to the next stays in the caches. A cache is fetched at the rate at which
-    one core copies bytes on this node, which is the least that it takes, and a trace does not tell that time from the
-    host's own: it is taken to be half of all time behind the copies until then.
+    it stage some; the code that goes from one to the next stays in the caches. A cache is fetched `SCATTERED` times as
+    slowly as one core copies its bytes on this node, and a trace does not tell that time from the host's own: it is
+    taken to be half of all time behind the copies until then.
     """
     thread, place = timeline.columns["call_thread"][order], np.arange(len(order))
-    whole = int(packing_nanoseconds(np.array([PRIVATE_CACHE_BYTES], np.float64), timeline.node)[0])
+    copied_ns = packing_nanoseconds(np.array([PRIVATE_CACHE_BYTES], np.float64), timeline.node)[0]
+    whole = int(SCATTERED * copied_ns)
     half = np.where(again, 0, np.maximum(timeline.columns["call_gap"][order], 0) // 2)
     passed = np.cumsum(half) - half  # before each call's gap, of all threads in a row
     # The nearest such copies before each call in its thread.
