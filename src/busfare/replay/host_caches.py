@@ -12,12 +12,12 @@ __all__ = ["PRIVATE_CACHE_BYTES", "SCATTERED", "gaps_without"]
 
 Mask = NDArray[np.bool_]
 #: A core's own second-level cache: 2 MiB on the hosts of H100s and H200s, 1 to 2 on servers of these years. Copies that
-#: the host moves, and that are no smaller, leave nothing of the program there. A few KiB cost it little: behind copies
-#: of 4, 64 and 256 KiB, 1 and 2 MiB an interpreter's work took 0.4, 0.8, 3, 21 and 34 µs longer.
+#: the host moves, and that are no smaller, leave nothing of the program there; a few KiB cost it little
+#: (`validation/host_caches.py --here`).
 PRIVATE_CACHE_BYTES = 2 << 20
-#: A program's own lines, here and there, take so many times as long to fetch as a copy's: between launches CuPy and
-#: PyTorch took 247 to 275 µs longer behind a large copy (results/pairs/h200-after), an interpreter 262, a copy of as
-#: many bytes 146, on H200s' hosts.
+#: A program's own lines, here and there, take so many times as long to fetch as a copy's: behind a large copy CuPy and
+#: PyTorch took 247 to 275 µs longer (results/pairs/h200-after), an interpreter 232 to 262 (results/host-pieces), where a
+#: copy of as many bytes takes 146.
 SCATTERED = 1.8
 
 
