@@ -205,6 +205,8 @@ def _joined(
     measured: Sequence[pl.DataFrame], one: str, predicted: Sequence[pl.DataFrame], other: str
 ) -> Copies:
     """Column `one` of `measured` beside column `other` of `predicted`, of copies that both have."""
+    if not measured:
+        return Copies(pl.DataFrame(schema=[*LIKE, "count", "measured", "predicted"]))
     there = pl.concat(measured).select(*LIKE, "count", measured=one)
     here = pl.concat(predicted).select(*LIKE, predicted=other)
     return Copies(there.join(here, on=LIKE, nulls_equal=True).drop_nulls("predicted"))

@@ -243,7 +243,7 @@ def main() -> int:
     ]
     kinds = Kinds(every, plan, names)
     if further and len(kinds.machines) > 1 and kinds.programs:
-        met &= show_kinds(kinds, GOAL_PERCENT)
+        met &= show_kinds(kinds, plan, GOAL_PERCENT)
     return 0 if met else 1
 
 

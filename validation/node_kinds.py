@@ -8,6 +8,7 @@ from pathlib import Path
 
 from machine_kinds import Copies, Kinds, Run, off_percent
 from pairs.judged import Machine
+from pairs.table import Plan
 
 __all__ = ["show_kinds"]
 
@@ -15,7 +16,7 @@ __all__ = ["show_kinds"]
 LISTED_PERCENT = 0.2
 
 
-def show_kinds(kinds: Kinds, goal_percent: float) -> bool:
+def show_kinds(kinds: Kinds, plan: Plan, goal_percent: float) -> bool:
     """Prints all pairs of machines, how far machines of one kind are apart, and the kinds; whether these meet the goal."""
     print(
         f"one kind of GPU against another: {len(kinds.programs)} programs; means of each path and size, whole runs"
@@ -31,20 +32,21 @@ def show_kinds(kinds: Kinds, goal_percent: float) -> bool:
     for one, other in permutations(kinds.machines, 2):
         for machine in kinds.machines[one]:
             copies, runs = kinds.from_machine(machine, other)
-            print(f"    {named(machine):24} → {other:24} {row(copies, runs)}")
+            if runs:
+                print(f"    {named(machine):24} → {other:24} {row(copies, runs)}")
     print("  measured on one machine, beside the mean of the others of its kind")
     for kind, machines in kinds.machines.items():
-        if len(machines) > 1:
-            for machine in machines:
-                copies, runs = kinds.beside_others(machine)
+        for machine in machines:
+            copies, runs = kinds.beside_others(machine)
+            if runs:
                 print(f"    {named(machine):24}   {kind:24} {row(copies, runs)}")
     met = True
     for one, other in permutations(kinds.machines, 2):
-        met &= show_kind(kinds, one, other, goal_percent)
+        met &= show_kind(kinds, plan, one, other, goal_percent)
     return met
 
 
-def show_kind(kinds: Kinds, origin: str, target: str, goal_percent: float) -> bool:
+def show_kind(kinds: Kinds, plan: Plan, origin: str, target: str, goal_percent: float) -> bool:
     copies, runs = kinds.of_kinds(origin, target)
     percents = copies.wmape_percent, off_percent(runs)
     counts = len(kinds.machines[origin]), len(kinds.machines[target])
@@ -54,6 +56,9 @@ def show_kind(kinds: Kinds, origin: str, target: str, goal_percent: float) -> bo
         print(f"    {what:10} {percent:5.1f} % (goal {goal_percent:g} %) {said}")
     near = sum(abs(run.error_percent) <= goal_percent for run in runs)
     print(f"    whole runs within {goal_percent:g} %: {near} of {len(runs)}")
+    for what, python in (("CUDA C++", False), ("Python", True)):
+        if some := [run for run in runs if plan.programs[run.program].is_python == python]:
+            print(f"    whole runs of {what} programs: {off_percent(some):.1f} %")
     for run in runs:
         print(
             f"      {run.program:20} {1e3 * run.measured:7.1f} ms {1e3 * run.predicted:7.1f} {run.error_percent:+6.1f} %"
