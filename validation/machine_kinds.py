@@ -147,9 +147,10 @@ class Kinds:
         """Of what both ran: predicted from the one, measured on the other."""
         return self._together([origin], [target])
 
-    def of_kinds(self, origin: str, target: str) -> tuple[Copies, list[Run]]:
-        """Means over the machines of either kind."""
-        return self._together(self.machines[origin], self.machines[target])
+    def of_kinds(self, origin: str, target: str, without: Machine | None = None) -> tuple[Copies, list[Run]]:
+        """Means over the machines of either kind, or all but one of them."""
+        one, other = ([m for m in self.machines[kind] if m is not without] for kind in (origin, target))
+        return self._together(one, other)
 
     def from_machine(self, origin: Machine, target: str) -> tuple[Copies, list[Run]]:
         """Predicted from one machine, measured as the mean over the other kind's."""

@@ -54,6 +54,7 @@ def show_kind(kinds: Kinds, plan: Plan, origin: str, target: str, goal_percent: 
     for what, percent in zip(("copies", "whole runs"), percents, strict=True):
         said = "met" if percent <= goal_percent else "MISSED"
         print(f"    {what:10} {percent:5.1f} % (goal {goal_percent:g} %) {said}")
+    show_without_one(kinds, origin, target)
     near = sum(abs(run.error_percent) <= goal_percent for run in runs)
     print(f"    whole runs within {goal_percent:g} %: {near} of {len(runs)}")
     for what, python in (("CUDA C++", False), ("Python", True)):
@@ -75,6 +76,19 @@ def show_kind(kinds: Kinds, plan: Plan, origin: str, target: str, goal_percent: 
                 f"      {program:20} {direction} {int(size):11,} B {1e3 * seconds:8.2f} ms {percent:6.2f} %"
             )
     return max(percents) <= goal_percent
+
+
+def show_without_one(kinds: Kinds, origin: str, target: str) -> None:
+    """How much one machine more or less makes of the figures."""
+    machines = [*kinds.machines[origin], *kinds.machines[target]]
+    left = [kinds.of_kinds(origin, target, machine) for machine in machines]
+    found = [(copies.wmape_percent, off_percent(runs)) for copies, runs in left if runs]
+    if found:
+        copies, runs = zip(*found, strict=True)
+        print(
+            f"    without any one machine: copies {min(copies):.1f} to {max(copies):.1f} %,"
+            f" whole runs {min(runs):.1f} to {max(runs):.1f} %"
+        )
 
 
 def row(copies: Copies, runs: Sequence[Run]) -> str:
