@@ -43,7 +43,7 @@ def row(name: str, quick: tuple[float, float], middle: tuple[float, float], unit
 def main() -> int:
     found = [json.loads((FOLDER / f"{kind}.json").read_text()) for kind in (HERE, THERE)]
     for one in found:
-        print(f"{one['gpu']}, {one['date']}: {len(one['regions'])} regions")
+        print(f"{one['gpu']}, {one['cpu']}, {one['date']}: {len(one['regions'])} regions")
     print(f"{'':26} quickest: {HERE}, {THERE}, ratio   middle: {HERE}, {THERE}, ratio")
     print("  pieces of work, µs")
     for name in found[0]["regions"][0]["before"]:

@@ -70,13 +70,16 @@ def main() -> int:
         ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
         capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
+    listed = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout.splitlines()
+    wanted = ("Model name", "CPU family", "Model", "L2 cache", "L3 cache")
     found: dict[str, Any] = {
         "gpu": gpu,
+        "cpu": ", ".join(" ".join(line.split()) for line in listed if line.split(":")[0].strip() in wanted),
         "date": time.strftime("%FT%TZ", time.gmtime()),
         "regions": [],
         "failures": [],
     }
-    listed = runs()
+    programs = runs()
 
     def tried(run: Run, step: Any) -> None:
         if run.failed:
@@ -88,18 +91,18 @@ def main() -> int:
             found["failures"].append(f"{run.program.name}: {error}")
 
     with tempfile.TemporaryDirectory() as scratch:
-        for run in listed:
+        for run in programs:
             run.start(Path(), Path(scratch))
-        for run in listed:
+        for run in programs:
             tried(run, lambda run=run: run.wait_until_ready(began + READY_SECONDS))
         processors = Processors()
         turn = 0
-        while time.monotonic() < began + SECONDS and not all(run.failed for run in listed):
-            for run in listed if turn % 2 == 0 else listed[::-1]:
+        while time.monotonic() < began + SECONDS and not all(run.failed for run in programs):
+            for run in programs if turn % 2 == 0 else programs[::-1]:
                 if time.monotonic() < began + SECONDS:
                     tried(run, lambda run=run: found["regions"].append(region(run, processors)))
             turn += 1
-        for run in listed:
+        for run in programs:
             run.stop()
     Path(sys.argv[1]).write_text(json.dumps(found, separators=(",", ":")) + "\n")
     return 1 if found["failures"] else 0
