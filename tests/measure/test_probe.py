@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -24,6 +25,7 @@ from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Measured, Node, Piece, load_node
 from busfare.node.file import decode
 from busfare.node.measured import Direction, piecewise
+from busfare.plan import machine_of
 
 NODES = 200
 
@@ -130,9 +132,28 @@ def test_the_quick_run_has_rows_of_whole_curves_alone() -> None:
     for way in ("h2d", "d2h"):
         assert [row.copies for row in node.measurement(way, "pinned").rows] == [8, 64]
     assert node.measurement("h2d", "pinned").mapped_lull_s is not None
+    assert node.measurement("h2d", "pinned").mapped_wait_s is not None
     # Copies go on there hardly slower beside mapped writes than in their lull.
     slow = probing.probe(probing.open_device("gtx-titan"), fast=True, seed=5).node
     assert slow.measurement("h2d", "pinned").mapped_lull_s is None
+    assert slow.measurement("h2d", "pinned").mapped_wait_s is None
+
+
+@pytest.mark.parametrize("wait", [1.4e-5, 1.7e-5])
+def test_a_kernels_wait_for_its_copy_among_many_comes_back(wait: float) -> None:
+    plain = load_node("h100-probed")
+    true = tuple(
+        msgspec.structs.replace(m, mapped_wait_s=wait, mapped_lull_s=1.5e-5)
+        if (m.direction, m.memory) == ("h2d", "pinned")
+        else m
+        for m in plain.measured
+    )
+    device = VirtualDevice(dataclasses.replace(plain, measured=true), 3)
+    node = probing.probe(device, fast=True, seed=5).node
+    found = node.measurement("h2d", "pinned").mapped_wait_s
+    # Waits of a virtual node do not scatter, and its copies stand in one queue: what `plan` has more than that is less here.
+    assert found == pytest.approx(wait, rel=0.12) and found < wait
+    assert machine_of(node).h2d.kernel_wait == found
 
 
 @pytest.fixture(scope="module")

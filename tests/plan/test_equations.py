@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 
 from busfare.plan.equations import (
     FIRST_SHARE,
-    LATE_S,
-    PAUSE_S,
     REQUESTS_SHARE,
-    START_S,
     Cut,
     MappedWork,
     Terms,
-    Writes,
     best_streams,
     eq1,
     eq2,
@@ -29,7 +25,6 @@ from busfare.plan.equations import (
     eq6,
     eq6_shared,
     explicit,
-    starved,
 )
 
 EQUATIONS = {1: eq1, 2: eq2, 3: eq3, 4: eq4, 5: eq5}
@@ -115,53 +110,6 @@ def test_the_first_threads_of_a_mapped_kernel_move_one_way_after_the_other() -> 
     assert float(eq6_shared(work, one, one, np.asarray(0.1))) == pytest.approx(8 + FIRST_SHARE * 4)
     none = work._replace(d2h=np.asarray(0.0))
     assert float(eq6_shared(none, one, one, np.asarray(1.0))) == 8
-
-
-def writes(reads: float = 0.0, rounds: float = 1e9, copies: float = 1.0, lull: float = 0.0) -> Writes:
-    return Writes(np.asarray(reads), np.asarray(rounds), np.asarray(copies), lull)
-
-
-def test_copies_starve_beside_mapped_writes() -> None:
-    work = cut(4.0, h2d=8.0, kernel=0.0, d2h=4.0, latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(
-        h2d_slowdown=np.asarray(5.0)
-    )
-    # Three of four chunks are written while copies go on, at a fifth of their pace.
-    assert float(starved(work, writes())) == pytest.approx(8 + 4 - 3 / 5)
-    # Reads of as many bytes take READS_SHARE of a write's place in the queue: 1 + 4 / 1.6.
-    assert float(starved(work, writes(reads=1.0))) == pytest.approx(8 + 4 - 3 / 3.5)
-    # What is read again takes more of it: 1 + 4 / (1 + 0.6 + 2 · 1.1).
-    thrice = writes(reads=1.0)._replace(again=np.asarray(2.0))
-    assert float(starved(work, thrice)) == pytest.approx(8 + 4 - 3 / (1 + 4 / 3.8))
-    # In a lull of a quarter of a second in each kernel copies lose nothing.
-    assert float(starved(work, writes(lull=0.25))) == pytest.approx(8 + 4 - 3 * (0.25 + 0.75 / 5))
-    # It is MOST_LULL_SHARE of the kernel at most; a further copy of the chunk begins among the writes.
-    assert float(starved(work, writes(lull=9.0))) == pytest.approx(8 + 4 - 3 * (0.53 + 0.47 / 5))
-    both = starved(work, writes(lull=0.25, copies=2.0))
-    assert float(both) == pytest.approx(8 + 4 - 3 * (0.25 - START_S + (0.75 + START_S) / 5))
-
-
-def test_threads_that_compute_first_write_later() -> None:
-    work = cut(1.0, h2d=8.0, kernel=2.0, d2h=4.0, latency=(0.0, 0.0), gap=(0.0, 0.0))
-    assert float(starved(work, writes(rounds=4.0))) == pytest.approx(8 + 2 / 4 + 4)
-    # In several chunks the lull is longer by most of that: four kernels of one round each, which takes half a second.
-    four = cut(4.0, h2d=8.0, kernel=2.0, d2h=8.0, latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(
-        h2d_slowdown=np.asarray(5.0)
-    )
-    lull = 1e-6 * (1 + 0.5 / PAUSE_S)
-    found = float(starved(four, writes(rounds=4.0, lull=1e-6)))
-    assert found == pytest.approx(8 + 8 + 0.5 - 3 * (lull + (2 - lull) / 5))
-    # A copy that is over before it moves gains nothing.
-    short = four._replace(h2d=np.asarray(4 * LATE_S))
-    assert float(starved(short, writes(lull=1.0))) == float(starved(short, writes()))
-    # Of each copy LATE_S are never hidden, but for what the writes let through all along.
-    late = four._replace(h2d=np.asarray(4 * 1.0), kernel=np.asarray(0.0))
-    assert float(starved(late, writes(lull=9.0))) == pytest.approx(4 + 8 - 3 * (1.0 - LATE_S))
-    # The start of a kernel is in the way out's L+o already.
-    started = writes(rounds=4.0)._replace(start=0.5)
-    assert float(starved(work, started)) == pytest.approx(8 + 1.5 / 4 + 4)
-    # A kernel that computes for longer than it writes hides its writes.
-    longer = work._replace(kernel=np.asarray(10.0))
-    assert float(starved(longer, writes(rounds=100.0))) == pytest.approx(8 + 10)
 
 
 @given(seconds, seconds, seconds, gaps)

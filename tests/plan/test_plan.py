@@ -309,7 +309,14 @@ def probed(direction: str, memory: str, gap: float, **more: float) -> str:
 def test_a_probed_nodes_slow_downs_are_taken() -> None:
     both = {"both_directions_gap_per_byte_s": 2.4e-11}
     file = PROBED + probed(
-        "h2d", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=3e-11, mapped_lull_s=1e-5, **both
+        "h2d",
+        "pinned",
+        2e-11,
+        gap_s=1e-6,
+        mapped_gap_per_byte_s=3e-11,
+        mapped_lull_s=1e-5,
+        mapped_wait_s=9e-6,
+        **both,
     )
     file += probed("d2h", "pinned", 2e-11, gap_s=1e-6, mapped_gap_per_byte_s=2e-11, **both)
     file += probed("h2d", "mapped", 2.1e-11, mapped_gap_per_byte_s=2.52e-11, **both)
@@ -320,6 +327,7 @@ def test_a_probed_nodes_slow_downs_are_taken() -> None:
     assert (out.beside_copy, out.beside_mapped, out.mapped_both) == pytest.approx((1.2, 1.0, 1.1))
     assert (into.mapped_beside_copy, out.mapped_beside_copy) == pytest.approx((2.4 / 2.1, 1.2))
     assert all(basis.kind == "measured" for basis in machine.basis if basis.parameter != "device")
+    assert into.kernel_wait == 9e-6
     answer = plan(Problem("scale", 2e8, 2e8, 1e-4, streams=42, levels=42), machine)
     # Into: 4.2 ms alone, 1.2 times as long beside a full load; out loads its way for 4.4 of those 5.04 ms.
     assert seconds(answer, "mapped") == pytest.approx(16e-6 + 4.2e-3 * (1 + 0.2 * (4.4 / 5.04) ** 2))

@@ -36,16 +36,19 @@ HELD_OUT_BYTES = (
 )  # fmt: skip
 #: Chunks and counts of copies in several streams at once.
 ROW_CHUNKS = (
-    1, KIB, 2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 48 * KIB, 64 * KIB, 96 * KIB, 128 * KIB, 192 * KIB, 256 * KIB,
+    1, KIB, 2 * KIB, 8 * KIB, 12 * KIB, 16 * KIB, 32 * KIB, 48 * KIB, 64 * KIB, 96 * KIB, 128 * KIB, 192 * KIB, 256 * KIB,
     512 * KIB, MIB, 4 * MIB,
 )  # fmt: skip
-ROW_COUNTS = (2, 3, 4, 8, 32, 64, 96, 128, 192, 256)
+ROW_COUNTS = (2, 3, 4, 8, 32, 64, 96, 128, 256)
 #: Of a quick run.
 QUICK_CHUNKS = (1, 2 * KIB, 32 * KIB, 128 * KIB, MIB)
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_COUNTS = (16, 100, 200)
 #: Chunks of the hybrid whose kernels' lulls are fitted: long enough for the link, too many for their number not to show.
 HYBRID_BYTES, HYBRID_COUNT = 4 * MIB, 32
+#: Short chunks of the hybrid that shows how long kernels wait for their copies: a copy is over before the writes beside
+#: it, and not before they begin.
+SHORT_HYBRID_BYTES, SHORT_HYBRID_COUNT = MIB, 128
 #: As many bytes both ways in so many streams: how much longer a byte takes then than in a train of one stream each way.
 THROUGH_BYTES, THROUGH_COUNTS = 128 * MIB, (8, 32, 128)
 #: How mapped memory fares while data move the other way too.
@@ -223,6 +226,7 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
 def _written(gpu: int, sizes: Sequence[int]) -> Iterator[Case]:
     """What depends on what the processor, or a kernel, writes at the same time or just before."""
     yield Case("h2d", "pinned", "hybrid", HYBRID_BYTES, HYBRID_COUNT, gpu)
+    yield Case("h2d", "pinned", "hybrid", SHORT_HYBRID_BYTES, SHORT_HYBRID_COUNT, gpu)
     for count in THROUGH_COUNTS:
         yield Case("h2d", "pinned", "through", THROUGH_BYTES // count, count, gpu)
     for size in sizes:

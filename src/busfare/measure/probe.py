@@ -147,8 +147,9 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     if any(m.case.mode == "through" for m in record.measurements):
         # By `plan`, which loads a table library: measuring needs none.
         from busfare.measure.through import with_streams
+        from busfare.measure.waiting import with_waits
 
-        node = with_streams(node, record)
+        node = with_waits(with_streams(node, record), record)
     record.disturbances = disturbances(record)
     return Probed(node, record, residuals(node.measured, record), health(node, record), list(knees))
 

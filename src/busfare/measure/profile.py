@@ -170,9 +170,10 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     """For how long, in each kernel that writes mapped memory, copies go on as if it did not: what a hybrid takes less
     than its copies in and its kernels one after the other, beyond what `plan` says of the queue of such writes.
     """
-    hybrid = next((c for c in own if replace(c, bytes=1, count=1) == replace(one, mode="hybrid")), None)
-    if hybrid is None:
+    hybrids = [c for c in own if replace(c, bytes=1, count=1) == replace(one, mode="hybrid")]
+    if not hybrids:
         return {}
+    hybrid = max(hybrids, key=lambda c: c.bytes)
     copies = own.get(replace(hybrid, mode="streams"))
     kernel = own.get(Case("d2h", "mapped", "kernel", hybrid.bytes, 1, one.gpu))
     sizes, seconds, _ = _curve(own, Case("d2h", "mapped", "kernel", 1, 1, one.gpu))
@@ -180,7 +181,7 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     if copies is None or kernel is None or len(sizes) < 2 or not slope or _MAPPED_KEY not in starved:
         return {}
     # By `plan`, which loads a table library: measuring needs none.
-    from busfare.plan.equations import READS_SHARE
+    from busfare.plan.starving import READS_SHARE
 
     # The kernel reads a byte of device memory for each that it writes.
     slowed = 1 + (starved[_MAPPED_KEY] / slope - 1) / (1 + READS_SHARE)

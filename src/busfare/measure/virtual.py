@@ -62,7 +62,9 @@ _MAPPED_SLOWED_BY_MAPPED, _MAPPED_SLOWED_BY_COPIES = 1.15, 1.05
 #: more a byte, for so many bytes.
 _LULL_S = 1e-5
 #: Of a mapped write's place in its queue a read of device memory takes so much; what is read again, from the cache, more.
-READ_SHARE, REREAD_SHARE = 0.6, 1.1
+READ_SHARE, REREAD_SHARE = 0.4, 0.85
+#: How long a kernel waits for its copy where copies of 128 streams go on; where those of few do, this share of it.
+_WAIT_S, _FEW_SHARE = 1.15e-5, 0.65
 _WRITTEN = {"pinned": (1.1e-11, 2 << 20), "pageable": (3e-11, 32 << 20), "managed": (2e-11, 32 << 20)}
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
@@ -258,15 +260,19 @@ class VirtualDevice:
         return _LULL_S if copies.mapped_lull_s is None else copies.mapped_lull_s
 
     def _hybrid(self, case: Case, copies: Measured) -> float:
-        """Copies in that wait in the queue of mapped writes, but for a lull a kernel."""
+        """Copies in that wait in the queue of mapped writes, but for a lull a kernel; none is over before them."""
         written = self.truth("d2h", "mapped", case.gpu).pieces[-1]
         writing = case.bytes * written.gap_per_byte_s
         queue = self.slowed(copies, mapped=True) / copies.pieces[-1].gap_per_byte_s - 1
         slowed = 1 + queue / (1 + READ_SHARE)
-        lull = min(self.lull(copies), writing / 2)
+        lull = min(self.lull(copies), writing)
         into = float(copies.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
         hidden = (case.count - 1) * (lull + (writing - lull) / slowed)
-        return into + case.count * writing + (written.latency_overhead_s or 0.0) - hidden
+        overlapped = into + case.count * writing - hidden
+        wait = _WAIT_S if copies.mapped_wait_s is None else copies.mapped_wait_s
+        wait *= _FEW_SHARE + (1 - _FEW_SHARE) * min(case.count / 128, 1.0)
+        in_turn = into / case.count + writing + (case.count - 1) * (wait + writing)
+        return max(overlapped, in_turn) + (written.latency_overhead_s or 0.0)
 
     def _through(self, case: Case, into: Measured) -> float:
         """Chunks in and out again, a stream each: the first in alone, the last out alone, and both ways between, where

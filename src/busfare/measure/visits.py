@@ -27,12 +27,12 @@ ENOUGH_VISITS = 6
 LONG_VISIT_S, ENOUGH_LONG_VISITS = 0.04, 3
 #: Where a visit takes less than this, so many more are due in each window: the time of short copies is one of a few,
 #: from visit to visit, and only many of them find the middle.
-CHEAP_S, CHEAP_MORE = 0.0008, 4
+CHEAP_S, CHEAP_MORE = 0.0016, 4
 #: What moves data both ways at once is due so many more, and twice as many where all of it are copies: it waits for the
 #: host's memory, which is quiet for moments only.
 BOTH_WAYS_MORE = 2
 #: A visit is about this long, so that every case is seen at many times of the run, …
-VISIT_S = 0.003
+VISIT_S = 0.002
 #: … of so many samples at least and at most, besides the first; what moves data both ways has two at least.
 LEAST_REPEATS, MOST_REPEATS, BOTH_WAYS_REPEATS = 1, 5, 2
 #: The first sample finds caches and address translation as the case before left them: it is not counted. Where one

@@ -85,7 +85,7 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     managed memory `pieces` are prefetches, `faults` pages that move when they are touched. `written` are copies of what
     the processor has just written (pinned, pageable), or over what it has, and pages of managed memory that are touched
     then. `mapped_lull_s`: for how long, in each kernel that writes mapped memory, copies into the GPU go on as if it
-    wrote nothing.
+    wrote nothing; `mapped_wait_s`: how long such a kernel waits for its copy where those of 128 streams go on.
     """
 
     direction: Direction
@@ -102,6 +102,7 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     both_directions_gap_s: Seconds | None = None
     mapped_gap_per_byte_s: SecondsPerByte | None = None
     mapped_lull_s: Seconds | None = None
+    mapped_wait_s: Seconds | None = None
     allocation_s: Seconds | None = None
     allocation_per_byte_s: SecondsPerByte | None = None
     pinning_s: Seconds | None = None

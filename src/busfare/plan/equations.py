@@ -17,7 +17,6 @@ __all__ = [
     "Cut",
     "MappedWork",
     "Terms",
-    "Writes",
     "best_streams",
     "eq1",
     "eq2",
@@ -28,29 +27,8 @@ __all__ = [
     "eq6",
     "eq6_shared",
     "explicit",
-    "starved",
 ]
 
-#: A lull of the queue of mapped writes, a kernel, where a node's was not measured: on four H200s 15 to 17 µs, on four H100s
-#: 9 to 12.
-LULL_S = 1.3e-5
-#: What of it each further copy of a chunk loses [gather and state beside scale, the same machines].
-START_S = 7e-6
-#: For how long mapped writes pause between two kernels. A lull over it is the share of their pace at which copies then
-#: move, and they do so too while a first round of threads computes [compute-balanced: 25 to 31 µs in all on three H100s
-#: whose lull is 9 to 12 µs, 45 on two H200s with 16].
-PAUSE_S = 2.0e-5
-#: A copy that starts among the writes moves nothing for so long: of what it takes, this is never hidden [hybrids of copies
-#: of 12 to 40 µs, with once and three times as much written as read, on three H100s and three H200s].
-LATE_S = 8.5e-6
-#: Of a write's place in that queue a read of device memory takes so much [hybrids of 8 to 42 chunks with 1/3, 2/3, 1 and 3
-#: bytes read for each that is written: 0.8, 0.65, 0.6 and 0.6, the middle of six runs on H100s and H200s].
-READS_SHARE = 0.6
-#: What is read again, from the GPU's cache, takes more [reread and buoydiff, which read each byte three times, on the same
-#: machines: 1.0 to 1.2].
-REREADS_SHARE = 1.1
-#: Of a chunk's writing a lull is no more than this [compute-balanced in 38 to 82 chunks: 0.49 to 0.59].
-MOST_LULL_SHARE = 0.53
 #: Of how many bytes a kernel on mapped memory reads before it writes as many: a share of what its first threads read.
 FIRST_SHARE = 0.4
 #: Of what reads of mapped memory do to its writes: their requests, a packet of 24 to 28 bytes for each 128 that are read,
@@ -159,53 +137,6 @@ def eq5_shared(cut: Cut) -> FloatArray:
     into = cut.all_in + (1 - 1 / h2d_slowdown) * both_in + cut.one_kernel + cut.last_out
     out = cut.first_in + cut.one_kernel + cut.all_out + (1 - 1 / d2h_slowdown) * both_out
     longest: FloatArray = np.maximum(np.maximum(into, cut.first_in + cut.all_kernels + cut.last_out), out)
-    return longest
-
-
-class Writes(NamedTuple):
-    """What kernels that write mapped memory put on the way out, a row a problem.
-
-    `reads`: bytes read from device memory for each that is written, `again` those that were read before. `rounds`: how
-    often the threads that the GPU holds at once are replaced. `lull` (s): for how long, in each kernel, copies in go on as
-    if it wrote nothing. `start` (s): what the start of a kernel takes, which L+o of the way out holds too.
-    """
-
-    reads: FloatArray
-    rounds: FloatArray
-    copies_in: FloatArray
-    lull: FloatArray | float = LULL_S
-    again: FloatArray | float = 0.0
-    start: float = 0.0
-
-
-def starved(cut: Cut, writes: Writes) -> FloatArray:
-    """Copies in beside kernels that write mapped memory. Ours.
-
-    Writes are posted: a chunk's kernel takes the longer of computing and writing, after its first threads have
-    computed. Copies in go on meanwhile, but their read requests wait behind the writes that queue for the link: by
-    `h2d_slowdown` beside nothing but writes, by less where reads of device memory stand among them in the same queues.
-    At each kernel's start and end the queue builds up and drains: a lull, which the first threads' computing
-    lengthens. A further copy of the same chunk starts among the writes, and loses START_S of it. Of each copy LATE_S are
-    never hidden, but for what the writes let through all along.
-    """
-    queue = (np.asarray(cut.h2d_slowdown) - 1) / (
-        1 + READS_SHARE * writes.reads + REREADS_SHARE * writes.again
-    )
-    # Copies at their full pace slow the writes by `d2h_slowdown`.
-    out = cut.d2h * (1 + (np.asarray(cut.d2h_slowdown) - 1) / (1 + queue))
-    chunk = out / cut.streams
-    first_round = np.maximum(cut.all_kernels - writes.start, 0.0) / np.maximum(writes.rounds, cut.streams)
-    lull = writes.lull * (1 + first_round / PAUSE_S) - START_S * (writes.copies_in - 1)
-    lull = np.minimum(np.maximum(lull, 0.0), MOST_LULL_SHARE * chunk)
-    written = out + first_round * (out > 0)
-    busy = np.maximum(written, cut.all_kernels)
-    late = cut.h2d / cut.streams - LATE_S * writes.copies_in
-    a_chunk = np.minimum(lull + (chunk - lull) / (1 + queue), np.maximum(late, chunk / (1 + queue)))
-    hidden = (cut.streams - 1) * a_chunk
-    hidden = hidden + (1 - 1 / cut.streams) * (busy - written)
-    into = cut.h2d + cut.h2d_gap * (cut.streams - 1)
-    fixed = cut.h2d_latency + cut.d2h_latency
-    longest: FloatArray = fixed + np.maximum(into + busy - hidden, into / cut.streams + busy)
     return longest
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
-from busfare.plan.equations import LULL_S
 from busfare.plan.line import Line, line_of, one_piece
+from busfare.plan.starving import LULL_S, WAIT_S
 from busfare.plan.way import EVENT_S, JUST_WRITTEN, Way
 
 __all__ = ["Basis", "Category", "Machine", "Way", "category_of", "in_one_stream", "machine_of"]
@@ -58,7 +58,9 @@ class Basis:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a plan needs to know of a node's first GPU. `kernels_in_order`: all kernels are in one stream."""
+    """What a plan needs to know of a node's first GPU. `kernels_in_order`: all kernels are in one stream;
+    `copies_in_order`: all copies in are.
+    """
 
     node: Node
     gpu: Gpu
@@ -67,6 +69,7 @@ class Machine:
     d2h: Way
     basis: tuple[Basis, ...]
     kernels_in_order: bool = False
+    copies_in_order: bool = False
 
     @property
     def migrates_on_fault(self) -> bool:
@@ -98,7 +101,7 @@ def in_one_stream(machine: Machine, *ways: Literal["h2d", "d2h"]) -> Machine:
         w: replace(way, copy=replace(way.copy, rows=()), beside_streams=() if both else way.beside_streams)
         for w, way in found.items()
     }
-    return replace(machine, kernels_in_order=both, **queued)
+    return replace(machine, kernels_in_order=both, copies_in_order="h2d" in ways, **queued)
 
 
 def category_of(gpu: Gpu) -> tuple[Category, Basis]:
@@ -158,6 +161,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         beside_streams=_beside_streams(pinned, copy),
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
         lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
+        kernel_wait=WAIT_S if pinned is None or pinned.mapped_wait_s is None else pinned.mapped_wait_s,
         event_wait=EVENT_S[direction]
         if pinned is None or pinned.event_wait_s is None
         else pinned.event_wait_s,
@@ -177,6 +181,17 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         kind: Kind = "measured" if told else "estimated"
         said = "[[measured]] mapped_lull_s" if told else "four H200s 15 to 17 µs, four H100s 9 to 12"
         found.append(Basis("lull of mapped writes, a kernel", way.lull, "s", kind, said))
+        told = pinned is not None and pinned.mapped_wait_s is not None
+        said = "[[measured]] mapped_wait_s" if told else "an H100 and an H200 9 to 14 µs"
+        found.append(
+            Basis(
+                "wait of a kernel for its copy, in 128 streams",
+                way.kernel_wait,
+                "s",
+                "measured" if told else "estimated",
+                said,
+            )
+        )
     return way, found
 
 

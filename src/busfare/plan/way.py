@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from busfare.plan.equations import LULL_S
 from busfare.plan.line import Line
+from busfare.plan.starving import LULL_S, WAIT_S
 
 __all__ = ["EVENT_S", "JUST_WRITTEN", "Way"]
 
@@ -34,7 +34,8 @@ class Way:
     mapped memory beside copies, and of a kernel that reads and writes mapped memory at once. `copy` is of pinned
     memory; `mapped` is what the kernel's own accesses take; `faulted` and `prefetched` are managed memory.
     `starving_measured`: what mapped memory does to copies was measured on the node. `lull` (s): for how long, in each
-    kernel that writes mapped memory, copies go on as if it did not. `event_wait` (s): what a wait for an event of
+    kernel that writes mapped memory, copies go on as if it did not. `kernel_wait` (s): from a copy to its kernel, where
+    those of many streams go on. `event_wait` (s): what a wait for an event of
     another stream adds: of a kernel for a copy in, of a copy out for a kernel. `beside_streams`: how much longer
     a byte of copies takes (≥ 1) where both ways' are in so many streams, a chunk each. `written`, by the kind of memory, are
     copies of what the processor has just written, where they were measured; by default some seconds more a byte, for so
@@ -54,6 +55,7 @@ class Way:
     gap_beside_copy: float = 0.0
     starving_measured: bool = False
     lull: float = LULL_S
+    kernel_wait: float = WAIT_S
     event_wait: float = 0.0
     beside_streams: tuple[tuple[int, float], ...] = ()
     written: Mapping[str, Line] = field(default_factory=dict)

@@ -9,11 +9,12 @@ import numpy as np
 
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
-from busfare.plan.equations import Cut, MappedWork, Writes
+from busfare.plan.equations import Cut, MappedWork
 from busfare.plan.line import Line
 from busfare.plan.machine import Machine
 from busfare.plan.problem import Problem, Step
 from busfare.plan.schedule import Engines, Task
+from busfare.plan.starving import Writes
 
 __all__ = [
     "Lines",
@@ -168,7 +169,17 @@ def mapped_writes(problems: Sequence[Problem], machine: Machine) -> Writes:
     # Two events around nothing stand for the way from a copy to the kernel.
     told = {c.call: c.device_s or 0.0 for c in machine.node.costs if c.gpu in (None, 0)}
     start = max(told.get("launch", 0.0) - told.get("empty", 0.0), 0.0)
-    return Writes(np.array(reads), rounds, copies, machine.h2d.lull, np.array(again), start)
+    return Writes(
+        np.array(reads),
+        rounds,
+        copies,
+        machine.h2d.lull,
+        np.array(again),
+        start,
+        machine.h2d.gap,
+        machine.h2d.kernel_wait,
+        machine.copies_in_order,
+    )
 
 
 def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> Cut:

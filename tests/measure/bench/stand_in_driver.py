@@ -16,6 +16,7 @@ import pytest
 from cuda.bindings import driver
 
 from busfare.measure.bench.work import Work
+from busfare.measure.cuda.driver import CudaError
 
 OK = driver.CUresult.CUDA_SUCCESS
 CAPABILITY = {"MAJOR": 9, "MINOR": 0}
@@ -46,6 +47,10 @@ class StandIn:
         self.gpus = gpus
         self.peers = True
         self.enabled: list[str] = []
+        #: Contexts besides the primary ones: how many may live at once, those that do, and which was current when.
+        self.contexts_most = 8
+        self.contexts: list[str] = []
+        self.in_context = ""
         self.streams: list[Stream] = []
         self.blocks: dict[int, Any] = {}
         self.clock = 0.0
@@ -83,7 +88,17 @@ class StandIn:
 
     def cuDevicePrimaryCtxRelease(self, device: int) -> None: ...  # noqa: N802
 
-    def cuCtxSetCurrent(self, context: str) -> None: ...  # noqa: N802
+    def cuCtxCreate(self, parameters: Any, flags: int, device: int) -> str:  # noqa: N802
+        if len(self.contexts) == self.contexts_most:
+            raise CudaError("CUDA_ERROR_OUT_OF_MEMORY", "cuCtxCreate")
+        self.contexts.append(f"context {device} beside {len(self.contexts)}")
+        return self.contexts[-1]
+
+    def cuCtxDestroy(self, context: str) -> None:  # noqa: N802
+        self.contexts.remove(context)
+
+    def cuCtxSetCurrent(self, context: str) -> None:  # noqa: N802
+        self.in_context = context
 
     def cuDeviceGetAttribute(self, which: Any, device: int) -> int:  # noqa: N802
         return next((n for end, n in CAPABILITY.items() if which.name.endswith(end)), 4)

@@ -301,30 +301,63 @@ def test_the_probe_moves_mapped_memory_both_ways(direction: str, mode: str, stan
 @pytest.mark.parametrize(
     ("mode", "bytes_", "count"), [("copies", 10_001, 1), ("streams", 1500, 5), ("streams", 4, 3)]
 )
-def test_the_probe_moves_pinned_memory_at_another_place_each_time(
-    direction: str, mode: str, bytes_: int, count: int, stand_in: StandIn
+@pytest.mark.parametrize("beside", [3, 1, 0])
+def test_the_probe_moves_pinned_memory_at_other_places_in_several_contexts(
+    direction: str, mode: str, bytes_: int, count: int, beside: int, stand_in: StandIn
 ) -> None:
+    stand_in.contexts_most = beside
     device = CudaDevice(1)
     device._most_bytes = 1 << 18
     case = Case(direction, "pinned", mode, bytes_, count)  # type: ignore[arg-type]
-    moved: list[tuple[int, int]] = []
+    moved: list[tuple[int, int, str]] = []
     real = stand_in._move
     stand_in._move = lambda target, source, size, stream: (  # type: ignore[method-assign]
-        moved.append((int(target), int(source))),
+        moved.append((int(target), int(source), stand_in.in_context)),
         real(target, source, size, stream),
     )[1]
-    for _ in range(4):
+    turns = 8
+    for _ in range(turns):
         assert len(device.run(case, 2).device_s) == 2
     kinds = ("pinned", "device") if direction == "h2d" else ("device", "pinned")
-    source, target = (
-        device._boards[0].buffer(k, r, 1) for k, r in zip(kinds, ("source", "target"), strict=True)
-    )
-    assert all(at - target == start - source for at, start in moved)
-    assert len({start for _, start in moved}) >= 3 * count
-    # A copy that moves nothing is found out, wherever it should have been.
+    boards = [device._boards[0], *device._beside[0]]
+    assert len({context for _, _, context in moved}) == len(boards) == 1 + beside
+    for board in boards:
+        own = [(at, start) for at, start, context in moved if context == board.context]
+        source, target = (board.buffer(k, r, 1) for k, r in zip(kinds, ("source", "target"), strict=True))
+        assert own and all(at - target == start - source for at, start in own)
+    # Every sample of a single copy has pages of its own; chunks of a few bytes share their visit's.
+    own_places = 2 * turns if mode == "copies" else turns * count
+    assert len({start for _, start, _ in moved}) >= 0.75 * own_places
+    # A copy that moves nothing is found out, wherever it should have been, and in whichever context.
     stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
-    with pytest.raises(WrongDataError):
-        device.run(case, 1)
+    for _ in boards:
+        with pytest.raises(WrongDataError):
+            device.run(case, 2)
+    device.close()
+    assert not stand_in.contexts and not stand_in.blocks
+
+
+def test_a_sample_that_arrives_changed_is_found_among_others(stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    case = Case("h2d", "pinned", "copies", 5000)
+    real, calls = stand_in._move, []
+    # Of five samples, each with a copy before it, the third one's own and the one before it do not arrive.
+    stand_in._move = lambda *a: None if len(calls) in (4, 5) else real(*a)  # type: ignore[method-assign]
+    counted = stand_in._move
+    stand_in._move = lambda *a: (counted(*a), calls.append(1))[0]  # type: ignore[method-assign]
+    with pytest.raises(WrongDataError, match="places of 25000 bytes"):
+        device.run(case, 5)
+    device.close()
+
+
+def test_what_the_probe_does_not_place_stays_in_the_first_context(stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    for case in (Case("h2d", "pageable", "copies", 100), Case("h2d", "write-combined", "copies", 100)):
+        for _ in range(3):
+            device.run(case, 2)
+    assert not stand_in.contexts and not device._beside
     device.close()
 
 

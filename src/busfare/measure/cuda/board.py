@@ -34,10 +34,15 @@ _ATTRIBUTE = driver.CUdevice_attribute
 class Board:
     """What a run needs of one GPU. Its context is made current by `enter`."""
 
-    def __init__(self, ordinal: int, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, ordinal: int, most_bytes: int = MOST_BYTES, primary: bool = True) -> None:
+        """Without `primary`, in a further context. Raises CudaError."""
         self.ordinal = ordinal
         self.handle = checked(driver.cuDeviceGet(ordinal), "cuDeviceGet")
-        self.context = checked(driver.cuDevicePrimaryCtxRetain(self.handle), "cuDevicePrimaryCtxRetain")
+        self._primary = primary
+        if primary:
+            self.context = checked(driver.cuDevicePrimaryCtxRetain(self.handle), "cuDevicePrimaryCtxRetain")
+        else:
+            self.context = checked(driver.cuCtxCreate(None, 0, self.handle), "cuCtxCreate")
         self.enter()
         self.capability = (
             self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
@@ -90,6 +95,12 @@ class Board:
             self._buffers[key] = made
             self._fill(made, kind)
         return self._buffers[key].address
+
+    def make(self, *kinds: str) -> None:
+        """The buffers of `kinds` at once. Raises UnavailableError where memory does not suffice."""
+        for kind in kinds:
+            for role in ("source", "target"):
+                self.buffer(kind, role, 0)
 
     def _fill(self, made: Buffer, kind: str) -> None:
         stream = self.streams(1)[0]
@@ -153,7 +164,10 @@ class Board:
             checked(driver.cuStreamDestroy(stream), "cuStreamDestroy")
         for event in self._events:
             checked(driver.cuEventDestroy(event), "cuEventDestroy")
-        checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
+        if self._primary:
+            checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
+        else:
+            checked(driver.cuCtxDestroy(self.context), "cuCtxDestroy")
 
 
 def _differences(at: int, other: int, size: int) -> int:

@@ -27,10 +27,10 @@ _LEAD_IN_BYTES = 1 << 16
 _CACHE_FILLS, _CACHE_BYTES = 2, 1 << 28
 
 
-def lead_in_of(case: Case, board: Board, ends: submit.Ends) -> Callable[[Any], None]:
+def lead_in_of(case: Case, board: Board, ends: submit.Ends, chunk: int = 0) -> Callable[[Any], None]:
     """A copy of the same way and, up to a size at which nothing but length matters, of the same bytes."""
     first = submit.one(dataclasses.replace(case, bytes=min(case.bytes, _LEAD_IN_BYTES), count=1), ends, board)
-    return lambda stream: first(0, stream)
+    return lambda stream: first(chunk, stream)
 
 
 def copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
@@ -40,12 +40,19 @@ def copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples
         fills = _CACHE_FILLS if case.total_bytes <= _CACHE_BYTES else 0
         return _by_the_host(copy, case.count, board, repeats, fills)
 
-    def issue(stream: Any) -> None:
-        for i in range(case.count):
-            copy(i, stream)
+    def sampled(first: int, repeats: int) -> Samples:
+        """Samples of the chunks from `first` on."""
 
-    lead_in = None if case.mode in ("after-kernel", "unblocked") else lead_in_of(case, board, ends)
-    return in_one_stream(issue, board, repeats, lead_in, blocked=case.mode != "unblocked")
+        def issue(stream: Any) -> None:
+            for i in range(first, first + case.count):
+                copy(i, stream)
+
+        lead_in = None if case.mode in ("after-kernel", "unblocked") else lead_in_of(case, board, ends, first)
+        return in_one_stream(issue, board, repeats, lead_in, blocked=case.mode != "unblocked")
+
+    if not ends.apart:
+        return sampled(0, repeats)
+    return sum((sampled(n, 1) for n in range(repeats)), Samples((), ()))
 
 
 def _by_the_host(

@@ -21,6 +21,9 @@ __all__ = ["CudaDevice", "gpu_count", "open_cuda"]
 
 #: The longest copy by a bound processor, and room for the steps between chunks.
 _NEAR_BYTES = (1 << 26) + (1 << 20)
+#: Visits of short pinned copies take turns in so many contexts: where the driver puts a context's queues makes a copy of
+#: a byte up to 2 % slower or faster for as long as the context lives. And what each of them has of every buffer.
+_CONTEXTS, _CONTEXT_BYTES = 4, submit.PLACED_BYTES + (1 << 20)
 
 
 def gpu_count(command: str = "probe") -> int:
@@ -59,6 +62,8 @@ class CudaDevice:
         self._direct: dict[tuple[int, int], bool] = {}
         self._turns: dict[Case, int] = {}
         self._near: dict[int, Board] = {}
+        #: The contexts beside a GPU's first one; fewer where memory ran out.
+        self._beside: dict[int, list[Board]] = {}
         self._most_bytes = min(MOST_BYTES, facts.roomy_bytes())
 
     def facts(self) -> dict[str, Any]:
@@ -87,11 +92,13 @@ class CudaDevice:
             board.enter()
             return managed(case, board, repeats)
         peer = self._peer(case) if case.direction == "p2p" else None
-        board.enter()
         turn = self._turns[case] = self._turns.get(case, -1) + 1
-        ends = submit.ends_of(case, board, peer, turn)
-        size = case.bytes if case.mode == "again" else case.total_bytes
-        pitch = ends.pitch or case.bytes
+        if submit.placed(case):
+            contexts = (board, *self._boards_beside(case.gpu))
+            board = contexts[turn % len(contexts)]
+        board.enter()
+        ends = submit.ends_of(case, board, peer, turn, repeats)
+        size, pitch = ends.moved, ends.pitch or case.bytes
         # A kernel that only reads leaves nothing to check.
         written = case.mode not in ("kernel", "kernel-beside-copies") or case.direction == "d2h"
         if written:
@@ -111,9 +118,11 @@ class CudaDevice:
         return samples
 
     def close(self) -> None:
-        for board in (*self._near.values(), *self._boards.values()):
+        beside = (board for boards in self._beside.values() for board in boards)
+        for board in (*self._near.values(), *beside, *self._boards.values()):
             board.close()
         self._near.clear()
+        self._beside.clear()
         self._boards.clear()
 
     def _board(self, ordinal: int) -> Board:
@@ -126,6 +135,19 @@ class CudaDevice:
         if ordinal not in self._near:
             self._near[ordinal] = Board(ordinal, min(self._most_bytes, _NEAR_BYTES))
         return self._near[ordinal]
+
+    def _boards_beside(self, ordinal: int) -> list[Board]:
+        """The same GPU in further contexts, with smaller buffers; as many as it and the host have room for."""
+        if ordinal not in self._beside:
+            boards = self._beside[ordinal] = []
+            while len(boards) < _CONTEXTS - 1:
+                try:
+                    board = Board(ordinal, min(self._most_bytes, _CONTEXT_BYTES), primary=False)
+                    board.make("pinned", "device")
+                except (CudaError, UnavailableError):
+                    break
+                boards.append(board)
+        return self._beside[ordinal]
 
     def _peer(self, case: Case) -> Board:
         assert case.peer is not None

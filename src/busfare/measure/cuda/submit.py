@@ -11,27 +11,48 @@ from busfare.measure.case import Case
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
 
-__all__ = ["Ends", "batch", "ends_of", "one", "packed", "pitch_of", "place_of", "strided"]
+__all__ = [
+    "PLACED_BYTES",
+    "Ends",
+    "batch",
+    "ends_of",
+    "one",
+    "packed",
+    "pitch_of",
+    "place_of",
+    "placed",
+    "strided",
+]
 
 _DEVICE = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
 _HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
-#: Pinned copies of these modes begin at another page in each visit, where they span no more than this: where in memory
-#: a buffer lies may cost a short copy some percent, and nobody knows where a program's own will lie.
-_PLACED, _PLACED_BYTES, _PAGE = (
+#: Pinned copies of these modes begin at another page in each visit, where they span no more than this: on which pages of
+#: the host's and the GPU's memory it lies makes a copy of a byte 5 % slower or faster, and nobody knows where a
+#: program's own will lie.
+_PLACED, PLACED_BYTES, _PAGE = (
     ("copies", "streams", "after-kernel", "after-event", "event-kernel", "unblocked"),
     1 << 26,
     1 << 12,
 )
+#: Single copies up to here lie on pages of their own in each sample.
+_APART_MODES, _APART_BYTES = ("copies", "after-kernel", "unblocked"), 1 << 16
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256
 
 
 class Ends:
-    """Where a case's data come from and go to, the kind of memory at each end, and the target's GPU."""
+    """Where a case's data come from and go to, the kind of memory at each end, and the target's GPU. `moved` bytes are
+    written in all `samples`; where each of these has pages of its own (`apart`), chunk n is that of sample n.
+    """
 
-    def __init__(self, case: Case, board: Board, peer: Board | None, turn: int) -> None:
+    def __init__(self, case: Case, board: Board, peer: Board | None, turn: int, samples: int) -> None:
         self.pitch = pitch_of(case)
         span = case.bytes if case.mode == "again" else case.count * self.pitch
+        self.moved = case.bytes if case.mode == "again" else case.total_bytes
+        self.apart = placed(case) and case.mode in _APART_MODES and case.count == 1 and span <= _APART_BYTES
+        if self.apart:
+            self.pitch = -(-case.bytes // _PAGE) * _PAGE
+            span, self.moved = samples * self.pitch, samples * case.bytes
         #: Bytes from one row to the next at the source.
         self.belongs = self.pitch
         if case.mode == "packed":
@@ -57,14 +78,26 @@ class Ends:
         board.enter()
 
 
-def ends_of(case: Case, board: Board, peer: Board | None, turn: int = 0) -> Ends:
-    """The buffers of a case in its visit number `turn`. Raises UnavailableError where memory does not suffice."""
-    return Ends(case, board, peer, turn)
+def ends_of(case: Case, board: Board, peer: Board | None, turn: int = 0, samples: int = 1) -> Ends:
+    """The buffers of a case in its visit number `turn`, of so many samples. Raises UnavailableError where memory does not
+    suffice.
+    """
+    return Ends(case, board, peer, turn, samples)
+
+
+def placed(case: Case) -> bool:
+    """Whether a case is measured all over memory."""
+    return (
+        case.memory == "pinned"
+        and case.mode in _PLACED
+        and case.direction in ("h2d", "d2h")
+        and case.count * pitch_of(case) <= PLACED_BYTES
+    )
 
 
 def place_of(case: Case, span: int, room: int, turn: int) -> int:
     """Where in buffers of `room` bytes the `span` bytes of a visit begin: the same for the same case and turn."""
-    if case.memory != "pinned" or case.mode not in _PLACED or span > _PLACED_BYTES:
+    if not placed(case):
         return 0
     return crc32(f"{case} {turn}".encode()) % ((room - span) // _PAGE + 1) * _PAGE
 
