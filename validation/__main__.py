@@ -14,6 +14,8 @@ SCRIPTS = (
     "replay.py",
     "replay_pairs.py",
     "host_caches.py",
+    "host_pieces.py",
+    "kernels_there.py",
     "node_change.py",
     "probe_reading.py",
     "waits.py",

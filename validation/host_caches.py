@@ -1,14 +1,17 @@
 """What the host's time between calls becomes once large copies no longer pass through its caches.
 
-Run `python validation/host_caches.py`. Recordings of programs as they were and after a change, made within a minute of
-each other (results/pairs/h200-after): the host's time between calls, recorded before and after the change, and
+Run `python validation/host_caches.py [--here]`. Recordings of programs as they were and after a change, made within a
+minute of each other (results/pairs/h200-after): the host's time between calls, recorded before and after the change, and
 predicted from the recording before it. Only that time is compared: how often a program copies is in the recordings.
+With `--here`, instead, what an interpreter's work takes longer on this machine behind copies of so many bytes.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -26,7 +29,39 @@ def between(of: Timeline) -> float:
     return float(np.maximum(of.columns["call_gap"], 0).sum() / 1e6)
 
 
+#: What an interpreter does, some tens of µs of it.
+SOURCE = (
+    "def f(a, b=None, *c, **d):\n    for i in range(a + 3):\n        b[i] = [x * 2 for x in c if x > i]\n"
+)
+COPIED, INTO = 64 << 20, 4 << 20
+
+
+def slower_behind(size: int) -> float:
+    """Seconds that the work takes longer behind a copy of `size` bytes, from memory that was not touched of late."""
+    source, staging = np.ones(COPIED, np.uint8), np.ones(INTO, np.uint8)
+
+    def once(copies: bool, works: bool) -> float:
+        place, before = 0, time.perf_counter()
+        for _ in range(100):
+            if copies:
+                staging[:size] = source[place : place + size]
+                place = (place + size) % (COPIED - size)
+            if works:
+                compile(SOURCE, "source", "exec")
+        return (time.perf_counter() - before) / 100
+
+    return median(once(True, True) - once(True, False) - once(False, True) for _ in range(9))
+
+
+def show_here() -> int:
+    for kib in (4, 16, 32, 64, 256, 1024, 2048):
+        print(f"  behind a copy of {kib:5} KiB: {1e6 * slower_behind(kib << 10):6.1f} µs longer")
+    return 0
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--here"]:
+        return show_here()
     node = load_node(str(FOLDER / "h200" / "node.toml"))
     print(
         "host between calls, ms:   before | after | predicted after | less a large copy, µs: recorded, predicted"

@@ -33,17 +33,17 @@ OVER_MULTIPLE, OVER_MPS, OVER_PACKED = 1.3, 1.0, 1.0
 LEAST_SHARE, LEAST_STENCIL, MOST_ABOVE_CUFFT, MOST_OVER_FFTW = 90.0, 80.0, 5.0, 1.10
 #: cuFFT's own transform, and ours of the same data.
 KERNELS = (("ft_planes", "cufft_planes"), ("ft_lines_contiguous", "cufft_contiguous_lines"))
-#: Kernels by variant, in a session whose copy rate the other file has; the variants that were taken.
-VARIANTS, VARIANTS_SESSION = "h200-ahead-variants.txt", "h200-four-gpus.json"
-TAKEN = {
-    "resid": "prem",
-    "psinv": "prem",
-    "rprj": "prem",
-    "correct": "prem",
-    "smooth": "prem",
-    "smoothreplace": "prem",
+#: Kernels by variant, in a session whose copy rate the other file has; the variant that was taken, of these.
+VARIANTS, VARIANTS_SESSION, TAKEN = "h200-ahead-variants.txt", "h200-four-gpus.json", "prem"
+VARIANTS_KERNELS, VARIANTS_GRID = ("rprj", "correct"), "512.512"
+#: Variants by turns with what they were compared with; those that were taken, and the kernels before them.
+STAGED = "h200-staged-variants.txt"
+STAGED_TAKEN = {
+    "r4 4 slots u-ahead": "present",
+    "ADDS: r4 4 slots u-ahead": "ADDS: present",
+    "PSINV staged t4 4 slots, 512 enough": "psinv (24 B a point)",
 }
-VARIANTS_GRID = "512.512"
+STAGED_ROW = re.compile(r"(\d+)  (.+?) +([\d.]+) us +[\d.]+ least +\d+ GB/s +([\d.]+) % of the copy")
 STENCILS = (
     "mg_resid", "mg_psinv", "mg_rprj3", "mg_interp", "mg_interp_resid", "mg_interp_resid_replace", "mg_correct_residual",
     "mg_correct_and_smooth", "mg_correct_and_smooth_replace",
@@ -73,6 +73,7 @@ def main() -> int:
         print()
     if not sys.argv[1:]:
         variants(FOLDER / VARIANTS, FOLDER / VARIANTS_SESSION)
+        staged_variants(FOLDER / STAGED)
     return 0 if verified else 1
 
 
@@ -201,6 +202,7 @@ def kernels(limits: dict[str, Any], old: bool, old_mg: bool) -> None:
             print(f"  {table}: " + ", ".join(f"{name} {1e6 * seconds[name]:.1f} µs" for name in others))
     copy = limits["device_copy_bytes_per_second"]
     for table in ("mg_512", "mg_256", "mg_128", "mg_64", "mg_32"):
+        as_large = {row["name"]: row["bytes_per_second"] for row in limits.get(table, ())}.get("mg_copy")
         for row in limits.get(table, ()):
             if row["name"] not in STENCILS:
                 print(f"  {table} {row['name']}: {1e6 * row['seconds']:.1f} µs")
@@ -211,8 +213,14 @@ def kernels(limits: dict[str, Any], old: bool, old_mg: bool) -> None:
                 if table == "mg_512"
                 else ""
             )
+            of_as_large = (
+                f", {100 * row['bytes_per_second'] / as_large:.0f} % of a copy's at that size"
+                if as_large
+                else ""
+            )
             print(
-                f"  {table} {row['name']}: {1e6 * row['seconds']:.1f} µs, {share:.1f} % of the copy rate{judged}"
+                f"  {table} {row['name']}: {1e6 * row['seconds']:.1f} µs, {share:.1f} % of the copy rate"
+                f"{of_as_large}{judged}"
             )
 
 
@@ -227,16 +235,33 @@ def variants(path: Path, session: Path) -> None:
         for kernel, rate, us in re.findall(r"(\S+) (\d+) GB/s ([\d.]+) us", said):
             found[name, kernel] = float(rate) * 1e9, float(us)
     print(f"{path.name}: kernels of MG by variant, of {copy / 1e12:.2f} TB/s (measured)")
-    for kernel, name in TAKEN.items():
+    for kernel in VARIANTS_KERNELS:
         (before, slow), (rate, fast) = (
             found["new", kernel + VARIANTS_GRID],
-            found[name, kernel + VARIANTS_GRID],
+            found[TAKEN, kernel + VARIANTS_GRID],
         )
         share = 100 * rate / copy
         print(
-            f"  {kernel}: {name} {fast:.0f} µs, {share:.1f} % of the copy rate (goal {LEAST_STENCIL:g}) "
+            f"  {kernel}: {TAKEN} {fast:.0f} µs, {share:.1f} % of the copy rate (goal {LEAST_STENCIL:g}) "
             f"{verdict(share >= LEAST_STENCIL, False)}; before {slow:.0f} µs, {100 * before / copy:.1f} %"
         )
+
+
+def staged_variants(path: Path) -> None:
+    """MG's stencils with planes staged in shared memory beside the kernels before, by size; all measured."""
+    if not path.is_file():
+        return
+    found = {
+        (int(n), name): (float(us), float(share))
+        for n, name, us, share in STAGED_ROW.findall(path.read_text("utf-8"))
+    }
+    print(f"{path.name}: microseconds, and percent of the rate of a copy as large (measured)")
+    for n in sorted({n for n, _ in found}, reverse=True):
+        for taken, before in STAGED_TAKEN.items():
+            (us, share), (us_before, share_before) = found[n, taken], found[n, before]
+            print(
+                f"  {n}³ {taken}: {us:.1f} µs, {share:.0f} %; before {us_before:.1f} µs, {share_before:.0f} %"
+            )
 
 
 def messages(result: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ void add_cuda_kernels(funnel::KernelTable& table) {
     add_ft_cuda_kernels(table);
     add_mg_cuda_kernels(table);
     add_mg_correction_cuda_kernels(table);
+    add_mg_coarse_cuda_kernels(table);
 }
 
 }  // namespace nas

@@ -2,21 +2,18 @@
 
 #include <mpi.h>
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 
 #include "nas/breakdown.h"
 #include "nas/halo.h"
 #include "nas/mg_coarse.h"
+#include "nas/mg_layout.h"
 #include "nas/mg_points.h"
 
 namespace nas {
 namespace {
 
-constexpr int norm_blocks = 256;
 constexpr std::uint64_t word = sizeof(double);
 
 std::array<double, 4> minus(std::array<double, 4> weight) {
@@ -24,70 +21,26 @@ std::array<double, 4> minus(std::array<double, 4> weight) {
     return weight;
 }
 
-Grid local_grid(int log2_points, const RankBox& box) {
-    const int n = 1 << log2_points;
-    return Grid::of(n / box.px, n / box.py, n / box.pz, box.px == 1);
-}
-
-/// Cutting x costs most, a scattered access a ghost cell; cutting two axes only costs surface.
-int axes_to_cut(const MgOptions& options, int ranks) {
-    if (options.axes != 0 && options.axes != 2 && options.axes != 3)
-        throw std::invalid_argument("--axes is 2 or 3");
-    if (options.axes != 0) return options.axes;
-    constexpr int most_ranks_on_two = 16;
-    return ranks <= most_ranks_on_two ? 2 : 3;
-}
-
-/// The coarsest level that is still cut among the ranks: each keeps at least two points an axis, so that the
-/// next finer level's points pair up.
-int coarsest_distributed(const MgOptions& options, const RankBox& box) {
-    const int most_cut = std::max({box.px, box.py, box.pz});
-    const auto asked = std::bit_width(static_cast<unsigned>(std::max(options.coarse_points, 2))) - 1;
-    return std::max<int>(asked, std::bit_width(static_cast<unsigned>(most_cut)));
-}
-
-std::uint64_t dense_bytes(const Grid& grid) {
-    return (static_cast<std::uint64_t>(grid.nx + 2) * (grid.ny + 2) * (grid.nz + 2) * word + 255) / 256 * 256;
-}
-
-/// Staging memory, in order: the halo's mail, the norm's partial sums, the coarse level's dense block.
-struct Places {
-    std::uint64_t mail, partials, dense, end;
-
-    static Places of(const Grid& finest, const Grid& coarsest) {
-        Places p;
-        p.mail = 0;
-        p.partials = p.mail + Halo::mail_bytes(finest);
-        p.dense = p.partials + 2 * norm_blocks * word;
-        p.end = p.dense + dense_bytes(coarsest);
-        return p;
-    }
-};
-
 class Mg {
   public:
     Mg(funnel::Team& team, const MgClass& size, const MgOptions& options)
         : team_(team),
           size_(size),
           timed_(options.timed),
-          axes_(axes_to_cut(options, team.node().world_size())),
-          box_(RankBox::of(team.node().world_size(), team.node().world_rank(), axes_)),
-          bottom_(coarsest_distributed(options, box_)),
-          top_(size.log2_points),
-          places_(Places::of(local_grid(top_, box_), local_grid(bottom_, box_))),
+          layout_(MgLayout::of(size, options, team.node().world_size(), team.node().world_rank())),
+          bottom_(layout_.bottom),
+          top_(layout_.top),
           fused_(options.fused && team.sharing() != funnel::Sharing::cpu),
-          halo_(team, box_, local_grid(top_, box_), places_.mail, fused_ && may_read_in_place()),
+          halo_(team, layout_.box, layout_.grid(top_), layout_.mail, fused_ && may_read_in_place()),
           coarse_(bottom_, size.smoother) {
-        if (bottom_ >= top_)
-            throw std::invalid_argument("the coarse levels must be smaller than the class's grid");
         for (int level = bottom_; level <= top_; ++level) {
-            u_.push_back(halo_.make_field(local_grid(level, box_)));
-            r_.push_back(halo_.make_field(local_grid(level, box_)));
+            u_.push_back(halo_.make_field(layout_.grid(level)));
+            r_.push_back(halo_.make_field(layout_.grid(level)));
         }
-        v_ = halo_.make_field(local_grid(top_, box_));
+        v_ = halo_.make_field(layout_.grid(top_));
         choose_coarse(options);
-        partials_ = team.lane().allocate(2 * norm_blocks * word);
-        dense_ = team.lane().allocate(dense_bytes(local_grid(bottom_, box_)));
+        partials_ = team.lane().allocate(MgLayout::norm_bytes);
+        dense_ = team.lane().allocate(layout_.dense_bytes());
     }
 
     ~Mg() {
@@ -108,7 +61,7 @@ class Mg {
         funnel::Task task = new_task();
         task.add_kernel(mg_zero, ZeroArguments{u(top_).data, static_cast<std::uint64_t>(v_.grid.doubles())});
         task.add_kernel(mg_zero, ZeroArguments{v_.data, static_cast<std::uint64_t>(v_.grid.doubles())});
-        const std::vector<Charge> charges = mg_charges(size_, box_, v_.grid, team_.node().world());
+        const std::vector<Charge> charges = mg_charges(size_, layout_.box, v_.grid, team_.node().world());
         SetPointsArguments set{v_.data, static_cast<std::int32_t>(charges.size()), {}, {}};
         for (std::size_t i = 0; i < charges.size(); ++i) {
             set.index[i] = static_cast<std::uint64_t>(charges[i].index);
@@ -142,19 +95,19 @@ class Mg {
 
     double norm_of_residual() {
         funnel::Task task = new_task();
-        task.add_kernel(mg_norm, NormArguments{r(top_).grid, r(top_).data, partials_, norm_blocks});
-        const std::uint64_t bytes = 2 * norm_blocks * word;
-        task.add_copy_out({{team_.node().local_rank(), places_.partials}, bytes, partials_, bytes, bytes, 1});
+        task.add_kernel(mg_norm, NormArguments{r(top_).grid, r(top_).data, partials_, MgLayout::norm_blocks});
+        const std::uint64_t bytes = MgLayout::norm_bytes;
+        task.add_copy_out({{team_.node().local_rank(), layout_.partials}, bytes, partials_, bytes, bytes, 1});
         team_.lane().wait(team_.lane().submit(task));
-        const auto* partials = reinterpret_cast<const double*>(team_.staging().local() + places_.partials);
+        const auto* partials = reinterpret_cast<const double*>(team_.staging().local() + layout_.partials);
         double mine = 0, all = 0;
-        for (int block = 0; block < norm_blocks; ++block) mine += partials[block];
+        for (int block = 0; block < MgLayout::norm_blocks; ++block) mine += partials[block];
         MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, team_.node().world());
         return std::sqrt(all / size_.points());
     }
 
     bool coarse_on_device() const { return coarse_on_device_; }
-    int axes() const { return axes_; }
+    int axes() const { return layout_.axes; }
     double waited_seconds() const { return halo_.waited_seconds(); }
     double coarse_seconds() const { return coarse_seconds_; }
     void clear_times() {
@@ -168,7 +121,7 @@ class Mg {
     Field& r(int level) { return r_[level - bottom_]; }
 
     bool may_read_in_place() const {
-        const Grid coarsest = local_grid(bottom_, box_);
+        const Grid coarsest = layout_.grid(bottom_);
         return coarsest.wraps_x && coarsest.ny % Around::rows_together == 0;
     }
 
@@ -194,9 +147,9 @@ class Mg {
         if (!coarse_on_device_) return;
         solve_.part = r(bottom_).grid;
         solve_.log2_points = bottom_;
-        solve_.px = box_.px;
-        solve_.py = box_.py;
-        solve_.pz = box_.pz;
+        solve_.px = layout_.box.px;
+        solve_.py = layout_.box.py;
+        solve_.pz = layout_.box.pz;
         solve_.smoother = size_.smoother;
         MPI_Allgather(&r(bottom_).data, 1, MPI_UINT64_T, solve_.residual.data(), 1, MPI_UINT64_T,
                       node.world());
@@ -275,35 +228,23 @@ class Mg {
         funnel::Task gather = new_task();
         gather.add_kernel(mg_restrict, restriction(bottom_ + 1));
         gather.add_kernel(mg_gather, DenseArguments{grid, r(bottom_).data, dense_, 0});
-        gather.add_copy_out({{me, places_.dense}, points * word, dense_, points * word, points * word, 1});
+        gather.add_copy_out({{me, layout_.dense}, points * word, dense_, points * word, points * word, 1});
         team_.lane().wait(team_.lane().submit(gather));
 
         gathered_.resize(points * ranks);
-        auto* dense = reinterpret_cast<double*>(team_.staging().local() + places_.dense);
+        auto* dense = reinterpret_cast<double*>(team_.staging().local() + layout_.dense);
         MPI_Allgather(dense, static_cast<int>(points), MPI_DOUBLE, gathered_.data(), static_cast<int>(points),
                       MPI_DOUBLE, team_.node().world());
-        const Grid& whole = coarse_.grid();
-        for (int rank = 0; rank < ranks; ++rank) {
-            const RankBox its = RankBox::of(ranks, rank, axes_);
-            const double* from = gathered_.data() + rank * points;
-            for (int z = 0; z < grid.nz; ++z)
-                for (int y = 0; y < grid.ny; ++y, from += grid.nx)
-                    std::memcpy(coarse_.residual() + whole.at(1 + its.x * grid.nx, 1 + its.y * grid.ny + y,
-                                                              1 + its.z * grid.nz + z),
-                                from, grid.nx * word);
-        }
+        for (int rank = 0; rank < ranks; ++rank)
+            coarse_.put_residual(RankBox::of(ranks, rank, layout_.axes), grid,
+                                 gathered_.data() + rank * points);
         coarse_.solve();
+        coarse_.get_correction(layout_.box, grid, dense);
 
-        const std::size_t width = grid.nx + 2;
-        for (int z = 0; z < grid.nz + 2; ++z)
-            for (int y = 0; y < grid.ny + 2; ++y, dense += width)
-                std::memcpy(dense,
-                            coarse_.correction() +
-                                whole.at(box_.x * grid.nx, box_.y * grid.ny + y, box_.z * grid.nz + z),
-                            width * word);
-        const std::uint64_t bytes = width * (grid.ny + 2) * (grid.nz + 2) * word;
+        const std::uint64_t bytes =
+            static_cast<std::uint64_t>(grid.nx + 2) * (grid.ny + 2) * (grid.nz + 2) * word;
         funnel::Task scatter = new_task();
-        scatter.add_copy_in({{me, places_.dense}, bytes, dense_, bytes, bytes, 1});
+        scatter.add_copy_in({{me, layout_.dense}, bytes, dense_, bytes, bytes, 1});
         scatter.add_kernel(mg_scatter, DenseArguments{grid, u(bottom_).data, dense_, 1});
         team_.lane().submit(scatter);
     }
@@ -311,11 +252,9 @@ class Mg {
     funnel::Team& team_;
     const MgClass& size_;
     bool timed_;
-    int axes_;
-    RankBox box_;
-    int bottom_, top_;  ///< levels: log2 of the points an axis
-    Places places_;
-    bool fused_;  ///< the correction is not stored
+    MgLayout layout_;
+    int bottom_, top_;  ///< as in the layout
+    bool fused_;        ///< the correction is not stored
     Halo halo_;
     CoarseSolver coarse_;
     std::vector<Field> u_, r_;
@@ -330,23 +269,6 @@ class Mg {
 };
 
 }  // namespace
-
-MgMemory mg_memory(const MgClass& size, const MgOptions& options, int ranks, bool cpu) {
-    const RankBox box = RankBox::of(ranks, 0, axes_to_cut(options, ranks));
-    const Grid finest = local_grid(size.log2_points, box);
-    const int bottom = coarsest_distributed(options, box);
-    const std::uint64_t end = Places::of(finest, local_grid(bottom, box)).end;
-    std::uint64_t fields = 0;
-    constexpr std::uint64_t slack = 512;  // allocations are rounded up to 256 bytes
-    if (cpu) {
-        for (int level = bottom; level <= size.log2_points; ++level)
-            fields += 2 * (static_cast<std::uint64_t>(local_grid(level, box).doubles()) * word + slack);
-        fields += static_cast<std::uint64_t>(finest.doubles()) * word + slack;
-        fields += 2 * norm_blocks * word + slack + dense_bytes(local_grid(bottom, box)) + slack;
-        fields += Halo::mail_bytes(finest) + 2 * slack;
-    }
-    return {end + fields + slack, (end + slack - 1) / slack * slack};
-}
 
 MgResult run_mg(funnel::Team& team, const MgClass& size, const MgOptions& options, int iterations) {
     Mg mg(team, size, options);

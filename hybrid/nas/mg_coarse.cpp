@@ -59,6 +59,21 @@ void CoarseSolver::solve() {
     }
 }
 
+void CoarseSolver::put_residual(const RankBox& box, const Grid& part, const double* dense) {
+    for (int z = 1; z <= part.nz; ++z)
+        for (int y = 1; y <= part.ny; ++y, dense += part.nx)
+            std::memcpy(residual() + grid().at(box.x * part.nx + 1, box.y * part.ny + y, box.z * part.nz + z),
+                        dense, part.nx * sizeof(double));
+}
+
+void CoarseSolver::get_correction(const RankBox& box, const Grid& part, double* dense) const {
+    for (int z = 0; z < part.nz + 2; ++z)
+        for (int y = 0; y < part.ny + 2; ++y, dense += part.nx + 2)
+            std::memcpy(dense,
+                        correction() + grid().at(box.x * part.nx, box.y * part.ny + y, box.z * part.nz + z),
+                        (part.nx + 2) * sizeof(double));
+}
+
 void solve_coarse(const SolveCoarseArguments& a) {
     CoarseSolver solver(a.log2_points, a.smoother);
     const Grid &part = a.part, &whole = solver.grid();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "nas/grid.h"
+#include "nas/halo.h"
 
 namespace nas {
 
@@ -19,6 +20,10 @@ class CoarseSolver {
     /// Writable at `grid().at(x, y, z)`, interior only.
     double* residual() { return levels_.front().residual.data(); }
     void solve();
+    /// A rank's part of the residual, from a dense block of its interior.
+    void put_residual(const RankBox& box, const Grid& part, const double* dense);
+    /// A rank's part of the correction, with its ghost cells, to a dense block.
+    void get_correction(const RankBox& box, const Grid& part, double* dense) const;
     /// With ghost cells.
     const double* correction() const { return levels_.front().correction.data(); }
 

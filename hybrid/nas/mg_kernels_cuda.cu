@@ -1,51 +1,43 @@
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <array>
-
 #include "nas/cuda_kernels.h"
-#include "nas/mg_class.h"
 #include "nas/mg_march.cuh"
+#include "nas/mg_staged.cuh"
 
 namespace nas {
 namespace {
 
-/// The 27-point stencil. A thread marches up z with some rows of y: each plane of the input is loaded once
-/// and lives in registers as the two sums that three planes of output need [U11 §5.2.1]; neighbours in x come
-/// from L1. The bound of one block a multiprocessor lets the compiler keep more loads under way. (Tried on an
-/// H200 and slower: shuffles for x, streaming loads, two, six or eight rows, tighter bounds on registers, and
-/// writing the ghost cells in x along with the row, which cost 20 %.)
-__global__ void __launch_bounds__(lanes* warps, 1)
+/// The 27-point stencil. A thread marches up z with some rows of y: each plane of the input is loaded once,
+/// through shared memory, and lives in registers as the two sums that three planes of output need [U11
+/// §5.2.1]. (Tried on an H200 and slower: shuffles for x, streaming loads, two, six or eight rows, loads into
+/// registers alone, and writing the ghost cells in x along with the row, which cost 20 %.)
+__global__ void __launch_bounds__(lanes* warps, blocks_together)
     stencil(const __grid_constant__ StencilArguments a, int planes_per_block) {
+    __shared__ __align__(16) StagedPlanes::Memory staged[warps];
     const Grid g = a.grid;
-    const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
+    const int x0 = static_cast<int>(blockIdx.x) * lanes + 1, lane_x = x0 + static_cast<int>(threadIdx.x);
     const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
-    if (x > g.nx || y0 > g.ny) return;
+    if (y0 > g.ny) return;
     const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
-    const std::int64_t plane = g.plane(), start = g.at(x, y0, z0);
+    // Lanes beyond the grid help with copies, too.
+    const std::int64_t plane = g.plane(), start = g.at(min(lane_x, g.nx), y0, z0);
     const double* base = doubles(a.base) + start;
     double* out = doubles(a.out) + start;
     const double w0 = a.weight[0], w1 = a.weight[1], w2 = a.weight[2], w3 = a.weight[3];
-    int rows[march_rows + 2];
-#pragma unroll
-    for (int j = 0; j < march_rows + 2; ++j) rows[j] = (min(y0 - 1 + j, g.ny + 1) - y0) * g.stride;
 
-    const Neighbours beside = neighbours(g, x);
-    const Planes in(a.in, g, g.at(x, y0, 0), y0, march_rows);
-    PlaneSums<march_rows> below = sum_plane<march_rows>(in.at(z0 - 1), rows, beside, w0, w1, w2, w3);
-    Rows next = in.at(z0);
-    PlaneSums<march_rows> here = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
+    StagedPlanes in(staged[threadIdx.y], a.in, g, x0, y0, z0 - 1, z1 + 1);
+    PlaneSums<march_rows> below = in.sum(w0, w1, w2, w3);
+    PlaneSums<march_rows> here = in.sum(w0, w1, w2, w3);
     for (int z = z0; z <= z1; ++z) {
-        in.advance(next, z);
         double sum[march_rows];
 #pragma unroll
-        for (int j = 0; j < march_rows; ++j) sum[j] = base[rows[j + 1]];
-        const PlaneSums<march_rows> above = sum_plane<march_rows>(next, rows, beside, w0, w1, w2, w3);
+        for (int j = 0; j < march_rows; ++j) sum[j] = base[min(j, g.ny - y0) * g.stride];
+        const PlaneSums<march_rows> above = in.sum(w0, w1, w2, w3);
 #pragma unroll
         for (int j = 0; j < march_rows; ++j) {
             sum[j] += here.own[j] + below.beside[j] + above.beside[j];
-            if (y0 + j <= g.ny) out[rows[j + 1]] = sum[j];
+            if (lane_x <= g.nx && y0 + j <= g.ny) out[static_cast<std::int64_t>(j) * g.stride] = sum[j];
             below.beside[j] = here.beside[j];
             here.own[j] = above.own[j];
             here.beside[j] = above.beside[j];
@@ -120,117 +112,6 @@ __global__ void interpolate(InterpolateArguments a) {
         for (int i = 0; i < 4; ++i) values[i] += *places[i];
 #pragma unroll
     for (int i = 0; i < 4; ++i) *places[i] = values[i];
-}
-
-constexpr int coarse_threads = 1024;
-
-/// A small periodic grid in shared memory, points 0..n-1 an axis, n a power of two.
-struct SmallGrid {
-    double* data;
-    int log2;
-
-    __device__ int points() const { return 1 << 3 * log2; }
-    __device__ int at(int x, int y, int z) const {
-        const int mask = (1 << log2) - 1;
-        return (x & mask) + ((y & mask) << log2) + ((z & mask) << 2 * log2);
-    }
-    /// Point number i, axis by axis.
-    __device__ int x(int i) const { return i & ((1 << log2) - 1); }
-    __device__ int y(int i) const { return i >> log2 & ((1 << log2) - 1); }
-    __device__ int z(int i) const { return i >> 2 * log2; }
-    /// The sum over the 27 points around one, weighted by their distance.
-    __device__ double around(int px, int py, int pz, double w0, double w1, double w2, double w3) const {
-        double by_distance[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int dz = -1; dz <= 1; ++dz)
-#pragma unroll
-            for (int dy = -1; dy <= 1; ++dy)
-#pragma unroll
-                for (int dx = -1; dx <= 1; ++dx)
-                    by_distance[(dx != 0) + (dy != 0) + (dz != 0)] += data[at(px + dx, py + dy, pz + dz)];
-        return w0 * by_distance[0] + w1 * by_distance[1] + w2 * by_distance[2] + w3 * by_distance[3];
-    }
-};
-
-/// The V-cycle from at most 16³ points down to 2³ and back, in one block: a launch for each of its twenty
-/// steps would cost more than all of them together, and so would the way to the host and back.
-__global__ void __launch_bounds__(coarse_threads)
-    solve_coarse(SolveCoarseArguments a, std::array<double, 4> minus_a) {
-    extern __shared__ double memory[];
-    SmallGrid r[SolveCoarseArguments::most_log2_points], u[SolveCoarseArguments::most_log2_points];
-    double* free = memory;
-    const int levels = a.log2_points;
-#pragma unroll
-    for (int i = 0; i < SolveCoarseArguments::most_log2_points; ++i) {
-        const int log2 = max(levels - i, 0);
-        r[i] = {free, log2};
-        u[i] = {free + (1 << 3 * log2), log2};
-        free += 2 << 3 * log2;
-    }
-    const int thread = static_cast<int>(threadIdx.x);
-    const Grid part = a.part;
-    const auto rank_of = [&](int x, int y, int z) {
-        return x / part.nx + a.px * (y / part.ny + a.py * (z / part.nz));
-    };
-    for (int i = thread; i < r[0].points(); i += coarse_threads) {
-        const int x = r[0].x(i), y = r[0].y(i), z = r[0].z(i);
-        r[0].data[i] =
-            doubles(a.residual[rank_of(x, y, z)])[part.at(x % part.nx + 1, y % part.ny + 1, z % part.nz + 1)];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int level = 1; level < SolveCoarseArguments::most_log2_points; ++level) {
-        if (level >= levels) break;
-        // Points count from 0 here: coarse point i lies on fine point 2i + 1.
-        for (int i = thread; i < r[level].points(); i += coarse_threads)
-            r[level].data[i] = r[level - 1].around(2 * r[level].x(i) + 1, 2 * r[level].y(i) + 1,
-                                                   2 * r[level].z(i) + 1, 0.5, 0.25, 0.125, 0.0625);
-        __syncthreads();
-    }
-#pragma unroll
-    for (int level = SolveCoarseArguments::most_log2_points - 1; level >= 0; --level) {
-        if (level >= levels) continue;
-        const SmallGrid &residual = r[level], &correction = u[level];
-        if (level + 1 < levels) {
-            const SmallGrid& coarse = u[min(level + 1, SolveCoarseArguments::most_log2_points - 1)];
-            for (int i = thread; i < correction.points(); i += coarse_threads) {
-                const int x = correction.x(i), y = correction.y(i), z = correction.z(i);
-                double sum = 0;
-#pragma unroll
-                for (int corner = 0; corner < 8; ++corner) {
-                    // An odd point lies on coarse point (i - 1) / 2, an even one between that and the next.
-                    const int dx = corner & 1, dy = corner >> 1 & 1, dz = corner >> 2;
-                    sum +=
-                        coarse
-                            .data[coarse.at((x + 1) / 2 - 1 + (dx & ~x & 1), (y + 1) / 2 - 1 + (dy & ~y & 1),
-                                            (z + 1) / 2 - 1 + (dz & ~z & 1))];
-                }
-                correction.data[i] = 0.125 * sum;
-            }
-            __syncthreads();
-            for (int i = thread; i < residual.points(); i += coarse_threads)
-                residual.data[i] += correction.around(residual.x(i), residual.y(i), residual.z(i), minus_a[0],
-                                                      minus_a[1], minus_a[2], minus_a[3]);
-            __syncthreads();
-        }
-        for (int i = thread; i < correction.points(); i += coarse_threads) {
-            const double from_below = level + 1 < levels ? correction.data[i] : 0;
-            correction.data[i] =
-                from_below + residual.around(correction.x(i), correction.y(i), correction.z(i), a.smoother[0],
-                                             a.smoother[1], a.smoother[2], a.smoother[3]);
-        }
-        __syncthreads();
-    }
-    const int wide = part.nx + 2, deep = part.ny + 2, cells = wide * deep * (part.nz + 2);
-    for (int rank = 0; rank < a.px * a.py * a.pz; ++rank) {
-        const int x0 = rank % a.px * part.nx, y0 = rank / a.px % a.py * part.ny,
-                  z0 = rank / (a.px * a.py) * part.nz;
-        for (int i = thread; i < cells; i += coarse_threads) {
-            const int x = i % wide, y = i / wide % deep, z = i / (wide * deep);
-            doubles(a.correction[rank])[part.at(x, y, z)] =
-                u[0].data[u[0].at(x0 + x - 1, y0 + y - 1, z0 + z - 1)];
-        }
-    }
 }
 
 constexpr int ghost_threads = 256;
@@ -373,17 +254,6 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
         const dim3 blocks(blocks_for(a.fine.nx + 1 + lanes, lanes), blocks_for(a.coarse.ny + 1, warps),
                           a.coarse.nz + 1);
         interpolate<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
-    });
-    table.add(mg_solve_coarse, [](void* stream, const void* arguments) {
-        const auto& a = *static_cast<const SolveCoarseArguments*>(arguments);
-        std::array<double, 4> minus_a = mg_operator;
-        for (double& weight : minus_a) weight = -weight;
-        int bytes = 0;
-        for (int level = a.log2_points; level > a.log2_points - SolveCoarseArguments::most_log2_points;
-             --level)
-            bytes += (2 << 3 * std::max(level, 0)) * static_cast<int>(sizeof(double));
-        cudaFuncSetAttribute(solve_coarse, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-        solve_coarse<<<1, coarse_threads, bytes, as_stream(stream)>>>(a, minus_a);
     });
     table.add(mg_pack_ghosts, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const PackArguments*>(arguments);

@@ -5,6 +5,7 @@
 
 #include "nas/launch.h"
 #include "nas/mg.h"
+#include "nas/mg_layout.h"
 
 namespace {
 

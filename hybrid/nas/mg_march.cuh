@@ -13,6 +13,9 @@ constexpr int lanes = 32;
 constexpr int warps = 4;
 /// Rows of y that a thread marches up z with.
 constexpr int march_rows = 4;
+/// Blocks of those kernels that fit a multiprocessor: three with more registers, or five with fewer, took up
+/// to a seventh longer on an H200.
+constexpr int blocks_together = 4;
 
 __device__ inline double* doubles(std::uint64_t address) {
     return reinterpret_cast<double*>(address);
@@ -23,13 +26,6 @@ template <int n>
 struct PlaneSums {
     double own[n], beside[n];
 };
-
-/// The same offset, unknown to the compiler, which would keep an address for every row and offset in
-/// registers otherwise.
-__device__ inline int opaque(int offset) {
-    asm volatile("" : "+r"(offset));
-    return offset;
-}
 
 /// From a point to its neighbours in x; around the row's end where rows are whole.
 struct Neighbours {
@@ -92,21 +88,6 @@ struct Planes {
     }
 };
 
-/// `offsets` are those of the thread's rows and of the one on either side.
-template <int n>
-__device__ PlaneSums<n> sum_plane(const Rows& rows, const int (&offsets)[n + 2], Neighbours beside, double w0,
-                                  double w1, double w2, double w3) {
-    double middle[n + 2], sides[n + 2];
-    const int left = opaque(beside.left), right = opaque(beside.right);
-#pragma unroll
-    for (int j = 0; j < n + 2; ++j) {
-        const double* row = (j == 0 ? rows.before : j == n + 1 ? rows.after : rows.own) + offsets[j];
-        middle[j] = __ldg(row);
-        sides[j] = __ldg(row + left) + __ldg(row + right);
-    }
-    return weighted<n>(middle, sides, w0, w1, w2, w3);
-}
-
 inline unsigned blocks_for(std::int64_t count, int threads) {
     return static_cast<unsigned>((count + threads - 1) / threads);
 }
@@ -116,9 +97,11 @@ struct March {
     dim3 blocks;
     int planes;  ///< of a block
 
-    /// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice.
+    /// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice. Enough
+    /// are those that an H100 or H200 runs at once, less a few: a second wave costs more than planes read
+    /// twice.
     static March of(const Grid& g) {
-        constexpr unsigned enough_blocks = 1024;
+        constexpr unsigned enough_blocks = 512;
         March march{{blocks_for(g.nx, lanes), blocks_for(g.ny, warps * march_rows), 1}, 32};
         const unsigned a_plane = march.blocks.x * march.blocks.y;
         while (march.planes > 4 && a_plane * blocks_for(g.nz, march.planes) < enough_blocks)

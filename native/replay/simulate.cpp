@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <queue>
 #include <stdexcept>
 #include <utility>
 
-#include "check.hpp"
-#include "links.hpp"
+#include "engine.hpp"
+#include "flows.hpp"
 
 namespace busfare::replay {
 namespace {
@@ -17,7 +18,7 @@ enum class Happens : std::uint8_t { flow_done, operation_done, squeezed_done, fl
 
 struct Event {
     Time time;
-    Time turn;  // of flow_done: which sharing of the links it was foreseen in; of squeezed_done: likewise
+    Time turn;  // of flow_done: the change of paces that it was foreseen in; of squeezed_done: likewise
     Index operation;
     Happens what;
     bool operator>(const Event& other) const {
@@ -26,25 +27,6 @@ struct Event {
         if (turn != other.turn) return turn > other.turn;
         return operation > other.operation;
     }
-};
-
-using Turn = std::pair<Time, Index>;
-
-// The one operation that has fewer slots of its engine than it takes.
-struct Squeezed {
-    Index operation = kNone;
-    Index has = 0;
-    double left = 0;  // of its duration, at full pace
-    Time since = 0;   // when that was so
-};
-
-struct Engine {
-    Index free = 1, slots = 1;
-    Time left_at = 0;
-    Index left_by = kNone;
-    Squeezed squeezed = {};  // while there is one, no slot is free
-    Time squeezings = 0;
-    std::priority_queue<Turn, std::vector<Turn>, std::greater<>> queue = {};
 };
 
 class Simulator {
@@ -57,7 +39,7 @@ class Simulator {
           calls_(static_cast<Index>(timeline.calls.size())),
           operations_(static_cast<Index>(timeline.operations.size())),
           binds_(with_bindings),
-          share_(timeline.operations, timeline.links) {
+          flows_(timeline.operations, timeline.links) {
         p_.call_start.assign(timeline.calls.size(), 0);
         p_.call_end.assign(timeline.calls.size(), 0);
         p_.operation_start.assign(timeline.operations.size(), 0);
@@ -176,7 +158,7 @@ class Simulator {
                 events_.push({start, o.turn[operation], operation, Happens::operation_ready});
                 return;
             }
-            if (share_.shares(operation)) {
+            if (flows_.share(operation)) {
                 events_.push({start, 0, operation, Happens::flow_begins});
                 return;
             }
@@ -237,25 +219,25 @@ class Simulator {
                 // A lag below zero may let it begin before what has already been looked at: then it was
                 // alone.
                 const Time alone_until = event.time + t_.operations.duration[event.operation];
-                if (alone_until < shared_at_) {
+                if (alone_until < flows_.looked_at()) {
                     flow_ended(event.operation, alone_until);
                     break;
                 }
-                const Time now = std::max(event.time, shared_at_);
-                advance(now);
-                flows_.push_back(
-                    {.operation = event.operation, .left = static_cast<double>(alone_until - now)});
-                share();
+                const Time now = std::max(event.time, flows_.looked_at());
+                expect(flows_.begin(event.operation, now, alone_until));
                 break;
             }
             case Happens::flow_done:
-                if (event.turn != sharings_) break;  // the paces have changed since
-                advance(event.time);
-                std::erase_if(flows_, [&](const Flow& f) { return f.operation == event.operation; });
-                share();
+                if (!flows_.holds(event.turn)) break;  // the paces have changed since
+                expect(flows_.end(event.operation, event.time));
                 flow_ended(event.operation, event.time);
                 break;
         }
+    }
+
+    void expect(const std::optional<Flows::Foreseen>& first) {
+        tick(flows_.count());
+        if (first) events_.push({first->time, first->change, first->operation, Happens::flow_done});
     }
 
     void flow_ended(Index operation, Time time) {
@@ -267,7 +249,7 @@ class Simulator {
     void admit(Engine& engine, bool behind_another) {
         while (engine.free > 0 && !engine.queue.empty()) {
             const Index next = engine.queue.top().second;
-            if (engine.free < t_.operations.takes[next] && share_.shares(next)) break;
+            if (engine.free < t_.operations.takes[next] && flows_.share(next)) break;
             engine.queue.pop();
             enter(engine, next, behind_another);
         }
@@ -288,13 +270,13 @@ class Simulator {
         }
         const Time duration = t_.operations.duration[operation];
         if (engine.free < takes) {
-            engine.squeezed = {operation, engine.free, static_cast<double>(duration), start};
+            engine.squeezed = {operation, engine.free, takes, static_cast<double>(duration), start};
             engine.free = 0;
             foresee(engine);
             return;
         }
         engine.free -= takes;
-        if (share_.shares(operation))
+        if (flows_.share(operation))
             events_.push({start, 0, operation, Happens::flow_begins});
         else
             ends_at(operation, start + duration);
@@ -318,14 +300,7 @@ class Simulator {
     // The free slots to the one that has too few; once it has all, nobody takes them from it again.
     void give_room(Engine& engine, Time now) {
         Squeezed& s = engine.squeezed;
-        const Index takes = t_.operations.takes[s.operation], more = std::min(engine.free, takes - s.has);
-        if (now > s.since) {
-            s.left = std::max(0.0, s.left - static_cast<double>(now - s.since) * s.has / takes);
-            s.since = now;
-        }
-        s.has += more;
-        engine.free -= more;
-        if (s.has < takes) {
+        if (!s.takes_more(engine.free, now)) {
             foresee(engine);
             return;
         }
@@ -334,40 +309,9 @@ class Simulator {
         ends_at(operation, s.since + std::llround(s.left));
     }
 
-    // When the one that has too few ends if it gets no more. Its whole work may be longer than times can be.
     void foresee(Engine& engine) {
         const Squeezed& s = engine.squeezed;
-        const double needs = s.left * t_.operations.takes[s.operation] / s.has;
-        if (!(static_cast<double>(s.since) + needs < static_cast<double>(kLongest)))
-            throw std::invalid_argument("replay: column operation_takes: a kernel would take decades");
-        events_.push(
-            {s.since + std::llround(needs), ++engine.squeezings, s.operation, Happens::squeezed_done});
-    }
-
-    void advance(Time now) {
-        const auto passed = static_cast<double>(now - shared_at_);
-        for (Flow& flow : flows_) flow.left = std::max(0.0, flow.left - flow.pace * passed);
-        shared_at_ = now;
-    }
-
-    // New paces, and with them the flow that is done first.
-    void share() {
-        tick(flows_.size());
-        share_(flows_);
-        ++sharings_;
-        const auto needs = [](const Flow& flow) { return flow.left / flow.pace; };
-        const Flow* first = nullptr;
-        for (const Flow& flow : flows_)
-            if (first == nullptr || needs(flow) < needs(*first) ||
-                (needs(flow) == needs(*first) && flow.operation < first->operation))
-                first = &flow;
-        if (first == nullptr) return;
-        // Also where it is not a number.
-        if (!(needs(*first) < static_cast<double>(kLongest)) ||
-            shared_at_ + std::llround(needs(*first)) > kLongest)
-            throw std::invalid_argument("replay: column link_bytes_per_s: a copy would take decades");
-        events_.push(
-            {shared_at_ + std::llround(needs(*first)), sharings_, first->operation, Happens::flow_done});
+        events_.push({s.ends(), ++engine.squeezings, s.operation, Happens::squeezed_done});
     }
 
     const Timeline& t_;
@@ -375,13 +319,11 @@ class Simulator {
     const std::function<void()>& poll_;
     const Index calls_, operations_;
     const bool binds_;
-    Sharing share_;
+    Flows flows_;
     Played p_;
     std::vector<Index> to_do_;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::vector<Engine> engines_;
-    std::vector<Flow> flows_;
-    Time shared_at_ = 0, sharings_ = 0;
     std::int64_t finished_ = 0;
     std::size_t steps_ = 0;
 };

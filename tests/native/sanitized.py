@@ -37,7 +37,7 @@ def build(folder: Path) -> Path:
 
 def build_timelines(folder: Path) -> Path:
     """Compiles the replay's driver. Raises CalledProcessError if it does not compile."""
-    parts = ("check", "dependencies", "explain", "links", "simulate", "critical_path")
+    parts = ("check", "dependencies", "explain", "links", "flows", "simulate", "critical_path")
     return _build(folder / "random_timelines", REPLAY, parts)
 
 

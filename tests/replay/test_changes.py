@@ -16,6 +16,7 @@ from busfare.replay.arguments import ARGUMENT_BYTES, AsArguments
 from busfare.replay.batching import Batch, Collect
 from busfare.replay.changes import Change, CopySpeed, Kernels, Remove, Setting, ToNode
 from busfare.replay.device_work import unit_of
+from busfare.replay.host_caches import SCATTERED
 from busfare.replay.pinning import Pin
 from busfare.replay.prefetch import Prefetch
 from busfare.replay.repeated import Dedupe
@@ -84,7 +85,7 @@ def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
         ],
     )
     # 20 ms of the host's own, which now hide the copy; without the 2 MiB of its cache that it had to fetch again.
-    fetched = 2 * MIB / 8e9 * 1e6
+    fetched = SCATTERED * 2 * MIB / 8e9 * 1e6
     assert predicted(recorded, Pin()) == pytest.approx(20_010 - fetched, abs=20)
 
 

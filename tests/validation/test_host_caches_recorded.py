@@ -7,7 +7,7 @@ import re
 from tests.validation.test_claims import run
 
 
-def test_less_is_foretold_than_was_recorded_and_of_its_size() -> None:
+def test_what_is_foretold_is_of_the_size_of_what_was_recorded() -> None:
     done = run("host_caches.py")
     assert done.returncode == 0, done.stderr
     pairs = [
@@ -15,5 +15,13 @@ def test_less_is_foretold_than_was_recorded_and_of_its_size() -> None:
         for recorded, predicted in re.findall(r"\| +(\d+), +(\d+)$", done.stdout, re.M)
     ]
     assert len(pairs) == 4
-    # The least that it can be: half of it at the least, and never more.
-    assert all(recorded / 2 <= predicted <= recorded for recorded, predicted in pairs)
+    # 14 µs behind copies whose calls lie too close for more to be told, 247 to 275 behind the others.
+    assert all(recorded / 2 <= predicted <= 1.1 * recorded for recorded, predicted in pairs)
+    assert all(predicted >= 0.9 * recorded for recorded, predicted in pairs if recorded > 100)
+
+
+def test_what_copies_cost_here_is_measured_by_size() -> None:
+    done = run("host_caches.py", "--here")
+    assert done.returncode == 0, done.stderr
+    sizes = [int(kib) for kib in re.findall(r"behind a copy of +(\d+) KiB: +-?[0-9.]+ µs", done.stdout)]
+    assert sizes == sorted(sizes) and {32, 2048} <= set(sizes)

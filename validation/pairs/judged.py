@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tarfile
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pairs.table import Pair, Plan
@@ -21,11 +24,16 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """What was measured on one GPU."""
+    """What was measured on one GPU. `name`: that of its folder, a kind of GPU and perhaps when it was."""
 
     name: str
     folder: Path
     times: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """What machines of the same GPU share: `h100` of `h100-2026-11-22-0055`."""
+        return self.name.partition("-")[0]
 
     def seconds(self, program: str, variant: str) -> float:
         """The median of the unrecorded runs. Raises NoAnswerError where there are none."""
@@ -48,14 +56,33 @@ class Machine:
         node of its kind.
         """
         probed = self.folder / str(self.times["programs"].get(program, {}).get("node", "node.toml"))
-        return str(probed) if probed.exists() else plan.recorded_on.get(self.name, "")
+        return str(probed) if probed.exists() else plan.recorded_on.get(self.kind, "")
 
     def recording(self, program: str, name: str) -> Path:
         """Raises NoAnswerError where the recording is missing."""
         path = self.folder / f"{program}-{name}.bf"
         if not path.exists():
+            path = _unpacked(self.folder) / path.name
+        if not path.exists():
             raise NoAnswerError(f"no recording {path.name}")
         return path
+
+
+@lru_cache
+def _unpacked(folder: Path) -> Path:
+    """Where the recordings of `folder` are that lie packed in it, until this program ends."""
+    packed = folder / "recordings.tar.xz"
+    if not packed.exists():
+        return folder
+    place = TemporaryDirectory(prefix="busfare-recordings-")
+    _places.append(place)
+    with tarfile.open(packed) as archive:
+        archive.extractall(place.name, filter="data")
+    return Path(place.name)
+
+
+#: Removed when the program ends.
+_places: list[TemporaryDirectory[str]] = []
 
 
 @dataclass(frozen=True)

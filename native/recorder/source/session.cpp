@@ -2,14 +2,13 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <exception>
-#include <fstream>
 #include <thread>
 
+#include "facts.h"
 #include "message.h"
 
 namespace busfare::recorder {
@@ -21,30 +20,6 @@ constexpr auto kLongestFinish = std::chrono::seconds(20);
 constexpr double kWriterNap = 0.05;  // seconds; address rings hold more than that brings
 
 std::atomic<Session*> g_session{nullptr};
-
-std::string processor_name() {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);) {
-        if (const size_t colon = line.find(": ");
-            line.rfind("model name", 0) == 0 && colon != std::string::npos) {
-            return line.substr(colon + 2);
-        }
-    }
-    return "";
-}
-
-/// The driver's version, such as 580.159.04: the first word of its line that begins with a digit.
-std::string driver_version() {
-    std::ifstream file("/proc/driver/nvidia/version");
-    for (std::string word; file >> word;) {
-        if (word[0] >= '0' && word[0] <= '9') return word;
-    }
-    return "";
-}
-
-std::string cuda_version_text(int version) {
-    return version ? std::to_string(version / 1000) + '.' + std::to_string(version % 1000 / 10) : "";
-}
 
 /// Threads of the recorder take no signals: those are the program's.
 template <typename Body>
@@ -105,29 +80,9 @@ bool Session::open() {
              journal_.error().c_str());
         return false;
     }
-    state_facts();
-    return true;
-}
-
-void Session::state_facts() {
-    utsname system{};
-    uname(&system);
-    const std::string rank = rank_of_process();
-    journal_.fact("producer", "busfare record " BUSFARE_RECORDER_VERSION);
-    journal_.fact("hostname", system.nodename);
-    journal_.fact("cpu", processor_name());
-    journal_.fact("driver", driver_version());
-    journal_.fact("cuda", cuda_version_text(driver_cuda_version()));
-    journal_.fact("cupti", std::to_string(cupti_.version));
-    journal_.fact("command", options_.command);
-    const bool calls = options_.kinds & (kCalls | kAllCalls);
-    journal_.fact("calls", !calls ? "none" : options_.calls == Calls::kDriver ? "driver" : "both");
-    if (!rank.empty()) journal_.fact("rank", rank);
-    if (options_.capture == Capture::kNvtxRange) journal_.fact("capture", "nvtx:" + options_.nvtx_range);
-    if (options_.capture == Capture::kProfilerCalls) journal_.fact("capture", "profiler-calls");
-    if (options_.delay_seconds > 0) journal_.fact("delay", std::to_string(options_.delay_seconds));
-    if (options_.duration_seconds > 0) journal_.fact("duration", std::to_string(options_.duration_seconds));
+    state_facts(journal_, options_, cupti_);
     flush_asked_ = true;
+    return true;
 }
 
 bool Session::subscribe() {

@@ -41,7 +41,6 @@ class Session {
     Session(const CuptiLibrary& cupti, Options options);
 
     bool open();
-    void state_facts();
     bool subscribe();
     void watch(CUpti_CallbackId driver_call) const;
     bool run_threads();

@@ -28,6 +28,9 @@ LONG_VISIT_S, ENOUGH_LONG_VISITS = 0.04, 3
 #: Where a visit takes less than this, so many more are due in each window: the time of short copies is one of a few,
 #: from visit to visit, and only many of them find the middle.
 CHEAP_S, CHEAP_MORE = 0.0016, 4
+#: Pinned copies of megabytes take longer and wait for the host's memory, which is quiet for moments only; those of
+#: pageable memory are held to a wider goal.
+CHEAP_SINGLE_S, CHEAP_PAGEABLE_S = 0.006, 0.0008
 #: What moves data both ways at once is due so many more, and twice as many where all of it are copies: it waits for the
 #: host's memory, which is quiet for moments only.
 BOTH_WAYS_MORE = 2
@@ -104,9 +107,17 @@ class Visited:
         if matters(self.case) < MATTERS:
             return 0
         more = BOTH_WAYS_MORE * ((self.case.mode in OTHER_WAY) + (self.case.mode == "both"))
-        more = more or CHEAP_MORE * (self.cost_s < CHEAP_S)
+        more = more or CHEAP_MORE * (self.cost_s < self.cheap_s)
         enough = ENOUGH_VISITS if self.cost_s < LONG_VISIT_S else ENOUGH_LONG_VISITS
         return more + (more > 0 or len(self.visits) < enough)
+
+    @property
+    def cheap_s(self) -> float:
+        """Up to here a visit is cheap."""
+        if self.case.memory == "pageable":
+            return CHEAP_PAGEABLE_S
+        single = self.case.memory == "pinned" and self.case.mode == "copies" and self.case.count == 1
+        return CHEAP_SINGLE_S if single else CHEAP_S
 
     @property
     def cost_s(self) -> float:

@@ -65,7 +65,7 @@ class Batch:
             operations=timeline.operations.with_columns(bytes=pl.Series(new_sizes)),
         )
         removed = packed & ~last
-        changed = without_operations(_without_waits_behind(changed, removed), removed)
+        changed = without_operations(_without_waits_behind(changed, removed), removed, bytes_stay=True)
         return Applied(
             changed.with_columns(call_gap=changed.columns["call_gap"] + packing),
             int(packed.sum()),

@@ -38,8 +38,11 @@ ASYNCHRONOUS_CALL_NS = 5_000
 MOST_NS_BETWEEN = 10_000
 
 
-def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
-    """Takes operations out, and the host time of calls that launched nothing else. `removed`: shape (operations,)."""
+def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = False) -> Timeline:
+    """Takes operations out, and the host time of calls that launched nothing else. `removed`: shape (operations,).
+
+    `bytes_stay`: what they carried still passes through the host's caches, in other copies.
+    """
     if not removed.any():
         return timeline
     columns = dict(timeline.columns)
@@ -61,7 +64,8 @@ def without_operations(timeline: Timeline, removed: Mask) -> Timeline:
     columns["call_wait_key"] = key
     columns["call_wait"] = np.where(lost | emptied, WAIT["none"], columns["call_wait"]).astype(np.uint8)
     columns["call_own"] = np.where(emptied, 0, columns["call_own"])
-    columns["call_gap"] = gaps_without(timeline, removed) - _spent_on(timeline, emptied)
+    gap = columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
+    columns["call_gap"] = gap - _spent_on(timeline, emptied)
     return replace(
         timeline,
         columns=columns,

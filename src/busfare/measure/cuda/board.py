@@ -23,7 +23,7 @@ _MOST = {"registered": 1 << 28, "write-combined": 1 << 28, "managed": 1 << 28}
 #: What is inverted of a pageable target: its ends and one byte a page.
 _ENDS, _PAGE = 1 << 16, 1 << 12
 #: Host memory of this length is compared by so many threads: one would take longer than the copy that it checks.
-_LONG, _COMPARERS = 1 << 24, 4
+_LONG, _COMPARERS = 1 << 24, 8
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value

@@ -21,9 +21,9 @@ __all__ = ["CudaDevice", "gpu_count", "open_cuda"]
 
 #: The longest copy by a bound processor, and room for the steps between chunks.
 _NEAR_BYTES = (1 << 26) + (1 << 20)
-#: Visits of short pinned copies take turns in so many contexts: where the driver puts a context's queues makes a copy of
-#: a byte up to 2 % slower or faster for as long as the context lives. And what each of them has of every buffer.
-_CONTEXTS, _CONTEXT_BYTES = 4, submit.PLACED_BYTES + (1 << 20)
+#: Visits of pinned copies of up to `_SHORT_BYTES` take turns in so many contexts: where the driver puts a context's queues
+#: makes a copy of a byte up to 2 % slower or faster for as long as the context lives. The last: of each of their buffers.
+_CONTEXTS, _SHORT_BYTES, _CONTEXT_BYTES = 4, 1 << 22, 1 << 23
 
 
 def gpu_count(command: str = "probe") -> int:
@@ -93,7 +93,7 @@ class CudaDevice:
             return managed(case, board, repeats)
         peer = self._peer(case) if case.direction == "p2p" else None
         turn = self._turns[case] = self._turns.get(case, -1) + 1
-        if submit.placed(case):
+        if submit.placed(case) and case.count * submit.pitch_of(case) <= _SHORT_BYTES:
             contexts = (board, *self._boards_beside(case.gpu))
             board = contexts[turn % len(contexts)]
         board.enter()

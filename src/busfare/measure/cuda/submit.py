@@ -12,7 +12,6 @@ from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
 
 __all__ = [
-    "PLACED_BYTES",
     "Ends",
     "batch",
     "ends_of",
@@ -29,7 +28,7 @@ _HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
 #: Pinned copies of these modes begin at another page in each visit, where they span no more than this: on which pages of
 #: the host's and the GPU's memory it lies makes a copy of a byte 5 % slower or faster, and nobody knows where a
 #: program's own will lie.
-_PLACED, PLACED_BYTES, _PAGE = (
+_PLACED, _PLACED_BYTES, _PAGE = (
     ("copies", "streams", "after-kernel", "after-event", "event-kernel", "unblocked"),
     1 << 26,
     1 << 12,
@@ -91,7 +90,7 @@ def placed(case: Case) -> bool:
         case.memory == "pinned"
         and case.mode in _PLACED
         and case.direction in ("h2d", "d2h")
-        and case.count * pitch_of(case) <= PLACED_BYTES
+        and case.count * pitch_of(case) <= _PLACED_BYTES
     )
 
 
