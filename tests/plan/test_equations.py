@@ -83,6 +83,18 @@ def test_the_shared_forms_slow_only_what_overlaps() -> None:
     # In: 8 s alone; out: 4 s alone, 6 s beside the other, of which the last chunk of four is not shared.
     slowed = eq5_shared(cut(latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(h2d_slowdown=1.25, d2h_slowdown=1.5))
     assert float(slowed) == pytest.approx(8 + 0.2 * 6 * 3 / 4 + 2 / 4 + 1)
+    # Two chunks whose second copy in is over before the first byte goes out share nothing: 4 s in, 0.5 and 3.75 between.
+    apart = cut(2.0, 8.0, 1.0, 4.0, latency=(0.0, 3.75), gap=(0.0, 0.0))
+    assert (
+        float(eq5_shared(apart._replace(h2d_slowdown=1.25, d2h_slowdown=1.5)))
+        == float(eq5(apart))
+        == 8 + 0.5 + 5.75
+    )
+    # Half a second of it beside the copy out: 0.25 times that more.
+    beside = cut(2.0, 8.0, 1.0, 4.0, latency=(0.0, 3.0), gap=(0.0, 0.0))
+    assert float(eq5_shared(beside._replace(h2d_slowdown=1.25, d2h_slowdown=1.5))) == pytest.approx(
+        8 + 0.5 + 5 + 0.25 * 0.5
+    )
     work = MappedWork(*(np.asarray(t) for t in (8.0, 2.0, 4.0, 0.0, 0.0)))
     assert float(eq6_shared(work, np.asarray(1.25), np.asarray(1.5))) == pytest.approx(
         8 * (1 + 0.25 * (6 / 10) ** 2)

@@ -128,13 +128,16 @@ def eq5_shared(cut: Cut) -> FloatArray:
     """eq 5 with each way slowed only while the other way moves data too. Ours.
 
     W14 puts the slowed G into eq 5 for the whole run, which is too much where one way has less to move: the rest
-    of the longer way has the link to itself. With slow-downs of 1 this is eq 5.
+    of the longer way has the link to itself. So has the way in until the first copy out moves a byte, which is all of it
+    where copies are as short as what lies between. With slow-downs of 1 this is eq 5.
     """
     h2d_slowdown, d2h_slowdown = np.asarray(cut.h2d_slowdown), np.asarray(cut.d2h_slowdown)
     in_busy = (cut.h2d + cut.h2d_gap * (cut.streams - 1)) * h2d_slowdown
     out_busy = (cut.d2h + cut.d2h_gap * (cut.streams - 1)) * d2h_slowdown
-    both_in = np.minimum((1 - 1 / cut.streams) * out_busy, in_busy)
-    both_out = np.minimum((1 - 1 / cut.streams) * in_busy, out_busy)
+    before_out = cut.first_in + cut.one_kernel + cut.d2h_latency
+    together = np.maximum(cut.all_in - before_out, 0.0) * h2d_slowdown
+    both_in = np.minimum((1 - 1 / cut.streams) * out_busy, together)
+    both_out = np.minimum(np.minimum((1 - 1 / cut.streams) * in_busy, out_busy), together)
     into = cut.all_in + (1 - 1 / h2d_slowdown) * both_in + cut.one_kernel + cut.last_out
     out = cut.first_in + cut.one_kernel + cut.all_out + (1 - 1 / d2h_slowdown) * both_out
     longest: FloatArray = np.maximum(np.maximum(into, cut.first_in + cut.all_kernels + cut.last_out), out)
