@@ -4,7 +4,8 @@ What the model of hybrids (`src/busfare/plan/starving.py`) rests on, from `resul
 `validation/waits_record.py` wrote: when each chunk's copies came, and when the blocks of its kernel ran. Printed are how
 long kernels wait for their copies, by the number of chunks; whether a copy is ever over before the writes that began while
 it was under way; how far apart copies of one chunk stand, after such writes and else; how often the queue of the copies
-changes, and how many kernels come late. A comparison without goals: the exit status is 0, or 2 without results.
+changes, and how many kernels come late; when the first and the last block of a kernel end. A comparison without goals: the
+exit status is 0, or 2 without results.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def _cell(cell: dict[str, Any]) -> None:
             f"{prompt.min():.1f}, {np.median(prompt):.1f}, {np.quantile(prompt, 0.9):.1f} (mean {prompt.mean():.1f}); "
             f"queues {parts[0]['queues']:.0f}, late {late.sum() / len(found):.0f}; before {early} of {beside}"
             + (f"; copies of a chunk {apart} apart after writes and else" if apart else "")
+            + f"; blocks end after {np.median([part['first'] for part in parts]):.1f} to "
+            f"{np.median([part['last'] for part in parts]):.1f}"
         )
 
 
@@ -94,6 +97,8 @@ def _looked(run: dict[str, Any], writing: float) -> dict[str, FloatArray]:
     return {
         "waits": waits,
         "queues": np.array(queues),
+        "first": np.median(kernels[:, 1] - kernels[:, 0]),
+        "last": np.median(kernels[:, 2] - kernels[:, 0]),
         "early": np.array(early),
         "beside": np.array(beside),
         "after_writes": np.array(after),
