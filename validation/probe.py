@@ -18,9 +18,10 @@ import numpy as np
 from busfare.measure.case import Case
 from busfare.measure.disturbance import disturbances
 from busfare.measure.middle import interval, median, middle
-from busfare.measure.profile import Residual, profile, residuals
+from busfare.measure.profile import profile
 from busfare.measure.quiet import quiet, quiet_share
 from busfare.measure.raw import Record, read
+from busfare.measure.residual import Residual, residuals
 from busfare.node import Measured
 
 FOLDER = Path(__file__).parents[1] / "results" / "probe"

@@ -20,9 +20,10 @@ import numpy as np
 from busfare.measure import profile as fitting
 from busfare.measure.case import Case, Samples
 from busfare.measure.middle import median, middle
-from busfare.measure.profile import profile, residuals
+from busfare.measure.profile import profile
 from busfare.measure.quiet import quiet, quiet_share
 from busfare.measure.raw import Measurement, Record, read
+from busfare.measure.residual import residuals
 from busfare.node import Measured
 from busfare.node.arrays import FloatArray
 

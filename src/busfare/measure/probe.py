@@ -22,8 +22,9 @@ from busfare.measure.knees import Jump, locate
 from busfare.measure.middle import interval, middle
 from busfare.measure.neighbours import apart, neighbours
 from busfare.measure.plan import HOST_WAYS, Plan, full, quick
-from busfare.measure.profile import Residual, profile, residuals
+from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read
+from busfare.measure.residual import Residual, residuals
 from busfare.measure.run import Progress, measure
 from busfare.measure.topology import node_of
 from busfare.node import Node

@@ -1,4 +1,4 @@
-"""Raw samples → the parameters of every path, and how far they are off on sizes that they were not fitted to."""
+"""Raw samples → the parameters of every path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from busfare.measure.raw import Measurement, Record
 from busfare.node import Cost, Measured, Row
 from busfare.node.arrays import FloatArray
 
-__all__ = ["SOURCE", "Profile", "Residual", "predicted", "profile", "residuals"]
+__all__ = ["SOURCE", "Profile", "profile"]
 
 #: The tag under which a node file says that its figures are from this probe.
 SOURCE = "probe"
@@ -43,20 +43,6 @@ _MAPPED_SLOWED = {
 }
 #: The calls whose cost a node file holds.
 _CALLS = ("empty", "launch", "synchronise", "create-stream", "create-event")
-
-
-@dataclass(frozen=True)
-class Residual:
-    """A case that nothing was fitted to: measured and predicted seconds."""
-
-    case: Case
-    measured_s: float
-    predicted_s: float
-
-    @property
-    def percent(self) -> float:
-        """Predicted over measured, less one, in percent."""
-        return 100 * (self.predicted_s / self.measured_s - 1)
 
 
 @dataclass(frozen=True)
@@ -323,30 +309,3 @@ def _costs(own: dict[Case, Measurement], gpu: int) -> Iterable[Cost]:
         line = _line(own, Case("none", memory, mode, 1, 1, gpu), "call_s")  # type: ignore[arg-type]
         if line:
             yield Cost(call=name, gpu=gpu, source=SOURCE, **line)  # type: ignore[arg-type]
-
-
-def predicted(measured: Iterable[Measured], case: Case) -> float | None:
-    """Seconds of a case by the parameters; None where they do not hold it."""
-    if case.mode not in ("copies", "streams") or (case.mode == "copies" and case.count > 1):
-        return None
-    for m in measured:
-        if (m.direction, m.memory, m.gpu, m.peer) == (
-            case.direction,
-            case.memory,
-            case.gpu,
-            case.peer,
-        ) and m.pieces:
-            return float(m.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
-    return None
-
-
-def residuals(measured: Iterable[Measured], record: Record, held_out_only: bool = True) -> list[Residual]:
-    """What `measured` predicts for the cases of `record` beside what was measured there, at quiet moments."""
-    found = []
-    for m in quiet(record).measurements:
-        if held_out_only and not is_held_out(m.case):
-            continue
-        seconds = predicted(measured, m.case)
-        if seconds is not None:
-            found.append(Residual(m.case, m.undisturbed_s, seconds))
-    return found

@@ -6,15 +6,16 @@ Measured figures of the node come first, then its data sheet, then estimates; `b
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
-from busfare.plan.equations import FIRST_SHARE
+from busfare.plan.basis import Basis, Kind, cited, measured_line
 from busfare.plan.line import Line, line_of, one_piece
+from busfare.plan.mapped import first_share, mapped_beside_copy, mapped_both, mapped_line
 from busfare.plan.starving import LULL_S, WAIT_S
 from busfare.plan.way import EVENT_S, JUST_WRITTEN, Way
 
@@ -22,7 +23,6 @@ __all__ = ["Basis", "Category", "Machine", "Way", "category_of", "in_one_stream"
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
-Kind = Literal["measured", "data-sheet", "estimated", "assumed"]
 
 #: How much slower copies in, and mapped writes out, get beside each other: GTX Titan, PCIe 3.0 [W14 table II over I].
 BESIDE_MAPPED = {"h2d": 1.193386e-10 / 8.318392e-11, "d2h": 1.480396e-10 / 7.924734e-11}
@@ -34,27 +34,6 @@ FAULT_LATENCY_S = {"h2d": 4.8e-5, "d2h": 1.85e-5}
 PREFETCH_LATENCY_S = 4.4e-5
 #: The least that a GPU moves for one access to host memory: a sector of its cache.
 SECTOR_BYTES = 32.0
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """One parameter: its value in SI units, and what it rests on."""
-
-    parameter: str
-    value: float | str
-    unit: str
-    kind: Kind
-    source: str
-
-    def row(self) -> dict[str, Any]:
-        """The figures by name, for JSON."""
-        return {
-            "parameter": self.parameter,
-            "value": self.value,
-            "unit": self.unit,
-            "kind": self.kind,
-            "source": self.source,
-        }
 
 
 @dataclass(frozen=True)
@@ -139,11 +118,11 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     copy, basis = _copy_line(node, direction, flow, pinned)
     gap, gap_basis = _gap(direction, pinned, copy)
     slow, slow_basis = _slowdowns(node, direction, pinned, copy)
-    mapped, mapped_basis = _mapped_line(node, direction, copy)
-    mapped_both, both_basis = _mapped_both(node, direction, mapped, slow[0])
-    beside_copy, beside_basis = _mapped_beside_copy(node, direction, mapped, slow[1])
+    mapped, mapped_basis = mapped_line(node, direction, copy)
+    both, both_basis = mapped_both(node, direction, mapped, slow[0])
+    beside_copy, beside_basis = mapped_beside_copy(node, direction, mapped, slow[1])
     long = copy.long_gap
-    pageable = _measured_line(node.measurement(direction, "pageable"), copy.latencies[0])
+    pageable = measured_line(node.measurement(direction, "pageable"), copy.latencies[0])
     managed = node.measurement(direction, "managed")
     faulted = one_piece(FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction])
     if managed is not None and managed.faults:
@@ -153,17 +132,17 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         pageable=pageable or _staged_line(node, copy.latencies[0], long),
         mapped=mapped,
         faulted=mapped if node.gpu(0).coherent or node.gpu(0).unified_memory else faulted,
-        prefetched=_measured_line(managed, copy.latencies[0]) or one_piece(PREFETCH_LATENCY_S, long),
+        prefetched=measured_line(managed, copy.latencies[0]) or one_piece(PREFETCH_LATENCY_S, long),
         gap=gap,
         beside_copy=slow[0],
         beside_mapped=slow[1],
-        mapped_both=mapped_both,
+        mapped_both=both,
         mapped_beside_copy=beside_copy,
         beside_streams=_beside_streams(pinned, copy),
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
         lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
         kernel_wait=WAIT_S if pinned is None or pinned.mapped_wait_s is None else pinned.mapped_wait_s,
-        first_share=_first_share(node, direction),
+        first_share=first_share(node, direction),
         event_wait=EVENT_S[direction]
         if pinned is None or pinned.event_wait_s is None
         else pinned.event_wait_s,
@@ -197,16 +176,6 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     return way, found
 
 
-def _measured_line(measured: Measured | None, start: float) -> Line | None:
-    """The pieces as measured; `start` (s) for the L+o of those that have none, where only long copies were measured."""
-    return line_of(measured.pieces, start) if measured is not None and measured.pieces else None
-
-
-def _cited(node: Node, measured: Measured, key: str) -> str:
-    source = node.provenance(measured, key)
-    return source.cite if source else f"[[measured]] of {node.name}"
-
-
 def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None) -> tuple[Line, list[Basis]]:
     """L+o and G of pinned copies."""
     names = (f"L+o {direction}", f"G {direction}")
@@ -224,11 +193,11 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
         )
     )
     start = DEFAULT_LATENCY_S[direction] if latency is None else latency
-    line = _measured_line(measured, start)
+    line = measured_line(measured, start)
     if measured is not None and line is not None:
         rows = tuple((row.copies, line_of(row.pieces, start)) for row in measured.rows)
         line = replace(line, rows=rows, after_kernel=measured.after_kernel_s or 0.0)
-        cite = _cited(node, measured, "pieces")
+        cite = cited(node, measured, "pieces")
         return line, [first, Basis(names[1], line.long_gap, "s/B", "measured", cite)]
     gap, source = _data_sheet_gap(node, flow)
     if measured is not None and measured.both_directions_gap_per_byte_s is not None:
@@ -240,7 +209,7 @@ def _copy_line(node: Node, direction: str, flow: Flow, measured: Measured | None
 def _latency_source(node: Node, measured: Measured | None) -> str:
     if measured is None or measured.latency_overhead_s is None:
         return f"pageable copies of {node.name}, which start alike"
-    return _cited(node, measured, "pieces")
+    return cited(node, measured, "pieces")
 
 
 def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:
@@ -291,64 +260,6 @@ def _beside_streams(measured: Measured | None, copy: Line) -> tuple[tuple[int, f
     """How many times as long a byte takes where copies go both ways in several streams, by their number."""
     rows = measured.both_directions_rows if measured else ()
     return tuple((row.copies, max(1.0, row.pieces[-1].gap_per_byte_s / copy.long_gap)) for row in rows)
-
-
-def _mapped_line(node: Node, direction: str, copy: Line) -> tuple[Line, Basis]:
-    name = f"G {direction} mapped"
-    measured = node.measurement(direction, "mapped")
-    line = _measured_line(measured, copy.latencies[0])
-    if node.gpu(0).unified_memory:
-        return one_piece(copy.latencies[0], 0.0), Basis(
-            name, 0.0, "s/B", "data-sheet", "CPU and GPU share one memory"
-        )
-    if measured is not None and line is not None:
-        return line, Basis(name, line.long_gap, "s/B", "measured", _cited(node, measured, "pieces"))
-    # [W14 eq 6] takes the copies' own L+o and G.
-    line = one_piece(copy.latencies[0], copy.long_gap)
-    return line, Basis(name, line.long_gap, "s/B", "estimated", "that of copies [W14 eq 6]")
-
-
-def _mapped_both(node: Node, direction: str, mapped: Line, beside_copy: float) -> tuple[float, Basis]:
-    """How many times as long a byte takes in a kernel that reads and writes mapped memory at once."""
-    name = f"{direction} mapped, both ways"
-    found = _slowed(node, direction, mapped, "mapped_gap_per_byte_s", name)
-    # Beside copies mapped memory is slowed as well: better than what copies do to each other.
-    found = found or _slowed(node, direction, mapped, "both_directions_gap_per_byte_s", name)
-    return found or (
-        beside_copy,
-        Basis(name, beside_copy, "times", "estimated", "that of copies beside copies"),
-    )
-
-
-def _first_share(node: Node, direction: str) -> float:
-    """Of the first round of a kernel's threads on mapped memory, what moves one way after the other."""
-    measured = node.measurement(direction, "mapped")
-    told = measured.mapped_first_share if measured else None
-    return FIRST_SHARE if told is None else told
-
-
-def _mapped_beside_copy(
-    node: Node, direction: str, mapped: Line, beside_mapped: float
-) -> tuple[float, Basis]:
-    """How many times as long a byte of mapped memory takes while copies move data the other way, as in a hybrid."""
-    name = f"{direction} mapped beside copies"
-    found = _slowed(node, direction, mapped, "both_directions_gap_per_byte_s", name)
-    return found or (
-        beside_mapped,
-        Basis(
-            name, beside_mapped, "times", "estimated", "that of copies beside mapped memory [W14 table II]"
-        ),
-    )
-
-
-def _slowed(node: Node, direction: str, mapped: Line, key: str, name: str) -> tuple[float, Basis] | None:
-    """A slow-down of mapped memory as the node file has it; None where it does not."""
-    measured = node.measurement(direction, "mapped")
-    gap = getattr(measured, key) if measured else None
-    if not gap or mapped.long_gap <= 0:
-        return None
-    slow = max(1.0, gap / mapped.long_gap)
-    return slow, Basis(name, slow, "times", "measured", f"[[measured]] {key}")
 
 
 def _staged_line(node: Node, latency: float, link_pace: float) -> Line:
