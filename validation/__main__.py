@@ -11,6 +11,7 @@ SCRIPTS = (
     "plan_papers.py",
     "datasheet.py",
     "probe.py",
+    "short_copy_levels.py",
     "replay.py",
     "replay_pairs.py",
     "host_caches.py",

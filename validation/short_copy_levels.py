@@ -15,7 +15,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,14 @@ class Copies:
             buffer.free()
 
 
+def _page(drawn: random.Random) -> int:
+    """The offset of a page of a buffer."""
+    return PAGE * drawn.randrange(ROOM // PAGE)
+
+
 def factors(drawn: random.Random) -> dict[str, list[dict[str, int]]]:
     """What is varied, and its levels; everything else stays."""
-    pages = [PAGE * drawn.randrange(ROOM // PAGE) for _ in range(LEVELS)]
+    pages = [_page(drawn) for _ in range(LEVELS)]
     return {
         "nothing": [{}],
         "page of the host": [{"host": page} for page in pages],
@@ -115,8 +120,7 @@ def measure(path: Path) -> None:
             board = Board(0, PAGE, primary=how == "one after another")
             took, copies = time.monotonic() - made, Copies(board)
             for way in ("h2d", "d2h"):
-                anywhere: Callable[[], int] = lambda: PAGE * drawn.randrange(ROOM // PAGE)  # noqa: E731
-                taken = [copies.seconds(anywhere(), anywhere(), way) for _ in range(OF_CONTEXT)]
+                taken = [copies.seconds(_page(drawn), _page(drawn), way) for _ in range(OF_CONTEXT)]
                 found["contexts"].append({"way": way, "how": how, "made_s": round(took, 3), "seconds": taken})
             copies.close()
             if how == "one after another":
@@ -156,6 +160,8 @@ def show(path: Path) -> None:
             means = [
                 capped(c["seconds"]).mean() for c in found["contexts"] if (c["way"], c["how"]) == (way, how)
             ]
+            if not means:
+                continue
             spread = f"{(max(means) / min(means) - 1):.1%}"
             print(
                 f"    {way}   contexts {how}, mean over random pages: {' '.join(f'{m:.2f}' for m in means)} ({spread})"

@@ -30,7 +30,7 @@ from busfare.measure.bench.work import Work
 from busfare.measure.cuda.compiled import compiled
 from busfare.measure.cuda.driver import checked, driver
 from busfare.measure.cuda.issue import spaced
-from busfare.measure.cuda.strategies import CudaStrategies, _held
+from busfare.measure.cuda.strategies import CudaStrategies, held_seconds
 
 #: Every kernel of the benchmark, with a stamp at the start and the end of each block.
 _STAMP = """
@@ -135,7 +135,7 @@ class Looking:
             checked(driver.cuMemcpyHtoD(self.at, listed.ctypes.data, listed.nbytes), "cuMemcpyHtoD")
             checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
             self._start(len(listed))
-            seconds = _held([issue])
+            seconds = held_seconds([issue])
         finally:
             issue.close()
         came = self._read(self.when, len(listed)).reshape(-1, work.kernel.inputs, 2)

@@ -38,6 +38,31 @@ def test_the_probes_medians_and_bandwidths_meet_their_goals() -> None:
     assert done.stdout.count("nvbandwidth's method") >= 4
 
 
+def test_what_a_short_copy_depends_on_is_recomputed_from_raw_times(tmp_path: Path) -> None:
+    done = run("short_copy_levels.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    h100, h200 = (part for part in done.stdout.split("NVIDIA")[1:])
+    for text, host, gpu, low, high in (
+        (h100, "55%", "63%", "3.47", "3.63"),
+        (h200, "58%", "51%", "3.48", "3.65"),
+    ):
+        rows = [line.split() for line in text.splitlines() if " h2d " in line]
+        assert next(row for row in rows if row[1:5] == ["page", "of", "the", "host"])[-1] == host
+        assert next(row for row in rows if row[1:5] == ["page", "of", "the", "GPU"])[-1] == gpu
+        means = (
+            next(line for line in text.splitlines() if "one after another" in line).split(": ")[1].split()[:8]
+        )
+        assert (min(means), max(means)) == (low, high)
+    # Times made up: the same scatter at each level is explained by none, a time of each level's own by all.
+    path = tmp_path / "made-up.json"
+    by_chance = {"way": "h2d", "varied": "stream", "seconds": [[3.0e-6, 3.2e-6] * 3] * 8}
+    by_level = {"way": "h2d", "varied": "events", "seconds": [[n * 1e-6] * 6 for n in range(3, 11)]}
+    found = {"gpu": "made up", "driver": "0", "date": "now", "contexts": [], "factors": [by_chance, by_level]}
+    path.write_text(json.dumps(found))
+    shown = run("short_copy_levels.py", str(path)).stdout.splitlines()
+    assert [line.split()[-1] for line in shown if " h2d " in line] == ["0%", "100%"]
+
+
 @pytest.mark.parametrize("name", ["h200-x2", "h200-sixth", "h100-eighth", "h200-eleventh", "h200-twelfth"])
 def test_the_probe_of_these_machines_meets_its_goals(name: str) -> None:
     done = run("probe.py", str(ROOT / "results" / "probe" / f"{name}-run1.json.gz"))

@@ -79,6 +79,8 @@ def measure(
     for visited in all_:
         visited.stopped = visited.stopped or "time"
     record.measurements += [v.measurement for v in all_ if v.samples.api_s]
+    record.left_out += device.left_out
+    device.left_out.clear()
     record.seconds += clock() - began
 
 

@@ -88,6 +88,7 @@ class VirtualDevice:
         self._noise = noise
         self._faults = set(faults)
         self._now = 0.0
+        self.left_out: list[dict[str, str]] = []
 
     def clock(self) -> float:
         """Seconds of virtual time: what the samples so far would have taken."""

@@ -22,9 +22,9 @@ OK = driver.CUresult.CUDA_SUCCESS
 CAPABILITY = {"MAJOR": 9, "MINOR": 0}
 
 
-@dataclass
+@dataclass(eq=False)
 class Stream:
-    """A queue of steps; each may say that it cannot run yet."""
+    """A queue of steps; each may say that it cannot run yet. Two empty ones are not the same."""
 
     steps: list[Callable[[], bool]] = field(default_factory=list)
     capturing: list[tuple[Stream, Callable[[], bool]]] | None = None

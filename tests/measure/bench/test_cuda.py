@@ -5,10 +5,12 @@ stand-in driver that runs streams in any order that their events allow.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.compiled import compiled
 from busfare.measure.cuda.device import CudaDevice
+from busfare.measure.cuda.driver import CudaError
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.device import UnavailableError, WrongDataError
@@ -337,18 +340,46 @@ def test_the_probe_moves_pinned_memory_at_other_places_in_several_contexts(
     assert not stand_in.contexts and not stand_in.blocks
 
 
-def test_a_sample_that_arrives_changed_is_found_among_others(stand_in: StandIn) -> None:
+def test_a_sample_that_arrives_changed_is_found_among_others(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device = CudaDevice(1)
     device._most_bytes = 1 << 18
     case = Case("h2d", "pinned", "copies", 5000)
-    real, calls = stand_in._move, []
-    # Of five samples, each with a copy before it, the third one's own and the one before it do not arrive.
-    stand_in._move = lambda *a: None if len(calls) in (4, 5) else real(*a)  # type: ignore[method-assign]
-    counted = stand_in._move
-    stand_in._move = lambda *a: (counted(*a), calls.append(1))[0]  # type: ignore[method-assign]
+    real, calls = stand_in._move, itertools.count()
+
+    def move(*arguments: Any) -> None:
+        # Of five samples, each with a copy before it, the third one's own and the one before it do not arrive.
+        if next(calls) not in (4, 5):
+            real(*arguments)
+
+    monkeypatch.setattr(stand_in, "_move", move)
     with pytest.raises(WrongDataError, match="places of 25000 bytes"):
         device.run(case, 5)
     device.close()
+
+
+def test_contexts_without_room_are_given_back_and_said(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    made = stand_in.cuMemAlloc
+
+    def alloc(size: int) -> Any:
+        if stand_in.in_context.endswith("beside 1") and size > 8:
+            raise CudaError("CUDA_ERROR_OUT_OF_MEMORY", "cuMemAlloc")
+        return driver.CUresult.CUDA_SUCCESS, made(size)
+
+    monkeypatch.setattr(driver, "cuMemAlloc", alloc)
+    for _ in range(4):
+        assert len(device.run(Case("h2d", "pinned", "copies", 100), 2).device_s) == 2
+    # The second further context found no memory: it is closed again, and the first one serves.
+    assert stand_in.contexts == ["context 0 beside 0"]
+    assert [row["case"] for row in device.left_out] == ["2 of 4 contexts for short copies on GPU 0"]
+    assert "device memory were refused" in device.left_out[0]["why"]
+    device.close()
+    assert not stand_in.contexts and not stand_in.blocks
 
 
 def test_what_the_probe_does_not_place_stays_in_the_first_context(stand_in: StandIn) -> None:

@@ -57,6 +57,7 @@ class CudaDevice:
 
     def __init__(self, gpus: int) -> None:
         self.gpus = gpus
+        self.left_out: list[dict[str, str]] = []
         self._boards: dict[int, Board] = {}
         #: Whether each ordered pair of GPUs that was asked for copies without the host's help.
         self._direct: dict[tuple[int, int], bool] = {}
@@ -140,14 +141,24 @@ class CudaDevice:
         """The same GPU in further contexts, with smaller buffers; as many as it and the host have room for."""
         if ordinal not in self._beside:
             boards = self._beside[ordinal] = []
-            while len(boards) < _CONTEXTS - 1:
-                try:
-                    board = Board(ordinal, min(self._most_bytes, _CONTEXT_BYTES), primary=False)
-                    board.make("pinned", "device")
-                except (CudaError, UnavailableError):
-                    break
-                boards.append(board)
+            try:
+                while len(boards) < _CONTEXTS - 1:
+                    boards.append(self._board_beside(ordinal))
+            except (CudaError, UnavailableError) as error:
+                what = (
+                    f"{_CONTEXTS - 1 - len(boards)} of {_CONTEXTS} contexts for short copies on GPU {ordinal}"
+                )
+                self.left_out.append({"case": what, "why": str(error)})
         return self._beside[ordinal]
+
+    def _board_beside(self, ordinal: int) -> Board:
+        board = Board(ordinal, min(self._most_bytes, _CONTEXT_BYTES), primary=False)
+        try:
+            board.make("pinned", "device")
+        except (CudaError, UnavailableError):
+            board.close()
+            raise
+        return board
 
     def _peer(self, case: Case) -> Board:
         assert case.peer is not None

@@ -21,7 +21,7 @@ from busfare.measure.cuda.reference import Reference
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node.arrays import FloatArray
 
-__all__ = ["CudaStrategies"]
+__all__ = ["CudaStrategies", "held_seconds"]
 
 #: Of the host's memory a benchmark takes at most this share.
 _HOST_SHARE = 0.4
@@ -134,7 +134,7 @@ class CudaStrategies:
             for _ in range(repeats):
                 if held:
                     try:
-                        device_s.append(_held(issues))
+                        device_s.append(held_seconds(issues))
                         if few:
                             ends_s.append(issues[0].ends())
                         continue
@@ -180,7 +180,7 @@ def _in_one_stream(program: Program) -> int:
     return max(Counter(op.stream for op in program.operations).values())
 
 
-def _held(issues: list[Issue]) -> float:
+def held_seconds(issues: list[Issue]) -> float:
     """Seconds of all programs at once, each behind its GPU's blocking kernel until everything is submitted."""
     try:
         for issue in issues:
