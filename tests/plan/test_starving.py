@@ -10,15 +10,14 @@ from busfare.plan.equations import Cut
 from busfare.plan.starving import (
     AFTER_WRITES_S,
     CHANGE_S,
-    FEW_WAIT_S,
     FIRST_WRITES_SHARE,
+    FREE_WAIT_S,
     LEAST_HELD,
     MARK_S,
     PAUSE_S,
     QUEUED_STREAMS,
     QUEUES,
     WAIT_SCATTER_S,
-    WAIT_STREAMS,
     Writes,
     starved,
 )
@@ -67,16 +66,28 @@ def test_one_chunk_hides_nothing() -> None:
 def test_short_chunks_cost_their_writing_and_the_wait_before_it() -> None:
     # Copies of 20 µs, kernels that write for 30: all of a copy would fit beside its kernel, but it ends with the writes.
     number = 8.0
-    wait = FEW_WAIT_S + (starving.WAIT_S - FEW_WAIT_S) * number / WAIT_STREAMS
     work = cut(number, h2d=20e-6 * number, kernel=0.0, d2h=30e-6 * number)
     found = seconds(work, writes(lull=30e-6))
-    assert found == pytest.approx(20e-6 + (number - 1) * (wait + 30e-6) + 30e-6)
+    assert found == pytest.approx(20e-6 + (number - 1) * (starving.WAIT_S + 30e-6) + 30e-6)
     # Another wait is another time, as much longer for each chunk but the last.
     longer = seconds(work, writes(lull=30e-6)._replace(wait=starving.WAIT_S + 1.6e-6))
-    assert longer - found == pytest.approx((number - 1) * 1.6e-6 * number / WAIT_STREAMS)
+    assert longer - found == pytest.approx((number - 1) * 1.6e-6)
     # First threads compute before they write; the others write meanwhile.
     first = seconds(work._replace(kernel=np.asarray(8e-6 * number)), writes(rounds=1.0, lull=30e-6))
     assert first - found == pytest.approx((number - 1) * FIRST_WRITES_SHARE * 8e-6 + 8e-6)
+
+
+def test_kernels_wait_longer_for_copies_that_writes_held() -> None:
+    # Beside writes of 30 µs, all of which a copy may hide: it ends with them, a little later, or long after.
+    number, later = 8.0, starving.WAIT_S + 1e-8
+    shares = []
+    for copy in (20e-6, 44e-6, 100e-6):
+        work = cut(number, h2d=copy * number, kernel=0.0, d2h=30e-6 * number)
+        told = writes(lull=30e-6)
+        more = seconds(work, told._replace(wait=np.asarray(later))) - seconds(work, told)
+        shares.append(more / ((number - 1) * 1e-8))
+    held, between, free = shares
+    assert held == pytest.approx(1) and 0 < between < 1 and free == pytest.approx(0)
 
 
 def test_a_lull_is_longer_where_first_threads_compute() -> None:
@@ -95,9 +106,8 @@ def test_further_copies_of_a_chunk_follow_its_writes() -> None:
         cut(number, h2d=100e-6 * number, kernel=0.0, d2h=40e-6 * number), writes(lull=40e-6, copies=2.0)
     )
     assert one == pytest.approx(100e-6 * number + 40e-6)
-    wait = FEW_WAIT_S + (starving.WAIT_S - FEW_WAIT_S) * number / WAIT_STREAMS
     # The first copy is under way for 50 µs less the wait, which is less or more by chance: what is less hides nothing.
-    waits = [wait + WAIT_SCATTER_S * ((2 * n + 1) / 8 - 1) for n in range(8)]
+    waits = [FREE_WAIT_S + WAIT_SCATTER_S * ((2 * n + 1) / 8 - 1) for n in range(8)]
     cycle = sum(w + 40e-6 + max(10e-6 - w, 0.0) for w in waits) / 8 + 50e-6 + AFTER_WRITES_S
     assert two == pytest.approx(100e-6 + (number - 1) * cycle + 40e-6)
 
@@ -105,10 +115,9 @@ def test_further_copies_of_a_chunk_follow_its_writes() -> None:
 def test_whole_chunks_that_are_over_share_a_wait() -> None:
     number = float(QUEUED_STREAMS)
     work = cut(number, h2d=1e-6 * number, kernel=0.0, d2h=2e-6 * number)
-    wait = FEW_WAIT_S + (starving.WAIT_S - FEW_WAIT_S) * number / WAIT_STREAMS
     # Each further chunk takes no less than its writing, and far less than that and a wait.
     cycle = (seconds(work, writes()) - 3e-6) / (number - 1)
-    assert 2e-6 < cycle < 2e-6 + wait / 4
+    assert 2e-6 < cycle < 2e-6 + starving.WAIT_S / 4
 
 
 def test_each_change_of_the_copies_queue_costs() -> None:

@@ -174,7 +174,7 @@ def _lull(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     writing = hybrid.bytes * (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
     start = max(kernel.undisturbed_s - writing, 0.0)
     in_turn = copies.undisturbed_s + hybrid.count * writing + start
-    hidden = (in_turn - own[hybrid].undisturbed_s) / (hybrid.count - 1)
+    hidden = (in_turn - own[hybrid].quietest_s) / (hybrid.count - 1)
     if slowed < LEAST_SLOWED:
         return {}
     lull = (hidden - writing / slowed) / (1 - 1 / slowed)

@@ -63,8 +63,8 @@ _MAPPED_SLOWED_BY_MAPPED, _MAPPED_SLOWED_BY_COPIES = 1.15, 1.05
 _LULL_S = 1e-5
 #: Of a mapped write's place in its queue a read of device memory takes so much; what is read again, from the cache, more.
 READ_SHARE, REREAD_SHARE = 0.4, 0.85
-#: How long a kernel waits for its copy where copies of 128 streams go on; where those of few do, this share of it.
-_WAIT_S, _FEW_SHARE = 1.15e-5, 0.65
+#: How long a kernel waits for a copy that mapped writes held until they ended.
+_WAIT_S = 1.2e-5
 #: Of the first round of a kernel's threads on mapped memory, what moves one way after the other; the bytes of a round.
 _FIRST_SHARE, _ROUND_BYTES = 0.4, 1 << 20
 _WRITTEN = {"pinned": (1.1e-11, 2 << 20), "pageable": (3e-11, 32 << 20), "managed": (2e-11, 32 << 20)}
@@ -275,7 +275,6 @@ class VirtualDevice:
         hidden = (case.count - 1) * (lull + (writing - lull) / slowed)
         overlapped = into + case.count * writing - hidden
         wait = _WAIT_S if copies.mapped_wait_s is None else copies.mapped_wait_s
-        wait *= _FEW_SHARE + (1 - _FEW_SHARE) * min(case.count / 128, 1.0)
         in_turn = into / case.count + writing + (case.count - 1) * (wait + writing)
         return max(overlapped, in_turn) + (written.latency_overhead_s or 0.0)
 

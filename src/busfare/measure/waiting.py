@@ -36,7 +36,7 @@ def with_waits(node: Node, record: Record) -> Node:
     if machine.h2d.beside_mapped < LEAST_HELD:
         return node
     launch = next((c.device_s for c in node.costs if c.call == "launch"), None) or 0.0
-    wait = _wait(machine, measured.undisturbed_s, launch)
+    wait = _wait(machine, measured.quietest_s, launch)
     told = (msgspec.structs.replace(m, mapped_wait_s=wait) if m is pinned else m for m in node.measured)
     return replace(node, measured=tuple(told))
 

@@ -85,7 +85,7 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     managed memory `pieces` are prefetches, `faults` pages that move when they are touched. `written` are copies of what
     the processor has just written (pinned, pageable), or over what it has, and pages of managed memory that are touched
     then. `mapped_lull_s`: for how long, in each kernel that writes mapped memory, copies into the GPU go on as if it
-    wrote nothing; `mapped_wait_s`: how long such a kernel waits for its copy where those of 128 streams go on.
+    wrote nothing; `mapped_wait_s`: how long such a kernel waits for a copy that the writes held until they ended.
     `mapped_first_share`: of the first round of threads of a kernel that reads and writes mapped memory, what moves one
     way after the other.
     """

@@ -27,10 +27,11 @@ PAUSE_S = 2.0e-5
 READS_SHARE = 0.4
 #: What is read again, from the GPU's cache, takes more [reread and buoydiff, which read each byte three times: 0.8 to 0.9].
 REREADS_SHARE = 0.85
-#: From a chunk's last copy to its kernel, where other streams' copies go on: in few streams, and in WAIT_STREAMS or more,
-#: where a node's was not measured; from kernel to kernel this much more or less [kernels' own clocks beside the arrival of
-#: copies, an H100 and an H200: 3 to 16 µs in 8 to 64 streams, 4 to 21 in 100 to 256].
-FEW_WAIT_S, WAIT_S, WAIT_SCATTER_S, WAIT_STREAMS = 7.5e-6, 1.15e-5, 6e-6, 128
+#: From a chunk's last copy to its kernel, where other streams' copies go on; and where writes held this copy until they
+#: ended, if a node's was not measured: word that it is over stands behind them. From kernel to kernel this much more or
+#: less. [Kernels' own clocks beside the arrival of copies, an H100 and two H200s, in 8 to 256 streams: 7 to 10 µs in the
+#: mean of those that came 10 µs or more after the writes' end, 12 to 16 of those that came with it.]
+FREE_WAIT_S, WAIT_S, WAIT_SCATTER_S, HELD_S = 8e-6, 1.2e-5, 6e-6, 1e-5
 #: Of one round of threads, what passes before the first of them write [the same clocks, compute-balanced: 8.7 of 33 µs].
 FIRST_WRITES_SHARE = 0.25
 #: A copy that waited for the writes' end begins this much later than after another copy [the same: 5 to 7 µs, not 3.5].
@@ -55,8 +56,8 @@ class Writes(NamedTuple):
     `reads`: bytes read from device memory for each that is written, `again` those that were read before. `rounds`: how
     often the threads that the GPU holds at once are replaced. `lull` (s): for how long, in each kernel, copies in go on as
     if it wrote nothing. `start` (s): what the start of a kernel takes, which L+o of the way out holds too. `gap` (s): g of
-    a copy that follows another of its stream. `wait` (s): from a chunk's copy to its kernel, in many streams. `in_order`:
-    all copies are in one stream.
+    a copy that follows another of its stream. `wait` (s): from a chunk's copy to its kernel, where writes held the copy.
+    `in_order`: all copies are in one stream.
     """
 
     reads: FloatArray
@@ -119,14 +120,18 @@ def _cycle(
     `copy`: of one copy with what goes before it; `hidden`: of it, while a kernel writes; `computed`: before it writes.
     """
     copies_in = writes.copies_in
-    wait = FEW_WAIT_S + (writes.wait - FEW_WAIT_S) * np.minimum(streams / WAIT_STREAMS, 1.0)
     found = np.zeros(())
     for place in _WAITS:
-        begins = np.maximum(wait + place * WAIT_SCATTER_S, 0.0) + computed
-        # Copies that are over when the kernel writes, the one under way, and those that follow the writes.
-        over = np.floor(begins / np.maximum(copy, _NOTHING))
-        under_way = (over + 1) * copy - begins
-        follow = copies_in - 1 - over
+        scatter = place * WAIT_SCATTER_S
+        # How long after the writes its last copy ends is what a kernel's wait goes by: it is looked at with the mean wait.
+        over, under_way, follow = _place(
+            (FREE_WAIT_S + writes.wait) / 2 + scatter + computed, copy, copies_in
+        )
+        late = np.maximum(under_way - hidden, 0.0) + np.maximum(follow, 0.0) * copy
+        held = np.clip(1 - late / HELD_S, 0.0, 1.0)
+        wait = FREE_WAIT_S + (writes.wait - FREE_WAIT_S) * held
+        begins = np.maximum(wait + scatter, 0.0) + computed
+        over, under_way, follow = _place(begins, copy, copies_in)
         one = begins + chunk + np.maximum(under_way - hidden, 0.0)
         one = one + np.maximum(follow, 0.0) * copy + AFTER_WRITES_S * (follow > 0)
         # Where whole chunks are over their kernels begin together, and one wait is that of all.
@@ -134,3 +139,13 @@ def _cycle(
         several = chunk + begins / (1 + together)
         found = found + np.maximum(np.where(together > 0, several, one), copies_in * copy) / len(_WAITS)
     return found
+
+
+def _place(
+    begins: FloatArray, copy: FloatArray, copies_in: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Where a kernel's writes begin among copies in: how many are over, seconds left of the one under way, and how many of
+    its chunk follow the writes.
+    """
+    over = np.floor(begins / np.maximum(copy, _NOTHING))
+    return over, (over + 1) * copy - begins, copies_in - 1 - over

@@ -14,7 +14,7 @@ from busfare.measure.bench.checking import RELATIVE, Expected, expected, fill
 from busfare.measure.bench.device import StrategyDevice, Timing
 from busfare.measure.bench.predicting import MOST_IN_ORDER, Predicted, problem_of
 from busfare.measure.bench.program import Program
-from busfare.measure.bench.version import Version
+from busfare.measure.bench.version import SHORT_S, Version
 from busfare.measure.bench.work import Work
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.middle import median, quicker, spread
@@ -30,12 +30,11 @@ THREE_SWEEP = (8, 32, 42, 64)
 #: A version is run so often; where its median is not within NEAR of the truth then, up to so many times, and no longer
 #: than this by the host's clock.
 LEAST, MOST, NEAR, LONGER_S = 5, 25, 0.01, 0.05
-#: Kernels and copies take turns in a time of their own, a few microseconds more or less from run to run: of a program as
-#: short as this, so many runs at each moment.
-SHORT_S, MOST_SHORT = 5e-4, 60
+#: Of a program shorter than SHORT_S, so many runs at each moment.
+MOST_SHORT = 60
 #: Every version is run at so many moments of its cell at least, after the first so often each time; at more of them where
 #: the moments differ. A shared machine is slow for seconds on end. Kernels and link alone are measured by turns with them.
-LEAST_VISITS, MOST_VISITS, LATER = 4, 6, 5
+LEAST_VISITS, MOST_VISITS, LATER = 4, 8, 5
 #: Runs by the host's clock.
 BY_HOST = 3
 #: Pinned host memory that one cell may take.
