@@ -36,17 +36,17 @@ HELD_OUT_BYTES = (
 )  # fmt: skip
 #: A pinned copy out of the GPU takes no longer for more bytes up to here somewhere: quarters of an octave show where.
 _FLAT_UNTIL = (10 * KIB, 14 * KIB)
-#: Chunks and counts of copies in several streams at once. Where chunks bend from latency to bandwidth they are no whole
-#: pages, as a program's seldom are: of 200 streams out of the GPU, those that are take up to 2 % less.
+#: Chunks and counts of copies in several streams at once. One is of no whole pages, as a program's seldom are: of more than
+#: 128 streams out of the GPU, those that are take up to 2 % less.
 ROW_CHUNKS = (
-    1, KIB, 2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 47_000, 66_000, 97_000, 130_000, 195_000, 256 * KIB, 512 * KIB, MIB,
-    4 * MIB,
+    1, KIB, 2 * KIB, 8 * KIB, 12 * KIB, 16 * KIB, 32 * KIB, 47_000, 64 * KIB, 96 * KIB, 128 * KIB, 192 * KIB, 256 * KIB,
+    512 * KIB, MIB, 4 * MIB,
 )  # fmt: skip
 #: What a copy out of the GPU adds grows up to some 180 streams, and no further.
 ROW_COUNTS, _OUT_ONLY = (2, 3, 4, 8, 32, 64, 96, 128, 176, 256), (176,)
 #: Of so many streams a sample takes longer to submit than to run, and without these chunks rows are as near: what they
 #: would cost is time for more visits of others.
-MANY_STREAMS, NOT_OF_MANY = 96, (97_000, 195_000, MIB)
+MANY_STREAMS, NOT_OF_MANY = 96, (96 * KIB, 192 * KIB, MIB)
 #: Of a quick run.
 QUICK_CHUNKS = (1, 2 * KIB, 32 * KIB, 128 * KIB, MIB)
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
