@@ -28,9 +28,9 @@ LONG_VISIT_S, ENOUGH_LONG_VISITS = 0.04, 3
 #: Where a visit takes less than this, so many more are due in each window: the time of short copies is one of a few,
 #: from visit to visit, and only many of them find the middle.
 CHEAP_S, CHEAP_MORE = 0.0016, 4
-#: Pinned copies of megabytes take longer and wait for the host's memory, which is quiet for moments only; those of
-#: pageable memory are held to a wider goal.
-CHEAP_SINGLE_S, CHEAP_PAGEABLE_S = 0.006, 0.0008
+#: Copies of megabytes take longer and wait for the host's memory, which is quiet for moments only; those of pageable
+#: memory are held to a wider goal.
+CHEAP_SINGLE_S, CHEAP_PAGEABLE_S = 0.006, 0.0036
 #: What moves data both ways at once is due so many more, and twice as many where all of it are copies: it waits for the
 #: host's memory, which is quiet for moments only.
 BOTH_WAYS_MORE = 2

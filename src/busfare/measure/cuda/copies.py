@@ -23,8 +23,8 @@ __all__ = ["batch", "copies", "graph", "lead_in_of", "packed", "strided", "writt
 _HOST_MOVED = ("pageable",)
 #: Up to here the lead-in is as long as the copy: beyond it every copy takes the same engine.
 _LEAD_IN_BYTES = 1 << 16
-#: Untimed pageable copies of each visit, besides its first one; longer ones than this fit no cache.
-_CACHE_FILLS, _CACHE_BYTES = 2, 1 << 28
+#: Untimed pageable copies of each visit, besides its first one; of longer ones the first takes what the third does.
+_CACHE_FILLS, _CACHE_BYTES = 2, 1 << 26
 
 
 def lead_in_of(case: Case, board: Board, ends: submit.Ends, chunk: int = 0) -> Callable[[Any], None]:
