@@ -1,6 +1,6 @@
 """Results of bench with predictions made anew: today's models, the node file beside the result, and the kernels' times
-that were measured. Where the raw samples of that node file are in results/probe/, they are fitted in today's way. They were
-made after the run, and say so.
+that were measured; runs are read from their samples in today's way. Where the raw samples of that node file are in
+results/probe/, they are fitted in today's way. They were made after the run, and say so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import SWEEP_METHODS, Case, crossover, predicted_of
 from busfare.measure.bench.methods_result import wrong_pairs
 from busfare.measure.bench.predicting import MOST_IN_ORDER, Predicted, problem_of
+from busfare.measure.bench.version import seconds_of
 from busfare.measure.bench.work import Work
 from busfare.measure.probe import again as fitted_again
 from busfare.node import load_node
@@ -74,7 +75,9 @@ def _strategies(cell: dict[str, Any], machine: Machine) -> dict[str, Any]:
     versions = []
     for version in cell["versions"]:
         found = told.at(version["strategy"], version["streams"]) if version["gpus"] == 1 else None
-        versions.append(version | ({"predicted_seconds": found.seconds} if found else {}))
+        moments = version.get("samples_by_moment", [])
+        read = {"measured_seconds": seconds_of(version["strategy"], version["samples_seconds"], moments)}
+        versions.append(version | read | ({"predicted_seconds": found.seconds} if found else {}))
     best, streams = told.best, told.streams.prediction()
     planned = {"strategy": best.strategy, "streams": best.streams, "seconds": best.seconds}
     measured = {(v["strategy"], v["streams"]) for v in versions}

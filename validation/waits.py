@@ -2,10 +2,10 @@
 
 What the model of hybrids (`src/busfare/plan/starving.py`) rests on, from `results/bench/waits/`, which
 `validation/waits_record.py` wrote: when each chunk's copies came, and when the blocks of its kernel ran. Printed are how
-long kernels wait for their copies, by the number of chunks; whether a copy is ever over before the writes that began while
-it was under way; how far apart copies of one chunk stand, after such writes and else; how often the queue of the copies
-changes, and how many kernels come late; when the first and the last block of a kernel end. A comparison without goals: the
-exit status is 0, or 2 without results.
+long kernels wait for their copies, by the number of chunks, and of copies that ended with the writes before them or well
+after; whether a copy is ever over before the writes that began while it was under way; how far apart copies of one chunk
+stand, after such writes and else; how often the queue of the copies changes, and how many kernels come late; when the
+first and the last block of a kernel end. A comparison without goals: the exit status is 0, or 2 without results.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ LATE_US = 26.0
 WRITE_US = 1.905e-5
 #: Arrivals are seen by kernels that look at memory, which takes them up to so long (µs).
 SEEN_US = 2.0
+#: A copy ended with the writes before it, or well after them (µs).
+WITH_US, AFTER_US = 4.0, 10.0
+#: A kernel whose threads compute for longer writes all along meanwhile (µs).
+FIRST_US = 10.0
 
 
 def main() -> int:
@@ -56,14 +60,24 @@ def _cell(cell: dict[str, Any]) -> None:
     for (program, chunks), found in runs.items():
         parts = [_looked(run, WRITE_US * bytes_ / chunks) for run in found]
         waits = np.concatenate([part["waits"] for part in parts])
+        behind = np.concatenate([part["behind"] for part in parts])
         early, beside = (sum(int(part[key]) for part in parts) for key in ("early", "beside"))
         late = waits > LATE_US
         prompt = waits[~late]
         follow = {key: np.concatenate([part[key] for part in parts]) for key in ("after_writes", "else")}
         apart = " and ".join(f"{np.median(gaps):.1f}" for gaps in follow.values() if len(gaps))
+        by_end = ", ".join(
+            f"{words} {waits[chosen].mean():.1f} of {chosen.sum()}"
+            for words, chosen in (
+                ("with the writes", np.abs(behind) < WITH_US),
+                ("after them", behind > AFTER_US),
+            )
+            if chosen.sum()
+        )
         print(
             f"   {cell['kernel']} {cell['levels']}×{cell['level_elements']} {program} {chunks}: waits "
             f"{prompt.min():.1f}, {np.median(prompt):.1f}, {np.quantile(prompt, 0.9):.1f} (mean {prompt.mean():.1f}); "
+            f"{by_end}; "
             f"queues {parts[0]['queues']:.0f}, late {late.sum() / len(found):.0f}; before {early} of {beside}"
             + (f"; copies of a chunk {apart} apart after writes and else" if apart else "")
             + f"; blocks end after {np.median([part['first'] for part in parts]):.1f} to "
@@ -80,6 +94,11 @@ def _looked(run: dict[str, Any], writing: float) -> dict[str, FloatArray]:
     copies, kernels = copies[order], kernels[order]
     waits = kernels[:, 0] - copies[:, -1, 1]
     ends = kernels[:, 0] + writing
+    # Where the writes before it were not prompt themselves, whose writes held a copy is not clear: NaN.
+    first = np.minimum(kernels[:, 1] - kernels[:, 0], FIRST_US)
+    behind = np.full(len(copies), np.nan)
+    prompt = (waits[1:] < LATE_US) & (waits[:-1] < LATE_US)
+    behind[1:][prompt] = (copies[1:, -1, 1] - ends[:-1] - first[:-1])[prompt]
     early = beside = 0
     after: list[float] = []
     other: list[float] = []
@@ -96,6 +115,7 @@ def _looked(run: dict[str, Any], writing: float) -> dict[str, FloatArray]:
                 (after if under_way and last < ended + SEEN_US else other).append(gap)
     return {
         "waits": waits,
+        "behind": behind,
         "queues": np.array(queues),
         "first": np.median(kernels[:, 1] - kernels[:, 0]),
         "last": np.median(kernels[:, 2] - kernels[:, 0]),

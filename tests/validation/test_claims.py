@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +64,9 @@ def test_what_a_short_copy_depends_on_is_recomputed_from_raw_times(tmp_path: Pat
     assert [line.split()[-1] for line in shown if " h2d " in line] == ["0%", "100%"]
 
 
-@pytest.mark.parametrize("name", ["h200-x2", "h200-sixth", "h100-eighth", "h200-eleventh", "h200-twelfth"])
+@pytest.mark.parametrize(
+    "name", ["h200-x2", "h200-sixth", "h100-eighth", "h200-eleventh", "h200-twelfth", "h200-sixteenth"]
+)
 def test_the_probe_of_these_machines_meets_its_goals(name: str) -> None:
     done = run("probe.py", str(ROOT / "results" / "probe" / f"{name}-run1.json.gz"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -130,9 +133,9 @@ def test_benchmarks_on_real_gpus_say_which_goals_they_miss() -> None:
         assert "a factor of" in text and "(goal 2) MISSED; at the predicted" not in text
     assert "errors of strategies at their fastest: median 1.26 %, largest 10.86 % (goal 5) MISSED" in h100
     assert "errors of hybrid: median 1.29 %, largest 3.57 %" in h100
-    assert "errors of strategies at their fastest: median 0.58 %, largest 6.00 % (goal 5) MISSED" in h200
-    assert "errors of hybrid: median 0.66 %, largest 3.82 %" in h200
-    assert done.stdout.count("goals missed: ") == 2
+    assert "errors of strategies at their fastest: median 0.39 %, largest 3.41 % (goal 5) met" in h200
+    assert "errors of hybrid: median 0.68 %, largest 3.41 %" in h200
+    assert done.stdout.count("goals missed: ") == 1
     assert done.stdout.count("best picked in 21 of 21 cases, ranking predicted in 21 (goal: all)") == 2
     assert "measured 1.59, predicted 1.57, a factor of 1.01 (goal 1.5) met" in done.stdout
 
@@ -296,7 +299,10 @@ def test_what_hybrids_wait_for_is_as_the_model_says() -> None:
     done = run("waits.py")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if ": waits " in line]
-    told = {line.split(": waits ")[0].strip(): line for line in lines}
+    # The H100's come first.
+    told: dict[str, str] = {}
+    for line in lines:
+        told.setdefault(line.split(": waits ")[0].strip(), line)
     # 42 and 100 chunks of 4.2 and 1.8 MB on the H100: no copy is over before the writes that began beside it.
     for chunks in (42, 100):
         assert "before 0 of " in told[f"scale 42×524288 hybrid {chunks}"]
@@ -304,5 +310,11 @@ def test_what_hybrids_wait_for_is_as_the_model_says() -> None:
     assert "queues 4, late 0" in told["scale 42×524288 hybrid 42"]
     assert "queues 4, late 33" in told["scale 42×524288 hybrid 148"]
     assert "queues 1, late 7" in told["buoydiff 42×262144 hybrid 105"]
+    # On both GPUs kernels wait longer for copies that the writes before them held until they ended.
+    pattern = re.compile(r"hybrid \d+: .*with the writes ([\d.]+) of (\d+), after them ([\d.]+) of (\d+);")
+    both = [m.groups() for line in lines if "buoydiff" not in line and (m := pattern.search(line))]
+    often = [(float(held), float(free)) for held, n, free, m in both if min(int(n), int(m)) >= 9]
+    assert len(often) >= 8
+    assert all(11 < held < 17 and 7 < free < 12 for held, free in often)
     means = {name: float(line.split("mean ")[1].split(")")[0]) for name, line in told.items()}
     assert 7 < means["scale 42×524288 hybrid 42"] < 9 and 13 < means["scale 42×524288 hybrid 148"] < 14

@@ -160,13 +160,13 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
     if way.starving_measured and direction == "h2d":
         told = pinned is not None and pinned.mapped_lull_s is not None
         kind: Kind = "measured" if told else "estimated"
-        said = "[[measured]] mapped_lull_s" if told else "four H200s 15 to 17 µs, four H100s 9 to 12"
+        said = "[[measured]] mapped_lull_s" if told else "H200s 15 to 19 µs, H100s 8 to 12"
         found.append(Basis("lull of mapped writes, a kernel", way.lull, "s", kind, said))
         told = pinned is not None and pinned.mapped_wait_s is not None
-        said = "[[measured]] mapped_wait_s" if told else "an H100 and an H200 8 to 14 µs"
+        said = "[[measured]] mapped_wait_s" if told else "H100s and H200s 11 to 16 µs"
         found.append(
             Basis(
-                "wait of a kernel for its copy, in 128 streams",
+                "wait of a kernel for a copy that writes held",
                 way.kernel_wait,
                 "s",
                 "measured" if told else "estimated",
