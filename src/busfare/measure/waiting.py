@@ -1,6 +1,6 @@
 """How long a kernel waits for a copy that mapped writes held until they ended: the parameter that makes `plan` say of a
-hybrid in many short chunks, all of whose copies are held so, what was measured. Nothing shows it alone: an event between a copy and its kernel would
-be waited for, too.
+hybrid in many short chunks, all of whose copies are held so, what was measured. Nothing shows it alone: an event between
+a copy and its kernel would be waited for, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from busfare.plan.work import cut_of, lines_of, load_of, mapped_writes
 __all__ = ["CASE", "with_waits"]
 
 CASE = Case("h2d", "pinned", "hybrid", SHORT_HYBRID_BYTES, SHORT_HYBRID_COUNT, 0)
-#: No shorter and no longer than so many seconds [11 to 16 µs on three H100s and six H200s]: beyond, something else held them.
+#: No shorter and no longer than so many seconds [11 to 16 µs on H100s and H200s]: beyond, something else held them.
 _LEAST, _MOST = 6e-6, 2e-5
 _STEPS = 40
 

@@ -38,10 +38,9 @@ class Way:
     kernel that writes mapped memory, copies go on as if it did not. `kernel_wait` (s): from a copy that such writes held to
     its own kernel. `first_share`: of the first round of a kernel's threads on mapped memory, what moves one way after the
     other. `event_wait` (s): what a wait for an event of another stream adds: of a kernel for a copy in, of a copy out for a
-    kernel. `beside_streams`: how much longer
-    a byte of copies takes (≥ 1) where both ways' are in so many streams, a chunk each. `written`, by the kind of memory, are
-    copies of what the processor has just written, where they were measured; by default some seconds more a byte, for so
-    many bytes.
+    kernel. `beside_streams`: how much longer a byte of copies takes (≥ 1) where both ways' are in so many streams, a chunk
+    each. `written`, by the kind of memory, are copies of what the processor has just written, where they were measured; by
+    default some seconds more a byte, for so many bytes.
     """
 
     copy: Line
