@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 
 import polars as pl
 from pairs.judged import Machine, NoAnswerError
@@ -173,15 +173,36 @@ class Kinds:
 
     def beside_others(self, machine: Machine) -> tuple[Copies, list[Run]]:
         """What was measured on a machine, in place of a prediction, beside the mean of the others of its kind."""
-        one, others, runs = [], [], []
+        return self._measured([machine], [m for m in self.machines[machine.kind] if m is not machine])
+
+    def halves(self, kind: str) -> list[tuple[Copies, list[Run]]]:
+        """What was measured on one half of a kind's machines beside the other half, in every way to halve them: how far
+        off a kind is by chance where nothing is predicted. Of machines that ran every program, one fewer where their
+        number is odd; none of fewer than four.
+        """
+        whole = [
+            m for m in self.machines[kind] if all((m.folder, p) in self._recorded for p in self.programs)
+        ]
+        size = len(whole) // 2
+        if size < 2:
+            return []
+        first, *rest = whole[: 2 * size]
+        taken = [(first, *others) for others in combinations(rest, size - 1)]
+        return [self._measured(half, [m for m in (first, *rest) if m not in half]) for half in taken]
+
+    def _measured(self, ones: Sequence[Machine], others: Sequence[Machine]) -> tuple[Copies, list[Run]]:
+        """Means over machines, measured on both sides."""
+        one, other, runs = [], [], []
         for program in self.programs:
-            own = self._recorded.get((machine.folder, program))
-            rest = [r for r in self._of(machine.kind, program) if r is not own]
-            if own is not None and rest:
-                one.append(own.copies)
-                others.append(_mean(r.copies for r in rest))
-                runs.append(Run(program, _average(r.seconds for r in rest), own.seconds))
-        return _joined(others, "measured", one, "measured"), runs
+            here, there = (
+                [r for machine in machines if (r := self._recorded.get((machine.folder, program)))]
+                for machines in (ones, others)
+            )
+            if here and there:
+                one.append(_mean(r.copies for r in here))
+                other.append(_mean(r.copies for r in there))
+                runs.append(Run(program, *(_average(r.seconds for r in side) for side in (there, here))))
+        return _joined(other, "measured", one, "measured"), runs
 
 
 def _recorded(machine: Machine, program: str, plan: Plan) -> Recorded | None:

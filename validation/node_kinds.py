@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
+from statistics import mean
 
 from machine_kinds import Copies, Kinds, Run, off_percent
 from pairs.judged import Machine
@@ -40,6 +41,16 @@ def show_kinds(kinds: Kinds, plan: Plan, goal_percent: float) -> bool:
             copies, runs = kinds.beside_others(machine)
             if runs:
                 print(f"    {named(machine):24}   {kind:24} {row(copies, runs)}")
+    print(
+        "  measured on one half of a kind's machines, beside the other half: mean over all ways to halve them"
+    )
+    for kind in kinds.machines:
+        if halves := kinds.halves(kind):
+            copies, runs = zip(*halves, strict=True)
+            print(
+                f"    {kind:27} {len(halves):3} ways {mean(c.wmape_percent for c in copies):15.1f} %"
+                f" {mean(map(off_percent, runs)):7.1f} %"
+            )
     met = True
     for one, other in permutations(kinds.machines, 2):
         met &= show_kind(kinds, plan, one, other, goal_percent)

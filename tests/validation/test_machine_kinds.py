@@ -76,6 +76,20 @@ def test_machines_of_one_kind_are_held_beside_each_other(tmp_path: Path) -> None
     assert kinds.beside_others(kinds.machines["h100"][0])[1] == []
 
 
+def test_halves_of_a_kind_say_what_chance_makes(tmp_path: Path) -> None:
+    for name, slower in (("one", 0.5), ("two", 1.0), ("three", 1.0), ("four", 1.5), ("fifth", 9.0)):
+        machine_like(tmp_path, f"h200-{name}", "h200", slower)
+    machine_like(tmp_path, "h100", "h100")
+    kinds = kinds_in(tmp_path)
+    machines = {machine.name: machine for machine in kinds.machines["h200"]}
+    kinds.machines["h200"] = [machines[f"h200-{name}"] for name in ("one", "two", "three", "four", "fifth")]
+    # One and two beside three and four, one and three beside two and four: 0.75 and 1.25; one and four: as the others.
+    off = sorted(off_percent(runs) for _, runs in kinds.halves("h200"))
+    assert off == pytest.approx([0, 40, 40])
+    assert all(copies.wmape_percent == 0 for copies, _ in kinds.halves("h200"))
+    assert kinds.halves("h100") == []
+
+
 def test_recordings_that_lie_packed_are_those_that_do_not(tmp_path: Path) -> None:
     machine_like(tmp_path, "h100-packed", "h100", packed=True)
     machine_like(tmp_path, "h100-plain", "h100")
