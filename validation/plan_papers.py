@@ -16,8 +16,9 @@ import numpy as np
 
 from busfare.node import load_node
 from busfare.plan import Machine, Problem, machine_of, plans
+from busfare.plan.cutting import cut_of
 from busfare.plan.equations import eq5
-from busfare.plan.work import cut_of, lines_of, load_of
+from busfare.plan.work import lines_of, load_of
 
 LEVELS = 42
 ELEMENTS = 1024 * 1024 * LEVELS

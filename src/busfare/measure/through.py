@@ -16,8 +16,9 @@ from busfare.measure.plan import THROUGH_BYTES, THROUGH_COUNTS
 from busfare.measure.raw import Record
 from busfare.node import Measured, Node, Piece, Row
 from busfare.plan import Machine, Problem, machine_of
+from busfare.plan.cutting import cut_of
 from busfare.plan.equations import eq5_shared
-from busfare.plan.work import cut_of, lines_of, load_of
+from busfare.plan.work import lines_of, load_of
 
 __all__ = ["with_streams"]
 

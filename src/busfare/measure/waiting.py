@@ -15,8 +15,9 @@ from busfare.measure.plan import SHORT_HYBRID_BYTES, SHORT_HYBRID_COUNT
 from busfare.measure.raw import Record
 from busfare.node import Node
 from busfare.plan import Machine, Problem, machine_of
+from busfare.plan.cutting import cut_of
 from busfare.plan.starving import LEAST_HELD, starved
-from busfare.plan.work import cut_of, lines_of, load_of, mapped_writes
+from busfare.plan.work import lines_of, load_of, mapped_writes
 
 __all__ = ["CASE", "with_waits"]
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from busfare.node.arrays import FloatArray
+from busfare.plan.cutting import cut_of
 from busfare.plan.equations import Cut, Terms, best_streams, eq1, eq2, eq3, eq4, eq5, eq5_shared
 from busfare.plan.machine import Machine
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.schedule import makespan
 from busfare.plan.starving import starved
-from busfare.plan.work import cut_of, engines_of, lines_of, load_of, mapped_writes, tasks_of
+from busfare.plan.work import engines_of, lines_of, load_of, mapped_writes, tasks_of
 
 __all__ = ["WITHIN", "Curve", "StreamRange", "curves", "first_numbers", "stream_ranges", "streams_seconds"]
 

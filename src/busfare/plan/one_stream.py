@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from busfare.plan.curve import first_numbers
+from busfare.plan.cutting import cut_of, mapped_work
 from busfare.plan.equations import eq6_shared, explicit
 from busfare.plan.machine import Machine
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.schedule import makespan
-from busfare.plan.work import cut_of, engines_of, lines_of, load_of, mapped_work, rounds_of, tasks_of
+from busfare.plan.work import engines_of, lines_of, load_of, rounds_of, tasks_of
 
 __all__ = ["in_one_stream", "of_pageable"]
 
