@@ -63,8 +63,8 @@ class _Link:
         if activity.engine == "gpu":
             reached = [self.mapped[f.way] for f in activity.flows]
             start = max((m.pieces[0].latency_overhead_s or 0.0 for m in reached), default=0.0)
-            # Behind another kernel a start is under way while that one ends.
             start += self.link.event_wait("h2d") if activity.after else 0.0
+            # Behind another kernel a start is under way while that one ends.
             return start + _LAUNCH_S if idle else _BEHIND_S
         way = activity.flows[0].way
         own = self.copies[way]

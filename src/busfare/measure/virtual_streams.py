@@ -1,8 +1,8 @@
 """Streams, copy engines, kernels and mapped memory of a machine that is not there: a small simulation of flows.
 
 It shares no code with `busfare.plan`: everything that moves is a flow with a pace, and the pace of each follows at every
-moment from what else moves. How long a queue mapped writes keep, and how a kernel's reads and writes slow each other,
-are the laws that `plan` has too.
+moment from what else moves. How long a queue mapped writes keep, how long they hold copies and kernels wait for these, and
+how a kernel's reads and writes slow each other, are the laws that `plan` has too.
 """
 
 from __future__ import annotations
