@@ -55,9 +55,8 @@ def test_two_processes_find_the_same_pace_both_ways() -> None:
     assert apart[len(apart) // 2] < 0.01
 
 
-@pytest.fixture(scope="module")
-def slow_in_streams() -> Node:
-    """An H100 on which a byte takes 6, 9 and 12 % longer in so many streams both ways than in one each way."""
+def slow_by(times: tuple[float, ...]) -> Node:
+    """An H100 on which a byte takes so many times as long in streams both ways as in one each way, by THROUGH_COUNTS."""
     node = load_node("h100-probed")
 
     def told(m: object) -> object:
@@ -66,20 +65,31 @@ def slow_in_streams() -> Node:
             return m
         rows = tuple(
             Row(copies=n, pieces=(Piece(gap_per_byte_s=pace * more),))
-            for n, more in zip(THROUGH_COUNTS, (1.06, 1.09, 1.12), strict=True)
+            for n, more in zip(THROUGH_COUNTS, times, strict=False)
         )
         return msgspec.structs.replace(m, both_directions_rows=rows)  # type: ignore[type-var]
 
     return dataclasses.replace(node, measured=tuple(told(m) for m in node.measured))  # type: ignore[arg-type]
 
 
-def test_what_streams_both_ways_take_longer_is_measured(slow_in_streams: Node) -> None:
-    plain, slow = (
-        probing.probe(VirtualDevice(node, 3), fast=True, seed=3).node
-        for node in (load_node("h100-probed"), slow_in_streams)
-    )
+@pytest.fixture(scope="module")
+def plain() -> Node:
+    """An H100 of which nothing is known in streams both ways: a byte takes as long as in one each way."""
+    return slow_by(())
+
+
+@pytest.fixture(scope="module")
+def slow_in_streams() -> Node:
+    """An H100 on which a byte takes 6, 9 and 12 % longer in so many streams both ways than in one each way."""
+    return slow_by((1.06, 1.09, 1.12))
+
+
+def test_what_streams_both_ways_take_longer_is_measured(plain: Node, slow_in_streams: Node) -> None:
+    probed = [
+        probing.probe(VirtualDevice(node, 3), fast=True, seed=3).node for node in (plain, slow_in_streams)
+    ]
     for way in ("h2d", "d2h"):
-        before, after = (node.measurement(way, "pinned") for node in (plain, slow))
+        before, after = (node.measurement(way, "pinned") for node in probed)
         assert [row.copies for row in after.both_directions_rows] == [*THROUGH_COUNTS]
         times = [
             [
@@ -100,14 +110,13 @@ def test_a_record_without_such_cases_leaves_the_node_as_it_is() -> None:
     assert not node.measurement("h2d", "pinned").both_directions_rows
 
 
-def test_plan_counts_it_in_streams_and_not_in_one_stream_each_way(slow_in_streams: Node) -> None:
+def test_plan_counts_it_in_streams_and_not_in_one_stream_each_way(plain: Node, slow_in_streams: Node) -> None:
     def streams(node: Node, number: int, ordered: bool) -> float:
         machine = machine_of(node)
         machine = in_one_stream(machine, "h2d", "d2h") if ordered else machine
         answer = plan(Problem("scale", 7e8, 7e8, 1e-4, streams=number, levels=128), machine)
         return next(p.seconds for p in answer.ranking if p.strategy == "streams")
 
-    plain = load_node("h100-probed")
     assert streams(slow_in_streams, 32, True) == streams(plain, 32, True)
     longer = [streams(slow_in_streams, n, False) / streams(plain, n, False) for n in (2, 8, 32, 128)]
     # What overlaps is slowed: half of it in two streams, nearly all in many.

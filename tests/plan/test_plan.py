@@ -437,7 +437,7 @@ def test_pages_that_are_touched_and_pages_that_are_prefetched_are_told_apart() -
 
 
 def test_an_h100s_managed_memory_is_predicted_as_it_was_measured() -> None:
-    """64 MiB: touched 8.6 ms each way, prefetched 1.4 in and 3.8 out (results/probe/h100-run1.json.gz)."""
+    """64 MiB: touched 10.2 ms in and 11.9 out, prefetched 1.6 in and 6.5 out (results/probe/h100-eighth-run1.json.gz)."""
     answer = plan(Problem("both", 64 << 20, 64 << 20, 1e-5), machine_of(load_node("h100-probed")))
-    assert seconds(answer, "managed") == pytest.approx(17.2e-3, rel=0.1)
-    assert seconds(answer, "managed-prefetch") == pytest.approx(5.3e-3, rel=0.1)
+    assert seconds(answer, "managed") == pytest.approx(22.0e-3, rel=0.1)
+    assert seconds(answer, "managed-prefetch") == pytest.approx(8.1e-3, rel=0.1)

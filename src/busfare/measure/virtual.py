@@ -17,6 +17,7 @@ from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.measure.plan import AFTER
+from busfare.measure.virtual_link import ROUND_BYTES, HostLink
 from busfare.node import Flow, Measured, Node, PcieLink, Piece
 from busfare.node.measured import piecewise
 
@@ -36,8 +37,6 @@ FAULTS = {
 }
 #: What the machines that were measured show where a node file has no figure of its own: seconds.
 _LATENCY_S = {"h2d": 3.6e-6, "d2h": 2.8e-6, "d2d": 3.1e-6, "p2p": 3.5e-6}
-#: What a wait for an event of another stream adds.
-_EVENT_S = {"h2d": 5e-6, "d2h": 0.0}
 _LAUNCH = Case("none", "none", "launch")
 _GAP_S = 2e-6
 _CALL_S = 2.2e-6
@@ -55,18 +54,7 @@ _PREFETCH_S = 4.5e-5
 _ALLOCATION = (2e-4, 3e-10)
 #: Host memory that a processor's core copies in a second, where the node does not say.
 _COPY_BYTES_PER_S = 8.3e9
-_SLOWED_BY_BOTH_WAYS = 1.1
-_SLOWED_BY_MAPPED = 1.5
-_MAPPED_SLOWED_BY_MAPPED, _MAPPED_SLOWED_BY_COPIES = 1.15, 1.05
-#: For how long copies go on in each kernel that writes mapped memory, and what the processor has just written: seconds
-#: more a byte, for so many bytes.
-_LULL_S = 1e-5
-#: Of a mapped write's place in its queue a read of device memory takes so much; what is read again, from the cache, more.
-READ_SHARE, REREAD_SHARE = 0.4, 0.85
-#: How long a kernel waits for a copy that mapped writes held until they ended.
-_WAIT_S = 1.2e-5
-#: Of the first round of a kernel's threads on mapped memory, what moves one way after the other; the bytes of a round.
-_FIRST_SHARE, _ROUND_BYTES = 0.4, 1 << 20
+#: What the processor has just written: seconds more a byte, for so many bytes.
 _WRITTEN = {"pinned": (1.1e-11, 2 << 20), "pageable": (3e-11, 32 << 20), "managed": (2e-11, 32 << 20)}
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
@@ -171,29 +159,33 @@ class VirtualDevice:
             seconds = first + (case.count - 1) * further
         if "drift" in self._faults and case.direction == "h2d" and self._now > _DRIFT_AFTER_S:
             seconds *= _DRIFT
+        link = self.link(case.gpu)
         if case.mode in ("both", "beside-mapped"):
-            seconds += case.total_bytes * (self.slowed(one, case.mode == "beside-mapped") - slope)
+            seconds += case.total_bytes * (link.slowed(case.direction, case.mode == "beside-mapped") - slope)
             if case.mode == "both" and one.both_directions_gap_s is not None:
                 seconds += (case.count - 1) * (one.both_directions_gap_s - (one.gap_s or 0.0))
         if case.mode == "beside-gpu":
             seconds *= self._sharing(case.direction, case.gpu, case.peer or 0)
         if case.mode in ("kernel-both", "kernel-beside-copies"):
-            seconds += case.total_bytes * (self.slowed_mapped(one, case.mode == "kernel-both") - slope)
+            beside = link.slowed_mapped(case.direction, case.mode == "kernel-both")
+            seconds += case.total_bytes * (beside - slope)
         if case.mode == "kernel-both":
-            seconds += self._first_round(case)
+            round_bytes = float(min(case.bytes, ROUND_BYTES))
+            seconds += link.first_round(round_bytes, round_bytes)
+            seconds += link.mapped["d2h"].latency_overhead_s or 0.0
         if case.memory == "managed":
             seconds = self.migrated(case.direction, float(case.bytes), case.mode == "touch", case.gpu)
         if case.mode in AFTER:
             seconds += one.after_kernel_s or 0.0
         if case.mode == "after-event":
-            seconds += self.waited(case.direction, case.gpu)
+            seconds += link.event_wait(case.direction)
         if case.mode == "event-kernel":
             # The kernel waits, whichever way the copy went.
-            seconds += self.waited("h2d", case.gpu) + (self._cost(replace(_LAUNCH, gpu=case.gpu))[0] or 0.0)
+            seconds += link.event_wait("h2d") + (self._cost(replace(_LAUNCH, gpu=case.gpu))[0] or 0.0)
         if case.mode == "hybrid":
-            seconds = self._hybrid(case, one)
+            seconds = link.hybrid(case)
         if case.mode == "through":
-            seconds = self._through(case, one)
+            seconds = link.through(case)
         if case.mode == "written":
             seconds = self.just_written(case.direction, case.memory, float(case.bytes), case.gpu)
         return seconds, _CALL_S * (
@@ -211,6 +203,10 @@ class VirtualDevice:
             return None, _ALLOCATION[0] + case.bytes * _ALLOCATION[1]
         seconds = _COST_S[case.mode] * slow
         return (seconds if case.mode in ("empty", "launch") else None), seconds
+
+    def link(self, gpu: int) -> HostLink:
+        """The host link of one GPU."""
+        return HostLink(lambda way, memory: self.truth(way, memory, gpu))
 
     def truth(self, direction: str, memory: str, gpu: int, peer: int | None = None) -> Measured:
         """The parameters that the samples follow: those of the node file, else those of its data sheet."""
@@ -246,77 +242,16 @@ class VirtualDevice:
         """Seconds of a copy of what the processor has just written, or over what it has; or until so much managed memory
         has moved.
         """
+        if memory == "managed":
+            plain = self.migrated(direction, size, True, gpu)
+        else:
+            plain = float(self.truth(direction, memory, gpu).seconds(np.array([size]))[0])
         own = next((m for m in self.node.measured if (m.direction, m.memory) == (direction, memory)), None)
         if own is not None and own.written:
-            return float(piecewise(own.written, np.array([size]))[0])
+            # What caches hold never comes sooner: where it did on the machine, its plain copies had a worse moment.
+            return max(plain, float(piecewise(own.written, np.array([size]))[0]))
         per_byte, most = _WRITTEN[memory]
-        more = per_byte * min(size, most) if direction == "h2d" or memory == "pageable" else 0.0
-        if memory == "managed":
-            return self.migrated(direction, size, True, gpu) + more
-        return float(self.truth(direction, memory, gpu).seconds(np.array([size]))[0]) + more
-
-    def waited(self, direction: str, gpu: int = 0) -> float:
-        """What a wait for an event of another stream adds (s): of a kernel for a copy in, of a copy out for a kernel."""
-        own = self.truth(direction, "pinned", gpu).event_wait_s
-        return _EVENT_S[direction] if own is None else own
-
-    def lull(self, copies: Measured) -> float:
-        """For how long (s) copies in go on as if a kernel did not write mapped memory, in each such kernel."""
-        return _LULL_S if copies.mapped_lull_s is None else copies.mapped_lull_s
-
-    def _hybrid(self, case: Case, copies: Measured) -> float:
-        """Copies in that wait in the queue of mapped writes, but for a lull a kernel; none is over before them."""
-        written = self.truth("d2h", "mapped", case.gpu).pieces[-1]
-        writing = case.bytes * written.gap_per_byte_s
-        queue = self.slowed(copies, mapped=True) / copies.pieces[-1].gap_per_byte_s - 1
-        slowed = 1 + queue / (1 + READ_SHARE)
-        lull = min(self.lull(copies), writing)
-        into = float(copies.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
-        hidden = (case.count - 1) * (lull + (writing - lull) / slowed)
-        overlapped = into + case.count * writing - hidden
-        wait = _WAIT_S if copies.mapped_wait_s is None else copies.mapped_wait_s
-        in_turn = into / case.count + writing + (case.count - 1) * (wait + writing)
-        return max(overlapped, in_turn) + (written.latency_overhead_s or 0.0)
-
-    def _through(self, case: Case, into: Measured) -> float:
-        """Chunks in and out again, a stream each: the first in alone, the last out alone, and both ways between, where
-        each copy waits for the turns of both ways' streams.
-        """
-        out = self.truth("d2h", "pinned", case.gpu)
-        one, size = np.ones(1), np.array([case.bytes], np.float64)
-        paces, turns = [], 0.0
-        for way in (into, out):
-            rows = {row.copies: row.pieces[-1].gap_per_byte_s for row in way.both_directions_rows}
-            added = max((way.both_directions_gap_s or 0.0) - (way.gap_s or 0.0), 0.0)
-            paces.append(rows.get(case.count, self.slowed(way, mapped=False)) * case.bytes + added)
-            every = float(way.row_seconds(case.count, one)[0] - way.seconds(one)[0])
-            turns += every / (case.count - 1)
-        ends = sum(float(way.seconds(size)[0]) for way in (into, out))
-        return ends + (out.after_kernel_s or 0.0) + (case.count - 1) * (max(paces) + turns)
-
-    def slowed(self, copies: Measured, mapped: bool) -> float:
-        """G (s/B) of pinned copies while copies, or a kernel on mapped memory, move data the other way."""
-        slope = copies.pieces[-1].gap_per_byte_s
-        if mapped:
-            return copies.mapped_gap_per_byte_s or _SLOWED_BY_MAPPED * slope
-        return copies.both_directions_gap_per_byte_s or _SLOWED_BY_BOTH_WAYS * slope
-
-    def slowed_mapped(self, own: Measured, mapped: bool) -> float:
-        """G (s/B) of a kernel on mapped memory while such a kernel, or copies, move data the other way."""
-        slope = own.pieces[-1].gap_per_byte_s
-        if mapped:
-            return own.mapped_gap_per_byte_s or _MAPPED_SLOWED_BY_MAPPED * slope
-        return own.both_directions_gap_per_byte_s or _MAPPED_SLOWED_BY_COPIES * slope
-
-    def _first_round(self, case: Case) -> float:
-        """What a kernel on mapped memory takes longer (s) because its first threads have nothing to write yet."""
-        into, out = (self.truth(way, "mapped", case.gpu) for way in ("h2d", "d2h"))
-        share = _FIRST_SHARE if into.mapped_first_share is None else into.mapped_first_share
-        alone = into.pieces[-1].gap_per_byte_s + out.pieces[-1].gap_per_byte_s
-        both = max(self.slowed_mapped(one, mapped=True) for one in (into, out))
-        return share * min(case.bytes, _ROUND_BYTES) * max(alone - both, 0.0) + (
-            out.latency_overhead_s or 0.0
-        )
+        return plain + (per_byte * min(size, most) if direction == "h2d" or memory == "pageable" else 0.0)
 
     def _sharing(self, direction: str, gpu: int, other: int) -> float:
         """How much longer copies take while another GPU's run the same way: links that both cross carry half of each."""

@@ -14,7 +14,8 @@ from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.program import Operation, Program
 from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.measure.device import UnavailableError
-from busfare.measure.virtual import READ_SHARE, REREAD_SHARE, VirtualDevice
+from busfare.measure.virtual import VirtualDevice
+from busfare.measure.virtual_link import HostLink
 from busfare.measure.virtual_streams import Activity, Flow, Laws, Medium, Way, simulate
 from busfare.node import Gpu, Measured, Node
 from busfare.node.arrays import FloatArray
@@ -27,8 +28,6 @@ _BEHIND_S, _LAUNCH_S, _CALL_S = 1.1e-6, 2.6e-6, 2.3e-6
 _MEMORY_BYTES_PER_S, _FLOPS = 8e11, 5e12
 #: Kernels reach this share of the memory's peak.
 _MEMORY_SHARE = 0.88
-#: What a further copy of a chunk loses that begins among mapped writes.
-_SET_BACK_S = 7e-6
 #: Threads that a processor of a GPU holds at once.
 _THREADS = 2048
 #: What the host writes and adds up in a second, ints of one vector in memory.
@@ -36,30 +35,46 @@ _FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
 
 
 class _Link:
-    """The truth of one GPU's link, as `VirtualDevice` has it."""
+    """What the simulation asks of one GPU's link; `streams`: in how many each way's copies are."""
 
-    def __init__(self, device: VirtualDevice, gpu: int = 0) -> None:
-        self.device = device
-        self.copies = {way: device.truth(way, "pinned", gpu) for way in ("h2d", "d2h")}
-        self.mapped = {way: device.truth(way, "mapped", gpu) for way in ("h2d", "d2h")}
+    def __init__(self, link: HostLink, streams: Mapping[str, int] | None = None) -> None:
+        self.link, self.copies, self.mapped = link, link.copies, link.mapped
+        self.streams = streams or dict.fromkeys(self.copies, 1)
+        self.turns = {way: link.turn(way, count) for way, count in self.streams.items()}
+
+    def laws(self) -> Laws:
+        return Laws(self.setup, self.pace, self.beside, self.link.kernel_wait if self.link.holds else None)
 
     def pace(self, way: Way, medium: Medium, opposite: frozenset[Medium]) -> float:
         own = self.copies[way] if medium == "copy" else self.mapped[way]
-        alone = own.pieces[-1].gap_per_byte_s
-        slowed = self.device.slowed if medium == "copy" else self.device.slowed_mapped
-        return max([alone, *(slowed(own, other == "mapped") for other in opposite)])
+        paces = [own.pieces[-1].gap_per_byte_s]
+        for other in opposite:
+            if medium == "copy":
+                paces.append(self.link.slowed(way, other == "mapped", max(1, *self.streams.values())))
+            else:
+                paces.append(self.link.slowed_mapped(way, other == "mapped"))
+        return max(paces)
+
+    def beside(self, copy: Activity) -> float:
+        flow = copy.flows[0]
+        return self.link.beside(flow.way, flow.bytes_left, self.turns["d2h" if flow.way == "h2d" else "h2d"])
 
     def setup(self, activity: Activity, turn: int, idle: bool) -> float:
         if activity.engine == "gpu":
             reached = [self.mapped[f.way] for f in activity.flows]
             start = max((m.pieces[0].latency_overhead_s or 0.0 for m in reached), default=0.0)
+            start += self.link.event_wait("h2d") if activity.after else 0.0
             # Behind another kernel a start is under way while that one ends.
             return start + _LAUNCH_S if idle else _BEHIND_S
-        own = self.copies[activity.flows[0].way]
+        way = activity.flows[0].way
+        own = self.copies[way]
         size = sum(f.bytes_left for f in activity.flows)
         if idle:
             behind = (own.after_kernel_s or 0.0) if activity.after_kernel else 0.0
+            behind += self.link.event_wait(way) if activity.after else 0.0
             return _beyond(own, 1, size) + behind
+        if own.gap_s is not None and self.streams[way] == 1:
+            return own.gap_s
         return _beyond(own, turn, size) - (_beyond(own, turn - 1, size) if turn > 1 else 0.0)
 
 
@@ -76,7 +91,7 @@ class VirtualStrategies:
 
     def __init__(self, node: Node, seed: int = 0, noise: float = 0.003) -> None:
         self._device = VirtualDevice(node, seed, noise)
-        self._link = _Link(self._device)
+        self._link = self._device.link(0)
         self.gpus = self._device.gpus
         self._work: Work | None = None
         self._now = 0.0
@@ -126,7 +141,10 @@ class VirtualStrategies:
         activities = [
             self._activity(op, program, call * (n + 1), n) for n, op in enumerate(program.operations)
         ]
-        return simulate(activities, Laws(self._link.setup, self._link.pace))
+        streams = {
+            way: len({op.stream for op in program.operations if op.kind == way}) for way in ("h2d", "d2h")
+        }
+        return simulate(activities, _Link(self._link, streams).laws())
 
     def _activity(self, op: Operation, program: Program, issued_at: float, index: int) -> Activity:
         assert self._work is not None
@@ -134,7 +152,10 @@ class VirtualStrategies:
         gpu = self._device.node.gpu(0)
         if op.kind != "kernel":
             flow = Flow(op.kind, "copy", bytes_ * len(op.arrays))
-            behind = any(p.kind == "kernel" and p.stream == op.stream for p in program.operations[:index])
+            earlier = program.operations[:index]
+            behind = any(
+                p.kind == "kernel" and (p.stream == op.stream or n in op.after) for n, p in enumerate(earlier)
+            )
             engine = "h2d" if gpu.copy_engines == 1 else op.kind
             return Activity(engine, op.stream, 0.0, [flow], op.after, issued_at, behind)
         into, out = bytes_ * kernel.inputs * kernel.accesses_in, bytes_ * kernel.outputs
@@ -144,18 +165,19 @@ class VirtualStrategies:
         kept = (0.0 if program.mapped_in else bytes_ * kernel.inputs) + (0.0 if program.mapped_out else out)
         memory = kept / (_MEMORY_SHARE * (gpu.memory_bandwidth_bytes_per_s or _MEMORY_BYTES_PER_S))
         work = max(memory, op.part.count * kernel.flops / (gpu.flops_per_s or _FLOPS))
+        rounds = op.part.count / self._threads(gpu)
+        before = 0.0
         if program.mapped_out:
             # What is read from device memory stands in the queue of what is written. The threads that begin compute
             # before they write.
-            writing = out * self._link.pace("d2h", "mapped", frozenset())
             once = bytes_ * kernel.inputs
-            reads = 0.0 if program.mapped_in else READ_SHARE * once + REREAD_SHARE * (into - once)
-            first = 0.0 if program.mapped_in else work / max(1.0, op.part.count / self._threads(gpu))
-            lull = self._device.lull(self._link.copies["h2d"]) - _SET_BACK_S * (kernel.inputs - 1)
-            lull = min(max(lull, 0.0), max(writing / 2 - first, 0.0))
-            flows.append(Flow("d2h", "mapped", out, out / (out + reads), lull))
-            return Activity("gpu", op.stream, work - first, flows, op.after, issued_at, before=first)
-        return Activity("gpu", op.stream, work, flows, op.after, issued_at)
+            queue = 1.0 if program.mapped_in else self._link.queue(once / out, (into - once) / out)
+            before = (
+                self._link.first_round(into, out, rounds) if program.mapped_in else work / max(1.0, rounds)
+            )
+            flows.append(Flow("d2h", "mapped", out, queue, self._link.lull))
+            work = work if program.mapped_in else work - before
+        return Activity("gpu", op.stream, work, flows, op.after, issued_at, before=before)
 
     @staticmethod
     def _threads(gpu: Gpu) -> float:
@@ -170,7 +192,7 @@ class VirtualMethods:
 
     def __init__(self, node: Node, seed: int = 0, noise: float = 0.003) -> None:
         self._device = VirtualDevice(node, seed, noise)
-        self._link = _Link(self._device)
+        self._link = self._device.link(0)
         self._method = ""
         self._now = 0.0
 
@@ -228,9 +250,8 @@ class VirtualMethods:
         }
         if self._method == "zero-copy":
             flows = [Flow(way, "mapped", bytes_ * accesses) for way in ("h2d", "d2h")]
-            ranges["kernel"] = simulate(
-                [Activity("gpu", 0, alone - _LAUNCH_S, flows)], Laws(self._link.setup, self._link.pace)
-            )
+            kernel = Activity("gpu", 0, alone - _LAUNCH_S, flows)
+            ranges["kernel"] = simulate([kernel], _Link(self._link).laws())
             ranges["kernel"] += self._copied("h2d", "pinned", bytes_) - self._copied(
                 "h2d", "pinned", bytes_, written=False
             )

@@ -1,8 +1,8 @@
 """Streams, copy engines, kernels and mapped memory of a machine that is not there: a small simulation of flows.
 
 It shares no code with `busfare.plan`: everything that moves is a flow with a pace, and the pace of each follows at every
-moment from what else moves. How long a queue mapped writes keep, and how a kernel's reads and writes slow each other,
-are the laws that `plan` has too.
+moment from what else moves. How long a queue mapped writes keep, how long they hold copies and kernels wait for these, and
+how a kernel's reads and writes slow each other, are the laws that `plan` has too.
 """
 
 from __future__ import annotations
@@ -58,16 +58,28 @@ class Activity:
     after_kernel: bool = False
     before: float = 0.0
 
+    @property
+    def writes_mapped(self) -> bool:
+        """Whether it is a kernel that writes mapped memory."""
+        return any(f.medium == "mapped" and f.way == "d2h" for f in self.flows)
+
 
 @dataclass(frozen=True)
 class Laws:
     """How the machine behaves. `setup(activity, turn, idle)`: seconds before the activity's bytes or work, where it is
     the engine's `turn`-th (from 1) and the engine was `idle` before; `pace(way, medium, opposite)`: seconds a byte
-    while `opposite` media move data the other way, as fast and with as long a queue as they ever do.
+    while `opposite` media move data the other way, as fast and with as long a queue as they ever do. `beside(copy)`: seconds
+    more before its bytes while copies go the other way.
+
+    `kernel_wait(late)`: seconds from a copy to the kernel with mapped writes that waits for it, where it ended `late`
+    seconds after such writes. None where these do not hold copies; where they do, a copy that is under way does not end
+    before they do, and no other begins.
     """
 
     setup: Callable[[Activity, int, bool], float]
     pace: Callable[[Way, Medium, frozenset[Medium]], float]
+    beside: Callable[[Activity], float] = lambda copy: 0.0
+    kernel_wait: Callable[[float], float] | None = None
 
 
 @dataclass
@@ -105,6 +117,8 @@ class _Machine:
         self.running: dict[str, _Running] = {}
         self.turns = dict.fromkeys(self.ready, 0)
         self.free_since = dict.fromkeys(self.ready, -1.0)
+        self.written_at = -float("inf")
+        self.waited: set[int] = set()
         last: dict[int, int] = {}
         for index, activity in enumerate(activities):
             before = {*activity.after, *([last[activity.stream]] if activity.stream in last else [])}
@@ -121,36 +135,57 @@ class _Machine:
                 index = heapq.heappop(self.not_issued)[1]
                 heapq.heappush(self.ready[self.activities[index].engine], index)
             for engine, queue in self.ready.items():
-                if queue and engine not in self.running:
+                if queue and engine not in self.running and not self._held(engine):
                     self._start(engine, heapq.heappop(queue))
             # What was just started may end at once, and then wake others.
-            ended = [engine for engine, one in self.running.items() if one.done]
-            for engine in ended:
+            ended = [engine for engine, one in self.running.items() if one.done and not self._held(engine)]
+            # Writes are over before the copies that they held.
+            for engine in sorted(ended, key=lambda engine: engine != "gpu"):
                 self._end(engine)
             if not ended:
                 issues = [self.not_issued[0][0]] if self.not_issued else []
                 self.now = _advance(self.now, self.running, issues, self.laws)
         return self.now
 
-    def _may_start(self, index: int) -> None:
-        self.ready_at[index] = max(self.now, self.activities[index].issued_at)
+    def _held(self, engine: str) -> bool:
+        """Whether mapped writes hold this engine's copies."""
+        kernel = self.running.get("gpu")
+        if self.laws.kernel_wait is None or engine != "h2d" or kernel is None or kernel.setup > _DUST:
+            return False
+        return any(f.medium == "mapped" and f.way == "d2h" and f.bytes_left > _CRUMB for f in kernel.flows)
+
+    def _may_start(self, index: int, copied: bool = False) -> None:
+        activity = self.activities[index]
+        behind_writes = copied and activity.writes_mapped and self.written_at >= 0
+        wait = self.laws.kernel_wait if behind_writes else None
+        ready_at = self.now + (wait(self.now - self.written_at) if wait else 0.0)
+        self.ready_at[index] = max(ready_at, activity.issued_at)
+        if wait:
+            self.waited.add(index)
         heapq.heappush(self.not_issued, (self.ready_at[index], index))
 
     def _start(self, engine: str, index: int) -> None:
         activity = self.activities[index]
         self.turns[engine] += 1
         idle = self.turns[engine] == 1 or self.ready_at[index] > self.free_since[engine]
+        idle = idle and index not in self.waited  # that wait holds its start
         setup = self.laws.setup(activity, self.turns[engine], idle) + activity.before
+        other = {"h2d": "d2h", "d2h": "h2d"}.get(engine, engine)
+        # What an idle engine waits for anyhow hides the other one's turns.
+        if other != engine and not idle and (other in self.running or self.ready[other]):
+            setup += self.laws.beside(activity)
         self.running[engine] = _Running(index, setup, activity.work, activity.flows)
 
     def _end(self, engine: str) -> None:
         index = self.running.pop(engine).index
         self.free_since[engine] = self.now
         self.left -= 1
+        if self.activities[index].writes_mapped:
+            self.written_at = self.now
         for other in self.wakes[index]:
             self.waits[other] -= 1
             if not self.waits[other]:
-                self._may_start(other)
+                self._may_start(other, copied=engine == "h2d")
 
 
 def _advance(now: float, running: dict[str, _Running], wakes: list[float], laws: Laws) -> float:

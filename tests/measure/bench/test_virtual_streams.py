@@ -98,3 +98,26 @@ def test_nothing_starts_before_it_is_issued() -> None:
 def test_what_waits_for_itself_never_ends() -> None:
     with pytest.raises(ValueError, match="wait for each other"):
         simulate([Activity("gpu", 0, 1.0, after=(1,)), Activity("gpu", 1, 1.0, after=(0,))], laws())
+
+
+def test_copies_that_follow_each_other_wait_for_the_other_ways_turns() -> None:
+    both = Laws(lambda activity, turn, idle: 0.0, lambda way, medium, opposite: 1.0, lambda copy: 2.0)
+    assert simulate([copy("h2d", 10, n) for n in range(3)], both) == pytest.approx(30)
+    ways = [copy(way, 10, n + first) for way, first in (("h2d", 0), ("d2h", 3)) for n in range(3)]
+    # The first one of each way finds its engine idle.
+    assert simulate(ways, both) == pytest.approx(30 + 2 * 2)
+
+
+def test_mapped_writes_hold_copies_and_their_kernels_wait() -> None:
+    held = Laws(lambda activity, turn, idle: 0.0, starving, kernel_wait=lambda late: 5.0 if late < 1 else 2.0)
+    copies = [copy("h2d", 10, n) for n in range(2)]
+    kernels = [Activity("gpu", n, 0.0, [Flow("d2h", "mapped", 60, 0.0)]) for n in range(2)]
+    # The second copy is under way when the first kernel begins, and ends with it at the earliest.
+    assert simulate([*copies, *kernels], held) == pytest.approx(10 + 60 + 5 + 60)
+
+
+def test_a_copy_that_ends_well_after_mapped_writes_is_waited_for_the_less() -> None:
+    held = Laws(lambda activity, turn, idle: 0.0, starving, kernel_wait=lambda late: 5.0 if late < 1 else 2.0)
+    copies = [copy("h2d", size, n) for n, size in enumerate((10, 100))]
+    kernels = [Activity("gpu", n, 0.0, [Flow("d2h", "mapped", 60, 0.0)]) for n in range(2)]
+    assert simulate([*copies, *kernels], held) == pytest.approx(10 + 100 + 2 + 60)
