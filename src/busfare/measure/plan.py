@@ -151,7 +151,7 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB, bound: bool = False) 
     held_out = list(_single("pinned", HELD_OUT_BYTES[1::2], gpu))
     fitted += _single("pageable", powers(1, min(most, 256 * MIB), 4), gpu)
     held_out += _single("pageable", HELD_OUT_BYTES[1:-2:2], gpu)
-    fitted += _rows(QUICK_CHUNKS, (8, 64), gpu, 256 * MIB)
+    fitted += _rows(QUICK_CHUNKS, (2, 8, 64), gpu, 256 * MIB)
     held_out += _rows(HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB)
     fitted += _device(gpu, peers, 64 * MIB)
     shown = [Case(way, "pinned", "copies", 64, count, gpu) for way in HOST_WAYS for count in (16, 128)]
