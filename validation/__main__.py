@@ -12,6 +12,7 @@ SCRIPTS = (
     "datasheet.py",
     "probe.py",
     "short_copy_levels.py",
+    "rows_by_count.py",
     "replay.py",
     "replay_pairs.py",
     "host_caches.py",

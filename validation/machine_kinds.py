@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations, permutations, product
 
+import numpy as np
 import polars as pl
 from pairs.judged import Machine, NoAnswerError
 from pairs.table import Plan
@@ -189,6 +190,22 @@ class Kinds:
         first, *rest = whole[: 2 * size]
         taken = [(first, *others) for others in combinations(rest, size - 1)]
         return [self._measured(half, [m for m in (first, *rest) if m not in half]) for half in taken]
+
+    def on_each(self, kind: str, program: str, direction: str, size: int) -> dict[str, list[float]]:
+        """Seconds of a program's pageable copy of so many bytes on each machine of a kind, and what its node file says
+        of such a copy; neither where the copies are others.
+        """
+        chosen = pl.col("direction").eq(direction) & pl.col("bytes").eq(size)
+        chosen &= pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable")
+        found: dict[str, list[float]] = {}
+        for recorded in self._of(kind, program):
+            own = recorded.node.measurement(direction, "pageable")
+            copies = recorded.copies.filter(chosen)
+            if own is not None and len(copies):
+                found.setdefault("on each machine", []).append(float(copies["measured"].mean()))
+                says = float(own.seconds(np.array([float(size)]))[0])
+                found.setdefault("by the probes, at quiet moments", []).append(says)
+        return found
 
     def _measured(self, ones: Sequence[Machine], others: Sequence[Machine]) -> tuple[Copies, list[Run]]:
         """Means over machines, measured on both sides."""

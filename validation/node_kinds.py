@@ -86,6 +86,8 @@ def show_kind(kinds: Kinds, plan: Plan, origin: str, target: str, goal_percent: 
             print(
                 f"      {program:20} {direction} {int(size):11,} B {1e3 * seconds:8.2f} ms {percent:6.2f} %"
             )
+            for words, each in kinds.on_each(target, program, direction, int(size)).items():
+                print(f"        ms, {words}: {' '.join(f'{1e3 * s:.2f}' for s in each)}")
     return max(percents) <= goal_percent
 
 

@@ -127,6 +127,17 @@ def test_the_lull_of_hybrids_and_what_the_processor_wrote_come_back() -> None:
     assert piecewise(found.written, sizes) == pytest.approx(2.7e-5 + sizes * 1.9e-11, rel=0.02)
 
 
+def test_rows_are_measured_where_they_differ_and_apart_from_what_they_are_judged_by() -> None:
+    told = full(0, [])
+    rows = [c for c in told.fitted if c.mode == "streams"]
+    # Into the GPU what a copy adds depends no further on the number of streams.
+    assert {c.direction for c in rows if c.count == 176} == {"d2h"}
+    assert {c.direction for c in rows if c.count == 256} == {"h2d", "d2h"}
+    judged = [c for c in told.held_out if c.mode == "streams"]
+    assert not {c.count for c in rows} & {c.count for c in judged}
+    assert not {c.bytes for c in rows} & {c.bytes for c in judged}
+
+
 def test_the_quick_run_has_rows_of_whole_curves_alone() -> None:
     node = probing.probe(probing.open_device("h100-probed"), fast=True, seed=5).node
     for way in ("h2d", "d2h"):

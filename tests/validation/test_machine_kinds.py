@@ -90,6 +90,15 @@ def test_halves_of_a_kind_say_what_chance_makes(tmp_path: Path) -> None:
     assert kinds.halves("h100") == []
 
 
+def test_copies_are_listed_machine_by_machine_beside_their_probes() -> None:
+    kinds = Kinds(list(machines_in(ROOT / "results" / "pairs").values()), read_plan(), ["video_edges"])
+    told = kinds.on_each("h200", "video_edges", "h2d", 8_294_400)
+    assert told["on each machine"] == [pytest.approx(0.98e-3, rel=0.01)]
+    assert told["by the probes, at quiet moments"] == [pytest.approx(0.60e-3, rel=0.01)]
+    # Pinned ones, and sizes that it does not copy.
+    assert kinds.on_each("h200", "video_edges", "h2d", 12_345) == {}
+
+
 def test_recordings_that_lie_packed_are_those_that_do_not(tmp_path: Path) -> None:
     machine_like(tmp_path, "h100-packed", "h100", packed=True)
     machine_like(tmp_path, "h100-plain", "h100")

@@ -22,7 +22,7 @@ from busfare.plan.work import lines_of, load_of, mapped_writes
 __all__ = ["CASE", "with_waits"]
 
 CASE = Case("h2d", "pinned", "hybrid", SHORT_HYBRID_BYTES, SHORT_HYBRID_COUNT, 0)
-#: No shorter and no longer than so many seconds [11 to 16 µs on H100s and H200s]: beyond, something else held them.
+#: No shorter and no longer than so many seconds [12 to 16 µs on H100s and H200s]: beyond, something else held them.
 _LEAST, _MOST = 6e-6, 2e-5
 _STEPS = 40
 

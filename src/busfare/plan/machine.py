@@ -163,7 +163,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         said = "[[measured]] mapped_lull_s" if told else "H200s 15 to 19 µs, H100s 8 to 12"
         found.append(Basis("lull of mapped writes, a kernel", way.lull, "s", kind, said))
         told = pinned is not None and pinned.mapped_wait_s is not None
-        said = "[[measured]] mapped_wait_s" if told else "H100s and H200s 11 to 16 µs"
+        said = "[[measured]] mapped_wait_s" if told else "H100s and H200s 12 to 16 µs"
         found.append(
             Basis(
                 "wait of a kernel for a copy that writes held",

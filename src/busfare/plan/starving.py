@@ -29,8 +29,8 @@ READS_SHARE = 0.4
 REREADS_SHARE = 0.85
 #: From a chunk's last copy to its kernel, where other streams' copies go on; and where writes held this copy until they
 #: ended, if a node's was not measured: word that it is over stands behind them. From kernel to kernel this much more or
-#: less. [Kernels' own clocks beside the arrival of copies, an H100 and two H200s, in 8 to 256 streams: 7 to 10 µs in the
-#: mean of those that came 10 µs or more after the writes' end, 12 to 16 of those that came with it.]
+#: less. [Kernels' own clocks beside the arrival of copies, an H100 and two H200s, in 8 to 256 streams: 7 to 11 µs in the
+#: mean of those that came HELD_S or more after the writes' end, 12 to 16 of those that came with it.]
 FREE_WAIT_S, WAIT_S, WAIT_SCATTER_S, HELD_S = 8e-6, 1.2e-5, 6e-6, 1e-5
 #: Of one round of threads, what passes before the first of them write [the same clocks, compute-balanced: 8.7 of 33 µs].
 FIRST_WRITES_SHARE = 0.25
@@ -93,7 +93,7 @@ def starved(cut: Cut, writes: Writes) -> FloatArray:
     apart = writes.gap + MARK_S if writes.in_order else np.maximum(cut.h2d_gap, writes.gap)
     apart = apart * (cut.h2d > 0)
     copies = writes.copies_in * (apart + moving)
-    cycle = _cycle(cut.streams, apart + moving, writes, chunk, hidden, FIRST_WRITES_SHARE * first_round)
+    cycle = _cycle(apart + moving, writes, chunk, hidden, FIRST_WRITES_SHARE * first_round)
     # While no kernel begins copies go on alone, and their kernels then write alone.
     changes = 1 if writes.in_order else QUEUES - 1
     alone = changes * CHANGE_S * np.maximum(cut.streams - QUEUED_STREAMS, 0.0) / np.maximum(copies, _NOTHING)
@@ -108,7 +108,6 @@ def starved(cut: Cut, writes: Writes) -> FloatArray:
 
 
 def _cycle(
-    streams: FloatArray,
     copy: FloatArray,
     writes: Writes,
     chunk: FloatArray,
