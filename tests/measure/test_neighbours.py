@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from itertools import product
+
+import msgspec
 import pytest
 
 from busfare.measure import probe as probing
@@ -9,6 +13,9 @@ from busfare.measure.case import Case, Samples
 from busfare.measure.neighbours import Neighbour, apart, neighbours
 from busfare.measure.plan import full, quick
 from busfare.measure.raw import Measurement, Record
+from busfare.measure.virtual import VirtualDevice
+from busfare.node import load_node
+from busfare.plan.machine import beside_another_gpu, machine_of
 from busfare.report.probe_page import probe_page
 from busfare.report.probes import neighbour
 
@@ -22,8 +29,9 @@ def test_gpus_behind_one_link_share_it() -> None:
     }
     assert all(n.bytes_per_s == pytest.approx(n.alone_bytes_per_s / 2, rel=0.05) for n in found)
     result = probing.result(probed)
-    assert len(result["neighbours"]) == 4
-    assert "while GPU 1 copies too" in neighbour(result["neighbours"][0])
+    assert len(result["neighbours"]) == 8
+    told = {n["both_ways"]: neighbour(n) for n in result["neighbours"] if n["gpu"] == 0}
+    assert "while GPU 1 copies too" in told[False] and "while GPU 1 copies both ways too" in told[True]
     page = probe_page(result)
     assert "Who else is on the host" in page and "GPU 1 copies too" in page
 
@@ -32,6 +40,35 @@ def test_gpus_with_links_of_their_own_do_not() -> None:
     probed = probing.probe(probing.open_device("summit"), fast=True, seed=1, gpus=[0, 1])
     found = neighbours(probed.record)
     assert found and all(n.bytes_per_s == pytest.approx(n.alone_bytes_per_s, rel=0.05) for n in found)
+
+
+def test_what_two_gpus_leave_each_other_both_ways_is_measured_and_planned_with() -> None:
+    """Two H200s: each has a link of its own, and the host does not serve both of them both ways."""
+    host = {"h2d": 3e-11, "d2h": 1.95e-11}
+    node = load_node("h200-x2-probed")
+    measured = tuple(
+        msgspec.structs.replace(m, both_directions_beside_gpu_gap_per_byte_s=host[m.direction])
+        if m.memory == "pinned"
+        else m
+        for m in node.measured
+    )
+    device = VirtualDevice(dataclasses.replace(node, measured=measured), 1)
+    probed = probing.probe(device, fast=True, seed=1, gpus=[0, 1])
+    for gpu, (way, gap) in product((0, 1), host.items()):
+        found = probed.node.measurement(way, "pinned", gpu)
+        assert found is not None
+        assert found.both_directions_beside_gpu_gap_per_byte_s == pytest.approx(gap, rel=0.02)
+    both = [n for n in neighbours(probed.record) if n.both_ways]
+    assert len(both) == 4
+    print([(n, n.bytes_per_s * host[n.direction]) for n in both])
+    assert all(n.bytes_per_s == pytest.approx(1 / host[n.direction], rel=0.05) for n in both)
+    alone = machine_of(probed.node)
+    beside = beside_another_gpu(alone)
+    assert beside.h2d.beside_copy == pytest.approx(3e-11 / alone.h2d.copy.long_gap, rel=0.02)
+    assert all(times >= beside.h2d.beside_copy for _, times in beside.h2d.beside_streams)
+    # A node file that does not say: as if each had the host for itself.
+    plain = machine_of(node)
+    assert beside_another_gpu(plain) == plain
 
 
 def test_processors_are_apart_where_some_are_next_to_the_gpu() -> None:

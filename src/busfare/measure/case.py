@@ -18,7 +18,8 @@ Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped",
 #: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `packed`: one copy of those rows, which a
 #: kernel packs on the GPU before it or takes apart after it; `both`: copies while others run the other way;
 #: `beside-mapped`: a copy while a kernel moves mapped memory the other way; `beside-gpu`: copies while GPU
-#: `peer` and the same host exchange as many, the same way; `bound`: a copy by a thread, and of host memory, that are
+#: `peer` and the same host exchange as many, the same way; `both-beside-gpu`: as `both`, while GPU `peer` and the same host
+#: do the same; `bound`: a copy by a thread, and of host memory, that are
 #: bound to the processors next to the GPU; `unblocked`: a copy issued without the blocking kernel.
 #: `written`: a copy from, or to, host memory that the processor has written just before, or pages of managed memory
 #: that are touched then; `hybrid`: copies into the GPU, each in its own stream and with a kernel behind it that
@@ -42,6 +43,7 @@ Mode = Literal[
     "both",
     "beside-mapped",
     "beside-gpu",
+    "both-beside-gpu",
     "bound",
     "unblocked",
     "written",

@@ -15,7 +15,7 @@ __all__ = ["Neighbour", "apart", "neighbours"]
 @dataclass(frozen=True)
 class Neighbour:
     """Bytes per second of copies as they are, and beside those of GPU `peer`, or, where there is none, by a processor
-    that is bound to those next to the GPU.
+    that is bound to those next to the GPU. `both_ways`: all of them go both ways.
     """
 
     gpu: int
@@ -25,6 +25,7 @@ class Neighbour:
     bytes: int
     alone_bytes_per_s: float
     bytes_per_s: float
+    both_ways: bool = False
 
 
 def apart(facts: dict[str, Any], gpu: int) -> bool:
@@ -38,10 +39,17 @@ def neighbours(record: Record) -> list[Neighbour]:
     found = []
     for m in record.measurements:
         case = m.case
-        if case.mode not in ("beside-gpu", "bound"):
+        if case.mode not in ("beside-gpu", "both-beside-gpu", "bound"):
             continue
-        alone = record.of(replace(case, mode="copies", count=1, peer=None))
+        both_ways = case.mode == "both-beside-gpu"
+        alike = (
+            replace(case, mode="both", peer=None)
+            if both_ways
+            else replace(case, mode="copies", count=1, peer=None)
+        )
+        alone = record.of(alike)
         if alone is not None:
-            rates = (case.bytes / middle(alone.seconds), case.total_bytes / middle(m.seconds))
-            found.append(Neighbour(case.gpu, case.peer, case.direction, case.memory, case.bytes, *rates))
+            rates = (alike.total_bytes / middle(alone.seconds), case.total_bytes / middle(m.seconds))
+            path = (case.gpu, case.peer, case.direction, case.memory, case.bytes)
+            found.append(Neighbour(*path, *rates, both_ways))
     return found

@@ -68,7 +68,15 @@ AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
 #: Sizes of those: of the first two nothing is fitted.
 AROUND_BYTES = (1, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 #: A kernel on mapped memory, and what moves data both ways at once: few cases, each of which is a parameter.
-OTHER_WAY: tuple[Mode, ...] = ("kernel", "both", "beside-mapped", "hybrid", "through", *MAPPED_BOTH)
+OTHER_WAY: tuple[Mode, ...] = (
+    "kernel",
+    "both",
+    "beside-mapped",
+    "hybrid",
+    "through",
+    "both-beside-gpu",
+    *MAPPED_BOTH,
+)
 #: From here on a case's precision shows in predictions.
 MATTERS = 0.4
 #: What programs call most: of three visits a launch took 5.1, 6.8 and 11.9 µs.
@@ -249,6 +257,9 @@ def _written(gpu: int, sizes: Sequence[int]) -> Iterator[Case]:
 
 def _placed(gpu: int, peers: Sequence[int], bound: bool, sizes: Sequence[int]) -> Iterator[Case]:
     """What depends on what else hangs on the host: other GPUs that copy too, and which processor issues."""
+    # More than a processor's cache holds, which is up to half as fast again.
+    for way, peer in product(HOST_WAYS, peers):
+        yield Case(way, "pinned", "both-beside-gpu", 64 * MIB, 4, gpu, peer)
     for way, size in product(HOST_WAYS, sizes):
         for peer in peers:
             yield Case(way, "pinned", "beside-gpu", size, 4, gpu, peer)

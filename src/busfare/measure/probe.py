@@ -196,6 +196,7 @@ def result(probed: Probed) -> dict[str, Any]:
             {
                 "gpu": n.gpu, "peer": n.peer, "direction": n.direction, "memory": n.memory, "bytes": n.bytes,
                 "alone_bytes_per_second": n.alone_bytes_per_s, "bytes_per_second": n.bytes_per_s,
+                "both_ways": n.both_ways,
             }
             for n in neighbours(record)
         ],

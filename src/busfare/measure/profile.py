@@ -133,6 +133,7 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     else:
         extras |= _added(own, one, "after-kernel", "after-event", "event_wait_s", _WAITED_BYTES)
     extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one) | _written(own, one)
+    extras |= _beside_gpu(own, one)
     if one.direction == "h2d":  # a host buffer is made once, whichever way its data go
         extras |= _lull(own, one)
         extras |= _line(own, Case("none", "pinned", "allocate", 1, 1, one.gpu), "allocation_s")
@@ -229,6 +230,16 @@ def _gap_beside(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
     """What each further copy adds while copies run the other way."""
     trains = _trains(own, one)
     return {} if trains is None else {"both_directions_gap_s": max(trains[1], 0.0)}
+
+
+def _beside_gpu(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
+    """G while copies go both ways on this GPU and on another of the host: beside the one that slows it the most."""
+    beside = [
+        m.quietest_s / c.total_bytes
+        for c, m in own.items()
+        if c.mode == "both-beside-gpu" and c.direction == one.direction
+    ]
+    return {"both_directions_beside_gpu_gap_per_byte_s": max(beside)} if beside else {}
 
 
 def _trains(own: dict[Case, Measurement], one: Case) -> tuple[float, float] | None:

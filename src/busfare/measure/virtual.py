@@ -160,11 +160,13 @@ class VirtualDevice:
         if "drift" in self._faults and case.direction == "h2d" and self._now > _DRIFT_AFTER_S:
             seconds *= _DRIFT
         link = self.link(case.gpu)
-        if case.mode in ("both", "beside-mapped"):
-            seconds += case.total_bytes * (link.slowed(case.direction, case.mode == "beside-mapped") - slope)
+        if case.mode in ("both", "beside-mapped", "both-beside-gpu"):
+            gpus = 2 if case.mode == "both-beside-gpu" else 1
+            pace = link.slowed(case.direction, case.mode == "beside-mapped", gpus=gpus)
+            seconds += case.total_bytes * (pace - slope)
             if case.mode == "both" and one.both_directions_gap_s is not None:
                 seconds += (case.count - 1) * (one.both_directions_gap_s - (one.gap_s or 0.0))
-        if case.mode == "beside-gpu":
+        if case.mode in ("beside-gpu", "both-beside-gpu"):
             seconds *= self._sharing(case.direction, case.gpu, case.peer or 0)
         if case.mode in ("kernel-both", "kernel-beside-copies"):
             beside = link.slowed_mapped(case.direction, case.mode == "kernel-both")

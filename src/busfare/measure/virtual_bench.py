@@ -35,10 +35,12 @@ _FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
 
 
 class _Link:
-    """What the simulation asks of one GPU's link; `streams`: in how many each way's copies are."""
+    """What the simulation asks of one GPU's link; `streams`: in how many each way's copies are; `gpus`: how many do the
+    same at once.
+    """
 
-    def __init__(self, link: HostLink, streams: Mapping[str, int] | None = None) -> None:
-        self.link, self.copies, self.mapped = link, link.copies, link.mapped
+    def __init__(self, link: HostLink, streams: Mapping[str, int] | None = None, gpus: int = 1) -> None:
+        self.link, self.copies, self.mapped, self.gpus = link, link.copies, link.mapped, gpus
         self.streams = streams or dict.fromkeys(self.copies, 1)
         self.turns = {way: link.turn(way, count) for way, count in self.streams.items()}
 
@@ -50,7 +52,8 @@ class _Link:
         paces = [own.pieces[-1].gap_per_byte_s]
         for other in opposite:
             if medium == "copy":
-                paces.append(self.link.slowed(way, other == "mapped", max(1, *self.streams.values())))
+                most = max(1, *self.streams.values())
+                paces.append(self.link.slowed(way, other == "mapped", most, self.gpus))
             else:
                 paces.append(self.link.slowed_mapped(way, other == "mapped"))
         return max(paces)
@@ -125,26 +128,29 @@ class VirtualStrategies:
         return Compared(0, 0.0)
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
-        held = max(self._seconds(program, 0.0) for program in programs)
+        gpus = len(programs)
+        held = max(self._seconds(program, 0.0, gpus) for program in programs)
         noisy = self._device.noisy
         device_s = tuple(noisy(held) for _ in range(repeats))
         self._now += sum(device_s)
         if not by_host:
             return Timing(device_s, ())
-        called = max(self._seconds(program, 0.0 if program.as_graph else _CALL_S) for program in programs)
+        called = max(
+            self._seconds(program, 0.0 if program.as_graph else _CALL_S, gpus) for program in programs
+        )
         return Timing(device_s, tuple(noisy(called + 2 * _CALL_S) for _ in range(by_host)))
 
     def close(self) -> None:
         self._device.close()
 
-    def _seconds(self, program: Program, call: float) -> float:
+    def _seconds(self, program: Program, call: float, gpus: int) -> float:
         activities = [
             self._activity(op, program, call * (n + 1), n) for n, op in enumerate(program.operations)
         ]
         streams = {
             way: len({op.stream for op in program.operations if op.kind == way}) for way in ("h2d", "d2h")
         }
-        return simulate(activities, _Link(self._link, streams).laws())
+        return simulate(activities, _Link(self._link, streams, gpus).laws())
 
     def _activity(self, op: Operation, program: Program, issued_at: float, index: int) -> Activity:
         assert self._work is not None

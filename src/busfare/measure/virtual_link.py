@@ -41,15 +41,19 @@ class HostLink:
         self.copies = {way: truth(way, "pinned") for way in ("h2d", "d2h")}
         self.mapped = {way: truth(way, "mapped") for way in ("h2d", "d2h")}
 
-    def slowed(self, way: str, mapped: bool, streams: int = 1) -> float:
-        """G (s/B) of pinned copies while copies in so many streams, or a kernel on mapped memory, use the other way."""
+    def slowed(self, way: str, mapped: bool, streams: int = 1, gpus: int = 1) -> float:
+        """G (s/B) of pinned copies while copies in so many streams, or a kernel on mapped memory, use the other way; where
+        two GPUs copy both ways, of each.
+        """
         own = self.copies[way]
         slope = own.pieces[-1].gap_per_byte_s
         if mapped:
             return own.mapped_gap_per_byte_s or _SLOWED_BY_MAPPED * slope
         paces = {1: own.both_directions_gap_per_byte_s or _SLOWED_BY_BOTH_WAYS * slope}
         paces |= {row.copies: row.pieces[-1].gap_per_byte_s for row in own.both_directions_rows}
-        return float(np.interp(np.log(streams), np.log(list(paces)), list(paces.values())))
+        pace = float(np.interp(np.log(streams), np.log(list(paces)), list(paces.values())))
+        beside = own.both_directions_beside_gpu_gap_per_byte_s
+        return pace if gpus < 2 or beside is None else max(pace, beside)
 
     def slowed_mapped(self, way: str, mapped: bool) -> float:
         """G (s/B) of a kernel on mapped memory while such a kernel, or copies, move data the other way."""

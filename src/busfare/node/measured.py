@@ -76,8 +76,9 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parameters of one path and memory kind.
 
     `gap_s` is what each further copy, issued back to back, adds. The both-directions gaps hold while copies run the
-    other way; the mapped ones while a kernel reads or writes mapped memory the other way [W14
-    table II]. `allocation_*` and `pinning_*` are the cost of making the host buffer: a constant and a rate.
+    other way, the one `beside_gpu` while those of another GPU of the host run both ways, too; the mapped ones while a
+    kernel reads or writes mapped memory the other way [W14 table II]. `allocation_*` and `pinning_*` are the cost of
+    making the host buffer: a constant and a rate.
     `timing` says what the clock held: the whole `call`, or the `device` alone; then `call_s` is what the host
     pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before, `event_wait_s` what
     a wait for an event of another stream adds: of a kernel for a copy into the GPU, of a copy out for a kernel. `rows`
@@ -101,6 +102,7 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     peer: Ordinal | None = None
     gap_s: Seconds | None = None
     both_directions_gap_per_byte_s: SecondsPerByte | None = None
+    both_directions_beside_gpu_gap_per_byte_s: SecondsPerByte | None = None
     both_directions_gap_s: Seconds | None = None
     mapped_gap_per_byte_s: SecondsPerByte | None = None
     mapped_lull_s: Seconds | None = None

@@ -19,7 +19,16 @@ from busfare.plan.mapped import first_share, mapped_beside_copy, mapped_both, ma
 from busfare.plan.starving import LULL_S, WAIT_S
 from busfare.plan.way import EVENT_S, JUST_WRITTEN, Way
 
-__all__ = ["Basis", "Category", "Machine", "Way", "category_of", "in_one_stream", "machine_of"]
+__all__ = [
+    "Basis",
+    "Category",
+    "Machine",
+    "Way",
+    "beside_another_gpu",
+    "category_of",
+    "in_one_stream",
+    "machine_of",
+]
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
@@ -84,6 +93,19 @@ def in_one_stream(machine: Machine, *ways: Literal["h2d", "d2h"]) -> Machine:
     return replace(machine, kernels_in_order=both, copies_in_order="h2d" in ways, **queued)
 
 
+def beside_another_gpu(machine: Machine) -> Machine:
+    """The same machine while another GPU of its host does the same, as far as that was measured: what moves both ways waits
+    for the host's memory.
+    """
+    return replace(machine, h2d=_both_on_two(machine.h2d), d2h=_both_on_two(machine.d2h))
+
+
+def _both_on_two(way: Way) -> Way:
+    least = way.beside_gpu or 1.0
+    rows = tuple((copies, max(times, least)) for copies, times in way.beside_streams)
+    return replace(way, beside_copy=max(way.beside_copy, least), beside_streams=rows)
+
+
 def category_of(gpu: Gpu) -> tuple[Category, Basis]:
     """The device's category [W14 §IV], and why."""
     version = gpu.compute_capability or ""
@@ -140,6 +162,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         mapped_beside_copy=beside_copy,
         beside_streams=_beside_streams(pinned, copy),
         gap_beside_copy=(pinned.both_directions_gap_s or 0.0) if pinned else 0.0,
+        beside_gpu=_beside_gpu(pinned, copy),
         lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
         kernel_wait=WAIT_S if pinned is None or pinned.mapped_wait_s is None else pinned.mapped_wait_s,
         first_share=first_share(node, direction),
@@ -260,6 +283,12 @@ def _beside_streams(measured: Measured | None, copy: Line) -> tuple[tuple[int, f
     """How many times as long a byte takes where copies go both ways in several streams, by their number."""
     rows = measured.both_directions_rows if measured else ()
     return tuple((row.copies, max(1.0, row.pieces[-1].gap_per_byte_s / copy.long_gap)) for row in rows)
+
+
+def _beside_gpu(measured: Measured | None, copy: Line) -> float | None:
+    """How many times as long a byte takes where copies go both ways on this and another GPU; None: not measured."""
+    gap = measured.both_directions_beside_gpu_gap_per_byte_s if measured else None
+    return None if gap is None else max(1.0, gap / copy.long_gap)
 
 
 def _staged_line(node: Node, latency: float, link_pace: float) -> Line:

@@ -39,8 +39,9 @@ class Way:
     its own kernel. `first_share`: of the first round of a kernel's threads on mapped memory, what moves one way after the
     other. `event_wait` (s): what a wait for an event of another stream adds: of a kernel for a copy in, of a copy out for a
     kernel. `beside_streams`: how much longer a byte of copies takes (≥ 1) where both ways' are in so many streams, a chunk
-    each. `written`, by the kind of memory, are copies of what the processor has just written, where they were measured; by
-    default some seconds more a byte, for so many bytes.
+    each. `beside_gpu`: how much longer it takes (≥ 1) where copies go both ways on another GPU of the host, too; None where
+    that is not known. `written`, by the kind of memory, are copies of what the processor has just written, where they
+    were measured; by default some seconds more a byte, for so many bytes.
     """
 
     copy: Line
@@ -60,6 +61,7 @@ class Way:
     first_share: float = FIRST_SHARE
     event_wait: float = 0.0
     beside_streams: tuple[tuple[int, float], ...] = ()
+    beside_gpu: float | None = None
     written: Mapping[str, Line] = field(default_factory=dict)
     written_by_default: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 

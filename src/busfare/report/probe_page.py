@@ -128,7 +128,7 @@ def _neighbours(found: list[dict[str, Any]]) -> str:
     rows = [
         [
             f"GPU {n['gpu']} {n['direction']} {n['memory']}, {n['bytes']} bytes",
-            "processors next to the GPU" if n["peer"] is None else f"GPU {n['peer']} copies too",
+            _with(n),
             amounts.rate(n["alone_bytes_per_second"]),
             amounts.rate(n["bytes_per_second"]),
         ]
@@ -137,6 +137,12 @@ def _neighbours(found: list[dict[str, Any]]) -> str:
     return section(
         "Who else is on the host, as measured", table(["copies", "with", "without", "with it"], rows, 2)
     )
+
+
+def _with(n: dict[str, Any]) -> str:
+    if n["peer"] is None:
+        return "processors next to the GPU"
+    return f"GPU {n['peer']} copies too" + (", all both ways" if n["both_ways"] else "")
 
 
 def _pair(case: dict[str, Any] | None) -> str:

@@ -60,13 +60,16 @@ def show_probe(result: dict[str, Any]) -> None:
 
 
 def neighbour(n: dict[str, Any]) -> str:
-    """One sentence of what another GPU's copies, or a bound processor, change."""
+    """A sentence of what another GPU's copies, or a bound processor, change."""
     now, alone = (amounts.rate(n[f"{key}bytes_per_second"]) for key in ("", "alone_"))
     share = n["bytes_per_second"] / n["alone_bytes_per_second"]
     path = f"GPU {n['gpu']} {n['direction']} {n['memory']}"
     if n["peer"] is None:
         return f"{path}: {now} by processors next to the GPU, {alone} by any ({share:.0%})"
-    return f"{path}: {now} while GPU {n['peer']} copies too, {alone} alone ({share:.0%})"
+    ways, by_itself = (
+        ("copies both ways too", "both ways alone") if n["both_ways"] else ("copies too", "alone")
+    )
+    return f"{path}: {now} while GPU {n['peer']} {ways}, {alone} {by_itself} ({share:.0%})"
 
 
 def _paths(measured: list[dict[str, Any]]) -> Table:

@@ -489,6 +489,22 @@ def test_two_gpus_copy_at_once(direction: str, stand_in: StandIn) -> None:
     assert not stand_in.blocks
 
 
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_two_gpus_copy_both_ways_at_once(direction: str, stand_in: StandIn) -> None:
+    device = CudaDevice(2)
+    device._most_bytes = 1 << 18
+    case = Case(direction, "pinned", "both-beside-gpu", 5000, 4, 0, 1)  # type: ignore[arg-type]
+    names = {way: f"cuMemcpy{way}Async" for way in ("HtoD", "DtoH")}
+    before = {way: stand_in.calls.get(name, 0) for way, name in names.items()}
+    assert len(device.run(case, 2).device_s) == 2
+    copied = {way: stand_in.calls[name] - before[way] for way, name in names.items()}
+    own = "HtoD" if direction == "h2d" else "DtoH"
+    # The other GPU's both ways, this one's other way, and this way what is measured: 4 copies of it.
+    assert copied == {way: 2 * (4 + 10 if way == own else 10 + 10) for way in names}
+    device.close()
+    assert not stand_in.blocks
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no threads")
 def test_a_bound_processor_makes_and_moves_memory_of_its_own(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.plan import Machine, Prediction, Problem, plan
 from busfare.plan.curve import WITHIN, Curve, curves
-from busfare.plan.machine import in_one_stream
+from busfare.plan.machine import beside_another_gpu, in_one_stream
 
 __all__ = ["MOST_IN_ORDER", "STRATEGIES", "STREAMED", "Predicted", "problem_of"]
 
@@ -110,8 +110,9 @@ class Predicted:
         return Prediction(strategy, streams, float(curve.seconds[place[0]]), by)
 
     def shared(self, programs: tuple[Program, ...], work: Work) -> Prediction:
-        """The slower of the shares of several GPUs, each with a link of its own."""
+        """The slower of the shares of several GPUs, each with a link of its own and one host memory for all."""
         found = []
+        machine = beside_another_gpu(self.machine)
         for program in programs:
             into, out, computed = (
                 sum(op.part.count * max(1, len(op.arrays)) for op in program.operations if op.kind == kind)
@@ -126,7 +127,9 @@ class Predicted:
                 kernel_at=tuple((n, seconds * share) for n, seconds in self.problem.kernel_at),
                 streams=None,
             )
-            curve = curves([problem], self.machine, "streams")[0]
+            curve = curves([problem], machine, "streams")[0]
             number = min(program.streams, len(curve.numbers))
             found.append(float(curve.seconds[number - 1]))
-        return Prediction("streams-2gpu", programs[0].streams, max(found), "the slower share; a link each")
+        known = machine.h2d.beside_gpu is not None and machine.d2h.beside_gpu is not None
+        host = "beside each other as measured" if known else "as if each had the host for itself"
+        return Prediction("streams-2gpu", programs[0].streams, max(found), f"the slower share, {host}")

@@ -109,7 +109,7 @@ class CudaDevice:
         if peer is not None and not self._direct[case.gpu, peer.ordinal]:
             # The host stages them, and may wait for a stream that a blocking kernel holds.
             samples = copies.copies(dataclasses.replace(case, mode="unblocked"), board, ends, repeats)
-        elif case.mode == "beside-gpu":
+        elif case.mode in ("beside-gpu", "both-beside-gpu"):
             samples = beside_gpu(case, board, self._board(case.peer or 0), ends, repeats)
         else:
             samples = _MODES[case.mode](case, board, ends, repeats)
