@@ -87,6 +87,32 @@ def test_waits_for_events_come_back() -> None:
     assert out.event_wait_s == pytest.approx(2.5e-6, rel=0.02)
 
 
+@pytest.mark.parametrize("added", [-3.3e-6, 1.5e-6])
+def test_what_there_and_back_takes_more_or_less_comes_back(added: float) -> None:
+    """Where two events take longer, what is measured between two of them holds more than a program does."""
+    pieces = (Piece(latency_overhead_s=4e-6, gap_per_byte_s=1.8e-11),)
+    true = [
+        Measured(direction=way, memory="pinned", pieces=pieces, after_kernel_s=4e-6, after_copy_s=more)
+        for way, more in (("h2d", added), ("d2h", None))
+    ]  # fmt: skip
+    device = VirtualDevice(dataclasses.replace(load_node("pcie:4x16"), measured=tuple(true)))
+    record = record_of(device)
+    modes = ("copies", "after-kernel", "there-and-back", "launch")
+    cases = [c for c in full(0, []).cases if c.mode in modes and c.count == 1]
+    measure(device, [c for c in cases if c.memory in ("pinned", "none")], record, 25, clock=device.clock)
+    node = dataclasses.replace(device.node, measured=profile(record).measured)
+    found = node.measurement("h2d", "pinned")
+    assert found is not None and found.after_copy_s == pytest.approx(added, abs=1e-7)
+    without = tuple(msgspec.structs.replace(m, after_copy_s=None) for m in node.measured)
+    plain = dataclasses.replace(node, measured=without)
+    problem = Problem("there and back", 1e6, 1e6, 5e-6, levels=16)
+    rankings = [
+        {p.strategy: p.seconds for p in plan(problem, machine_of(one)).ranking} for one in (node, plain)
+    ]
+    assert rankings[0]["explicit"] - rankings[1]["explicit"] == pytest.approx(found.after_copy_s, rel=1e-6)
+    assert rankings[0]["mapped"] == rankings[1]["mapped"]
+
+
 def test_what_copies_add_beside_others_comes_back() -> None:
     pieces = (Piece(latency_overhead_s=4e-6, gap_per_byte_s=1.8e-11),)
     true = Measured(

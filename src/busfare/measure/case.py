@@ -24,7 +24,9 @@ Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped",
 #: `written`: a copy from, or to, host memory that the processor has written just before, or pages of managed memory
 #: that are touched then; `hybrid`: copies into the GPU, each in its own stream and with a kernel behind it that
 #: writes as many bytes of mapped memory.
-#: `through`: chunks that go in, through an empty kernel and out again, each in its own stream.
+#: `there-and-back`: a copy into the GPU, an empty kernel and a copy out of as many bytes in one stream.
+#: `through`: chunks that go in, through an empty kernel and out again, each in its own stream; `through-beside-gpu`:
+#: while GPU `peer` does the same.
 #: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory, `kernel-both` reads
 #: and writes it at once, `kernel-beside-copies` reads or writes it while copies run the other way.
 #: The others are costs of the API: what one call takes.
@@ -48,7 +50,9 @@ Mode = Literal[
     "unblocked",
     "written",
     "hybrid",
+    "there-and-back",
     "through",
+    "through-beside-gpu",
     "touch",
     "prefetch",
     "kernel",

@@ -58,6 +58,8 @@ HYBRID_BYTES, HYBRID_COUNT = 4 * MIB, 32
 SHORT_HYBRID_BYTES, SHORT_HYBRID_COUNT = MIB, 128
 #: As many bytes both ways in so many streams: how much longer a byte takes then than in a train of one stream each way.
 THROUGH_BYTES, THROUGH_COUNTS = 128 * MIB, (8, 32, 128)
+#: As many of them as two GPUs move both ways at once.
+THROUGH_BESIDE_COUNT = 8
 #: How mapped memory fares while data move the other way too.
 MAPPED_BOTH: tuple[Mode, Mode] = ("kernel-both", "kernel-beside-copies")
 #: Of such a kernel as many bytes each way as all threads that a GPU holds move once.
@@ -67,6 +69,8 @@ AFTER: tuple[Mode, Mode] = ("after-kernel", "after-event")
 AROUND: tuple[Mode, ...] = (*AFTER, "event-kernel")
 #: Sizes of those: of the first two nothing is fitted.
 AROUND_BYTES = (1, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
+#: Two of them, of what goes in, through an empty kernel and out again.
+AND_BACK_BYTES = (64 * KIB, MIB)
 #: A kernel on mapped memory, and what moves data both ways at once: few cases, each of which is a parameter.
 OTHER_WAY: tuple[Mode, ...] = (
     "kernel",
@@ -74,6 +78,8 @@ OTHER_WAY: tuple[Mode, ...] = (
     "beside-mapped",
     "hybrid",
     "through",
+    "there-and-back",
+    "through-beside-gpu",
     "both-beside-gpu",
     *MAPPED_BOTH,
 )
@@ -244,6 +250,8 @@ def _shown(gpu: int, most: int) -> Iterator[Case]:
 
 def _written(gpu: int, sizes: Sequence[int]) -> Iterator[Case]:
     """What depends on what the processor, or a kernel, writes at the same time or just before."""
+    for size in AND_BACK_BYTES:
+        yield Case("h2d", "pinned", "there-and-back", size, 1, gpu)
     yield Case("h2d", "pinned", "hybrid", HYBRID_BYTES, HYBRID_COUNT, gpu)
     yield Case("h2d", "pinned", "hybrid", SHORT_HYBRID_BYTES, SHORT_HYBRID_COUNT, gpu)
     for count in THROUGH_COUNTS:
@@ -260,6 +268,9 @@ def _placed(gpu: int, peers: Sequence[int], bound: bool, sizes: Sequence[int]) -
     # More than a processor's cache holds, which is up to half as fast again.
     for way, peer in product(HOST_WAYS, peers):
         yield Case(way, "pinned", "both-beside-gpu", 64 * MIB, 4, gpu, peer)
+    for peer in peers:
+        chunk = THROUGH_BYTES // THROUGH_BESIDE_COUNT
+        yield Case("h2d", "pinned", "through-beside-gpu", chunk, THROUGH_BESIDE_COUNT, gpu, peer)
     for way, size in product(HOST_WAYS, sizes):
         for peer in peers:
             yield Case(way, "pinned", "beside-gpu", size, 4, gpu, peer)

@@ -129,7 +129,7 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
     extras |= _gap(own, one)
     extras |= _added(own, one, "copies", "after-kernel", "after_kernel_s")
     if one.direction == "h2d":
-        extras |= _kernels_wait(own, one)
+        extras |= _kernels_wait(own, one) | _after_copy(own, one)
     else:
         extras |= _added(own, one, "after-kernel", "after-event", "event_wait_s", _WAITED_BYTES)
     extras |= _slowed(own, one, _COPIES_SLOWED) | _gap_beside(own, one) | _written(own, one)
@@ -294,6 +294,22 @@ def _kernels_wait(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
         and (plain := replace(c, mode="copies")) in own
     ]
     return {"event_wait_s": max(median(added), 0.0)} if added else {}
+
+
+def _after_copy(own: dict[Case, Measurement], one: Case) -> dict[str, float]:
+    """What a copy in, an empty kernel and a copy out of one stream take longer than each of them alone, the copy out behind
+    a kernel. Each alone holds what two events take, three of them once too often each: where that is long, it is less.
+    """
+    launch = own.get(Case("none", "none", "launch", 0, 1, one.gpu))
+    if launch is None or not launch.samples.device_s:
+        return {}
+    added = []
+    for c, m in own.items():
+        into, out = replace(c, mode="copies"), replace(c, direction="d2h", mode="after-kernel")
+        if c.mode == "there-and-back" and c.bytes >= ENGINE_BYTES and into in own and out in own:
+            alone = middle(own[into].seconds) + middle(own[out].seconds)
+            added.append(middle(m.seconds) - alone - middle(launch.samples.device_s))
+    return {"after_copy_s": median(added)} if added else {}
 
 
 def _line(own: dict[Case, Measurement], like: Case, key: str) -> dict[str, float]:

@@ -184,10 +184,16 @@ class VirtualDevice:
         if case.mode == "event-kernel":
             # The kernel waits, whichever way the copy went.
             seconds += link.event_wait("h2d") + (self._cost(replace(_LAUNCH, gpu=case.gpu))[0] or 0.0)
+        if case.mode == "there-and-back":
+            back = self.truth("d2h", case.memory, case.gpu)
+            launched = self._cost(replace(_LAUNCH, gpu=case.gpu))[0] or 0.0
+            seconds += (
+                launched + float(back.seconds(size)[0]) + (back.after_kernel_s or 0.0) + link.after_copy
+            )
         if case.mode == "hybrid":
             seconds = link.hybrid(case)
-        if case.mode == "through":
-            seconds = link.through(case)
+        if case.mode in ("through", "through-beside-gpu"):
+            seconds = link.through(case, gpus=1 + (case.mode == "through-beside-gpu"))
         if case.mode == "written":
             seconds = self.just_written(case.direction, case.memory, float(case.bytes), case.gpu)
         return seconds, _CALL_S * (

@@ -83,6 +83,11 @@ class HostLink:
         return _EVENT_S[way] if own is None else own
 
     @property
+    def after_copy(self) -> float:
+        """What a copy in, a kernel and a copy out of one stream take longer than by themselves (s)."""
+        return self.copies["h2d"].after_copy_s or 0.0
+
+    @property
     def lull(self) -> float:
         """For how long (s) copies in go on as if a kernel did not write mapped memory, in each such kernel."""
         own = self.copies["h2d"].mapped_lull_s
@@ -129,14 +134,21 @@ class HostLink:
         in_turn = into / case.count + writing + (case.count - 1) * (self.kernel_wait(0.0) + writing)
         return max(overlapped, in_turn) + (written.latency_overhead_s or 0.0)
 
-    def through(self, case: Case) -> float:
+    def through(self, case: Case, gpus: int = 1) -> float:
         """Chunks in and out again, a stream each: the first in alone, the last out alone, and both ways between, where
-        each copy waits for the turns of both ways' streams.
+        each copy waits for the turns of both ways' streams; on so many GPUs at once. The slower way is alone while the
+        other waits for it.
         """
         size, turns = float(case.bytes), {way: self.turn(way, case.count) for way in self.copies}
-        every = [
-            self.slowed(way, False, case.count) * size + turns[way] + self.beside(way, size, turns[other])
+        every = {
+            way: self.slowed(way, False, case.count, gpus) * size
+            + turns[way]
+            + self.beside(way, size, turns[other])
             for way, other in (("h2d", "d2h"), ("d2h", "h2d"))
-        ]
+        }
+        slower, quicker = sorted(every, key=lambda way: -every[way])
+        both = every[quicker] / every[slower]
+        alone = size * self.copies[slower].pieces[-1].gap_per_byte_s + turns[slower]
+        cycle = every[quicker] + (1 - both) * alone
         ends = sum(float(own.seconds(np.array([size]))[0]) for own in self.copies.values())
-        return ends + (self.copies["d2h"].after_kernel_s or 0.0) + (case.count - 1) * max(every)
+        return ends + (self.copies["d2h"].after_kernel_s or 0.0) + (case.count - 1) * cycle

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 __all__ = [
     "Count",
+    "Difference",
     "Factor",
     "Name",
     "Ordinal",
@@ -27,6 +28,8 @@ Rate = Annotated[float, Meta(gt=0, le=1e18)]
 Size = Annotated[int, Meta(gt=0, le=2**53)]
 #: Seconds that may be zero.
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+#: Seconds more, or fewer.
+Difference = Annotated[float, Meta(ge=-1e6, le=1e6)]
 #: Seconds that may not be zero.
 Time = Annotated[float, Meta(gt=0, le=1e6)]
 SecondsPerByte = Annotated[float, Meta(gt=0, le=1.0)]

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from busfare.node.arrays import FloatArray
-from busfare.node.figures import Count, Name, Ordinal, Seconds, SecondsPerByte, Share, Size, Text
+from busfare.node.figures import Count, Difference, Name, Ordinal, Seconds, SecondsPerByte, Share, Size, Text
 from busfare.node.source import Sourced
 
 __all__ = ["Cost", "Direction", "Measured", "MemoryKind", "Piece", "Row", "piecewise"]
@@ -80,7 +80,8 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kernel reads or writes mapped memory the other way [W14 table II]. `allocation_*` and `pinning_*` are the cost of
     making the host buffer: a constant and a rate.
     `timing` says what the clock held: the whole `call`, or the `device` alone; then `call_s` is what the host
-    pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before, `event_wait_s` what
+    pays to submit one, and `after_kernel_s` what is added where a kernel, and no copy, goes before, `after_copy_s` what a
+    copy in, a kernel and a copy out of one stream take longer than by themselves, `event_wait_s` what
     a wait for an event of another stream adds: of a kernel for a copy into the GPU, of a copy out for a kernel. `rows`
     are copies in several streams at once, and `both_directions_rows` G alone of chunks that go both ways in as many. Of
     managed memory `pieces` are prefetches, `faults` pages that move when they are touched. `written` are copies of what
@@ -114,6 +115,7 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pinning_per_byte_s: SecondsPerByte | None = None
     call_s: Seconds | None = None
     after_kernel_s: Seconds | None = None
+    after_copy_s: Difference | None = None
     event_wait_s: Seconds | None = None
     timing: Literal["call", "device"] = "call"
     from_component: Name | None = None

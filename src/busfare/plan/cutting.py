@@ -35,7 +35,8 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     d2h_gap = lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out
     # Where each engine has a stream of its own, kernels and copies out wait for events of another stream.
     waited = machine.h2d.event_wait + machine.d2h.event_wait
-    waits = np.where(streams > 1, waited, 0.0) if machine.kernels_in_order else 0.0
+    behind = lines.after_copy * into
+    waits = np.where(streams > 1, waited, behind) if machine.kernels_in_order else behind
     # One unit of the GPU hands out the copies of all streams: those of each way wait for the other's turns too, but
     # for short ones, whose turns come while others are under way.
     h2d_turns = h2d_gap + np.minimum(_turn(lines.d2h, streams) * out, _MOST_TURN * h2d_moving / streams)
@@ -53,7 +54,7 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
         d2h_moving + d2h_within,
         h2d_latency * into,
         # What copies out start from is a kernel.
-        (d2h_latency + lines.d2h.after_kernel + waits) * out,
+        np.maximum(d2h_latency + lines.d2h.after_kernel + waits, 0.0) * out,
         h2d_gap,
         d2h_gap,
         _slowdown(

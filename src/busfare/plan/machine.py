@@ -166,6 +166,7 @@ def _way(node: Node, direction: str, flow: Flow) -> tuple[Way, list[Basis]]:
         lull=LULL_S if pinned is None or pinned.mapped_lull_s is None else pinned.mapped_lull_s,
         kernel_wait=WAIT_S if pinned is None or pinned.mapped_wait_s is None else pinned.mapped_wait_s,
         first_share=first_share(node, direction),
+        after_copy=0.0 if pinned is None else pinned.after_copy_s or 0.0,
         event_wait=EVENT_S[direction]
         if pinned is None or pinned.event_wait_s is None
         else pinned.event_wait_s,

@@ -37,11 +37,12 @@ class Way:
     `starving_measured`: what mapped memory does to copies was measured on the node. `lull` (s): for how long, in each
     kernel that writes mapped memory, copies go on as if it did not. `kernel_wait` (s): from a copy that such writes held to
     its own kernel. `first_share`: of the first round of a kernel's threads on mapped memory, what moves one way after the
-    other. `event_wait` (s): what a wait for an event of another stream adds: of a kernel for a copy in, of a copy out for a
-    kernel. `beside_streams`: how much longer a byte of copies takes (≥ 1) where both ways' are in so many streams, a chunk
-    each. `beside_gpu`: how much longer it takes (≥ 1) where copies go both ways on another GPU of the host, too; None where
-    that is not known. `written`, by the kind of memory, are copies of what the processor has just written, where they
-    were measured; by default some seconds more a byte, for so many bytes.
+    other. `after_copy` (s): what a copy in, a kernel and a copy out of one stream take longer, or less, than by
+    themselves. `event_wait` (s): what a wait for an event of another stream adds: of a kernel for a copy in, of a copy
+    out for a kernel. `beside_streams`: how much longer a byte of copies takes (≥ 1) where both ways' are in so many
+    streams, a chunk each. `beside_gpu`: how much longer it takes (≥ 1) where copies go both ways on another GPU of the
+    host, too; None where that is not known. `written`, by the kind of memory, are copies of what the processor has just
+    written, where they were measured; by default some seconds more a byte, for so many bytes.
     """
 
     copy: Line
@@ -59,6 +60,7 @@ class Way:
     lull: float = LULL_S
     kernel_wait: float = WAIT_S
     first_share: float = FIRST_SHARE
+    after_copy: float = 0.0
     event_wait: float = 0.0
     beside_streams: tuple[tuple[int, float], ...] = ()
     beside_gpu: float | None = None

@@ -36,7 +36,8 @@ _WRITE_BYTES = 8
 class Lines(NamedTuple):
     """What carries the data each way in one strategy, and how much each way is slowed by the other: its bytes by a
     factor; and g of a copy (s) then, 0 where it stays. `…_streams`: that factor by the number of streams that both ways'
-    chunks are in, where it was measured.
+    chunks are in, where it was measured. `after_copy`: what a chunk's copies and kernel take longer (s) behind each
+    other than by themselves.
     """
 
     h2d: Line
@@ -47,6 +48,7 @@ class Lines(NamedTuple):
     d2h_gap_shared: float = 0.0
     h2d_streams: tuple[tuple[int, float], ...] = ()
     d2h_streams: tuple[tuple[int, float], ...] = ()
+    after_copy: float = 0.0
 
 
 class Load(NamedTuple):
@@ -106,8 +108,10 @@ def lines_of(machine: Machine, strategy: str) -> Lines:
         "managed-prefetch": (into.prefetched, out.prefetched),
     }.get(strategy, (into.copy, out.copy))
     shared = (0.0, 0.0) if strategy.startswith("managed") else (into.gap_beside_copy, out.gap_beside_copy)
-    streams = (into.beside_streams, out.beside_streams) if lines == (into.copy, out.copy) else ((), ())
-    return Lines(*lines, into.beside_copy, out.beside_copy, *shared, *streams)
+    slowed = (into.beside_copy, out.beside_copy, *shared)
+    if lines != (into.copy, out.copy):
+        return Lines(*lines, *slowed)
+    return Lines(*lines, *slowed, into.beside_streams, out.beside_streams, into.after_copy)
 
 
 def carried(problem: Problem, machine: Machine, strategy: str) -> tuple[float, float]:
@@ -226,7 +230,10 @@ def tasks_of(
             size = np.asarray(bytes_ * share / copies)
             latency, slope = (float(x) for x in line.at(size))
             busy = bytes_ * share * slope + (copies - 1) * gap
-            latency += line.after_kernel if way == "d2h" else 0.0
+            if way == "d2h":
+                latency = max(
+                    0.0, latency + line.after_kernel + (lines.after_copy if step.h2d_bytes else 0.0)
+                )
             further = float(line.gap_of(number, size, gap))
             add(n, Task(way, busy, further, latency, last[n], queues[n], blocking))
 

@@ -505,6 +505,29 @@ def test_two_gpus_copy_both_ways_at_once(direction: str, stand_in: StandIn) -> N
     assert not stand_in.blocks
 
 
+def test_two_gpus_take_chunks_through_at_once(stand_in: StandIn) -> None:
+    device = CudaDevice(2)
+    device._most_bytes = 1 << 18
+    names = ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
+    before = [stand_in.calls.get(name, 0) for name in names]
+    samples = device.run(Case("h2d", "pinned", "through-beside-gpu", 5000, 8, 0, 1), 2)
+    assert len(samples.device_s) == 2 and min(samples.device_s) > 0
+    assert [stand_in.calls[name] - n for name, n in zip(names, before, strict=True)] == [2 * 2 * 8] * 2
+    device.close()
+    assert not stand_in.blocks
+
+
+def test_there_and_back_is_one_copy_each_way(stand_in: StandIn) -> None:
+    device = CudaDevice(1)
+    device._most_bytes = 1 << 18
+    before = [stand_in.calls.get(name, 0) for name in ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")]
+    assert len(device.run(Case("h2d", "pinned", "there-and-back", 5000), 2).device_s) == 2
+    into, out = (stand_in.calls[name] for name in ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"))
+    # The copy in has a short one before it, which leads in.
+    assert (into - before[0], out - before[1]) == (4, 2)
+    device.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no threads")
 def test_a_bound_processor_makes_and_moves_memory_of_its_own(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch

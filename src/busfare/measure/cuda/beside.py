@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 from busfare.measure.case import Case, Direction, Samples
@@ -11,13 +12,14 @@ from busfare.measure.cuda import submit
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
 from busfare.measure.cuda.events import record, seconds
+from busfare.measure.cuda.streams import InStreams, through_of
 from busfare.measure.device import UnavailableError
 from busfare.measure.plan import HOST_WAYS
 
-__all__ = ["beside_gpu"]
+__all__ = ["BESIDE"]
 
 
-def beside_gpu(case: Case, board: Board, other: Board, ends: submit.Ends, repeats: int) -> Samples:
+def _copies(case: Case, board: Board, other: Board, ends: submit.Ends, repeats: int) -> Samples:
     """The copies of `board`'s GPU while those of `other`'s, twice as many and more, run until past their end: the same
     way, or, in the mode `both-beside-gpu`, both ways on both.
     """
@@ -88,3 +90,32 @@ class _Beside:
         checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
         self.board.flags.verify()
         return seconds(self._from, self._last)
+
+
+def _through(case: Case, board: Board, other: Board, ends: submit.Ends, repeats: int) -> Samples:
+    """The same chunks in, through an empty kernel and out again on both GPUs: until both are through."""
+    theirs = dataclasses.replace(case, gpu=other.ordinal, peer=None)
+    other.enter()
+    there = InStreams(through_of(theirs, other, submit.ends_of(theirs, other, None)), case.count, other)
+    board.enter()
+    here = InStreams(through_of(case, board, ends), case.count, board)
+    device_s, api_s = [], []
+    for _ in range(repeats):
+        board.enter()
+        taken = here.submit()
+        other.enter()
+        there.submit(board)
+        board.flags.release()
+        beside = there.seconds()
+        board.enter()
+        device_s.append(max(here.seconds(), beside))
+        api_s.append(taken)
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+#: What measures each mode of two GPUs: the case, its GPU, the other one, the case's ends, and how many samples.
+BESIDE: dict[str, Callable[[Case, Board, Board, submit.Ends, int], Samples]] = {
+    "beside-gpu": _copies,
+    "both-beside-gpu": _copies,
+    "through-beside-gpu": _through,
+}

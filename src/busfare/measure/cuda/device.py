@@ -9,7 +9,7 @@ from typing import Any
 from busfare.errors import NoGpuError
 from busfare.measure.case import Case, Samples
 from busfare.measure.cuda import both_ways, copies, facts, streams, submit
-from busfare.measure.cuda.beside import beside_gpu
+from busfare.measure.cuda.beside import BESIDE
 from busfare.measure.cuda.board import MOST_BYTES, Board
 from busfare.measure.cuda.bound import bound_to
 from busfare.measure.cuda.costs import COSTS
@@ -109,8 +109,8 @@ class CudaDevice:
         if peer is not None and not self._direct[case.gpu, peer.ordinal]:
             # The host stages them, and may wait for a stream that a blocking kernel holds.
             samples = copies.copies(dataclasses.replace(case, mode="unblocked"), board, ends, repeats)
-        elif case.mode in ("beside-gpu", "both-beside-gpu"):
-            samples = beside_gpu(case, board, self._board(case.peer or 0), ends, repeats)
+        elif case.mode in BESIDE:
+            samples = BESIDE[case.mode](case, board, self._board(case.peer or 0), ends, repeats)
         else:
             samples = _MODES[case.mode](case, board, ends, repeats)
         if written:
@@ -185,6 +185,7 @@ _MODES: dict[str, Callable[[Case, Board, submit.Ends, int], Samples]] = {
     "graph": copies.graph,
     "written": copies.written,
     "hybrid": streams.hybrid,
+    "there-and-back": streams.there_and_back,
     "through": streams.through,
     "plane": copies.strided,
     "block": copies.strided,

@@ -29,7 +29,7 @@ _HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
 #: the host's and the GPU's memory it lies makes a copy of a byte 5 % slower or faster, and nobody knows where a
 #: program's own will lie.
 _PLACED, _PLACED_BYTES, _PAGE = (
-    ("copies", "streams", "after-kernel", "after-event", "event-kernel", "unblocked"),
+    ("copies", "streams", "after-kernel", "after-event", "event-kernel", "there-and-back", "unblocked"),
     1 << 26,
     1 << 12,
 )
