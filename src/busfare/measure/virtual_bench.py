@@ -36,14 +36,14 @@ _FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
 
 class _Link:
     """What the simulation asks of one GPU's link; `streams`: in how many each way's copies are; `gpus`: how many do the
-    same at once; `behind`: whether kernels are behind copies of their own streams.
+    same at once; `chained`: what a copy in, a kernel and a copy out take longer (s) because they follow each other.
     """
 
     def __init__(
-        self, link: HostLink, streams: Mapping[str, int] | None = None, gpus: int = 1, behind: bool = False
+        self, link: HostLink, streams: Mapping[str, int] | None = None, gpus: int = 1, chained: float = 0.0
     ) -> None:
         self.link, self.copies, self.mapped, self.gpus = link, link.copies, link.mapped, gpus
-        self.after_copy = link.after_copy if behind else 0.0
+        self.chained = chained
         self.streams = streams or dict.fromkeys(self.copies, 1)
         self.turns = {way: link.turn(way, count) for way, count in self.streams.items()}
 
@@ -76,7 +76,7 @@ class _Link:
         own = self.copies[way]
         size = sum(f.bytes_left for f in activity.flows)
         if idle:
-            behind = (own.after_kernel_s or 0.0) + self.after_copy if activity.after_kernel else 0.0
+            behind = (own.after_kernel_s or 0.0) + self.chained if activity.after_kernel else 0.0
             behind += self.link.event_wait(way) if activity.after else 0.0
             return max(0.0, _beyond(own, 1, size) + behind)
         if own.gap_s is not None and self.streams[way] == 1:
@@ -153,9 +153,16 @@ class VirtualStrategies:
         streams = {
             way: len({op.stream for op in program.operations if op.kind == way}) for way in ("h2d", "d2h")
         }
-        kernels = [op for op in program.operations if op.kind == "kernel"]
-        behind = bool(streams["h2d"] and kernels) and not any(op.after for op in kernels)
-        return simulate(activities, _Link(self._link, streams, gpus, behind).laws())
+        return simulate(activities, _Link(self._link, streams, gpus, self._chained(program)).laws())
+
+    def _chained(self, program: Program) -> float:
+        """What a copy in, a kernel and a copy out of one stream, or of one graph's nodes, take longer (s) than alone."""
+        kinds = {op.kind for op in program.operations}
+        if len(kinds) < 3 or any(op.after for op in program.operations):
+            return 0.0
+        if program.as_graph:
+            return self._link.event_wait("h2d") + self._link.event_wait("d2h")
+        return self._link.after_copy
 
     def _activity(self, op: Operation, program: Program, issued_at: float, index: int) -> Activity:
         assert self._work is not None

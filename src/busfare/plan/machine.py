@@ -48,7 +48,7 @@ SECTOR_BYTES = 32.0
 @dataclass(frozen=True)
 class Machine:
     """What a plan needs to know of a node's first GPU. `kernels_in_order`: all kernels are in one stream;
-    `copies_in_order`: all copies in are.
+    `copies_in_order`: all copies in are. `as_graph`: copies and kernels are nodes of a CUDA graph.
     """
 
     node: Node
@@ -59,6 +59,7 @@ class Machine:
     basis: tuple[Basis, ...]
     kernels_in_order: bool = False
     copies_in_order: bool = False
+    as_graph: bool = False
 
     @property
     def migrates_on_fault(self) -> bool:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_measured
 
 from busfare.measure import probe
 from busfare.measure.bench.device import Timing
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import run_methods
 from busfare.measure.bench.methods_result import methods_result
-from busfare.measure.bench.predicting import STREAMED
+from busfare.measure.bench.predicting import STREAMED, Predicted, problem_of
 from busfare.measure.bench.program import Program
 from busfare.measure.bench.strategies import CELLS, run_cells
 from busfare.measure.bench.strategies_result import strategies_result
@@ -209,3 +210,19 @@ def test_a_disturbed_case_of_methods_is_run_again() -> None:
             assert m.again == 1 and len(m.runs) == 10
             (other,) = (o for o in plain.of(m.case) if o.method == "pinned")
             assert run.gpu_s(m) == pytest.approx(plain.gpu_s(other), rel=0.01)
+
+
+def test_a_graphs_nodes_wait_for_each_other_as_streams_do_for_events() -> None:
+    """A chunk that goes in, through a kernel and out: in one stream each is right behind the other."""
+    node = load_node("h200-x2-probed")
+    told = (replace_measured(m, after_copy_s=-2e-6 if m.direction == "h2d" else None) for m in node.measured)
+    machine = machine_of(replace(node, measured=tuple(told)))
+    predicted = Predicted.of(problem_of(Work(KERNELS["scale"], 16, 8192), {1: 5e-6}), machine, 16)
+    graph, streams = predicted.at("graph", 1), predicted.at("streams", 1)
+    assert graph is not None and streams is not None
+    waits = machine.h2d.event_wait + machine.d2h.event_wait
+    assert graph.seconds - streams.seconds == pytest.approx(waits + 2e-6, rel=1e-6)
+    # Of many chunks, which hide each other's waits, next to nothing is left.
+    many = (predicted.at("graph", 16), predicted.at("streams", 16))
+    assert many[0] is not None and many[1] is not None
+    assert 0 <= many[0].seconds - many[1].seconds < 1e-5

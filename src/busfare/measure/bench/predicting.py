@@ -53,6 +53,7 @@ class Predicted:
     streams: Curve
     hybrid: Curve
     three_streams: Curve
+    graph: Curve
 
     @classmethod
     def of(cls, problem: Problem, machine: Machine, most_streams: int, in_order: bool = False) -> Predicted:
@@ -61,10 +62,11 @@ class Predicted:
         answer = plan(problem, machine)
         queued = in_one_stream(machine, "h2d") if in_order else machine
         chunked, both = (curves([problem], queued, name)[0] for name in ("streams", "hybrid"))
+        graph = curves([problem], replace(queued, as_graph=True), "streams")[0]
         fewer = replace(problem, levels=min(MOST_IN_ORDER, most_streams))
         engines = curves([fewer], in_one_stream(machine, "h2d", "d2h"), "streams")[0]
         engines = replace(engines, strategy="three-streams")
-        return cls(problem, queued, {p.strategy: p for p in answer.ranking}, chunked, both, engines)
+        return cls(problem, queued, {p.strategy: p for p in answer.ranking}, chunked, both, engines, graph)
 
     @property
     def best(self) -> Prediction:
@@ -90,8 +92,10 @@ class Predicted:
 
     def at(self, strategy: str, streams: int) -> Prediction | None:
         """The prediction for a version that is measured; None where `plan` has none."""
-        if strategy in ("streams", "graph"):
+        if strategy == "streams":
             return self._on(self.streams, strategy, streams)
+        if strategy == "graph":
+            return self._on(self.graph, strategy, streams)
         if strategy == "three-streams":
             return self._on(self.three_streams, strategy, streams)
         if strategy == "hybrid":
