@@ -84,9 +84,21 @@ def test_bytes_follow_the_engine() -> None:
 def test_a_pageable_copy_staged_before_it_ran_follows_the_engine_and_a_long_one_the_host() -> None:
     host = [engine("h2d", 10e-6, pace, "pageable") for pace in (8e-11, 4e-11)]
     old, new = (node(engine("h2d", 3.5e-6, 2e-11), one) for one in host)
-    found = carried(copies([32 << 10, 32 * MIB], [3e-6, 3200e-6], "pageable"), old, new)
+    found = carried(copies([32 << 10, 32 * MIB], [3e-6, 2700e-6], "pageable"), old, new)
     assert found[0] == pytest.approx(3e-6)
-    assert found[1] == pytest.approx(1600e-6, rel=0.02)
+    assert found[1] == pytest.approx(1370e-6, rel=0.02)
+
+
+def test_what_a_pageable_copy_lost_to_a_cold_cache_it_loses_on_the_other_node_too() -> None:
+    """Of 32 MiB the processors' own pace explains 2,720 and 1,380 µs; a probe of quiet moments tells of no more."""
+    host = [engine("h2d", 10e-6, pace, "pageable") for pace in (8e-11, 4e-11)]
+    old, new = (node(engine("h2d", 3.5e-6, 2e-11), one) for one in host)
+    whole = [
+        carried(copies([32 * MIB], [seconds], "pageable"), old, new)[0] for seconds in (2724e-6, 4000e-6)
+    ]
+    assert whole[1] - whole[0] == pytest.approx(4000e-6 - 2724e-6, rel=1e-3)
+    back = carried(copies([32 * MIB], [whole[1]], "pageable"), new, old)[0]
+    assert back == pytest.approx(4000e-6, rel=1e-6)
 
 
 def test_a_knee_that_one_measurement_found_elsewhere_changes_nothing() -> None:

@@ -8,6 +8,7 @@ import pytest
 from busfare.measure.fit import fit
 from busfare.measure.middle import interval, median, middle, spread
 from busfare.measure.plan import fitted_bytes
+from busfare.node.measured import piecewise
 
 SIZES = np.array(fitted_bytes(1 << 30), np.float64)
 
@@ -35,6 +36,20 @@ def test_lines_that_do_not_meet_end_half_way_or_where_there_is_a_jump(left: floa
     ends = [p.up_to_bytes or 0 for p in pieces[:-1]]
     middle_ = int((65536 * 98304) ** 0.5)
     assert (middle_ if left == 1.0 else end) in ends
+
+
+def test_a_curve_that_does_not_jump_rises_along_a_line_where_it_is_steep() -> None:
+    """A fifth more from 64 to 96 KiB: what lies between takes no more than a part of it."""
+    seconds = np.where(SIZES <= 65536, 4e-6 + SIZES * 2e-11, 1.2 * (4e-6 + SIZES * 2e-11))
+    jumps, rises = fit(SIZES, seconds, near=1e-5), fit(SIZES, seconds, near=1e-5, steady_from=4096)
+    at = np.array([65536.0, 70000.0, 81920.0, 98304.0, 1e6])
+    plain = 4e-6 + at * 2e-11
+    assert piecewise(jumps.pieces, at) / plain == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.2], rel=1e-3)
+    found = piecewise(rises.pieces, at) / plain
+    assert found[[0, 3, 4]] == pytest.approx([1.0, 1.2, 1.2], rel=1e-3)
+    assert 1.02 < found[1] < 1.06 and 1.08 < found[2] < 1.12
+    # Below the size from which on it is steady, a jump stays one.
+    assert fit(SIZES, seconds, near=1e-5, steady_from=1 << 20).pieces == jumps.pieces
 
 
 def test_no_piece_has_a_negative_parameter() -> None:

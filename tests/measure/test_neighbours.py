@@ -66,7 +66,7 @@ def test_what_two_gpus_leave_each_other_both_ways_is_measured_and_planned_with()
     assert beside.h2d.beside_copy == pytest.approx(3e-11 / alone.h2d.copy.long_gap, rel=0.05)
     assert all(times >= beside.h2d.beside_copy for _, times in beside.h2d.beside_streams)
     # A node file that does not say: as if each had the host for itself.
-    plain = machine_of(node)
+    plain = machine_of(load_node("h200-probed"))
     assert beside_another_gpu(plain) == plain
 
 

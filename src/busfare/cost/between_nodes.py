@@ -49,7 +49,7 @@ def carried_seconds(
     if paces is None:
         return None
     staged = recorded > STAGED_OUTSIDE * engines[0].seconds(np.maximum(batch.sizes, 1.0))
-    return np.where(staged, recorded * _staging_ratio(batch.sizes, *paces), by_engine)
+    return np.where(staged, recorded + _staging_difference(batch.sizes, recorded, *paces), by_engine)
 
 
 def _mean_of_their_size(batch: Batch, seconds: FloatArray) -> FloatArray:
@@ -98,12 +98,17 @@ def _bytes_ratio(sizes: FloatArray, here: Measured, there: Measured) -> FloatArr
     return np.divide(new, old, out=np.ones_like(old), where=(new > 0) & (old > LEAST_SHARE * first[0]))
 
 
-def _staging_ratio(sizes: FloatArray, here: Measured, there: Measured) -> FloatArray:
-    """The same of copies that are staged while they run: as the two processors copy what they have in their caches.
+def _staging_difference(
+    sizes: FloatArray, recorded: FloatArray, here: Measured, there: Measured
+) -> FloatArray:
+    """What copies that are staged while they run take longer on the new node (s), less than nothing where it is quicker: as
+    long as the two processors take over what they have in their caches.
 
-    Where one measurement leaves the cache and the other does not yet says nothing of the program's buffers, whose own
-    recorded time holds what they lost there.
+    What a copy took beyond that, in a cold cache or beside others' traffic, stays as it was: no probe of a quiet moment
+    tells of it. Where one measurement leaves the cache and the other does not yet says nothing of the program's buffers.
     """
-    sizes = np.clip(sizes, 1.0, CACHED_BYTES)
-    ratio: FloatArray = there.seconds(sizes) / here.seconds(sizes)
-    return ratio
+    sizes = np.maximum(sizes, 1.0)
+    cached = np.minimum(sizes, CACHED_BYTES)
+    old, new = (one.seconds(cached) * sizes / cached for one in (here, there))
+    difference: FloatArray = (new / old - 1) * np.minimum(old, recorded)
+    return difference

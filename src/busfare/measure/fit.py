@@ -54,11 +54,18 @@ class _Points:
         return _Points(self.sizes[keep], self.seconds[keep], self.doubt[keep])
 
 
-def fit(sizes: FloatArray, seconds: FloatArray, near: float = NEAR, doubt: FloatArray | None = None) -> Fit:
+def fit(
+    sizes: FloatArray,
+    seconds: FloatArray,
+    near: float = NEAR,
+    doubt: FloatArray | None = None,
+    steady_from: float = np.inf,
+) -> Fit:
     """The fit of `seconds` over `sizes` (bytes, rising, parallel), within the share `near` of every point where
     MOST_PIECES suffice. Raises ValueError for no sizes.
 
-    `doubt` is how far off each point may be, as a share of it: one that few samples know counts for less.
+    `doubt` is how far off each point may be, as a share of it: one that few samples know counts for less. From
+    `steady_from` bytes on a curve is known not to jump: between two sizes where it seems to, it rises along a line.
     """
     if len(sizes) == 0:
         raise ValueError("nothing to fit")
@@ -74,7 +81,7 @@ def fit(sizes: FloatArray, seconds: FloatArray, near: float = NEAR, doubt: Float
     while best < most and _worst(pieces, points) > near:
         best += 1
         pieces = _pieces(points, best)
-    return Fit(pieces, _left_out(points, best))
+    return Fit(_joined(pieces, sizes, steady_from), _left_out(points, best))
 
 
 def _least_points(sizes: FloatArray) -> int:
@@ -113,6 +120,24 @@ def _pieces(points: _Points, count: int) -> tuple[Piece, ...]:
         )
         for end, a, b in zip(ends, fixed, slope, strict=True)
     )
+
+
+def _joined(pieces: tuple[Piece, ...], sizes: FloatArray, steady_from: float) -> tuple[Piece, ...]:
+    """The same with a piece of its own from each size of `steady_from` or more after which they jump to the next size."""
+    found = [pieces[0]]
+    for left, right in pairwise(pieces):
+        low = left.up_to_bytes
+        if low is not None and low >= steady_from and low in sizes[:-1]:
+            high = int(sizes[np.searchsorted(sizes, low) + 1])
+            here, there = (
+                float(piecewise((one,), np.array([at]))[0]) for one, at in ((left, low), (right, high))
+            )
+            slope = (there - here) / (high - low)
+            start = here - slope * low
+            if slope > 0 and start >= 0 and (right.up_to_bytes is None or right.up_to_bytes > high):
+                found.append(Piece(latency_overhead_s=start, gap_per_byte_s=slope, up_to_bytes=high))
+        found.append(right)
+    return tuple(found)
 
 
 def _segments(points: _Points, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:

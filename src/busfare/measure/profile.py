@@ -120,7 +120,7 @@ def _pinned_extras(own: dict[Case, Measurement], one: Case) -> dict[str, Any]:
         sizes, seconds, doubt = _curve(own, replace(one, mode="streams", count=count))
         # One size alone is no curve: the quick run has it for the hybrid's sake.
         if len(sizes) > 1:
-            rows.append(Row(copies=count, pieces=fit(sizes, seconds, NEAR, doubt).pieces))
+            rows.append(Row(copies=count, pieces=fit(sizes, seconds, NEAR, doubt, ENGINE_BYTES).pieces))
     if rows:
         extras["rows"] = tuple(rows)
     short = [m.samples.api_s for c, m in own.items() if replace(c, bytes=1) == one and c.bytes <= 1 << 16]
