@@ -1,7 +1,7 @@
 """Benchmarks on real GPUs beside what `plan` predicted: `python validation/bench.py [--again] [--plots FOLDER] [FILE …]`.
 
-Reads `results/bench/*.json` and those in `methods/` there, as `busfare bench methods --json` and `busfare bench
-strategies --json` wrote them, and recomputes every error, pick and limit from the measured and predicted seconds in
+Reads `results/bench/*.json` and those in `two-gpus/` and `methods/` there, as `busfare bench methods --json` and `busfare
+bench strategies --json` wrote them, and recomputes every error, pick and limit from the measured and predicted seconds in
 them. Without results it says so and claims nothing. `--again` predicts anew what was measured, with the models of
 today; what was said before the run stays in the files. `--plots` draws them into a folder, for the guide. Exit status 1
 where any goal is missed; the last line of each result says which ones, and how often.
@@ -20,6 +20,7 @@ from typing import Any
 from busfare.errors import InputError
 
 FOLDER = Path(__file__).parents[1] / "results" / "bench"
+FOLDERS = (FOLDER, FOLDER / "two-gpus", FOLDER / "methods")
 #: The project's goals: largest error of a strategy at its best (W14 published 10.75), what following a prediction may
 #: cost where another was measured faster, the share of the limit that the best streams version of W14's *state* reaches,
 #: all in percent; and two factors.
@@ -32,6 +33,8 @@ PAPERS_GRID = 1024 * 1024 * 42
 #: Both ways to submit the streams version.
 STREAMED = ("streams", "three-streams")
 W14 = ("explicit", "mapped", *STREAMED, "hybrid")
+#: Measured and predicted beside them: their errors are listed, and no goal is about them.
+BESIDE = ("batched", "graph", "streams-2gpu")
 
 
 class Goals:
@@ -62,7 +65,7 @@ def main() -> int:
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them as SVG into this folder")
     options = parser.parse_args()
-    paths = options.files or [*sorted(FOLDER.glob("*.json")), *sorted((FOLDER / "methods").glob("*.json"))]
+    paths = options.files or [path for folder in FOLDERS for path in sorted(folder.glob("*.json"))]
     if not paths:
         print("no results: results/bench/ has no *.json yet; docs/bench.md says which commands write them")
         return 0
@@ -130,6 +133,7 @@ def judge(result: dict[str, Any]) -> bool:
 def strategies(cells: list[dict[str, Any]], goals: Goals) -> None:
     """Every cell: each strategy at its fastest, the pick, the number of streams, and the limit."""
     errors: dict[str, list[float]] = {name: [] for name in W14}
+    beside: dict[str, list[float]] = {name: [] for name in BESIDE}
     picked = 0
     print("  cell                             strategy       streams | measured ms | predicted ms | error %")
     for cell in cells:
@@ -144,12 +148,18 @@ def strategies(cells: list[dict[str, Any]], goals: Goals) -> None:
                 f"  {cell['name']:32} {strategy:14} {best['streams']:7} | {1e3 * best['measured_seconds']:11.3f} | "
                 f"{1e3 * best['predicted_seconds']:12.3f} | {off:+7.2f}"
             )
+        for strategy, own in beside.items():
+            best = fastest(cell, (strategy,))
+            own += [abs(error(best))] if best is not None and best["predicted_seconds"] is not None else []
         picked += pick(cell, goals)
         number_of_streams(cell, goals)
         limit(cell, goals)
     for strategy, own in errors.items():
         if own:
             print(f"  errors of {strategy}: median {median(own):.2f} %, largest {max(own):.2f} %")
+    for strategy, own in beside.items():
+        if own:
+            print(f"  {strategy}, beside these: median {median(own):.2f} %, largest {max(own):.2f} %")
     found = [off for own in errors.values() for off in own]
     said = goals.verdict(f"largest error at most {MOST_ERROR:g} %", max(found) <= MOST_ERROR)
     print(
