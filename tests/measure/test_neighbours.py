@@ -80,6 +80,15 @@ def test_processors_are_apart_where_some_are_next_to_the_gpu() -> None:
 
 
 @pytest.mark.parametrize("choose", [full, quick])
+@pytest.mark.parametrize(("gpu", "beside"), [(0, {1, 4}), (3, {4, 7}), (7, {0, 3})])
+def test_of_eight_gpus_two_are_tried_beside_each_both_ways(choose: type, gpu: int, beside: set[int]) -> None:
+    cases = choose(gpu, [other for other in range(8) if other != gpu]).shown
+    for mode in ("both-beside-gpu", "through-beside-gpu"):
+        assert {c.peer for c in cases if c.mode == mode} == beside
+    assert {c.peer for c in choose(0, [1]).shown if c.mode == "through-beside-gpu"} == {1}
+
+
+@pytest.mark.parametrize("choose", [full, quick])
 def test_a_bound_processor_is_measured_beside_any(choose: type) -> None:
     bound = [c for c in choose(0, [], bound=True).shown if c.mode == "bound"]
     assert {(c.direction, c.memory) for c in bound} == {

@@ -266,9 +266,9 @@ def _written(gpu: int, sizes: Sequence[int]) -> Iterator[Case]:
 def _placed(gpu: int, peers: Sequence[int], bound: bool, sizes: Sequence[int]) -> Iterator[Case]:
     """What depends on what else hangs on the host: other GPUs that copy too, and which processor issues."""
     # More than a processor's cache holds, which is up to half as fast again.
-    for way, peer in product(HOST_WAYS, peers):
+    for way, peer in product(HOST_WAYS, _two_of(peers, gpu)):
         yield Case(way, "pinned", "both-beside-gpu", 64 * MIB, 4, gpu, peer)
-    for peer in peers:
+    for peer in _two_of(peers, gpu):
         chunk = THROUGH_BYTES // THROUGH_BESIDE_COUNT
         yield Case("h2d", "pinned", "through-beside-gpu", chunk, THROUGH_BESIDE_COUNT, gpu, peer)
     for way, size in product(HOST_WAYS, sizes):
@@ -277,6 +277,12 @@ def _placed(gpu: int, peers: Sequence[int], bound: bool, sizes: Sequence[int]) -
         if bound:
             yield Case(way, "pinned", "bound", size, 1, gpu)
             yield Case(way, "pageable", "bound", size, 1, gpu)
+
+
+def _two_of(peers: Sequence[int], gpu: int) -> list[int]:
+    """Of many other GPUs two: the next one, which often hangs on the same processor, and one half-way round."""
+    ring = sorted(peers, key=lambda peer: (peer < gpu, peer))
+    return sorted({ring[0], ring[len(ring) // 2]}) if ring else []
 
 
 def _costs(gpu: int, most: int) -> Iterator[Case]:
