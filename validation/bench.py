@@ -1,10 +1,11 @@
 """Benchmarks on real GPUs beside what `plan` predicted: `python validation/bench.py [--again] [--plots FOLDER] [FILE …]`.
 
-Reads `results/bench/*.json` and those in `two-gpus/` and `methods/` there, as `busfare bench methods --json` and `busfare
-bench strategies --json` wrote them, and recomputes every error, pick and limit from the measured and predicted seconds in
-them. Without results it says so and claims nothing. `--again` predicts anew what was measured, with the models of
-today; what was said before the run stays in the files. `--plots` draws them into a folder, for the guide. Exit status 1
-where any goal is missed; the last line of each result says which ones, and how often.
+Reads `results/bench/*.json` and those in `two-gpus/`, `methods/` and `held-out/*/` there, as `busfare bench methods
+--json` and `busfare bench strategies --json` wrote them, and recomputes every error, pick and limit from the measured and
+predicted seconds in them. Without results it says so and claims nothing. `--again` predicts anew what was measured, with
+the models of today; what was said before the run stays in the files. `--plots` draws them into a folder, for the guide
+(those in `held-out/` apart). Exit status 1 where any goal is missed; the last line of each result says which ones, and how
+often.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from busfare.errors import InputError
 
 FOLDER = Path(__file__).parents[1] / "results" / "bench"
 FOLDERS = (FOLDER, FOLDER / "two-gpus", FOLDER / "methods")
+#: Runs of other machines by the same `probe` and models, which the guide does not draw.
+HELD_OUT = FOLDER / "held-out"
 #: The project's goals: largest error of a strategy at its best (W14 published 10.75), what following a prediction may
 #: cost where another was measured faster, the share of the limit that the best streams version of W14's *state* reaches,
 #: all in percent; and two factors.
@@ -66,6 +69,8 @@ def main() -> int:
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them as SVG into this folder")
     options = parser.parse_args()
     paths = options.files or [path for folder in FOLDERS for path in sorted(folder.glob("*.json"))]
+    if not (options.files or options.plots):
+        paths += sorted(HELD_OUT.glob("*/*.json"))
     if not paths:
         print("no results: results/bench/ has no *.json yet; docs/bench.md says which commands write them")
         return 0
