@@ -146,6 +146,8 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("report", TRACE, "--scheduler", "nowhere"), "no Dask scheduler answers"),
         (("report", TRACE, "--resume", "/proc/no"), "cannot be used to resume"),
         (("report", TRACE, "--html", "/proc/no/page.html"), "cannot be written"),
+        (("report", TRACE, "--unrecorded", "12"), "not a time"),
+        (("report", TRACE, "--unrecorded", "1s", "--jobs", "2"), "give it with one trace"),
         (("report", TRACE, "--fail-if", "exposed"), "exposed > 20%"),
         (("report", TRACE, "--fail-if", "exposed > much"), "is not a time"),
         (("report", TRACE, "--fail-if", "colour > 3"), "one of exposed"),

@@ -38,6 +38,34 @@ def test_small_pageable_copies_gain_nothing_from_pinning() -> None:
     assert found(trace(*copies), "pageable-copies") is None
 
 
+def small_copies(memory: str, size: int) -> Trace:
+    """A hundred copies into the GPU, 8 µs of the host's time each."""
+    copies = [copy(20.0 * i + 8, 20.0 * i + 11, size, memory=memory, correlation=i) for i in range(100)]
+    calls = [call(20.0 * i, 20.0 * i + 8, "cudaMemcpyAsync", correlation=i) for i in range(100)]
+    return trace(*copies, calls=calls)
+
+
+@pytest.mark.parametrize(
+    ("memory", "size", "pays"),
+    [("pageable", 32 * 1024, True), ("pageable", 64, False), ("pinned", 32 * 1024, False)],
+)
+def test_small_pageable_copies_are_said_to_gain_where_the_host_writes_their_bytes(
+    memory: str, size: int, pays: bool
+) -> None:
+    recorded = small_copies(memory, size)
+    small, pageable = found(recorded, "small-copies"), found(recorded, "pageable-copies")
+    assert small is not None
+    assert ("Pinning them gains nothing" in small.evidence) is not pays
+    assert (pageable is not None) is pays
+    if pageable is not None:
+        assert pageable.title == "Copies from or to pageable memory"
+        assert "100 copies of at most 64 KiB to the GPU" in pageable.evidence
+        assert "staged" not in pageable.evidence and "stages" not in pageable.evidence
+        assert pageable.by_replay and pageable.gain_seconds is not None
+        # Of 8 µs a call: no more than writing 32 KiB and submitting took.
+        assert 0 < pageable.gain_seconds < 800e-6
+
+
 def test_a_pageable_copy_behind_a_kernel_gains_nothing() -> None:
     assert (
         found(trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(0, 17_000)), "pageable-copies")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from busfare.advise import amounts
+from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import project
 from busfare.report.page import report_page
@@ -17,6 +20,7 @@ from busfare.report.terminal import show_report
 from busfare.trace import Omission, read
 from tests.traces import EXAMPLES, copy, kernel, trace
 
+RESULTS = Path(__file__).parents[2] / "results"
 HOSTILE = "evil<script>alert(1)</script>[bold]&\u202e\x1b[31mred</title>"
 
 
@@ -54,12 +58,68 @@ def test_paths_and_sizes_add_up_to_the_total() -> None:
 
 def test_a_guessed_node_is_said_to_be_a_guess() -> None:
     recorded = trace(copy(0, 1, 1), gpu="NVIDIA H100 80GB HBM3")
-    assert summarise(recorded)["node"] == {"name": "h100-sxm", "guessed_from_gpu_name": True}
+    assert summarise(recorded)["node"] == {
+        "name": "h100-sxm",
+        "guessed_from_gpu_name": True,
+        "measured": False,
+    }
     assert summarise(recorded, load_node("gh200"))["node"] == {
         "name": "gh200",
         "guessed_from_gpu_name": False,
+        "measured": False,
     }
     assert summarise(trace(copy(0, 1, 1)))["node"] is None
+
+
+def test_gains_say_which_figures_they_rest_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """A real recording. Bounds that nothing replayed are the data sheet's, whatever was measured."""
+    recorded = read(EXAMPLES / "train-images-h100.json.gz")
+    for node, said in (
+        ("h100-probed", "what was measured on h100-probed"),
+        ("h100-sxm", "the data sheet of h100-sxm"),
+    ):
+        result = summarise(recorded, load_node(node))
+        show_report(result)
+        assert f"(gains are predicted, by {said})" in capsys.readouterr().out
+        assert said in report_page(result, recorded)
+    copies = trace(copy(0, 16_000, 1 << 26, memory="pageable"), kernel(16_000, 17_000))
+    show_report(summarise(copies, load_node("h100-probed")))
+    assert "by the data sheet of h100-probed" in capsys.readouterr().out
+
+
+def test_gains_are_of_the_run_without_its_recorder(capsys: pytest.CaptureFixture[str]) -> None:
+    """Recorded on an H100: pinning saved more of the unrecorded run than packing; the recording, in which every call takes
+    longer, shows packing first.
+    """
+    folder = RESULTS / "pairs" / "h100"
+    recorded, node = read(folder / "matched_filter-before.bf"), load_node(str(folder / "node.toml"))
+    times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
+    medians = {
+        name: each["median_seconds"] for name, each in times["programs"]["matched_filter"]["variants"].items()
+    }
+    unrecorded = medians["before"]
+    assert medians["pin"] < medians["batch"] < unrecorded
+    told, plain = summarise(recorded, node, unrecorded), summarise(recorded, node)
+    assert plain["recording_cost"] is None
+    assert [f["id"] for f in plain["findings"]][:2] == ["small-copies", "pageable-copies"]
+    assert [f["id"] for f in told["findings"]][:2] == ["pageable-copies", "small-copies"]
+    assert told["makespan_seconds"] == plain["makespan_seconds"] > 1.05 * unrecorded
+    cost = told["recording_cost"]
+    assert cost["replayed_seconds"] == pytest.approx(unrecorded, rel=0.01) and cost["call_seconds"] > 0
+    path = sum(part["seconds"] for part in told["critical_path"])
+    assert path == pytest.approx(cost["replayed_seconds"], rel=0.01)
+    first = told["findings"][0]
+    assert first["what_if"] == ["--pin", "--unrecorded", f"{unrecorded:g}s"]
+    # Of the unrecorded run, not of the recorded one.
+    show_report(told)
+    share = f"of {amounts.time(cost['replayed_seconds'])} ({first['predicted_gain_seconds'] / cost['replayed_seconds']:.0%})"
+    for text in (capsys.readouterr().out, report_page(told, recorded)):
+        assert share in text and "a call taken out for the recorder" in text
+
+
+def test_a_run_that_cannot_be_replayed_has_no_recorder_taken_out() -> None:
+    with pytest.raises(InputError, match="--unrecorded needs a run that can be replayed"):
+        summarise(trace(copy(0, 1, 1)), None, 1.0)
 
 
 def test_a_report_fits_100_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,11 @@ __all__ = ["report"]
 )
 @click.option("--node", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise.")
 @click.option(
+    "--unrecorded",
+    metavar="TIME",
+    help="How long the run takes when it is not recorded: 1.5s; gains are then of that run.",
+)
+@click.option(
     "--fail-if",
     metavar="LIMIT",
     multiple=True,
@@ -51,6 +56,7 @@ __all__ = ["report"]
 def report(
     traces: tuple[Path, ...],
     node: str | None,
+    unrecorded: str | None,
     fail_if: tuple[str, ...],
     json: bool,
     html: Path | None,
@@ -60,15 +66,20 @@ def report(
     resume: Path | None,
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
+    from busfare.errors import InputError
     from busfare.job import How, one_trace
+    from busfare.quantities import parse_seconds
     from busfare.report.limits import check, parse_limit
     from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
 
     limits = [parse_limit(text) for text in fail_if]
+    bare = parse_seconds(unrecorded) if unrecorded else None
     how = How(jobs, scheduler, slurm, resume)
     how.check()
     one = None if how.asked else one_trace(list(traces))
     if one is None:
+        if unrecorded:
+            raise InputError("--unrecorded is how long one run takes: give it with one trace")
         check(_report_job(list(traces), node, how, json, html), limits)
         return
     recorded_on = _node(node)
@@ -83,7 +94,7 @@ def report(
     read = read_trace(one, unused, REPLAYED_ROWS, sums=not html, meanwhile=meanwhile)
     from busfare.report.summary import summarise
 
-    result = summarise(read, recorded_on)
+    result = summarise(read, recorded_on, bare)
     if html:
         from busfare.report.page import report_page
 

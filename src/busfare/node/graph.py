@@ -179,6 +179,10 @@ class Node:
         exact = [m for m in fitting if m.gpu is not None and m.gpu == ordinal % len(self._gpus)]
         return next(iter([*exact, *(m for m in fitting if m.gpu is None)]), None)
 
+    def measured_both_ways(self, memory: str) -> bool:
+        """Whether copies of host memory of this kind were measured into the first GPU and out of it."""
+        return all(self.measurement(direction, memory) is not None for direction in ("h2d", "d2h"))
+
     def provenance(self, table: Sourced, key: str) -> Source | None:
         """The source of the figure under `key` of one of the node's components, links or measurements."""
         tag = table.tag_of(key)

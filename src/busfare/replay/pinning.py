@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from busfare.cost.staging import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.replay.changes import Applied, Setting
 from busfare.replay.edit import (
     ASYNC_COPY,
@@ -24,9 +25,6 @@ from busfare.replay.waits import WAIT
 
 __all__ = ["Pin"]
 
-#: What handing over a byte of a smaller copy takes the host at most: 4 GB/s. On an H100 copies of 32 KiB start 8.6 µs
-#: later than those of 4 KiB.
-NS_TO_HAND_OVER_A_BYTE = 0.25
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (results/pairs, matrix_tiles; synchronisations there 2.9 to 3.6).
 WAKE_UP_NS = 3_300
@@ -81,9 +79,8 @@ class Pin:
         # What a copy to the GPU waited for without a reason was the host handing over its bytes: the first of a large
         # one staged, which takes what it takes; all of a small one written into the command.
         sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
-        handed = np.where(
-            sizes > STAGED_ABOVE_BYTES, columns["operation_extra"], sizes * NS_TO_HAND_OVER_A_BYTE
-        )
+        small_handed = sizes * (HANDED_OVER_SECONDS_PER_BYTE * 1e9)
+        handed = np.where(sizes > STAGED_ABOVE_BYTES, columns["operation_extra"], small_handed)
         handed = np.where(called & among(timeline, "direction", "h2d"), handed, 0).astype(np.int64)
         extra = np.maximum(columns["operation_extra"] - handed, 0)
         # A blocking call waits on: no longer for its bytes to be staged, but always for the end of the copy, which it

@@ -51,8 +51,7 @@ def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) 
 
 def pinned_source(node: Node) -> str:
     """The cost model for copies from pinned memory on `node`: what was measured there, or the data sheet."""
-    both = all(node.measurement(direction, "pinned", 0, None) is not None for direction in ("h2d", "d2h"))
-    return "loggp" if both else "datasheet"
+    return "loggp" if node.measured_both_ways("pinned") else "datasheet"
 
 
 def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
@@ -72,7 +71,7 @@ def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> Times:
     for a single byte, else as from pinned memory; shape (rows,). Raises InputError where the node is not known.
     """
     pinned = nanoseconds_pinned(operations, node)
-    if node is None or any(node.measurement(way, "pageable", 0, None) is None for way in ("h2d", "d2h")):
+    if node is None or not node.measured_both_ways("pageable"):
         return pinned
     model = cost.model("loggp", recorded_on=node)
     one_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))
@@ -103,7 +102,7 @@ def nanoseconds_prefetched(operations: pl.DataFrame, node: Node | None) -> Times
 
     Shape (rows,). Raises InputError where the node is not known.
     """
-    if node is None or any(node.measurement(way, "managed", 0, None) is None for way in ("h2d", "d2h")):
+    if node is None or not node.measured_both_ways("managed"):
         return nanoseconds_pinned(operations, node)
     return cost.model("loggp", recorded_on=node).seconds(_from(operations, "managed"), node) * 1e9
 

@@ -1,4 +1,4 @@
-"""How findings and their gains are said, in the terminal and on the page alike."""
+"""How findings, their gains and what these rest on are said, in the terminal and on the page alike."""
 
 from __future__ import annotations
 
@@ -6,17 +6,32 @@ from typing import Any
 
 from busfare.advise import amounts
 
-__all__ = ["gain_said", "nothing_found", "what_if_said"]
+__all__ = ["basis_said", "gain_said", "nothing_found", "said_of_cost", "what_if_said"]
 
 
-def gain_said(finding: dict[str, Any], makespan_seconds: float) -> str:
-    """'saves 27 ms of 166 ms (16%), by replay', or 'saves at most …' where only a bound is known."""
-    gain = finding["predicted_gain_seconds"]
+def basis_said(result: dict[str, Any]) -> str:
+    """By which figures of which machine the gains are predicted."""
+    node = result["node"]
+    if not node:
+        return "the machine is not known: name it with --node"
+    by_replay = any(finding["by_replay"] for finding in result["findings"])
+    figures = "what was measured on" if node["measured"] and by_replay else "the data sheet of"
+    guess = ", a guess from the GPU's name; set --node" if node["guessed_from_gpu_name"] else ""
+    return f"by {figures} {node['name']}{guess}"
+
+
+def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
+    """'saves 27 ms of 166 ms (16%), by replay', or 'saves at most …' where only a bound is known.
+
+    Of the run without its recorder, where that is known.
+    """
+    gain, cost = finding["predicted_gain_seconds"], result["recording_cost"]
+    run_seconds = cost["replayed_seconds"] if cost else result["makespan_seconds"]
     if gain is None:
         return "gain not known"
     said = f"saves {'' if finding['by_replay'] else 'at most '}{amounts.time(gain)}"
-    if makespan_seconds:
-        said += f" of {amounts.time(makespan_seconds)} ({gain / makespan_seconds:.0%})"
+    if run_seconds:
+        said += f" of {amounts.time(run_seconds)} ({gain / run_seconds:.0%})"
     return said + (", by replay" if finding["by_replay"] else "")
 
 
@@ -25,6 +40,17 @@ def nothing_found(result: dict[str, Any]) -> str:
     if result["kernels"]["count"] or result["transfers"]["count"] or result["graph_work"]["count"]:
         return "Nothing worth doing about transfers was found."
     return "The trace holds no kernels and no transfers: it does not tell what there is to do."
+
+
+def said_of_cost(cost: dict[str, Any]) -> str:
+    """What was taken out for the recorder, in a sentence."""
+    taken = f"{amounts.time(cost['call_seconds'])} a call taken out for the recorder"
+    if cost["host_pace"] != 1:
+        taken += f", and the host's own time {cost['host_pace']:.2f} times that of the recorded process"
+    if cost["replayed_seconds"] > 1.01 * cost["unrecorded_seconds"]:
+        bare = amounts.time(cost["unrecorded_seconds"])
+        return f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in the host's calls."
+    return f"{taken}: unrecorded, the run takes {amounts.time(cost['unrecorded_seconds'])}."
 
 
 def what_if_said(finding: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from busfare.advise import amounts
 from busfare.report.document import document as _document
 from busfare.report.document import section as _section
 from busfare.report.document import table as _table
-from busfare.report.gains import gain_said, nothing_found, what_if_said
+from busfare.report.gains import basis_said, gain_said, nothing_found, said_of_cost, what_if_said
 from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
 from busfare.trace import Trace
 
@@ -85,16 +85,9 @@ def _tiles(result: dict[str, Any]) -> str:
 def _findings(result: dict[str, Any]) -> str:
     if not result["findings"]:
         return _section("What to do", f"<p>{nothing_found(result)}</p>")
-    node, makespan = result["node"], result["makespan_seconds"]
-    if node:
-        basis = f"by the data sheet of {node['name']}" + (
-            ", guessed from the GPU's name" if node["guessed_from_gpu_name"] else ""
-        )
-    else:
-        basis = "the machine is not known; name it with --node"
     items = []
     for finding in result["findings"]:
-        said = gain_said(finding, makespan)
+        said = gain_said(finding, result)
         replayed = (
             f"<br><span class='dim'>{escape(what_if_said(finding))}</span>" if finding["what_if"] else ""
         )
@@ -102,7 +95,8 @@ def _findings(result: dict[str, Any]) -> str:
             f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(said)}</span><br>"
             f"{escape(finding['evidence'])}<br>{escape(finding['change'])}{replayed}</li>"
         )
-    note = f"<p class='dim'>Gains are predicted ({escape(basis)}).</p>"
+    cost = f" {said_of_cost(result['recording_cost'])}" if result["recording_cost"] else ""
+    note = f"<p class='dim'>Gains are predicted ({escape(basis_said(result))}).{escape(cost)}</p>"
     return _section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
 
 

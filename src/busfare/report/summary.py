@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from busfare import account, advise
+from busfare.errors import InputError
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.beside import beside
@@ -24,15 +25,28 @@ GAIN_IS = {
 }
 
 
-def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
+def summarise(
+    trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None
+) -> dict[str, Any]:
     """Everything that `report` says, ready for JSON; its keys are documented in docs/json.md.
 
     `node` is where the trace was recorded. Without it the catalogue's node with the GPU that the trace names is
-    taken, and said to be a guess.
+    taken, and said to be a guess. With `unrecorded_seconds`, how long the run takes when it is not recorded, gains and the
+    critical path are those of the run without its recorder. Raises InputError where the run cannot be replayed for that.
     """
     guessed = node is None
     node = node or advise.guess_node(trace)
-    run = advise.rebuilt(trace, node)
+    run, cost = advise.rebuilt(trace, node), None
+    if unrecorded_seconds is not None:
+        if run is None:
+            raise InputError(
+                f"{trace.path}: --unrecorded needs a run that can be replayed: one with its API calls, and no more than "
+                f"{advise.MOST_ROWS:,} calls and operations"
+            )
+        from busfare.report.recording_cost import without_recorder
+
+        run, cost = without_recorder(run, unrecorded_seconds)
+    bare = ("--unrecorded", f"{unrecorded_seconds:g}s") if cost else ()
     operations = trace.operations
     account.find_lengths(trace, advise.unions())
     found = beside(operations.height, lambda: advise.findings(trace, node, run))
@@ -48,7 +62,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
             .unique(maintain_order=True)
             .to_dicts(),
         },
-        "node": {"name": node.name, "guessed_from_gpu_name": guessed} if node else None,
+        "node": _node(node, guessed) if node else None,
         "transfers": _copies(totals.transfers) | {"share_of_gpu_time": totals.share_of_gpu_time},
         "kernels": {"count": totals.kernels, "seconds": totals.kernel_seconds},
         "graph_work": {"count": totals.graph_work, "seconds": totals.graph_seconds},
@@ -84,6 +98,7 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
             }
             for gap in account.idle_gaps(trace, 5)
         ],
+        "recording_cost": cost,
         "critical_path": _critical_path(run) if run is not None else None,
         "findings": [
             {
@@ -96,12 +111,17 @@ def summarise(trace: Trace, node: Node | None = None) -> dict[str, Any]:
                 "by_replay": finding.by_replay,
                 "bound_seconds": finding.bound_seconds,
                 "rests_on": list(finding.rests_on),
-                "what_if": list(finding.what_if),
+                "what_if": [*finding.what_if, *(bare if finding.what_if else ())],
             }
             for finding in found()
         ],
         "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
     }
+
+
+def _node(node: Node, guessed: bool) -> dict[str, Any]:
+    measured = node.measured_both_ways("pinned")
+    return {"name": node.name, "guessed_from_gpu_name": guessed, "measured": measured}
 
 
 def _critical_path(run: Timeline) -> list[dict[str, Any]]:

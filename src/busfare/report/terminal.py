@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from busfare.advise import amounts
-from busfare.report.gains import gain_said, nothing_found, what_if_said
+from busfare.report.gains import basis_said, gain_said, nothing_found, said_of_cost, what_if_said
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
@@ -168,17 +168,12 @@ def _show_findings(console: Console, result: dict[str, Any]) -> None:
     if not result["findings"]:
         console.print(nothing_found(result), style="bold")
         return
-    node = result["node"]
-    basis = (
-        f"by the data sheet of {node['name']}"
-        + (", a guess from the GPU's name; set --node" if node["guessed_from_gpu_name"] else "")
-        if node
-        else ("the machine is not known: name it with --node")
-    )
     console.print("What to do", style="bold", end="")
-    console.print(f"  (gains are predicted, {basis})", style="dim")
+    console.print(_plain(f"  (gains are predicted, {basis_said(result)})"), style="dim")
+    if result["recording_cost"]:
+        console.print(Padding(_plain(said_of_cost(result["recording_cost"])), (0, 0, 0, 2)), style="dim")
     for number, finding in enumerate(result["findings"], 1):
-        said = gain_said(finding, result["makespan_seconds"])
+        said = gain_said(finding, result)
         console.print(f"{number}. {finding['title']}: {said}")
         console.print(Padding(_plain(finding["evidence"]), (0, 0, 0, 3)), style="dim")
         console.print(Padding(_plain(finding["change"]), (0, 0, 0, 3)))

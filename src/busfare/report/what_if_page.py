@@ -7,8 +7,8 @@ from typing import Any
 
 from busfare.advise import amounts
 from busfare.report.document import document, section, table
+from busfare.report.gains import said_of_cost
 from busfare.report.plots import COLOUR, bar_pattern, plot_layout, timeline_plot
-from busfare.report.what_ifs import said_of_cost
 from busfare.trace import Trace
 
 __all__ = ["what_if_page"]

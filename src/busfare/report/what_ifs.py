@@ -12,12 +12,13 @@ from busfare.advise import amounts
 from busfare.node import Node
 from busfare.replay import Played, Timeline, critical_path_shares, play, timeline
 from busfare.replay.changes import Change, Setting
-from busfare.replay.recording_cost import unrecorded
 from busfare.replay.what_if import Outcome, WhatIf, what_if
+from busfare.report.gains import said_of_cost
+from busfare.report.recording_cost import without_recorder
 from busfare.report.tables import console, plain, table
 from busfare.trace import Trace
 
-__all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "said_of_cost", "show_what_if"]
+__all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "show_what_if"]
 
 SCHEMA = "busfare.what-if/1"
 NS = 1e-9
@@ -37,14 +38,7 @@ def answer_what_if(
     taken_apart = timeline(trace, setting.recorded_on)
     cost: dict[str, Any] | None = None
     if unrecorded_seconds is not None:
-        bare = unrecorded(taken_apart, round(unrecorded_seconds / NS))
-        taken_apart = bare.timeline
-        cost = {
-            "unrecorded_seconds": unrecorded_seconds,
-            "call_seconds": bare.call_ns * NS,
-            "host_pace": bare.pace,
-            "replayed_seconds": bare.makespan_ns * NS,
-        }
+        taken_apart, cost = without_recorder(taken_apart, unrecorded_seconds)
     found = what_if(taken_apart, changes, setting)
     baseline = found.baseline
     node: Node | None = setting.recorded_on
@@ -109,17 +103,6 @@ def predicted_trace(played: Played) -> Trace:
         start_ns=pl.Series(played.call_start + origin), end_ns=pl.Series(played.call_end + origin)
     ).drop("thread_number", strict=False)
     return replace(taken_apart.trace, operations=operations, calls=calls)
-
-
-def said_of_cost(cost: dict[str, Any]) -> str:
-    """What was taken out for the recorder, in a sentence."""
-    taken = f"{amounts.time(cost['call_seconds'])} a call taken out for the recorder"
-    if cost["host_pace"] != 1:
-        taken += f", and the host's own time {cost['host_pace']:.2f} times that of the recorded process"
-    if cost["replayed_seconds"] > 1.01 * cost["unrecorded_seconds"]:
-        bare = amounts.time(cost["unrecorded_seconds"])
-        return f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in the host's calls."
-    return f"{taken}: unrecorded, the run takes {amounts.time(cost['unrecorded_seconds'])}."
 
 
 def _new_streams(taken_apart: Timeline) -> pl.Series:

@@ -1,0 +1,292 @@
+"""Rules that find by counting: what in this trace costs time on the bus, and what to do about it.
+
+Each gain counted here is an upper bound: what would be saved if the change cost nothing and nothing else got in the
+way. Where the run can be replayed, the gain is what the replay saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import polars as pl
+
+from busfare.account import calls_named, is_transfer, is_work, lanes_of, makespan_seconds
+from busfare.advise import amounts
+from busfare.advise.chosen import Chosen, priced, rows_of, rows_of_calls
+from busfare.advise.finding import Finding
+from busfare.cost.staging import HANDED_OVER_SECONDS_PER_BYTE
+from busfare.node import Node
+from busfare.trace import Trace
+from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
+
+__all__ = ["COPY", "RULES", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule"]
+
+NS = 1e-9
+#: A finding that could save less than this part of the run is not worth a reader's time.
+WORTH_SAYING = 0.005
+COPY = pl.col("kind") == "copy"
+PAGEABLE = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
+TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
+#: Below this a copy costs its latency, whatever the memory.
+LATENCY_BOUND_BYTES = 64 * 1024
+MANY = 50
+MANY_WAITS = 10
+#: Pinned allocation runs at about 5 GB/s (rapidsai/dask-cuda#98, a V100-era host); used where a node says nothing.
+PINNING_SECONDS_PER_BYTE = 1 / 5e9
+
+
+def _seconds(calls: pl.DataFrame) -> float:
+    return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
+
+
+def _saved(copies: Chosen, new_seconds: float | None) -> float | None:
+    """At most what is saved when these copies take `new_seconds`: no more than they are exposed."""
+    if new_seconds is None:
+        return None
+    return max(0.0, min(copies.seconds() - new_seconds, copies.exposed))
+
+
+def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    large = rows_of(trace, COPY & PAGEABLE, least=LATENCY_BOUND_BYTES + 1)
+    small = _handed_over(trace)
+    copies = large.beside(small) if small else large
+    if not copies.height:
+        return
+    size, seconds = copies.bytes(), copies.seconds()
+    pinned = copies.repriced(node, "pinned")
+    gain = _saved(copies, pinned)
+    largest = int(copies.sizes.max())
+    repaid = ""
+    if pinned is not None and seconds > pinned:
+        pinning = largest * PINNING_SECONDS_PER_BYTE
+        uses = pinning / ((seconds - pinned) * largest / size)
+        repaid = (
+            f" Pinning a buffer of {amounts.size(largest)} takes about {amounts.time(pinning)} "
+            f"(at 5 GB/s, published for a V100-era host), repaid after {max(1, int(np.ceil(uses)))} copies of it."
+        )
+    evidence = []
+    if large.height:
+        rate = amounts.rate(large.bytes() / large.seconds() if large.seconds() else None)
+        evidence.append(
+            f"{amounts.count(large.height)} copies of more than 64 KiB moved {amounts.size(large.bytes())} in "
+            f"{amounts.time(large.seconds())} ({rate}): the driver stages each through a buffer of its own."
+        )
+    if small:
+        evidence.append(
+            f"{amounts.count(small.height)} copies of at most 64 KiB to the GPU moved {amounts.size(small.bytes())}: the "
+            "host itself writes these bytes into the commands, which its calls wait for."
+        )
+    yield Finding(
+        "pageable-copies",
+        f"{'Copies' if small else 'Large copies'} from or to pageable memory",
+        " ".join(evidence),
+        "Allocate those buffers once as pinned memory (cudaMallocHost, cudaHostRegister, pin_memory=True) and reuse them; "
+        f"then the copies can also be asynchronous.{repaid}",
+        gain,
+    )
+
+
+def _handed_over(trace: Trace) -> Chosen | None:
+    """Small pageable copies to the GPU, where writing their bytes into commands may take the host a part of the run that is
+    worth saying; None where it does not, or where the trace does not tell of the host.
+    """
+    if trace.calls.is_empty():
+        return None
+    small = rows_of(trace, COPY & PAGEABLE & (pl.col("direction") == "h2d"), most=LATENCY_BOUND_BYTES)
+    taken = small.bytes() * HANDED_OVER_SECONDS_PER_BYTE if small.height >= MANY else 0.0
+    return small if taken > WORTH_SAYING * makespan_seconds(trace) else None
+
+
+def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    small = rows_of(trace, COPY & TO_OR_FROM_HOST, most=LATENCY_BOUND_BYTES - 1)
+    if small.height < MANY:
+        return
+    size, seconds = small.bytes(), small.seconds()
+    new = None if node is None else priced(small.together(), node)
+    yield Finding(
+        "small-copies",
+        "Many small copies",
+        f"{amounts.count(small.height)} copies of less than 64 KiB took {amounts.time(seconds)} for "
+        f"{amounts.size(size)} in all "
+        f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes."
+        + ("" if _handed_over(trace) else " Pinning them gains nothing."),
+        "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
+        "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
+        "and come back once.",
+        _saved(small, new),
+    )
+
+
+def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    calls = calls_named(trace.calls, SYMBOL_COPY)
+    static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
+    called = rows_of_calls(trace, COPY & ~static.fill_null(False), SYMBOL_COPY)
+    copies = called.beside(rows_of(trace, COPY & static))
+    if max(copies.height, calls.height) < MANY:
+        return
+    host = _seconds(calls)
+    yield Finding(
+        "symbol-copies",
+        "Copies to or from symbols in a loop",
+        f"{amounts.count(max(copies.height, calls.height))} copies to or from __constant__ or __device__ symbols took "
+        f"{amounts.time(copies.seconds())} on the GPU and {amounts.time(host)} of the host's time.",
+        "Pass the values as kernel arguments, or set the symbol once before the loop.",
+        min(copies.exposed + host, host) if calls.height else copies.exposed,
+    )
+
+
+def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    calls = calls_named(trace.calls, BLOCKING_COPY)
+    if calls.is_empty():
+        return
+    copies = rows_of_calls(trace, is_transfer(), BLOCKING_COPY)
+    if not copies.height:
+        return
+    exposed = copies.exposed
+    yield Finding(
+        "synchronous-copies",
+        "Copies that hold the host up",
+        f"{amounts.count(calls.height)} blocking copy calls kept host threads for "
+        f"{amounts.time(_seconds(calls))}; their copies "
+        f"ran {amounts.time(copies.seconds())}, {amounts.time(exposed)} of it with no kernel beside them.",
+        "Use the asynchronous call on a stream of its own with pinned memory, and wait only where the result is needed.",
+        min(exposed, _kernel_seconds_without_copies(trace)),
+    )
+
+
+def _kernel_seconds_without_copies(trace: Trace) -> float:
+    """Kernel time that no copy uses yet: no more copy time than that can hide behind kernels."""
+    either, transfers = lanes_of(trace.operations).lengths(is_transfer() | is_work(), is_transfer())
+    return (either - transfers) * NS
+
+
+def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    lanes = lanes_of(trace.operations)
+    copies = COPY & TO_OR_FROM_HOST
+    copied, work, either = lanes.lengths(copies, is_work(), copies | is_work())
+    total = copied * NS
+    if total == 0 or work == 0:
+        return
+    exposed = (either - work) * NS
+    if exposed < 0.5 * total:
+        return
+    one_way = [
+        float(lanes.groups.filter(COPY & (pl.col("direction") == d))["seconds"].sum()) for d in ("h2d", "d2h")
+    ]
+    # Behind kernels, and, with two engines, one direction behind the other.
+    hideable = min(exposed, _kernel_seconds_without_copies(trace) + min(one_way))
+    yield Finding(
+        "exposed-copies",
+        "Copies that no kernel overlaps",
+        f"copies between host and GPU run for {amounts.time(total)}, {amounts.time(exposed)} of it "
+        f"({exposed / total:.0%}) while no "
+        "kernel does.",
+        "Split the work into chunks, each with its copy in, kernel and copy out on a stream of its own (pinned memory, "
+        "asynchronous copies), so that one chunk's copies run beside another's kernels. Where every kernel needs all of the "
+        "data first, this cannot be done.",
+        hideable,
+    )
+
+
+def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    moved = rows_of(trace, pl.col("kind") == "migration")
+    if moved.height < MANY:
+        return
+    size, seconds = moved.bytes(), moved.seconds()
+    directions = moved.columns("direction")["direction"]
+    ways = {d: moved.where((directions == d).fill_null(False).to_numpy()).bytes() for d in ("h2d", "d2h")}
+    turns = int((directions != directions.shift(1)).sum())
+    # All of it, in one prefetch each way.
+    in_one = 0.0 if node is None else priced(moved.together(), node, "pinned")
+    yield Finding(
+        "managed-migrations",
+        "Managed memory moves page by page",
+        f"{amounts.count(moved.height)} migrations of {amounts.size(size / moved.height)} on average moved "
+        f"{amounts.size(ways['h2d'])} to the GPU and {amounts.size(ways['d2h'])} back in {amounts.time(seconds)} "
+        f"({amounts.rate(size / seconds if seconds else None)}), turning round {amounts.count(turns)} "
+        "times; kernels wait for "
+        "each fault.",
+        "Prefetch each buffer before the side that needs it (cudaMemPrefetchAsync), advise where it should stay "
+        "(cudaMemAdvise), or use explicit pinned copies.",
+        # Kernels stall while pages move, so all of the time counts, exposed or not.
+        None if node is None else max(0.0, seconds - in_one),
+    )
+
+
+def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    if node is None:
+        return
+    pinned = (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")
+    large = rows_of(trace, COPY & pinned, least=1 << 24)
+    large = large.where(large.ends > large.starts)
+    if not large.height:
+        return
+    best = float((large.sizes / (large.ends - large.starts)).max()) / NS
+    expected = large.repriced(node)
+    size = large.bytes()
+    if expected is None or expected <= 0 or best > 0.7 * size / expected:
+        return
+    yield Finding(
+        "slow-link",
+        "The link is slower than it should be",
+        f"the fastest of {amounts.count(large.height)} large pinned copies ran at {amounts.rate(best)}; the data sheet of "
+        f"{node.name} makes {amounts.rate(size / expected)}.",
+        "Check the link's width and generation under load (nvidia-smi -q -d PCIE), the slot, and whether "
+        "the process runs on "
+        "the GPU's NUMA node.",
+        _saved(large, expected),
+    )
+
+
+def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    if "fingerprint" not in trace.operations.columns:
+        return
+    from busfare.replay.repeated import repeated_copies
+
+    again = repeated_copies(trace.operations)
+    if again is None or not again.any():
+        return
+    copies = Chosen(trace.operations, np.flatnonzero(again).astype(np.uint32))
+    largest = max(int(copies.sizes.max()), 0)
+    yield Finding(
+        "repeated-copies",
+        "Buffers that are sent again unchanged",
+        f"{amounts.count(copies.height)} of the copies to the GPU sent bytes that stood there already "
+        f"({amounts.size(copies.bytes())} in {amounts.time(copies.seconds())}; the largest "
+        f"{amounts.size(largest)}).",
+        "Send such a buffer once, and again only when the host has changed it.",
+        copies.exposed,
+    )
+
+
+def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    waits = calls_named(trace.calls, "Synchronize").filter(
+        pl.col("waits_for").is_in(["stream", "device", "event"])
+    )
+    if waits.height < MANY_WAITS:
+        return
+    # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
+    idle = max(0.0, makespan_seconds(trace) - lanes_of(trace.operations).lengths(pl.lit(True))[0] * NS)
+    yield Finding(
+        "synchronisations",
+        "The host waits for the GPU again and again",
+        f"{amounts.count(waits.height)} synchronising calls held host threads for {amounts.time(_seconds(waits))}; "
+        "after each, the GPU has nothing to do until the host has sent more.",
+        "Synchronise only where the host reads a result; let events and the order of streams do the rest.",
+        min(idle, _seconds(waits)),
+    )
+
+
+Rule = Callable[[Trace, "Node | None"], Iterator[Finding]]
+RULES: tuple[Rule, ...] = (
+    _pageable,
+    _small,
+    _symbols,
+    _synchronous,
+    _unoverlapped,
+    _migrations,
+    _slow_link,
+    _repeated,
+    _synchronisations,
+)
