@@ -107,7 +107,7 @@ def test_every_option_is_one_of_what_if_and_every_finding_one_of_report(replay_p
             assert CHANGES[option] is None or CHANGES[option] == (value is not None), pair
             if option == "--node":
                 load_node(str(value))
-    rules = (ROOT / "src" / "busfare" / "advise" / "findings.py").read_text()
+    rules = (ROOT / "src" / "busfare" / "advise" / "rules.py").read_text()
     for ids in plan.findings.values():
         assert all(f'"{id}",' in rules for id in ids)
     for node in plan.recorded_on.values():
