@@ -156,4 +156,5 @@ def test_kernels_that_memory_holds_up_are_listed_first() -> None:
     rows = [line.split() for line in done.stdout.splitlines() if "%  " in line]
     ratios = [float(row[4]) for row in rows]
     assert rows[0][0] == "tracers" and ratios == sorted(ratios)
-    assert all(0.65 < ratio < 1.1 for ratio in ratios)
+    # As docs/replay.md says of all others that count.
+    assert all(0.9 <= ratio <= 1.1 for ratio in ratios if ratio != ratios[0])
