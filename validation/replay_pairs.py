@@ -1,11 +1,11 @@
 """What `busfare what-if` foretells of a change, beside the change made and measured.
 
-Run `python validation/replay_pairs.py [--results FOLDER] [--only NAME,…]`. For each pair of validation/pairs/pairs.toml
-and each GPU in results/pairs: the speed-up measured (medians of unrecorded runs), the one predicted from the recording
-of the program as it was, and whether they agree within 10 %; for each program, whether the advice that `busfare report`
-ranks first is the change that gained most: from the recording alone, which is what counts, and with `--unrecorded`.
-Where processes of one program differ by more than 10 %, it says so: no prediction can be held to such a figure, and the
-pair counts like the others. Exit status 1 where either holds for fewer than 10 of 12.
+Run `python validation/replay_pairs.py [--results FOLDER] [--plan FILE] [--only NAME,…]`. For each pair of the plan,
+validation/pairs/pairs.toml, and each GPU in results/pairs: the speed-up measured (medians of unrecorded runs), the one
+predicted from the recording of the program as it was, and whether they agree within 10 %; for each program, whether the
+advice that `busfare report` ranks first is the change that gained most: from the recording alone, which is what counts,
+and with `--unrecorded`. Where processes of one program differ by more than 10 %, it says so: no prediction can be held
+to such a figure, and the pair counts like the others. Exit status 1 where either holds for fewer than 10 of 12.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pairs.judged import GOAL_PERCENT, Judged, Machine, NoAnswerError, Predicted, Ranked
-from pairs.table import Pair, Plan, Program, read_plan
+from pairs.table import FILE, Pair, Plan, Program, read_plan
 
 FOLDER = Path(__file__).parents[1] / "results" / "pairs"
 GOAL_SHARE = 10 / 12
@@ -161,13 +161,13 @@ def show_pairs(judged: Sequence[Judged], plan: Plan) -> bool:
     met = share_met(hits, len(counted))
     python = sum(plan.programs[one.pair.program].library != "CUDA" for one in counted)
     print(
-        f"  within {GOAL_PERCENT:g} %: {hits} of {len(counted)} pairs, {python} of them PyTorch or CuPy "
+        f"  within {GOAL_PERCENT:g} %: {hits} of {len(counted)} pairs, {python} of them Python "
         f"(goal 10 of 12) {'met' if met else 'MISSED'}; not measured: {len(judged) - len(counted)}"
     )
     of_cuda = [one for one in counted if plan.programs[one.pair.program].library == "CUDA"]
     of_them = sum(one.within for one in of_cuda)
     print(
-        f"  of the CUDA C++ programs {of_them} of {len(of_cuda)}, of those of PyTorch and CuPy {hits - of_them} of {python}"
+        f"  of the CUDA C++ programs {of_them} of {len(of_cuda)}, of those of Python {hits - of_them} of {python}"
     )
     scattered = [one for one in counted if one.scattered]
     beyond = [one for one in scattered if not one.within]
@@ -206,9 +206,12 @@ def show_ranking(ranked: Sequence[Ranked], told: Sequence[Ranked]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Predicted speed-ups beside measured ones.")
     parser.add_argument("--results", type=Path, default=FOLDER)
+    parser.add_argument(
+        "--plan", default=FILE.name, metavar="FILE", help="of validation/pairs: which programs"
+    )
     parser.add_argument("--only", default="", metavar="NAME,…", help="these programs")
     options = parser.parse_args()
-    plan = read_plan()
+    plan = read_plan(FILE.with_name(options.plan))
     machines = machines_in(options.results)
     if not machines:
         print(f"no results in {options.results}: run validation/pairs/record.py on a GPU")

@@ -6,6 +6,7 @@ Heavy libraries are imported by the programs after the options are read, so that
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import math
 import statistics
@@ -19,6 +20,7 @@ __all__ = [
     "finish",
     "finish_reference",
     "measure_cupy",
+    "measure_jax",
     "measure_torch",
     "options_of",
 ]
@@ -90,6 +92,28 @@ def measure_cupy(options: argparse.Namespace, region: Callable[[], object]) -> l
         stop=runtime.profilerStop,
         push=lambda: nvtx.RangePush("measured"),
         pop=nvtx.RangePop,
+    )
+
+
+def measure_jax(options: argparse.Namespace, region: Callable[[], object]) -> list[float]:
+    """Seconds of each measured region; the time ends when the GPU is idle. JAX has made its context by then."""
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def call(name: str, *arguments: object) -> None:
+        if status := getattr(driver, name)(*arguments):
+            raise SystemExit(f"{name}: status {status}")
+
+    context = ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxSetCurrent", context)
+    return _measure(
+        options,
+        region,
+        wait=lambda: call("cuCtxSynchronize"),
+        start=lambda: call("cuProfilerStart"),
+        stop=lambda: call("cuProfilerStop"),
+        push=lambda: None,
+        pop=lambda: None,
     )
 
 

@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 
-from table import Plan, read_plan  # noqa: E402
+from table import FILE, Plan, read_plan  # noqa: E402
 from turns import Bench  # noqa: E402
 
 from build import build  # noqa: E402
@@ -80,10 +80,12 @@ def recorder_library(folder: Path) -> Path:
     return target.resolve()
 
 
-def arguments(plan: Plan) -> argparse.Namespace:
+def arguments() -> tuple[argparse.Namespace, Plan]:
+    """Options, and the plan that they name."""
     parser = argparse.ArgumentParser(
         description="Run the programs of this folder on a GPU: timed, and recorded."
     )
+    parser.add_argument("--plan", default=FILE.name, metavar="FILE", help="of this folder: which programs")
     parser.add_argument(
         "--build", type=Path, default=ROOT / "build" / "pairs", help="where programs are built"
     )
@@ -106,18 +108,18 @@ def arguments(plan: Plan) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=60, help="seconds for one process")
     parser.add_argument("--budget", type=float, default=400, help="seconds after which no program is begun")
     options = parser.parse_args()
+    plan = read_plan(HERE / options.plan)
     options.build = options.build.resolve()
     options.names = [name for name in options.only.split(",") if name]
     unknown = [name for name in options.names if name not in plan.programs]
     if unknown:
         parser.error(f"--only {','.join(unknown)}: no such program; choose from {', '.join(plan.programs)}")
-    return options
+    return options, plan
 
 
 def main() -> int:
     began = time.monotonic()
-    plan = read_plan()
-    options = arguments(plan)
+    options, plan = arguments()
     gpu = gpu_facts()
     out = options.out / short_name(gpu["name"], plan)
     out.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 __all__ = ["FILE", "Pair", "Plan", "Program", "read_plan"]
 
 FILE = Path(__file__).with_name("pairs.toml")
+_LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy"}
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,11 @@ class Program:
 
     @property
     def library(self) -> str:
-        """What a user would call the program's kind: CUDA, CuPy or PyTorch."""
+        """What a user would call the program's kind: CUDA, CuPy, JAX or PyTorch."""
         if not self.is_python:
             return "CUDA"
         text = FILE.with_name(self.source).read_text()
-        return "PyTorch" if "import torch" in text else "CuPy"
+        return next(name for module, name in _LIBRARIES.items() if f"import {module}\n" in text)
 
 
 @dataclass(frozen=True)
