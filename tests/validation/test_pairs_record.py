@@ -79,7 +79,7 @@ def bench(record: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "argv", ["record.py", "--timeout", "4", "--build", str(tmp_path)])
     out = tmp_path / "out"
     out.mkdir()
-    return record.Bench(record.arguments(record.read_plan()), out, library, Paced())
+    return record.Bench(record.arguments()[0], out, library, Paced())
 
 
 def stand_in(record: ModuleType, bench: object, *variants: str, fingerprint: bool = False) -> object:

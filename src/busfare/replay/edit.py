@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.replay.device_work import unit_of
 from busfare.replay.host_caches import gaps_without
+from busfare.replay.prices import staged
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 
@@ -174,7 +175,9 @@ def expression(pattern: str) -> re.Pattern[str]:
 
 
 def usual_call_ns(timeline: Timeline, pattern: str) -> int:
-    """The median host time of calls that wait for nothing and whose name matches, or the usual one."""
+    """The median host time of calls that wait for nothing, stage nothing and have such a name, or the usual one."""
     free = (timeline.columns["call_wait"] == WAIT["none"]) & calls_named(timeline, pattern)
+    launched = staged(timeline.operations) & (timeline.columns["operation_launched"] != 0)
+    free[timeline.columns["operation_call"][launched]] = False
     own = timeline.columns["call_own"][free]
     return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS

@@ -76,19 +76,24 @@ class Pin:
         called = chosen & (columns["operation_launched"] != 0)
         reached = np.where(asynchronous, usual + WAY_TO_GPU_NS, usual)
         launch[called] = np.minimum(launch[called], reached[columns["operation_call"][called]])
+        wait = columns["call_wait"]
+        blocking = calls & ~asynchronous & np.isin(wait, [WAIT["operation"], WAIT["none"]])
+        early = blocking & (wait == WAIT["none"])  # returned once its bytes were staged
+        wait = np.where(blocking, WAIT["operation"], wait).astype(np.uint8)
         # What a copy to the GPU waited for without a reason was the host handing over its bytes: the first of a large
         # one staged, which takes what it takes; all of a small one written into the command.
         sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
         small_handed = sizes * (HANDED_OVER_SECONDS_PER_BYTE * 1e9)
-        handed = np.where(sizes > STAGED_ABOVE_BYTES, columns["operation_extra"], small_handed)
+        at_once = sizes > STAGED_ABOVE_BYTES
+        at_once[called] |= early[columns["operation_call"][called]]
+        handed = np.where(at_once, columns["operation_extra"], small_handed)
         handed = np.where(called & among(timeline, "direction", "h2d"), handed, 0).astype(np.int64)
         extra = np.maximum(columns["operation_extra"] - handed, 0)
-        # A blocking call waits on: no longer for its bytes to be staged, but always for the end of the copy, which it
-        # need not once the bytes are staged.
-        blocking = calls & ~asynchronous & (columns["call_wait"] == WAIT["operation"])
+        # A blocking call no longer waits for its bytes to be staged, but always for the end of the copy, for which it
+        # need not wait once they are.
         own = np.where(blocking, np.minimum(columns["call_own"], usual), columns["call_own"])
         lag = columns["call_wait_lag"]
-        lag = np.where(blocking & ((lag < 0) | (lag > WAKE_UP_NS)), WAKE_UP_NS, lag)
+        lag = np.where(early | blocking & ((lag < 0) | (lag > WAKE_UP_NS)), WAKE_UP_NS, lag)
         # A synchronisation behind a copy that is no longer over by then wakes up like others.
         behind = next_on_thread(timeline)[asynchronous]
         behind = behind[behind >= 0]
@@ -98,6 +103,7 @@ class Pin:
             operation_launch_lag=launch,
             operation_extra=extra,
             call_own=own,
+            call_wait=wait,
             call_wait_lag=lag,
             call_gap=gaps_without(timeline, chosen),
         )

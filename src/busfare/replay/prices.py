@@ -22,6 +22,7 @@ __all__ = [
     "nanoseconds_prefetched",
     "packing_nanoseconds",
     "pageable",
+    "staged",
     "pinned_source",
 ]
 
@@ -95,6 +96,11 @@ def pageable(operations: pl.DataFrame) -> NDArray[np.bool_]:
     return np.asarray(
         words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
     )
+
+
+def staged(operations: pl.DataFrame) -> NDArray[np.bool_]:
+    """Copies of pageable memory that the host moves through a staging buffer; shape (rows,)."""
+    return pageable(operations) & (operations["bytes"].fill_null(0).to_numpy() > STAGED_ABOVE_BYTES)
 
 
 def nanoseconds_prefetched(operations: pl.DataFrame, node: Node | None) -> Times:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from busfare.replay.edit import with_durations
 from busfare.replay.played import play
-from busfare.replay.prices import STAGED_ABOVE_BYTES, pageable
+from busfare.replay.prices import staged
 from busfare.replay.timeline import Timeline
 
 __all__ = ["Unrecorded", "unrecorded"]
@@ -52,8 +52,8 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
     way, is how fast the host worked in that process, staging and between calls. The result says how long the run then is.
     """
     before = play(timeline).makespan_ns
-    staged = _staged(timeline)
-    paced = int(timeline.columns["operation_duration"][staged].sum()) >= STAGING_SHARE * before
+    by_host = staged(timeline.operations)
+    paced = int(timeline.columns["operation_duration"][by_host].sum()) >= STAGING_SHARE * before
     if timeline.calls.height == 0 or (before <= target_ns and not paced):
         return Unrecorded(timeline, 0, before)
     least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if paced else (0, MOST_NS)
@@ -63,8 +63,8 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
     changed, pace = _without(timeline, call_ns), 1.0
     makespan = play(changed).makespan_ns
     if paced and makespan != target_ns:
-        pace = _pace(changed, staged, target_ns)
-        changed = _at_pace(changed, staged, pace)
+        pace = _pace(changed, by_host, target_ns)
+        changed = _at_pace(changed, by_host, pace)
         makespan = play(changed).makespan_ns
     return Unrecorded(changed, call_ns, makespan, pace)
 
@@ -91,12 +91,6 @@ def _least(changed: Callable[[int], Timeline], target_ns: int, most: int) -> int
         else:
             high = middle
     return high
-
-
-def _staged(timeline: Timeline) -> NDArray[np.bool_]:
-    """Copies of pageable memory that the host moves through a staging buffer; shape (operations,)."""
-    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
-    return pageable(timeline.operations) & (sizes > STAGED_ABOVE_BYTES)
 
 
 def _at_pace(timeline: Timeline, staged: NDArray[np.bool_], pace: float) -> Timeline:
