@@ -23,6 +23,8 @@ NS = 1e-9
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
 
 
+#: No gap on the GPU, and around it, is taken to be shorter without a recorder. Nanoseconds.
+LEAST_LAG_NS = 500
 #: Steps of the critical path as people read them.
 PARTS = {
     "kernel": "kernels",
@@ -124,6 +126,12 @@ def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
 
 def _linked(timeline: Timeline) -> dict[str, NDArray[Any]]:
     """The columns with the links that copies share, at the times that they have now."""
+    columns = timeline.columns
+    if timeline.closer_ns:
+        columns = columns | {
+            name: columns[name] - np.clip(columns[name] - LEAST_LAG_NS, 0, timeline.closer_ns)
+            for name in ("operation_order_lag", "operation_launch_lag", "call_wait_lag")
+        }
     if timeline.node is None:
-        return timeline.columns
-    return shared_links(timeline.columns, timeline.operations, timeline.node)
+        return columns
+    return shared_links(columns, timeline.operations, timeline.node)

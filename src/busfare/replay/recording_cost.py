@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ STAGING_SHARE = 0.1
 MOST_BY_PACE = 0.3
 #: Paces are told apart to one part in so many.
 PARTS = 10_000
+MOST_GAP_NS = 3_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,13 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
     if timeline.calls.height == 0 or (before <= target_ns and not paced):
         return Unrecorded(timeline, 0, before)
     least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if paced else (0, MOST_NS)
+    if not paced and play(_without(timeline, MOST_NS)).makespan_ns > target_ns:
+        host = _without(timeline, LEAST_KNOWN_NS)
+        gap_ns = _least(lambda ns: replace(host, closer_ns=ns), target_ns, MOST_GAP_NS)
+        closer = replace(host, closer_ns=gap_ns)
+        makespan = play(closer).makespan_ns
+        if makespan <= target_ns:
+            return Unrecorded(closer, LEAST_KNOWN_NS, makespan)
     fastest = play(_without(timeline, most)).makespan_ns
     reached = max(target_ns, round(before - SATURATED * (before - fastest)))
     call_ns = max(_least(lambda ns: _without(timeline, ns), reached, most), least)

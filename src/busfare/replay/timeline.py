@@ -64,6 +64,7 @@ class Timeline:
     unexplained_ns: int
     omissions: list[Omission]
     node: Node | None = None
+    closer_ns: int = 0  # what gaps on the GPU, and around it, are shorter by than the columns say when this plays
 
     def with_columns(self, **columns: NDArray[Any]) -> Timeline:
         """The same run with some columns of the core replaced."""
