@@ -244,18 +244,20 @@ def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
         return
     from busfare.replay.repeated import repeated_copies
 
-    again = repeated_copies(trace.operations)
-    if again is None or not again.any():
+    repeated = repeated_copies(trace.operations)
+    if repeated is None or not repeated.again.any():
         return
-    copies = Chosen(trace.operations, np.flatnonzero(again).astype(np.uint32))
-    largest = max(int(copies.sizes.max()), 0)
+    copies = Chosen(trace.operations, np.flatnonzero(repeated.again).astype(np.uint32))
+    stood = (
+        f"{amounts.count(copies.height - int(repeated.elsewhere.sum()))} of them where those stood already"
+    )
     yield Finding(
         "repeated-copies",
         "Buffers that are sent again unchanged",
-        f"{amounts.count(copies.height)} of the copies to the GPU sent bytes that stood there already "
+        f"{amounts.count(copies.height)} of the copies to the GPU sent bytes that had been sent before, {stood} "
         f"({amounts.size(copies.bytes())} in {amounts.time(copies.seconds())}; the largest "
-        f"{amounts.size(largest)}).",
-        "Send such a buffer once, and again only when the host has changed it.",
+        f"{amounts.size(max(int(copies.sizes.max()), 0))}).",
+        "Send such a buffer once and keep it on the GPU; send it again only when the host has changed it.",
         copies.exposed,
     )
 

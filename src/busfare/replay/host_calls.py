@@ -104,8 +104,9 @@ def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
     return of, table[first_rows]
 
 
-def between_calls(calls: pl.DataFrame, origin_ns: int) -> Times:
-    """Host time before each outermost call since its thread's call before, or since `origin_ns`; ns, shape (calls,).
+def between_calls(calls: pl.DataFrame, after: Rows, origin_ns: int) -> Times:
+    """Host time before each outermost call since its thread's call before, since the one that it comes `after` where
+    another thread hands over (`handed_over`), or since `origin_ns`; ns, shape (calls,).
 
     Without what the recorder itself took of it.
     """
@@ -115,6 +116,7 @@ def between_calls(calls: pl.DataFrame, origin_ns: int) -> Times:
     before = np.full(len(order), origin_ns, np.int64)
     same = thread[order[1:]] == thread[order[:-1]]
     before[order[1:][same]] = ends[order[:-1][same]]
+    before[after >= 0] = ends[after[after >= 0]]
     gap = pl.Series(calls["start_ns"].to_numpy() - before)
     if "recorder_ns" in calls.columns:
         gap = (gap - calls["recorder_ns"].fill_null(0)).clip(lower_bound=0)

@@ -1,4 +1,4 @@
-"""Copies whose bytes stand there already, sent once."""
+"""Copies whose bytes were sent before, sent once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,31 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.replay.changes import Applied, Setting
 from busfare.replay.edit import without_operations
+from busfare.replay.prices import packing_nanoseconds
 from busfare.replay.selection import bytes_of
 from busfare.replay.timeline import Timeline
 
-__all__ = ["Dedupe", "repeated_copies"]
+__all__ = ["Dedupe", "Repeated", "repeated_copies"]
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Repeated:
+    """Copies to the GPU whose bytes were sent before. Shape (operations,).
+
+    `again`: such copies. `elsewhere`: those of them whose place on the GPU held other bytes meanwhile, or that went to
+    another. `rewritten`: those whose source held other bytes meanwhile, so that the host wrote these there again.
+    """
+
+    again: Mask
+    elsewhere: Mask
+    rewritten: Mask
+
+
+@dataclass(frozen=True)
 class Dedupe:
-    """Buffers that are sent again unchanged are sent once."""
+    """Buffers that are sent again unchanged are sent once, and stay on the GPU."""
 
     @property
     def title(self) -> str:
@@ -34,28 +48,64 @@ class Dedupe:
                 f"{timeline.trace.path}: the trace does not say what was in the copied buffers; "
                 "record it with `busfare record --fingerprint`"
             )
+        again = repeated.again
+        rests_on = ["nothing on the GPU writes into these buffers between the copies"]
+        if repeated.elsewhere.any():
+            kept = timeline.operations.filter(pl.Series(repeated.elsewhere)).unique(["bytes", "fingerprint"])
+            rests_on.append(f"the GPU has room to keep {kept['bytes'].sum() / 1e6:.3g} MB of them")
         return Applied(
-            without_operations(timeline, repeated),
-            int(repeated.sum()),
-            bytes_of(timeline, repeated),
-            ["nothing on the GPU writes into these buffers between the copies"],
+            without_operations(_not_written(timeline, repeated.rewritten, setting), again),
+            int(again.sum()),
+            bytes_of(timeline, again),
+            rests_on,
         )
 
 
-def repeated_copies(operations: pl.DataFrame) -> Mask | None:
-    """Copies to the GPU whose bytes already stand where they go; None where the trace has no fingerprints."""
-    needed = ("fingerprint", "destination_address")
+def _not_written(timeline: Timeline, rewritten: Mask, setting: Setting) -> Timeline:
+    """The host no longer writes the sources of the copies `rewritten` before their calls."""
+    columns = timeline.columns
+    called = rewritten & (columns["operation_launched"] != 0)
+    sizes = timeline.operations["bytes"].to_numpy()[called].astype(np.float64)
+    writing = np.zeros(len(columns["call_gap"]))
+    np.add.at(writing, columns["operation_call"][called], packing_nanoseconds(sizes, setting.recorded_on))
+    gap = columns["call_gap"]
+    return timeline.with_columns(
+        call_gap=gap - np.minimum(np.rint(writing), np.maximum(gap, 0)).astype(np.int64)
+    )
+
+
+def repeated_copies(operations: pl.DataFrame) -> Repeated | None:
+    """None where the trace has no fingerprints."""
+    needed = ("fingerprint", "source_address", "destination_address")
     if (
         any(name not in operations.columns for name in needed)
         or operations["fingerprint"].drop_nulls().is_empty()
     ):
         return None
     into = (pl.col("kind") == "copy") & (pl.col("direction") == "h2d") & pl.col("fingerprint").is_not_null()
-    place = ["process", "device", "destination_address", "bytes"]
-    frame = operations.with_row_index("at").filter(into)
-    repeated = frame.filter(
-        (pl.col("fingerprint") == pl.col("fingerprint").shift(1).over(place)).fill_null(False)
+    content = pl.col("fingerprint")
+    there = ["process", "device", "destination_address", "bytes"]
+    frame = (
+        operations.with_row_index("at")
+        .filter(into)
+        .with_columns(
+            again=pl.int_range(pl.len()).over("process", "device", "bytes", "fingerprint") > 0,
+            stands=(content == content.shift(1).over(there)).fill_null(False),
+            rewritten=(content != content.shift(1).over("process", "source_address", "bytes")).fill_null(
+                False
+            ),
+        )
+        .filter("again")
     )
-    mask = np.zeros(operations.height, bool)
-    mask[repeated["at"].to_numpy()] = True
-    return mask
+    at = frame["at"].to_numpy()
+
+    def marked(chosen: NDArray[np.bool_]) -> Mask:
+        mask = np.zeros(operations.height, bool)
+        mask[at[chosen]] = True
+        return mask
+
+    return Repeated(
+        marked(np.ones(len(at), bool)),
+        marked(~frame["stands"].to_numpy()),
+        marked(frame["rewritten"].to_numpy()),
+    )

@@ -64,7 +64,9 @@ class Timeline:
     unexplained_ns: int
     omissions: list[Omission]
     node: Node | None = None
-    closer_ns: int = 0  # what gaps on the GPU, and around it, are shorter by than the columns say when this plays
+    closer_ns: int = (
+        0  # what gaps on the GPU, and around it, are shorter by than the columns say when this plays
+    )
 
     def with_columns(self, **columns: NDArray[Any]) -> Timeline:
         """The same run with some columns of the core replaced."""
@@ -87,13 +89,9 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     after, released = _stand_ins(operations, origin)
     engine = engines(work, trace)
     call_after = handed_over(calls)
-    gaps = between_calls(calls, origin)
-    handing = call_after >= 0
-    ends_of_calls = calls["end_ns"].to_numpy()
-    gaps[handing] = calls["start_ns"].to_numpy()[handing] - ends_of_calls[call_after[handing]]
     columns: Columns = {
         "call_thread": calls["thread_number"].to_numpy(),
-        "call_gap": gaps,
+        "call_gap": between_calls(calls, call_after, origin),
         "call_own": (calls["end_ns"] - calls["start_ns"]).to_numpy(),
         "call_after": call_after,
         "call_wait": waiting_for.kind,
