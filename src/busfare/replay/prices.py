@@ -22,8 +22,8 @@ __all__ = [
     "nanoseconds_prefetched",
     "packing_nanoseconds",
     "pageable",
-    "staged",
     "pinned_source",
+    "staged",
 ]
 
 Times = NDArray[np.float64]
