@@ -9,6 +9,7 @@ import polars as pl
 
 from busfare.cost.staging import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.replay.changes import Applied, Setting
+from busfare.replay.device_work import ENGINE_BYTES
 from busfare.replay.edit import (
     ASYNC_COPY,
     calls_named,
@@ -56,9 +57,15 @@ class Pin:
         copies = timeline.operations.filter(pl.Series(chosen))
         pinned = nanoseconds_pinned(copies, setting.recorded_on)
         duration = columns["operation_duration"].astype(np.float64)
-        duration[chosen] = np.where(
-            np.isfinite(pinned), np.minimum(pinned, duration[chosen]), duration[chosen]
-        )
+        known = duration[chosen]
+        duration[chosen] = np.where(np.isfinite(pinned), np.minimum(pinned, known), known)
+        # What traveled with the commands is a copy now: its price is from the end of one to the end of the next, without
+        # a recorder.
+        order = columns["operation_order_lag"].copy()
+        with_commands = chosen & among(timeline, "direction", "h2d")
+        with_commands &= timeline.operations["bytes"].fill_null(0).to_numpy() <= ENGINE_BYTES
+        turn = pinned[with_commands[chosen]] - duration[with_commands] + timeline.closer_ns
+        order[with_commands] = np.fmax(order[with_commands], turn).astype(np.int64)
         host_side = pl.lit("pinned", dtype=timeline.operations["source_memory"].dtype)
         mask = pl.Series(chosen)
         operations = timeline.operations.with_columns(
@@ -101,6 +108,7 @@ class Pin:
         lag[behind] = np.maximum(lag[behind], WAKE_UP_NS)
         changed = with_durations(replace(timeline, operations=operations), duration).with_columns(
             operation_launch_lag=launch,
+            operation_order_lag=order,
             operation_extra=extra,
             call_own=own,
             call_wait=wait,

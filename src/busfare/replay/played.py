@@ -24,7 +24,7 @@ STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up
 
 
 #: No gap on the GPU, and around it, is taken to be shorter without a recorder. Nanoseconds.
-LEAST_LAG_NS = 500
+LEAST_LAG_NS = 200
 #: Steps of the critical path as people read them.
 PARTS = {
     "kernel": "kernels",
