@@ -56,12 +56,14 @@ def _fetching(
     `order`: calls by thread, as all that follows. `size`: bytes that each stages. `again`: whether it and the one before
     it stage some; the code that goes from one to the next stays in the caches. A cache is fetched `SCATTERED` times as
     slowly as one core copies its bytes on this node, and a trace does not tell that time from the host's own: it is
-    taken to be half of all time behind the copies until then.
+    taken to be half of all time behind the copies until then, but for stretches longer than the whole cache takes: those
+    are work on data of its own, as a gather from a large table.
     """
     thread, place = timeline.columns["call_thread"][order], np.arange(len(order))
     copied_ns = packing_nanoseconds(np.array([PRIVATE_CACHE_BYTES], np.float64), timeline.node)[0]
     whole = int(SCATTERED * copied_ns)
-    half = np.where(again, 0, np.maximum(timeline.columns["call_gap"][order], 0) // 2)
+    gap = timeline.columns["call_gap"][order]
+    half = np.where(again | (gap >= whole), 0, np.maximum(gap, 0) // 2)
     passed = np.cumsum(half) - half  # before each call's gap, of all threads in a row
     # The nearest such copies before each call in its thread.
     after = np.maximum.accumulate(np.where(_fills_a_cache(size, again), place, -1))
