@@ -251,6 +251,7 @@ def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() 
     assert found(recorded, "repeated-copies") is None
     recorded.operations = recorded.operations.with_columns(
         fingerprint=pl.when(pl.col("kind") == "copy").then(pl.lit(7, pl.UInt64)),
+        source_address=pl.lit(64, pl.UInt64),
         destination_address=pl.lit(4096, pl.UInt64),
     )
     finding = found(recorded, "repeated-copies")

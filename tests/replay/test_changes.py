@@ -77,16 +77,21 @@ def test_pinning_takes_the_staging_of_the_first_bytes_away() -> None:
 
 
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
-    recorded = trace(
-        copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
-        calls=[
-            call(0, 16_000, "cudaMemcpyAsync", correlation=1),
-            call(36_000, 36_010, "cudaDeviceSynchronize", "device"),
-        ],
-    )
-    # 20 ms of the host's own, which now hide the copy; without the 2 MiB of its cache that it had to fetch again.
+    def recorded(*looks: float) -> Trace:
+        return trace(
+            copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
+            calls=[
+                call(0, 16_000, "cudaMemcpyAsync", correlation=1),
+                *[call(at, at + 1, "cudaGetLastError") for at in looks],
+                call(36_000, 36_010, "cudaDeviceSynchronize", "device"),
+            ],
+        )
+
+    # 20 ms of the host's own, which now hide the copy. One stretch so long is work on data of its own; in short ones
+    # it had to fetch the 2 MiB of its cache again.
+    assert predicted(recorded(), Pin()) == pytest.approx(20_010, abs=20)
     fetched = SCATTERED * 2 * MIB / 8e9 * 1e6
-    assert predicted(recorded, Pin()) == pytest.approx(20_010 - fetched, abs=20)
+    assert predicted(recorded(*range(16_100, 36_000, 100)), Pin()) == pytest.approx(20_010 - fetched, abs=20)
 
 
 def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
@@ -102,6 +107,35 @@ def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
         ],
     )
     assert predicted(recorded, Pin()) == pytest.approx(25_001, abs=40)
+
+
+def test_a_blocking_copy_that_returned_once_staged_waits_for_its_end_when_pinned() -> None:
+    # Staged in 20 µs, and on its way to the GPU behind the call; pinned, the host staged nothing, and waits.
+    recorded = trace(
+        copy(22, 40, 200_000, memory="pageable", correlation=1),
+        calls=[call(0, 20, "cudaMemcpy", correlation=1), call(120, 121, "cudaGetLastError")],
+    )
+    changed = Pin().apply(timeline(recorded), HERE).timeline
+    assert changed.columns["call_wait"][0] == WAIT["operation"]
+    played = play(changed)
+    ended, took = played.operation_end[0], changed.columns["operation_duration"][0]
+    assert played.call_end[0] > ended > took
+    assert played.call_end[0] < 20_000 + took
+
+
+def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> None:
+    node = load_node("h200-probed")
+    recorded = trace(
+        *[copy(10 * n, 10 * n + 1, 1024, memory="pageable", correlation=n) for n in range(20)],
+        calls=[call(2 * n - 50, 2 * n - 49, "cudaMemcpyAsync", correlation=n) for n in range(20)],
+    )
+    run = timeline(recorded, node)
+    changed = Pin().apply(run, Setting(node)).timeline
+    alone = node.measurement("h2d", "pinned", 0, None)
+    assert alone is not None
+    cycle = piecewise_seconds(alone, np.array([1024.0]))[0] * 1e9
+    turn = changed.columns["operation_order_lag"] + changed.columns["operation_duration"]
+    assert (turn[1:] >= cycle - 2).all()
 
 
 def test_pinning_without_a_node_says_what_is_missing() -> None:
@@ -323,13 +357,23 @@ def test_buffers_sent_again_are_sent_once() -> None:
     recorded = trace(*operations, calls=calls)
     with pytest.raises(InputError, match="--fingerprint"):
         predicted(recorded, Dedupe())
-    recorded.operations = recorded.operations.with_columns(
+    marked = recorded.operations.with_columns(
         fingerprint=pl.Series([1, 1, 2, 1, 1], dtype=pl.UInt64),
+        source_address=pl.Series([64, 64, 128, 64, 64], dtype=pl.UInt64),
         destination_address=pl.lit(4096, pl.UInt64),
     )
-    # The second and the fifth stand there already; the fourth was overwritten by the third. Of the host's 40 µs on
-    # either side of each, 5 are taken to have gone into coming to the call and returning from it.
-    assert predicted(recorded, Dedupe()) == 460 - 2 * 60 - 3 * 5
+    recorded.operations = marked
+    # The second and the fifth stand there already; the fourth, too, was sent before: it stays somewhere else. Of the
+    # host's 40 µs on either side of each, 5 are taken to have gone into coming to the call and returning from it.
+    run = timeline(recorded)
+    applied = Dedupe().apply(run, HERE)
+    assert applied.count == 3 and applied.bytes == 3 * MIB
+    assert any("room to keep 1.05 MB" in condition for condition in applied.rests_on)
+    assert play(applied.timeline).makespan_ns / 1e3 == 460 - 3 * 60 - 5 * 5
+    # From one buffer of the host's, into which it then wrote the first bytes again: before the fourth that no longer
+    # takes it what writing a MiB takes, here all of its 40 µs and not 5.
+    recorded.operations = marked.with_columns(source_address=pl.lit(64, pl.UInt64))
+    assert predicted(recorded, Dedupe()) == 460 - 3 * 60 - 4 * 5 - 40
 
 
 def test_what_is_removed_takes_its_calls_along() -> None:

@@ -212,7 +212,7 @@ def test_a_second_call_runs_what_is_left_and_what_failed(
         for name, variants in (("good", ("before",)), ("bad", ("before", "wrong")))
     }
     plan = Plan(programs, (), {}, {"h200": "h200-probed"})
-    monkeypatch.setattr(record, "read_plan", lambda: plan)
+    monkeypatch.setattr(record, "read_plan", lambda _: plan)
     monkeypatch.setattr(record, "build", lambda *_: [])
     monkeypatch.setattr(record, "recorder_library", lambda _: tmp_path / "library.so")
     monkeypatch.setattr(record, "Processors", Paced)

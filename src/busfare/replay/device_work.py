@@ -13,7 +13,17 @@ from busfare.trace import Trace
 from busfare.trace.row_lookup import first_pairs
 from busfare.trace.words import words_of
 
-__all__ = ["CLASSES", "ENGINE_BYTES", "DeviceWork", "Engines", "class_of", "engines", "issued", "observed_before", "unit_of"]
+__all__ = [
+    "CLASSES",
+    "ENGINE_BYTES",
+    "DeviceWork",
+    "Engines",
+    "class_of",
+    "engines",
+    "issued",
+    "observed_before",
+    "unit_of",
+]
 
 Rows = NDArray[np.int32]
 Times = NDArray[np.int64]

@@ -52,7 +52,8 @@ class Dedupe:
         rests_on = ["nothing on the GPU writes into these buffers between the copies"]
         if repeated.elsewhere.any():
             kept = timeline.operations.filter(pl.Series(repeated.elsewhere)).unique(["bytes", "fingerprint"])
-            rests_on.append(f"the GPU has room to keep {kept['bytes'].sum() / 1e6:.3g} MB of them")
+            megabytes = int(kept["bytes"].sum()) / 1e6
+            rests_on.append(f"the GPU has room to keep {megabytes:.3g} MB of them")
         return Applied(
             without_operations(_not_written(timeline, repeated.rewritten, setting), again),
             int(again.sum()),
@@ -83,19 +84,18 @@ def repeated_copies(operations: pl.DataFrame) -> Repeated | None:
     ):
         return None
     into = (pl.col("kind") == "copy") & (pl.col("direction") == "h2d") & pl.col("fingerprint").is_not_null()
-    content = pl.col("fingerprint")
-    there = ["process", "device", "destination_address", "bytes"]
+    here = ["process", "bytes", "source_address"]
+    there = ["process", "device", "bytes", "destination_address"]
     frame = (
         operations.with_row_index("at")
         .filter(into)
         .with_columns(
             again=pl.int_range(pl.len()).over("process", "device", "bytes", "fingerprint") > 0,
-            stands=(content == content.shift(1).over(there)).fill_null(False),
-            rewritten=(content != content.shift(1).over("process", "source_address", "bytes")).fill_null(
-                False
-            ),
+            stands=_held_before(there) == pl.col("fingerprint"),
+            rewritten=_held_before(here) != pl.col("fingerprint"),
         )
         .filter("again")
+        .with_columns(pl.col("stands", "rewritten").fill_null(False))
     )
     at = frame["at"].to_numpy()
 
@@ -109,3 +109,8 @@ def repeated_copies(operations: pl.DataFrame) -> Repeated | None:
         marked(~frame["stands"].to_numpy()),
         marked(frame["rewritten"].to_numpy()),
     )
+
+
+def _held_before(place: list[str]) -> pl.Expr:
+    """The fingerprint that `place`, columns of which the last is an address, held at the copy before; null if unknown."""
+    return pl.when(pl.col(place[-1]).is_not_null()).then(pl.col("fingerprint").shift(1).over(place))
