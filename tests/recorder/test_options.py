@@ -137,6 +137,18 @@ def test_names_of_files(built: Built, variables: dict[str, str], tmp_path: Path)
     assert recording.facts["command"] == f"{built.program} rounds"
 
 
+def test_the_rank_of_a_process_that_torchrun_started(
+    built: Built, variables: dict[str, str], tmp_path: Path
+) -> None:
+    extra = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "SLURM_PROCID": "1"}
+    for rank, given in (("5", extra), ("1", {**extra, "WORLD_SIZE": ""})):
+        folder = tmp_path / f"rank-{rank}"
+        given = {name: value for name, value in given.items() if value}
+        done = launch(variables | given, "-o", f"{folder}/%r.bf", "--", built.program, "rounds")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert read_recording(folder / f"{rank}.bf").facts["rank"] == rank
+
+
 def test_a_folder_of_each_host(built: Built, variables: dict[str, str], tmp_path: Path) -> None:
     done = launch(variables, "-o", str(tmp_path / "%h" / "%p.bf"), "--", built.program, "rounds")
     assert (done.returncode, done.stderr) == (0, "")

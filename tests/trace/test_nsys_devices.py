@@ -168,6 +168,8 @@ def test_the_host_is_named(tmp_path: Path) -> None:
         ),  # mpirun in a batch script, whose rank is 0
         ("SLURM_NODEID=0 SLURM_PROCID=12 PATH=/bin", "12"),
         ("SLURM_PROCID=3", "3"),
+        ("SLURM_PROCID=1;LOCAL_RANK=2;RANK=10;WORLD_SIZE=16", "10"),  # torchrun, once a node
+        ("RANK=4;SLURM_PROCID=1", "1"),  # anybody's variable
         ("MY_SLURM_PROCID=3 PMI_RANK= SLURM_PROCID=x1", None),
         ("", None),
     ],

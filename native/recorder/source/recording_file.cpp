@@ -62,6 +62,9 @@ class FileSizeSignalHeld {
 }  // namespace
 
 std::string rank_of_process() {
+    // torchrun and its like start several processes where the launchers below know of one.
+    const char* of_job = std::getenv("RANK");
+    if (of_job && *of_job && std::getenv("LOCAL_RANK") && std::getenv("WORLD_SIZE")) return of_job;
     for (const char* name : kRankVariables) {
         if (const char* rank = std::getenv(name); rank && *rank) return rank;
     }

@@ -38,6 +38,8 @@ _RANK_VARIABLES = (
     "PALS_RANKID",
     "SLURM_PROCID",
 )
+#: torchrun and its like set these together.
+_TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _FIELDS = ("%p", "%h", "%r")
 
 
@@ -214,6 +216,7 @@ def _prepare_output(output: str) -> str:
             raise InputError(f"{output}: a file of that name is there; choose another, or remove it")
         # Ranks of one job share the directory, and come one after the other.
         ranked = any(os.environ.get(name) for name in _RANK_VARIABLES)
+        ranked |= all(os.environ.get(name) for name in _TORCHRUN_VARIABLES)
         if not ranked and path.is_dir() and any(path.iterdir()):
             raise InputError(f"{output}: holds an earlier recording; choose another name, or remove it")
     if any(field in str(folder) for field in _FIELDS):

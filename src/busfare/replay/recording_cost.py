@@ -20,8 +20,8 @@ __all__ = ["Unrecorded", "unrecorded"]
 MOST_NS = 30_000
 #: What a call takes in any case, where it took longer under the recorder. Nanoseconds.
 LEAST_CALL_NS = 500
-#: Launching a graph costs the recorder so many times what a kernel's launch does, and so much more with each node: 4.8 µs
-#: with one node, 12.1 with 6, 34 with 24 and 127 with 96, a launch 0.9 (results/recorder, graphs).
+#: Recording the launch of a graph costs so many times what a kernel's does, and so much more with each node: 4.8 µs with
+#: one node, 12.1 with 6, 34 with 24 and 127 with 96, where a kernel's costs 0.9 (results/recorder, -graphs.json).
 GRAPH_TIMES, NODE_TIMES = 4.0, 1.3
 #: Of all that can be taken out: what gains less than this more says nothing of what a call costs.
 SATURATED = 0.95
@@ -33,13 +33,15 @@ STAGING_SHARE = 0.1
 MOST_BY_PACE = 0.3
 #: Paces are told apart to one part in so many.
 PARTS = 10_000
+#: By so much at most a gap on the GPU is longer for the recorder: recordings of the same program with and without one
+#: differ by 1 to 2.5 µs an operation where the GPU is never idle for the host (results/pairs-unseen, tone_map). Nanoseconds.
 MOST_GAP_NS = 3_000
 
 
 @dataclass(frozen=True)
 class Unrecorded:
     """The run as it is without its recorder: `timeline`, nanoseconds taken out a call, how long it then is, and how many
-    times as long the host took in the process that was not recorded.
+    times as long the host took in the process that was not recorded. What gaps on the GPU are shorter by: its `closer_ns`.
     """
 
     timeline: Timeline
@@ -49,10 +51,12 @@ class Unrecorded:
 
 
 def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
-    """`timeline` with the same time taken out of every call and the gap before it, so much that the run takes `target_ns`.
+    """`timeline` with the same time taken out of each call and the gap before it, so much that the run takes `target_ns`.
 
-    A recorder does about the same for every call, before its start is noted and after. Where that cannot explain the
-    difference, no more is taken out than still makes the run shorter. Where the host stages much, more tells two runs of a
+    A recorder does about the same for every call, before its start is noted and after, but more for graphs, by their nodes.
+    Where that cannot explain the difference, calls are taken to have cost what the recorder is known to cost, and the gaps
+    on the GPU, where its work waits for each other, are shorter; where that explains less, no more is taken out of calls
+    than still makes the run shorter. Where the host stages much, more tells two runs of a
     program apart: calls are then taken to have cost what the recorder is known to cost, and the rest, which may go either
     way, is how fast the host worked in that process, staging and between calls. The result says how long the run then is.
     """
@@ -124,7 +128,7 @@ def _at_pace(timeline: Timeline, staged: NDArray[np.bool_], pace: float) -> Time
 
 
 def _without(timeline: Timeline, call_ns: int) -> Timeline:
-    """Half of `call_ns` out of each call, half out of the gap before it; what one lacks, the other gives.
+    """Half of `call_ns` out of each plain call, half out of the gap before it; what one lacks, the other gives.
 
     Of what goes out of a call, half lay before the GPU had its work, which then starts so much earlier, and half behind:
     where the call waits for work, between the end of that and its return.

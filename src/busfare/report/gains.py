@@ -45,11 +45,15 @@ def nothing_found(result: dict[str, Any]) -> str:
 def said_of_cost(cost: dict[str, Any]) -> str:
     """What was taken out for the recorder, in a sentence."""
     taken = f"{amounts.time(cost['call_seconds'])} a call taken out for the recorder"
+    if cost["gap_seconds"]:
+        taken += f", {amounts.time(cost['gap_seconds'])} out of each gap on the GPU"
     if cost["host_pace"] != 1:
         taken += f", and the host's own time {cost['host_pace']:.2f} times that of the recorded process"
     if cost["replayed_seconds"] > 1.01 * cost["unrecorded_seconds"]:
         bare = amounts.time(cost["unrecorded_seconds"])
-        return f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in the host's calls."
+        return (
+            f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in calls or gaps."
+        )
     return f"{taken}: unrecorded, the run takes {amounts.time(cost['unrecorded_seconds'])}."
 
 

@@ -18,6 +18,7 @@ def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline
     return bare.timeline, {
         "unrecorded_seconds": unrecorded_seconds,
         "call_seconds": bare.call_ns * NS,
+        "gap_seconds": bare.timeline.closer_ns * NS,
         "host_pace": bare.pace,
         "replayed_seconds": bare.makespan_ns * NS,
     }

@@ -20,7 +20,9 @@ STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
 RANK_VARIABLES = (
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID",
 )  # fmt: skip
-RANK = re.compile(rf"(?:^|[;\s])({'|'.join(RANK_VARIABLES)})=(\d{{1,9}})(?=[;\s]|$)")
+#: torchrun and its like set these together, in each of the processes that they start.
+TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+RANK = re.compile(rf"(?:^|[;\s])({'|'.join([*RANK_VARIABLES, *TORCHRUN_VARIABLES])})=(\d{{1,9}})(?=[;\s]|$)")
 
 
 def devices(tables: TableSource) -> pl.DataFrame:
@@ -107,6 +109,13 @@ def streams(tables: TableSource) -> pl.DataFrame:
     )
 
 
+def _rank(named: dict[str, str]) -> str | None:
+    """The rank that the nearest launcher gave, of the variables of an environment."""
+    if all(name in named for name in TORCHRUN_VARIABLES):
+        return named["RANK"]
+    return next((named[name] for name in RANK_VARIABLES if name in named), None)
+
+
 def host(tables: TableSource) -> dict[str, str]:
     """What the export says of the host: cpu, driver, cuda, hostname, and the rank, where known."""
     frame = tables.read("TARGET_INFO_SYSTEM_ENV", {"name": TEXT, "value": TEXT})
@@ -120,6 +129,6 @@ def host(tables: TableSource) -> dict[str, str]:
     for name, value in frame.iter_rows():
         if name in wanted and value:
             found.setdefault(wanted[name], value)
-        elif name == "DeviceEnvironment" and value and (ranks := dict(RANK.findall(value))):
-            found.setdefault("rank", ranks[min(ranks, key=RANK_VARIABLES.index)])
+        elif name == "DeviceEnvironment" and value and (rank := _rank(dict(RANK.findall(value)))):
+            found.setdefault("rank", rank)
     return found
