@@ -74,6 +74,26 @@ def test_failures_are_counted_and_listed_in_the_order_of_their_paths() -> None:
     assert [failure["path"] for failure in result["failures"]] == [f"bad-{n:03}" for n in range(100)]
 
 
+def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
+    parts = [(path, msgspec.structs.replace(part, makespan_ns=500)) for path, part in partials(4)]
+    nothing = dict.fromkeys(("transfers", "kernels", "graph_work", "sets", "makespan_ns"), 0)
+    nameless = msgspec.structs.replace(parts[0][1].place, rank=None)
+    launcher = msgspec.structs.replace(parts[0][1], **nothing, place=nameless)
+    named = msgspec.structs.replace(launcher, place=msgspec.structs.replace(nameless, rank=9))
+
+    def least(*more: Named) -> tuple[float, dict[str, int]]:
+        result = job_result(whole([*parts, *more]))
+        said = {omission["id"]: omission["count"] for omission in result["omissions"]}
+        return next(row for row in result["spread"] if row["figure"] == "makespan_seconds")["least"], said
+
+    assert least(("launcher", launcher))[0] == pytest.approx(500e-9)
+    assert least(("launcher", launcher))[1]["idle-processes"] == 1
+    # A rank that did nothing is news.
+    assert least(("rank", named))[0] == 0 and "idle-processes" not in least(("rank", named))[1]
+    alone = job_result(whole([("launcher", launcher)]))
+    assert alone["traces"]["read"] == 1 and alone["spread"][0]["most"] == 0
+
+
 def test_sums_are_exact() -> None:
     parts = partials(500)
     result = job_result(whole(parts))

@@ -59,7 +59,10 @@ class Job:
         self.duplicates = 0  # paths that lead to a file that has its part already
         self.sums: dict[str, int] = {}
         self.guessed = 0  # traces whose node was guessed from the GPU's name
-        self.spreads = {figure: Spread() for figure in FIGURES}
+        self.working = {figure: Spread() for figure in FIGURES}
+        self.idle = {
+            figure: Spread() for figure in FIGURES
+        }  # of processes that nobody called a rank, as launchers
         self.strip = Strip(len(FIGURES))
         self.unranked = 0
         self.health = Health()
@@ -84,8 +87,9 @@ class Job:
         for name in SUMMED:
             self.sums[name] = self.sums.get(name, 0) + getattr(part, name)
         values = [getattr(part, figure) for figure in FIGURES]
+        idle = place.rank is None and not part.transfers + part.kernels + part.graph_work + part.sets
         for figure, value in zip(FIGURES, values, strict=True):
-            self.spreads[figure].add(value, rank)
+            (self.idle if idle else self.working)[figure].add(value, rank)
         if place.rank is None:
             self.unranked += 1
         else:
@@ -111,6 +115,16 @@ class Job:
         for link in part.traffic:
             self.traffic.add(f"{link.node} {link.number:06}", link)
 
+    @property
+    def spreads(self) -> dict[str, Spread]:
+        """By figure, over the traces in which a GPU worked or that are of a rank; over all where there is no such trace."""
+        return self.working if self.working[FIGURES[0]].count else self.idle
+
+    @property
+    def apart(self) -> int:
+        """How many traces are not in `spreads`."""
+        return self.traces - self.spreads[FIGURES[0]].count
+
     def fail(self, path: str, why: str) -> None:
         """Notes a file that could not be read."""
         self.failed += 1
@@ -123,7 +137,8 @@ class Job:
         for name, value in other.sums.items():
             self.sums[name] = self.sums.get(name, 0) + value
         for figure in FIGURES:
-            self.spreads[figure].merge(other.spreads[figure])
+            self.working[figure].merge(other.working[figure])
+            self.idle[figure].merge(other.idle[figure])
         self.strip.merge(other.strip)
         self.health.merge(other.health)
         for mine, others in zip(self._samples(), other._samples(), strict=True):

@@ -251,6 +251,11 @@ def _omissions(job: Job) -> list[dict[str, Any]]:
         ("unreadable", job.failed, "files could not be read and are in no figure here: see the failures"),
         ("not-traces", job.others, "files of the folders are no traces: passed over"),
         ("duplicates", job.duplicates, "paths lead to a file that has another path here: counted once"),
+        (
+            "idle-processes",
+            job.apart,
+            "traces of processes that gave the GPU no work, and that nobody called a rank: not in the spread",
+        ),
         ("unknown-rank", job.unranked, "traces do not say which rank they are of: not in the strip of ranks"),
         (
             "several-of-a-rank",
