@@ -20,8 +20,8 @@ __all__ = ["Unrecorded", "unrecorded"]
 MOST_NS = 30_000
 #: What a call takes in any case, where it took longer under the recorder. Nanoseconds.
 LEAST_CALL_NS = 500
-#: Recording the launch of a graph costs so many times what a kernel's does, and so much more with each node: 4.8 µs with
-#: one node, 12.1 with 6, 34 with 24 and 127 with 96, where a kernel's costs 0.9 (results/recorder, -graphs.json).
+#: Recording the launch of a graph costs so many times what a kernel's does, and so much more with each node: 3.4 µs with
+#: one node, 12 with 6, 36 with 24 and 139 with 96, where a kernel's costs 0.9 (results/recorder, -graphs.json).
 GRAPH_TIMES, NODE_TIMES = 4.0, 1.3
 #: Of all that can be taken out: what gains less than this more says nothing of what a call costs.
 SATURATED = 0.95

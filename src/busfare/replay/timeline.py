@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account import names_of
+from busfare.account import calls_named, names_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import _core
@@ -18,6 +18,7 @@ from busfare.replay.host_calls import between_calls, handed_over, outermost
 from busfare.replay.shared_links import alone, shared_links
 from busfare.replay.waits import acts, waits
 from busfare.trace import Omission, Trace
+from busfare.trace.api_calls import HOST_FUNCTION
 
 __all__ = ["COLUMN_TYPES", "LONGEST_NS", "Timeline", "timeline"]
 
@@ -167,7 +168,14 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         usual_order_ns=explained["typical_order"],
         unexplained_ns=int(columns["operation_extra"].sum()),
         omissions=_omissions(
-            operations, work.streams, waiting_for.observed, waiting_for.unknown, done.lost, moved, explained
+            operations,
+            calls,
+            work.streams,
+            waiting_for.observed,
+            waiting_for.unknown,
+            done.lost,
+            moved,
+            explained,
         ),
         node=node,
     )
@@ -239,6 +247,7 @@ def _stand_ins(operations: pl.DataFrame, origin: int) -> tuple[NDArray[np.int32]
 
 def _omissions(
     operations: pl.DataFrame,
+    calls: pl.DataFrame,
     streams: pl.DataFrame,
     observed: int,
     unknown: int,
@@ -255,6 +264,9 @@ def _omissions(
         ("replay-waits", observed, "waits whose target the trace does not name wait for what was observed to end last"),
         ("replay-waits-unknown", unknown, "calls that may wait, while nothing that the trace shows ended, keep their time"),
         ("replay-events", lost, "waits of streams for events whose record the trace lacks are left out"),
+        ("replay-host-functions", calls_named(calls, HOST_FUNCTION).height,
+         "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
+         "tell; a change to what they wait for may gain more than is said"),
         ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
         ("replay-streams", unknown_kind, "streams of unknown kind are taken not to wait for the default stream"),
         ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],

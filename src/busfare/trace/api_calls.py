@@ -16,6 +16,7 @@ __all__ = [
     "BLOCKING_COPY",
     "EVENT_RECORD",
     "GRAPH_LAUNCH",
+    "HOST_FUNCTION",
     "STREAM_WAIT_EVENT",
     "SYMBOL_COPY",
     "meaning",
@@ -42,6 +43,8 @@ BLOCKING_COPY = (
 SYMBOL_COPY = r"Memcpy(To|From)Symbol"
 EVENT_RECORD = r"^(cuda|cu|hip)EventRecord(WithFlags)?$"
 GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch$"
+#: Functions of the program's that a stream runs on the host, between its other work.
+HOST_FUNCTION = r"^(cuda|cu|hip)(LaunchHostFunc|StreamAddCallback)"
 STREAM_WAIT_EVENT = r"^(cuda|cu|hip)StreamWaitEvent$"
 
 
