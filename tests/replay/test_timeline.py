@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.replay import Timeline, critical_path, play, timeline
 from busfare.replay.timeline import LONGEST_NS
-from busfare.trace import Trace
+from busfare.trace import Trace, read
 from tests.traces import call, copy, kernel, trace
 
 
