@@ -358,11 +358,10 @@ def test_host_functions_in_streams_are_named_as_what_the_trace_does_not_tell() -
         assert said.get("replay-host-functions", 0) == functions
 
 
-def test_hashing_what_is_copied_takes_no_time_of_a_thread_that_another_hands_over_to() -> None:
-    """Recorded with the hashes of what was copied, a run of JAX took 49 ms longer: its threads copy by turns."""
+def test_hashing_what_is_copied_is_out_of_the_gap_in_which_another_thread_hands_over() -> None:
+    """Recorded with the hashes of what was copied, a run of JAX, whose threads copy by turns, took twice as long."""
     folder = Path(__file__).parents[2] / "results" / "pairs-unseen" / "h200-2026-11-22-2137"
     hashed = read(folder / "jax_regression-before-fingerprint.bf")
-    plain = play(timeline(read(folder / "jax_regression-before.bf"))).makespan_ns
-    assert play(timeline(hashed)).makespan_ns < 1.3 * plain
+    without = play(timeline(hashed)).makespan_ns
     hashed.calls = hashed.calls.drop("recorder_ns")
-    assert play(timeline(hashed)).makespan_ns > 1.8 * plain
+    assert without < 0.7 * play(timeline(hashed)).makespan_ns
