@@ -1,5 +1,5 @@
-// Curves through control points: of each curve the points, the knots, the weights and a few numbers are copies of their
-// own, then a kernel samples it; the host wants the length of each.
+// Curves through control points: of each curve the points, the knots, the weights and a few numbers are
+// copies of their own, then a kernel samples it; the host wants the length of each.
 //
 //   before  four small copies a curve from pageable memory, asked for without blocking
 //   batch   packed by the host and sent in one copy, from pageable memory

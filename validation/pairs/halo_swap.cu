@@ -1,6 +1,6 @@
-// Heat in a box whose faces pass through the host in each step, as they do where neighbours are other processes and MPI
-// knows nothing of GPUs: four faces go back, the host hands each to the neighbour's side, and four come over. Here the
-// box is its own neighbour on all sides.
+// Heat in a box whose faces pass through the host in each step, as they do where neighbours are other
+// processes and MPI knows nothing of GPUs: four faces go back, the host hands each to the neighbour's side,
+// and four come over. Here the box is its own neighbour on all sides.
 //
 //   before     faces in pageable memory, blocking copies (two of the four are rows with gaps between them)
 //   pin        the same in pinned memory
@@ -29,8 +29,8 @@ __global__ void step(const float* now, float* next) {
     const auto at = [&](int i, int j, int k) { return now[(size_t(k) * kWide + j) * kX + (i + kX) % kX]; };
     const float own = at(x, y, z);
     next[(size_t(z) * kWide + y) * kX + x] =
-        own + kRate * (at(x - 1, y, z) + at(x + 1, y, z) + at(x, y - 1, z) + at(x, y + 1, z) + at(x, y, z - 1) +
-                       at(x, y, z + 1) - 6 * own);
+        own + kRate * (at(x - 1, y, z) + at(x + 1, y, z) + at(x, y - 1, z) + at(x, y + 1, z) +
+                       at(x, y, z - 1) + at(x, y, z + 1) - 6 * own);
 }
 
 /// The wave that the box begins with, and how much of it each step leaves: a cosine of all three directions.
@@ -48,8 +48,8 @@ double left_by_a_step() {
 double reference_error() {
     double error = 0;
     for (int y = 2; y < kY; y += 7) {
-        const double sum = wave(4, y, 8) + wave(6, y, 8) + wave(5, y - 1, 8) + wave(5, y + 1, 8) + wave(5, y, 7) +
-                           wave(5, y, 9) - 6 * wave(5, y, 8);
+        const double sum = wave(4, y, 8) + wave(6, y, 8) + wave(5, y - 1, 8) + wave(5, y + 1, 8) +
+                           wave(5, y, 7) + wave(5, y, 9) - 6 * wave(5, y, 8);
         error = std::max(error, std::abs(wave(5, y, 8) * left_by_a_step() - (wave(5, y, 8) + kRate * sum)));
     }
     return error;
@@ -78,7 +78,8 @@ int main(int count, char** words) {
         else
             CHECK(cudaMemcpy(to, from, kPlane, kind));
     };
-    const auto rows = [&](void* to, size_t to_pitch, const void* from, size_t from_pitch, cudaMemcpyKind kind) {
+    const auto rows = [&](void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                          cudaMemcpyKind kind) {
         if (options.is("pin-async") && kind == cudaMemcpyHostToDevice)
             CHECK(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, kRow, kDeep, kind, stream));
         else
@@ -102,7 +103,8 @@ int main(int count, char** words) {
             std::memcpy(got_z.data(), high_z, sent_z.bytes() / 2);
             std::memcpy(got_z.data() + got_z.size() / 2, low_z, sent_z.bytes() / 2);
             rows(now + cell(0, 0, 0), kPlane, got_y.data(), kRow, cudaMemcpyHostToDevice);
-            rows(now + cell(0, kY + 1, 0), kPlane, got_y.data() + got_y.size() / 2, kRow, cudaMemcpyHostToDevice);
+            rows(now + cell(0, kY + 1, 0), kPlane, got_y.data() + got_y.size() / 2, kRow,
+                 cudaMemcpyHostToDevice);
             plane(now + cell(0, 0, 0), got_z.data(), cudaMemcpyHostToDevice);
             plane(now + cell(0, 0, kZ + 1), got_z.data() + got_z.size() / 2, cudaMemcpyHostToDevice);
         }

@@ -1,5 +1,5 @@
-// Power iteration whose vector lives on the host, as where a library that knows only the host normalises it: in each step
-// it comes over, a sparse matrix is applied, and the product goes back.
+// Power iteration whose vector lives on the host, as where a library that knows only the host normalises it:
+// in each step it comes over, a sparse matrix is applied, and the product goes back.
 //
 //   before     pageable vectors, blocking copies
 //   pin        the same in pinned memory
@@ -13,7 +13,8 @@ namespace {
 constexpr int kSide = 320;
 constexpr int kRows = kSide * kSide;
 constexpr float kShift = 8.5f;
-const Program kProgram = {"host_vectors", "power iteration with vectors on the host", {"before", "pin", "pin-async"}, 200};
+const Program kProgram = {
+    "host_vectors", "power iteration with vectors on the host", {"before", "pin", "pin-async"}, 200};
 
 template <typename Vector>
 __device__ __host__ float product_at(const Vector& vector, int row) {
@@ -67,6 +68,7 @@ int main(int count, char** words) {
         known.swap(next);
     }
     double error = 0;
-    for (int row = 0; row < kRows; row += 17) error = std::max<double>(error, std::abs(known[row] - vector[row]));
+    for (int row = 0; row < kRows; row += 17)
+        error = std::max<double>(error, std::abs(known[row] - vector[row]));
     return report(kProgram, options, seconds, error, 1e-3);
 }

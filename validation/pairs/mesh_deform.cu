@@ -1,5 +1,5 @@
-// A mesh that the host animates: in each frame its points come over, the GPU finds the normals, which go back, and the
-// host moves some of the points.
+// A mesh that the host animates: in each frame its points come over, the GPU finds the normals, which go
+// back, and the host moves some of the points.
 //
 //   before     points and normals in pageable memory, blocking copies
 //   pin        the same in pinned memory
@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kWide = 640, kHigh = 480, kMoved = 4000;
 constexpr size_t kPoints = size_t{kWide} * kHigh;
-const Program kProgram = {"mesh_deform", "normals of a mesh that the host moves", {"before", "pin", "pin-async"}, 60};
+const Program kProgram = {
+    "mesh_deform", "normals of a mesh that the host moves", {"before", "pin", "pin-async"}, 60};
 
 /// What the slope of a height field makes the normal: (−slope along x, −slope along y, 1), not normalised.
 template <typename Height>
@@ -75,7 +76,8 @@ int main(int count, char** words) {
     for (size_t at = 0; at < kPoints; at += 37) {
         const float3 slope = normal_at(height, static_cast<int>(at % kWide), static_cast<int>(at / kWide));
         const float length = 1 / std::sqrt(slope.x * slope.x + slope.y * slope.y + 1);
-        error = std::max<double>(error, std::abs(slope.x * length - found[at].x) + std::abs(length - found[at].z));
+        error = std::max<double>(error,
+                                 std::abs(slope.x * length - found[at].x) + std::abs(length - found[at].z));
     }
     return report(kProgram, options, seconds, error, 1e-4);
 }

@@ -1,5 +1,6 @@
-// Tone mapping of an image that is larger than the GPU's share of memory: strips come over from pinned memory, the mean
-// of each strip's logarithms is found, its brightness is mapped by that mean, and the strip goes back.
+// Tone mapping of an image that is larger than the GPU's share of memory: strips come over from pinned
+// memory, the mean of each strip's logarithms is found, its brightness is mapped by that mean, and the strip
+// goes back.
 //
 //   before       one stream and one buffer; the host waits for each strip
 //   fewer-syncs  the same without waits but the last
@@ -83,11 +84,13 @@ int main(int count, char** words) {
                 const int lane = strip % lanes;
                 const cudaStream_t stream = streams[lane];
                 const size_t at = size_t(strip) * kStrip;
-                CHECK(cudaMemcpyAsync(values[lane], image.data() + at, kBytes, cudaMemcpyHostToDevice, stream));
+                CHECK(
+                    cudaMemcpyAsync(values[lane], image.data() + at, kBytes, cudaMemcpyHostToDevice, stream));
                 CHECK(cudaMemsetAsync(sums[lane], 0, sizeof(double), stream));
                 add_logarithms<<<kBlocks, kThreads, 0, stream>>>(values[lane], kStrip, sums[lane]);
                 map<<<kBlocks, kThreads, 0, stream>>>(values[lane], results[lane], kStrip, sums[lane]);
-                CHECK(cudaMemcpyAsync(mapped.data() + at, results[lane], kBytes, cudaMemcpyDeviceToHost, stream));
+                CHECK(cudaMemcpyAsync(mapped.data() + at, results[lane], kBytes, cudaMemcpyDeviceToHost,
+                                      stream));
                 if (options.is("before")) CHECK(cudaStreamSynchronize(stream));
             }
         }

@@ -46,7 +46,8 @@ double reference_error() {
         const double around = shape(10, 7) * std::cos(n * angle()) + shape(12, 7) * std::cos(n * angle()) +
                               shape(11, 6) * std::cos(n * angle()) + shape(11, 8) * std::cos(n * angle());
         const double own = shape(11, 7) * std::cos(n * angle());
-        const double next = 2 * own - shape(11, 7) * std::cos((n - 1) * angle()) + kSquare * (around - 4 * own);
+        const double next =
+            2 * own - shape(11, 7) * std::cos((n - 1) * angle()) + kSquare * (around - 4 * own);
         error = std::max(error, std::abs(next - shape(11, 7) * std::cos((n + 1) * angle())));
     }
     return error;
@@ -57,7 +58,8 @@ double reference_error() {
 int main(int count, char** words) {
     const Options options = options_of(count, words, kProgram);
     if (options.reference) return report_reference(kProgram, reference_error(), 1e-8);
-    HostBuffer<float> pictures(kPictures * kCells, !options.is("before")), start(kCells, false), old(kCells, false);
+    HostBuffer<float> pictures(kPictures * kCells, !options.is("before")), start(kCells, false),
+        old(kCells, false);
     for (int y = 0; y < kSide; ++y) {
         for (int x = 0; x < kSide; ++x) {
             start[size_t(y) * kSide + x] = static_cast<float>(shape(x, y));
