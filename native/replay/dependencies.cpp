@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -83,10 +84,10 @@ class Builder {
     }
 
   private:
-    void edge(Index from_operation, Index to) {
+    void edge(Index from_operation, Index to, std::uint8_t order = 0) {
         if (d_.edges.size() >= static_cast<std::size_t>(std::numeric_limits<Index>::max()))
             throw std::invalid_argument("replay: column call_wait: more than two billion waits");
-        d_.edges.push_back({calls_ + from_operation, to});
+        d_.edges.push_back({calls_ + from_operation, to, order});
         to < calls_ ? ++d_.return_waits[to] : ++d_.operation_waits[to - calls_];
     }
 
@@ -111,10 +112,19 @@ class Builder {
             // The stream may itself wait for others that nothing in it waits for yet.
             auto& recorded = recorded_[event];
             recorded = pending_[stream];
+            for (Index other : implied_by(stream)) add(recorded, last_in_stream_[other]);
             if (last_in_stream_[stream] != kNone) add(recorded, last_in_stream_[stream]);
         } else if (const auto found = recorded_.find(event); found != recorded_.end()) {
             for (Index operation : found->second) add(pending_[stream], operation);
         }
+    }
+
+    // What the null stream stands for, whether or not anything runs in it: blocking streams used since it last ran
+    // something.
+    std::span<const Index> implied_by(Index stream) const {
+        const Index context = t_.streams.context[stream];
+        if (context == kNone || static_cast<StreamKind>(t_.streams.kind[stream]) != StreamKind::legacy) return {};
+        return barriers_[context].used_since;
     }
 
     // Of each stream the last operation is enough: lists never grow beyond the number of streams.
@@ -141,7 +151,7 @@ class Builder {
         }
         if (auto& pending = pending_[stream]; !pending.empty()) {
             if (!(unordered & kNotBehindOthers))
-                for (Index other : pending) edge(other, node);
+                for (Index other : pending) edge(other, node, kNotBehindOthers);
             pending.clear();
         }
         if (o.after[operation] != kNone) edge(o.after[operation], node);
@@ -158,7 +168,7 @@ class Builder {
         Barrier& barrier = barriers_[context];
         if (kind == StreamKind::legacy) {
             for (Index other : barrier.used_since) {
-                if (ordered) edge(last_in_stream_[other], calls_ + operation);
+                if (ordered) edge(last_in_stream_[other], calls_ + operation, kNotBehindBarrier);
                 used_since_barrier_[other] = 0;
             }
             barrier.used_since.clear();
@@ -167,7 +177,7 @@ class Builder {
         }
         if (barrier.last != kNone && behind_barrier_[stream] != barrier.last) {
             behind_barrier_[stream] = barrier.last;
-            if (ordered) edge(barrier.last, calls_ + operation);
+            if (ordered) edge(barrier.last, calls_ + operation, kNotBehindBarrier);
         }
         if (!used_since_barrier_[stream]) {
             used_since_barrier_[stream] = 1;
@@ -188,6 +198,7 @@ class Builder {
             case Wait::stream:
                 if (last_in_stream_[key] != kNone) edge(last_in_stream_[key], call);
                 for (Index operation : pending_[key]) edge(operation, call);
+                for (Index other : implied_by(key)) edge(last_in_stream_[other], call);
                 break;
             case Wait::device:
                 wait_for_device(call, key);

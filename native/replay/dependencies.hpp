@@ -11,6 +11,7 @@ namespace busfare::replay {
 // the end of `from`. Edges run from what was issued earlier to what was issued later, so there is no circle.
 struct Edge {
     Index from, to;
+    std::uint8_t order = 0;  // of Unordered: the order between operations that it stands for
 };
 
 struct Dependencies {

@@ -11,8 +11,12 @@ namespace busfare::replay {
 namespace {
 
 constexpr Time kNever = std::numeric_limits<Time>::min();
-// Time stamps of host and GPU agree to about this; more is a contradiction.
+// Time stamps of one GPU, and of a host and a GPU that were aligned, agree to about this; more is a contradiction.
 constexpr Time kTolerance = 5000;
+// The clock of a GPU is ahead of the host's by no more than its quickest launches take; of so many around a call.
+constexpr std::ptrdiff_t kLaunchesAround = 8;
+// How many operations of a stream are looked at for one that a contradicted wait may have waited for.
+constexpr int kMostSteps = 4096;
 // What counts as usual at most: a first launch may load a module, an order may hide a wait that nobody
 // recorded.
 constexpr Time kMostLaunch = 1000000, kMostOrder = 10000;
@@ -46,6 +50,8 @@ class Explainer {
             refuse("operation_class", std::min(r_.operation_class.size(), operations));
         if (r_.operation_unit.size() != operations)
             refuse("operation_unit", std::min(r_.operation_unit.size(), operations));
+        for (const Index device : t_.streams.device)
+            if (device != kNone) quick_.resize(std::max(quick_.size(), static_cast<std::size_t>(device) + 1));
     }
 
     Explained run() {
@@ -84,16 +90,15 @@ class Explainer {
         for (const Edge& edge : d_.edges) {
             if (is_call(edge.from) || is_call(edge.to)) continue;
             const Index from = edge.from - calls_, to = edge.to - calls_;
-            if (contradicts(from, to)) {
-                x_.unordered[to] |= kNotBehindBarrier | kNotBehindOthers;
+            if (edge.order != 0 && contradicts(from, to)) {
+                x_.unordered[to] |= edge.order;
                 ++x_.orders_dropped;
             }
         }
         for (const Edge& edge : d_.edges) {
             if (is_call(edge.from) || is_call(edge.to)) continue;
             const Index to = edge.to - calls_;
-            if (!(x_.unordered[to] & kNotBehindBarrier) || t_.operations.after[to] == edge.from - calls_)
-                follows(to, edge.from - calls_);
+            if (!(x_.unordered[to] & edge.order)) follows(to, edge.from - calls_);
         }
     }
 
@@ -144,7 +149,11 @@ class Explainer {
             if (!launched(o)) continue;
             const Time called = r_.call_start[t_.operations.call[o]],
                        done = r_.call_end[t_.operations.call[o]];
-            if (before < called && start >= called) launch[kind].push_back(start - called);
+            if (before < called) {
+                if (start >= called) launch[kind].push_back(start - called);
+                if (const Index device = t_.streams.device[t_.operations.stream[o]]; device != kNone)
+                    quick_[device].push_back({t_.operations.call[o], start - called});
+            }
             if (before > done + kUsualLaunch && start >= before)
                 (turns_[o] && free <= before_[o] ? turn : order)[kind].push_back(start - before);
         }
@@ -217,25 +226,73 @@ class Explainer {
         }
     }
 
+    // How far the clock of a device may be ahead of the host's around a call: by the quickest of the launches there
+    // that found the device ready.
+    Time tolerance(Index operation, Index call) const {
+        const Index device = t_.streams.device[t_.operations.stream[operation]];
+        if (device == kNone) return kTolerance;
+        const auto& launches = quick_[device];
+        const auto at = std::lower_bound(launches.begin(), launches.end(), std::pair(call, Time{0}));
+        auto from = at - std::min(kLaunchesAround, at - launches.begin());
+        const auto to = at + std::min(kLaunchesAround, launches.end() - at);
+        Time quickest = from == to ? kTolerance : kMostLaunch;
+        for (; from != to; ++from) quickest = std::min(quickest, from->second);
+        return std::max(quickest, kTolerance);
+    }
+
+    bool outlasts(Index operation, Index call) const {
+        return r_.operation_end[operation] > r_.call_end[call] + kTolerance &&
+               r_.operation_end[operation] > r_.call_end[call] + tolerance(operation, call);
+    }
+
+    // Of what each call waits for, the last operation that had ended when it returned; in place of one that had not,
+    // the last before it in its stream that had.
+    void look_at_waits() {
+        last_awaited_.assign(t_.calls.size(), kNone);
+        contradicted_.assign(t_.calls.size(), 0);
+        std::vector<Index> before(t_.operations.size(), kNone), last(t_.streams.size(), kNone);
+        for (std::size_t o = 0; o < t_.operations.size(); ++o) {
+            before[o] = last[t_.operations.stream[o]];
+            last[t_.operations.stream[o]] = static_cast<Index>(o);
+        }
+        for (const Edge& edge : d_.edges) {
+            if (!is_call(edge.to) || is_call(edge.from)) continue;
+            Index o = edge.from - calls_;
+            // A staged copy to the device returns once its last part is in the staging buffer: before its end.
+            const bool staged = static_cast<Wait>(t_.calls.wait[edge.to]) == Wait::own &&
+                                first_start(static_cast<std::size_t>(edge.to)) <= r_.call_end[edge.to];
+            int steps = 0;
+            while (o != kNone && !staged && outlasts(o, edge.to)) {
+                contradicted_[edge.to] = 1;
+                const bool own = static_cast<Wait>(t_.calls.wait[edge.to]) == Wait::own;
+                o = own || ++steps > kMostSteps ? kNone : before[o];
+            }
+            Index& latest = last_awaited_[edge.to];
+            if (o != kNone && (latest == kNone || r_.operation_end[o] > r_.operation_end[latest])) latest = o;
+        }
+    }
+
     void split_calls() {
         const std::size_t calls = t_.calls.size();
         x_.own.assign(calls, 0);
         x_.wait_lag.assign(calls, 0);
         x_.wait.assign(t_.calls.wait.begin(), t_.calls.wait.end());
-        const std::vector<Time> waited = last_waited_for();
+        x_.wait_key.assign(t_.calls.wait_key.begin(), t_.calls.wait_key.end());
+        look_at_waits();
         for (std::size_t c = 0; c < calls; ++c) {
             const Time start = r_.call_start[c], end = r_.call_end[c], duration = end - start;
             const Time usual = x_.typical_call[r_.call_class[c]];
+            const Index last = last_awaited_[c];
             x_.own[c] = duration;
-            if (static_cast<Wait>(x_.wait[c]) == Wait::none || waited[c] == kNever) continue;
-            const bool own = static_cast<Wait>(x_.wait[c]) == Wait::own;
-            // A staged copy to the device returns once its last part is in the staging buffer: before its
-            // end.
-            if (waited[c] > end + kTolerance && !(own && first_start(c) <= end)) {
-                x_.wait[c] = static_cast<std::uint8_t>(Wait::none);
-                ++x_.waits_dropped;
-            } else if (waited[c] > start) {
-                x_.wait_lag[c] = end - waited[c];
+            if (contradicted_[c]) {
+                const bool left = last != kNone && r_.operation_end[last] > start;
+                ++(left ? x_.waits_narrowed : x_.waits_dropped);
+                x_.wait[c] = static_cast<std::uint8_t>(left ? Wait::operation : Wait::none);
+                x_.wait_key[c] = left ? last : kNone;
+            }
+            if (static_cast<Wait>(x_.wait[c]) == Wait::none || last == kNone) continue;
+            if (r_.operation_end[last] > start) {
+                x_.wait_lag[c] = end - r_.operation_end[last];
                 x_.own[c] = std::min(duration, usual);
             } else {
                 x_.wait_lag[c] = std::min(duration, usual);
@@ -258,6 +315,9 @@ class Explainer {
     std::vector<Time> before_, engine_free_;
     std::vector<std::uint8_t> turns_;  ///< whether what it follows ran on another unit
     std::vector<Index> lined_up_;
+    std::vector<std::vector<std::pair<Index, Time>>> quick_;  ///< by device: calls whose work found it ready, and how soon
+    std::vector<Index> last_awaited_;                         ///< of each call
+    std::vector<std::uint8_t> contradicted_;                  ///< whether something that a call waits for outlasts it
 };
 
 }  // namespace

@@ -120,6 +120,7 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
     out["call_own"] = column(std::move(x.own));
     out["call_wait_lag"] = column(std::move(x.wait_lag));
     out["call_wait"] = column(std::move(x.wait));
+    out["call_wait_key"] = column(std::move(x.wait_key));
     out["operation_launch_lag"] = column(std::move(x.launch_lag));
     out["operation_order_lag"] = column(std::move(x.order_lag));
     out["operation_extra"] = column(std::move(x.extra));
@@ -129,6 +130,7 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
     out["typical_turn"] = column(x.typical_turn);
     out["typical_call"] = column(x.typical_call);
     out["waits_dropped"] = x.waits_dropped;
+    out["waits_narrowed"] = x.waits_narrowed;
     out["orders_dropped"] = x.orders_dropped;
     return out;
 }

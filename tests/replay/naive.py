@@ -51,9 +51,7 @@ def waits(c: Columns) -> Waits:
         if call >= 0 and c["call_act"][call] and c["call_act_stream"][call] >= 0:
             stream, event = int(c["call_act_stream"][call]), int(c["call_act_event"][call])
             if c["call_act"][call] == RECORD:
-                recorded[event] = {p for p in range(issued) if stream_of[p] == stream} | told.get(
-                    stream, set()
-                )
+                recorded[event] = _given(c, stream_of, stream, issued) | told.get(stream, set())
             else:
                 told[stream] = told.get(stream, set()) | recorded.get(event, set())
         mine = np.flatnonzero(c["operation_call"] == call).tolist()
@@ -68,7 +66,7 @@ def waits(c: Columns) -> Waits:
                 NONE: lambda: set(),
                 OWN: lambda mine=mine: {o for o in mine if c["operation_launched"][o]},
                 STREAM: lambda key=key, n=issued: (
-                    {p for p in range(n) if stream_of[p] == key} | _open(told, found, stream_of, key)
+                    _given(c, stream_of, key, n) | _open(told, found, stream_of, key)
                 ),
                 # A thread that has waited for a device looks at what was issued since.
                 DEVICE: lambda key=key, device=device, n=issued: {
@@ -81,6 +79,21 @@ def waits(c: Columns) -> Waits:
         if c["call_wait"][call] == DEVICE:
             looked_at[device] = issued
     return found
+
+
+def _given(c: Columns, stream_of: list[int], stream: int, issued: int) -> set[int]:
+    """What a stream was given so far; the legacy default stream stands for the blocking ones of its context, too."""
+    legacy = c["stream_kind"][stream] == LEGACY
+    return {
+        p
+        for p in range(issued)
+        if stream_of[p] == stream
+        or (
+            legacy
+            and c["stream_kind"][stream_of[p]] == BLOCKING
+            and c["stream_context"][stream_of[p]] == c["stream_context"][stream] >= 0
+        )
+    }
 
 
 def _open(told: dict[int, set[int]], found: Waits, stream_of: list[int], stream: int) -> set[int]:

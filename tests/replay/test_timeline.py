@@ -64,10 +64,12 @@ def test_a_launch_is_not_earlier_than_its_call() -> None:
 
 @pytest.mark.parametrize(("second", "waits"), [("blocking", True), ("non-blocking", False)])
 def test_the_default_stream_stands_between_blocking_streams(second: str, waits: bool) -> None:
-    # The last two run side by side: one kernel at a time is not what keeps the second waiting.
-    operations, calls = launched((10, 110, 7), (111, 211, 13), (300, 400, 14), (310, 390, 15))
-    for late, at in ((2, 290), (3, 300)):
-        calls[late] |= {"start_ns": at * 1000, "end_ns": (at + 3) * 1000}
+    # The last two run side by side: one kernel at a time is not what keeps the second waiting. Nor does it begin as the
+    # first ends where nothing says that it waits for that.
+    late = 0 if waits else 30
+    operations, calls = launched((10, 110, 7), (111 + late, 211 + late, 13), (300, 400, 14), (310, 390, 15))
+    for row, at in ((2, 290), (3, 300)):
+        calls[row] |= {"start_ns": at * 1000, "end_ns": (at + 3) * 1000}
     streams = [
         {"process": 1, "context": 1, "stream": 7, "kind": "null"},
         {"process": 1, "context": 1, "stream": 13, "kind": second},
@@ -75,7 +77,7 @@ def test_the_default_stream_stands_between_blocking_streams(second: str, waits: 
         {"process": 1, "context": 1, "stream": 15, "kind": "non-blocking"},
     ]
     found = after_shortening(trace(*operations, calls=calls, streams=streams), 0, 50)
-    assert found["starts"][1] == (61 if waits else 111)
+    assert found["starts"][1] == (61 if waits else 141)
 
 
 def test_the_default_stream_waits_for_blocking_streams() -> None:

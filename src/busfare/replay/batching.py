@@ -48,8 +48,6 @@ class Batch:
         alone = np.bincount(group[packed], weights=duration[packed])[numbers]
         priced = nanoseconds_packed(together, setting.recorded_on)
         duration[rows] = np.rint(np.where(np.isfinite(priced), np.minimum(priced, alone), alone))
-        new_sizes = sizes.copy()
-        new_sizes[rows] = size
         packing = np.zeros(len(columns["call_gap"]), np.int64)
         packing[columns["operation_call"][rows]] = np.rint(
             packing_nanoseconds(size.astype(np.float64), setting.recorded_on)
@@ -62,7 +60,9 @@ class Batch:
         extra[staged] = 0
         changed = replace(
             timeline.with_columns(operation_duration=duration, operation_extra=extra, call_wait=wait),
-            operations=timeline.operations.with_columns(bytes=pl.Series(new_sizes)),
+            operations=timeline.operations.with_columns(
+                bytes=timeline.operations["bytes"].clone().scatter(rows, size.astype(np.int64))
+            ),
         )
         removed = packed & ~last
         changed = without_operations(_without_waits_behind(changed, removed), removed, bytes_stay=True)

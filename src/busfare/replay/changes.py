@@ -10,6 +10,7 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay.edit import with_durations, without_operations
+from busfare.replay.faults import kernels_held
 from busfare.replay.prices import nanoseconds_on
 from busfare.replay.selection import among, bytes_of, matching
 from busfare.replay.timeline import Timeline
@@ -56,7 +57,9 @@ class Remove:
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         removed = among(timeline, "direction", self.what) | among(timeline, "kind", self.what)
-        return Applied(without_operations(timeline, removed), int(removed.sum()), bytes_of(timeline, removed))
+        duration = np.where(removed, 0, timeline.columns["operation_duration"])
+        changed = with_durations(timeline, kernels_held(timeline, duration))
+        return Applied(without_operations(changed, removed), int(removed.sum()), bytes_of(timeline, removed))
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class CopySpeed:
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         moved = among(timeline, "kind", "copy", "migration")
         duration = timeline.columns["operation_duration"] / np.where(moved, self.factor, 1.0)
-        return Applied(with_durations(timeline, duration), int(moved.sum()), bytes_of(timeline, moved))
+        changed = with_durations(timeline, kernels_held(timeline, duration))
+        return Applied(changed, int(moved.sum()), bytes_of(timeline, moved))
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class ToNode:
             )
         moved = among(timeline, "kind", "copy", "migration")
         duration = nanoseconds_on(timeline, setting.recorded_on, self.node, setting.model)
+        duration = kernels_held(timeline, duration)
         return Applied(
             replace(with_durations(timeline, duration), node=self.node),
             int(moved.sum()),

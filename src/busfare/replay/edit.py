@@ -59,9 +59,13 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     columns["operation_after"] = np.where(after >= 0, number[np.maximum(after, 0)], -1).astype(np.int32)
     given = columns["call_wait"] == WAIT["given"]
     key = columns["call_wait_key"].copy()
+    # Who waited for one that is gone waits for the one before it in its stream.
+    instead = _kept_before(_in_stream_before(timeline.columns["operation_stream"]), removed)
     waited = np.where(given, key, 0)
-    lost = given & removed[np.maximum(waited, 0)] if len(removed) else given
-    key[given] = number[key[given]]
+    gone = given & removed[np.maximum(waited, 0)] if len(removed) else given
+    key[gone] = instead[key[gone]]
+    lost = given & (key < 0)
+    key[given & ~lost] = number[key[given & ~lost]]
     columns["call_wait_key"] = key
     columns["call_wait"] = np.where(lost | emptied, WAIT["none"], columns["call_wait"]).astype(np.uint8)
     columns["call_own"] = np.where(emptied, 0, columns["call_own"])
@@ -73,6 +77,15 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
         operations=timeline.operations.filter(pl.Series(kept)),
         operation_class=timeline.operation_class[kept],
     )
+
+
+def _in_stream_before(stream: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The operation before each in its stream, -1 before the first; shape (operations,)."""
+    order = np.argsort(stream, kind="stable")
+    before = np.full(len(stream), -1, np.int32)
+    same = stream[order][1:] == stream[order][:-1]
+    before[order[1:][same]] = order[:-1][same]
+    return before
 
 
 def _spent_on(timeline: Timeline, calls: Mask) -> NDArray[np.int64]:
@@ -110,13 +123,14 @@ def _lags_behind(timeline: Timeline, removed: Mask) -> NDArray[np.int64]:
 
 
 def _kept_before(after: NDArray[np.int32], removed: Mask) -> NDArray[np.int32]:
-    """For each operation the one it is to follow, past those that are taken out."""
-    found = after.copy()
-    while True:
-        gone = (found >= 0) & removed[np.maximum(found, 0)]
-        if not gone.any():
-            return found
-        found[gone] = after[found[gone]]
+    """For each operation the one it is to follow, past those that are taken out.
+
+    Each round looks twice as far: chains of faults are as long as the trace.
+    """
+    skip = np.where(removed, after, np.arange(len(after), dtype=np.int32))
+    while (through := (skip >= 0) & removed[np.maximum(skip, 0)]).any():
+        skip[through] = skip[skip[through]]
+    return np.where(after >= 0, skip[np.maximum(after, 0)], -1).astype(np.int32)
 
 
 def calls_only_for(timeline: Timeline, operations: Mask) -> Mask:

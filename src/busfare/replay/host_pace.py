@@ -59,7 +59,11 @@ class Host:
         columns = timeline.columns
         lag, call = columns["operation_launch_lag"], columns["operation_call"]
         launched = (columns["operation_launched"] != 0) & (call >= 0)
-        own = np.where(launched, columns["call_own"][np.where(launched, call, 0)], 0) if len(call) else lag
+        own = (
+            np.where(launched, columns["call_own"][np.where(launched, call, 0)], 0)
+            if len(columns["call_own"])
+            else lag
+        )
         by_host = np.where(_staged(timeline, "h2d"), lag, np.minimum(lag, own))
         return lag + self._more(np.where(launched, by_host, 0))
 

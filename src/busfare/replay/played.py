@@ -9,13 +9,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.account import Union
 from busfare.replay import _core
 from busfare.replay.shared_links import shared_links
 from busfare.replay.timeline import Timeline
-from busfare.trace.tables import KINDS
+from busfare.replay.waits import WAIT
+from busfare.trace.tables import KINDS, WAITS_FOR
 from busfare.trace.words import words_of
 
-__all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play"]
+__all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play", "unexplained_seconds"]
 
 Times = NDArray[np.int64]
 NS = 1e-9
@@ -25,6 +27,8 @@ STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up
 
 #: No gap on the GPU, and around it, is taken to be shorter without a recorder. Nanoseconds.
 LEAST_LAG_NS = 200
+#: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
+LONGEST_WAKE_UP_NS = 1_000_000
 #: Steps of the critical path as people read them.
 PARTS = {
     "kernel": "kernels",
@@ -101,7 +105,10 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
 
 
 def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
-    """What the chain that decides the run's length consists of, longest first: part, seconds, share."""
+    """What the chain that decides the run's length consists of, longest first: part, seconds, share.
+
+    Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
+    """
     found = _core.play(_linked(taken_apart), path=True)
     lengths = found["path_end"] - found["path_start"]
     # Steps by number, and behind them operations by kind.
@@ -112,6 +119,9 @@ def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
     )
     names = [*STEPS, *KINDS]
     total, sums = int(lengths.sum()), dict.fromkeys([*PARTS.values(), "other"], 0)
+    unexplained = _unexplained_in_calls(taken_apart, found["path_step"], found["path_row"], lengths)
+    lengths = lengths - unexplained
+    sums[PARTS["unexplained"]] = int(unexplained.sum())
     for number in np.flatnonzero(np.bincount(step)).tolist():
         part = PARTS.get(names[number], "other") if number < len(names) else "other"
         sums[part] += int(lengths[step == number].sum())
@@ -122,6 +132,35 @@ def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
         {"part": part, "seconds": length * NS, "share": length / total if total else 0.0}
         for part, length in parts
     ]
+
+
+def unexplained_seconds(shares: list[dict[str, Any]]) -> float:
+    """How much of a run nothing in its trace explains, from `critical_path_shares`."""
+    return sum(float(part["seconds"]) for part in shares if part["part"] == PARTS["unexplained"])
+
+
+def _unexplained_in_calls(
+    timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], lengths: Times
+) -> Times:
+    """Of each stretch of the critical path, what lies in a call while the GPU works, though the call's wait was given up, or
+    long after what it waits for had ended; ns, shape (steps,).
+    """
+    waits = words_of(timeline.calls).among("waits_for", *WAITS_FOR[1:])
+    given_up = waits & (timeline.columns["call_wait"] == WAIT["none"])
+    in_call = np.flatnonzero(steps == STEPS.index("call"))
+    in_call = in_call[given_up[rows[in_call]]]
+    waking = np.flatnonzero((steps == STEPS.index("wake-up")) & (lengths > LONGEST_WAKE_UP_NS))
+    found = np.zeros(len(lengths), np.int64)
+    chosen = np.concatenate([in_call, waking])
+    if len(chosen) == 0:
+        return found
+    operations, calls = timeline.operations, timeline.calls[rows[chosen]]
+    busy = Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
+    ends = calls["end_ns"].to_numpy()
+    starts = np.maximum(calls["start_ns"].to_numpy(), ends - lengths[chosen])
+    share = busy.covered_within(starts, ends) / np.maximum(ends - starts, 1)
+    found[chosen] = np.rint(share * lengths[chosen])
+    return found
 
 
 def _linked(timeline: Timeline) -> dict[str, NDArray[Any]]:

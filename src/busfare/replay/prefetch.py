@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from busfare.account import Union
 from busfare.replay.changes import Applied, Setting
 from busfare.replay.edit import with_durations, without_operations
+from busfare.replay.faults import faults
 from busfare.replay.prices import nanoseconds_prefetched
 from busfare.replay.timeline import Timeline
 
 __all__ = ["Prefetch"]
-
-#: A move this soon after the one before belongs to the same chain of faults, for which the kernel stands still: batches
-#: of faults followed each other by 50 to 400 µs on an H100 and an H200. Nanoseconds.
-FAULT_NS = 500_000
 
 
 @dataclass(frozen=True)
@@ -30,18 +27,13 @@ class Prefetch:
         return "prefetch managed memory"
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        kinds = timeline.operations["kind"].cast(pl.String).to_numpy()
-        moved = kinds == "migration"
+        found = faults(timeline)
+        moved, kernels, within = found.moved, found.kernels, found.standing
         if not moved.any():
             return Applied(timeline, 0)
         columns = timeline.columns
         start = timeline.operations["start_ns"].to_numpy()
         end = timeline.operations["end_ns"].to_numpy()
-        kernels = np.flatnonzero(kinds == "kernel")
-        # A kernel that faults stands still from a fault to the end of its move, not for the move alone.
-        faulted = Union.of(start[moved] - FAULT_NS, end[moved])
-        within = faulted.covered_within(start[kernels], end[kernels])
-        within[Union.of(start[moved], end[moved]).covered_within(start[kernels], end[kernels]) == 0] = 0
         faulting = kernels[within > 0]
         duration = columns["operation_duration"].astype(np.float64)
         sent = _bytes_within(timeline, moved, faulting)

@@ -13,7 +13,16 @@ from busfare.account import calls_named, names_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import _core
-from busfare.replay.device_work import CLASSES, class_of, engines, issued, observed_before, unit_of
+from busfare.replay.device_work import (
+    CLASSES,
+    LOWEST_STREAM,
+    behind_observed,
+    class_of,
+    engines,
+    issued,
+    observed_before,
+    unit_of,
+)
 from busfare.replay.host_calls import between_calls, handed_over, outermost
 from busfare.replay.shared_links import alone, shared_links
 from busfare.replay.waits import acts, waits
@@ -34,6 +43,8 @@ COLUMN_TYPES: dict[str, Any] = {
 }
 
 
+#: A wait that is cut down may uncover others; seldom more than one round of them.
+MOST_PASSES = 3
 PAGEABLE = CLASSES.index("pageable copy")
 TIMES = ("start_ns", "end_ns")
 #: A year and some. The core's sums over all columns stay within 64 bits.
@@ -117,7 +128,9 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         "operation_bytes_per_s": np.zeros(operations.height),
         "operation_link_begin": np.zeros(0, np.int64),
         "operation_links": np.zeros(0, np.int32),
-        "stream_device": work.streams["device_number"].to_numpy(),
+        "stream_device": np.where(
+            work.streams["stream"] < LOWEST_STREAM, -1, work.streams["device_number"].to_numpy()
+        ),
         "stream_context": work.streams["context_number"].to_numpy(),
         "stream_kind": work.streams["kind_number"].to_numpy(),
         "engine_slots": engine.slots,
@@ -133,18 +146,27 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     call_class = np.minimum(names.of, 255).astype(np.uint8)
     operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
     starts_ns, ends_ns = _since(operations["start_ns"], origin), _since(operations["end_ns"], origin)
-    explained = _core.explain(
-        columns,
-        {
-            "call_start": _since(calls["start_ns"], origin),
-            "call_end": _since(calls["end_ns"], origin),
-            "operation_start": starts_ns,
-            "operation_end": ends_ns,
-            "call_class": call_class,
-            "operation_class": operation_class,
-            "operation_unit": unit_of(operations, operation_class),
-        },
-    )
+    recorded = {
+        "call_start": _since(calls["start_ns"], origin),
+        "call_end": _since(calls["end_ns"], origin),
+        "operation_start": starts_ns,
+        "operation_end": ends_ns,
+        "call_class": call_class,
+        "operation_class": operation_class,
+        "operation_unit": unit_of(operations, operation_class),
+    }
+    explained = _core.explain(columns, recorded)
+    behind = behind_observed(operations, starts_ns, ends_ns, explained["operation_extra"])
+    if (behind >= 0).any():
+        columns["operation_after"] = np.where(behind >= 0, behind, columns["operation_after"])
+        explained = _core.explain(columns, recorded)
+    narrowed, dropped = explained["waits_narrowed"], explained["waits_dropped"]
+    for _ in range(MOST_PASSES):
+        if not (explained["waits_narrowed"] or explained["waits_dropped"]):
+            break
+        # Later waits may cover what a wait that was cut down no longer does.
+        columns.update({name: explained[name] for name in ("call_wait", "call_wait_key")})
+        explained = _core.explain(columns, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
     columns.update(_late_launches(columns, calls, starts_ns, origin, operation_class))
     if node is not None:
@@ -175,7 +197,9 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
             waiting_for.unknown,
             done.lost,
             moved,
-            explained,
+            int((behind >= 0).sum()),
+            narrowed,
+            dropped + explained["orders_dropped"],
         ),
         node=node,
     )
@@ -253,7 +277,9 @@ def _omissions(
     unknown: int,
     lost: int,
     moved: int,
-    explained: dict[str, Any],
+    behind: int,
+    narrowed: int,
+    dropped: int,
 ) -> list[Omission]:
     unlaunched = operations.height - int(operations["launched"].sum())
     in_graph = int((operations["graph_node"].is_not_null() & operations["launched"]).sum())
@@ -269,7 +295,11 @@ def _omissions(
          "tell; a change to what they wait for may gain more than is said"),
         ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
         ("replay-streams", unknown_kind, "streams of unknown kind are taken not to wait for the default stream"),
-        ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],
-         "waits that the recorded times contradict are left out"),
+        ("replay-orders", behind,
+         "operations that wait for a reason that the trace does not tell, and begin as another ends, are taken to wait for "
+         "that one"),
+        ("replay-contradictions", dropped, "waits that the recorded times contradict are left out"),
+        ("replay-narrowed", narrowed,
+         "waits that return before some of what they wait for ends: taken to wait for what had ended by then"),
     ]  # fmt: skip
     return [Omission(id, count, what) for id, count, what in said if count]

@@ -6,7 +6,10 @@ from typing import Any
 
 from busfare.advise import amounts
 
-__all__ = ["basis_said", "gain_said", "nothing_found", "said_of_cost", "what_if_said"]
+__all__ = ["basis_said", "gain_said", "nothing_found", "said_of_cost", "unexplained_said", "what_if_said"]
+
+#: A smaller part of the run that nothing explains changes no advice.
+WORTH_SAYING = 0.01
 
 
 def basis_said(result: dict[str, Any]) -> str:
@@ -40,6 +43,17 @@ def nothing_found(result: dict[str, Any]) -> str:
     if result["kernels"]["count"] or result["transfers"]["count"] or result["graph_work"]["count"]:
         return "Nothing worth doing about transfers was found."
     return "The trace holds no kernels and no transfers: it does not tell what there is to do."
+
+
+def unexplained_said(result: dict[str, Any]) -> str | None:
+    """How much of the run the trace does not explain, where that is worth saying: nothing can be advised there."""
+    unexplained, run_seconds = result["unexplained_seconds"], result["makespan_seconds"]
+    if not unexplained or unexplained < WORTH_SAYING * run_seconds:
+        return None
+    return (
+        f"{unexplained / run_seconds:.0%} of the run ({amounts.time(unexplained)}) is spent waiting for something that this "
+        "trace does not tell: advice and gains leave it as it is."
+    )
 
 
 def said_of_cost(cost: dict[str, Any]) -> str:

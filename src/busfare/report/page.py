@@ -9,7 +9,14 @@ from busfare.advise import amounts
 from busfare.report.document import document as _document
 from busfare.report.document import section as _section
 from busfare.report.document import table as _table
-from busfare.report.gains import basis_said, gain_said, nothing_found, said_of_cost, what_if_said
+from busfare.report.gains import (
+    basis_said,
+    gain_said,
+    nothing_found,
+    said_of_cost,
+    unexplained_said,
+    what_if_said,
+)
 from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
 from busfare.trace import Trace
 
@@ -61,7 +68,9 @@ def _header(result: dict[str, Any]) -> str:
     trace = result["trace"]
     facts = [trace["producer"], *sorted({d["name"] for d in trace["devices"] if d["name"]})]
     facts += [f"{key} {trace['host'][key]}" for key in ("cpu", "driver", "hostname") if key in trace["host"]]
-    return f'<h1>{escape(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>'
+    unexplained = unexplained_said(result)
+    warning = f'<p class="warning">{escape(unexplained)}</p>' if unexplained else ""
+    return f'<h1>{escape(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>{warning}'
 
 
 def _tiles(result: dict[str, Any]) -> str:

@@ -51,6 +51,7 @@ def summarise(
     account.find_lengths(trace, advise.unions())
     found = beside(operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
+    path = _critical_path(run) if run is not None else None
     return {
         "schema": SCHEMA,
         "trace": {
@@ -68,6 +69,7 @@ def summarise(
         "graph_work": {"count": totals.graph_work, "seconds": totals.graph_seconds},
         "sets": {"count": totals.sets, "seconds": totals.set_seconds},
         "makespan_seconds": totals.makespan_seconds,
+        "unexplained_seconds": _unexplained(path),
         "gpus": [
             {
                 "device": gpu.device,
@@ -99,7 +101,7 @@ def summarise(
             for gap in account.idle_gaps(trace, 5)
         ],
         "recording_cost": cost,
-        "critical_path": _critical_path(run) if run is not None else None,
+        "critical_path": path,
         "findings": [
             {
                 "id": finding.id,
@@ -115,7 +117,10 @@ def summarise(
             }
             for finding in found()
         ],
-        "omissions": [{"id": o.id, "count": o.count, "what": o.what} for o in trace.omissions],
+        "omissions": [
+            {"id": o.id, "count": o.count, "what": o.what}
+            for o in [*trace.omissions, *(run.omissions if run is not None else [])]
+        ],
     }
 
 
@@ -128,6 +133,14 @@ def _critical_path(run: Timeline) -> list[dict[str, Any]]:
     from busfare.replay import critical_path_shares
 
     return critical_path_shares(run)
+
+
+def _unexplained(path: list[dict[str, Any]] | None) -> float | None:
+    if path is None:
+        return None
+    from busfare.replay import unexplained_seconds
+
+    return unexplained_seconds(path)
 
 
 def _copies(copies: account.CopyTotals) -> dict[str, Any]:

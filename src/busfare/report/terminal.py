@@ -9,7 +9,14 @@ from rich.padding import Padding
 from rich.table import Table
 
 from busfare.advise import amounts
-from busfare.report.gains import basis_said, gain_said, nothing_found, said_of_cost, what_if_said
+from busfare.report.gains import (
+    basis_said,
+    gain_said,
+    nothing_found,
+    said_of_cost,
+    unexplained_said,
+    what_if_said,
+)
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
@@ -40,6 +47,8 @@ def show_report(result: dict[str, Any]) -> None:
         ),
         style="dim",
     )
+    if unexplained := unexplained_said(result):
+        console.print(unexplained, style="yellow")
     console.print()
 
     summary = _table("recorded ", "count", "bytes", "time", "of the run", "exposed")

@@ -17,6 +17,7 @@ __all__ = [
     "EVENT_RECORD",
     "GRAPH_LAUNCH",
     "HOST_FUNCTION",
+    "PREFETCH",
     "STREAM_WAIT_EVENT",
     "SYMBOL_COPY",
     "meaning",
@@ -45,6 +46,8 @@ EVENT_RECORD = r"^(cuda|cu|hip)EventRecord(WithFlags)?$"
 GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch$"
 #: Functions of the program's that a stream runs on the host, between its other work.
 HOST_FUNCTION = r"^(cuda|cu|hip)(LaunchHostFunc|StreamAddCallback)"
+#: Sends managed memory where it will be needed.
+PREFETCH = r"^(cuda|cu|hip)MemPrefetch(Batch)?Async$"
 STREAM_WAIT_EVENT = r"^(cuda|cu|hip)StreamWaitEvent$"
 
 
