@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.replay.device_work import unit_of
+from busfare.replay.faults import within_kernels
 from busfare.replay.host_caches import gaps_without
 from busfare.replay.prices import staged
 from busfare.replay.timeline import Timeline
@@ -160,7 +161,7 @@ def without_calls(timeline: Timeline, calls: Mask) -> Timeline:
 
 def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:
     """The same operations, lasting `duration_ns`; shape (operations,)."""
-    return timeline.with_columns(operation_duration=np.rint(duration_ns).astype(np.int64))
+    return timeline.with_columns(**within_kernels(timeline, duration_ns))
 
 
 def next_on_thread(timeline: Timeline) -> Rows:

@@ -12,7 +12,7 @@ from busfare.replay.device_work import FAULT_NS
 from busfare.replay.timeline import Timeline
 from busfare.trace.words import words_of
 
-__all__ = ["Faults", "faults", "kernels_held"]
+__all__ = ["Faults", "faults", "kernels_held", "within_kernels"]
 
 Times = NDArray[np.int64]
 #: From a fault to its first move, where no move went right before: 15 to 35 µs, published for P100 to V100. Nanoseconds.
@@ -70,3 +70,33 @@ def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     saved = np.where((took > 0) & (takes == 0), found.standing, found.moving * (1 - ratio))
     held[found.kernels] = np.maximum(0.0, held[found.kernels] - saved)
     return held
+
+
+def within_kernels(timeline: Timeline, duration: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The columns of a timeline whose operations last `duration`; ns, shape (operations,).
+
+    Moves that answer faults of a kernel are a part of its time and keep their place in it, unless `duration` says how
+    long they take.
+    """
+    columns = timeline.columns
+    changed = {"operation_duration": np.rint(duration).astype(np.int64)}
+    words = words_of(timeline.operations)
+    moves = np.flatnonzero(words.among("kind", "migration") & (columns["operation_launched"] == 0))
+    kernels = np.flatnonzero(words.among("kind", "kernel"))
+    if len(moves) == 0 or len(kernels) == 0:
+        return changed
+    starts, ends = timeline.operations["start_ns"].to_numpy(), timeline.operations["end_ns"].to_numpy()
+    kernels = kernels[np.argsort(starts[kernels], kind="stable")]
+    at = np.searchsorted(starts[kernels], starts[moves], side="right") - 1
+    kernel = kernels[np.maximum(at, 0)]
+    inside = (at >= 0) & (starts[moves] < ends[kernel])
+    moves, kernel = moves[inside], kernel[inside]
+    before = columns["operation_duration"]
+    share = np.divide(duration[kernel], before[kernel], out=np.ones(len(kernel)), where=before[kernel] > 0)
+    kept = duration[moves] == before[moves]
+    changed["operation_duration"][moves] = np.rint(np.where(kept, before[moves] * share, duration[moves]))
+    # Of what passes before a move, that part which lies in the kernel.
+    extra = columns["operation_extra"].copy()
+    own = np.minimum(extra[moves], starts[moves] - starts[kernel])
+    extra[moves] = np.rint(extra[moves] - own * (1 - np.minimum(share, 1)))
+    return changed | {"operation_extra": extra}

@@ -120,8 +120,9 @@ def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
     names = [*STEPS, *KINDS]
     total, sums = int(lengths.sum()), dict.fromkeys([*PARTS.values(), "other"], 0)
     unexplained = _unexplained_in_calls(taken_apart, found["path_step"], found["path_row"], lengths)
-    lengths = lengths - unexplained
-    sums[PARTS["unexplained"]] = int(unexplained.sum())
+    in_calls = _in_own_calls(taken_apart, found["path_step"], found["path_row"], lengths)
+    lengths = lengths - unexplained - in_calls
+    sums[PARTS["unexplained"]], sums[PARTS["call"]] = int(unexplained.sum()), int(in_calls.sum())
     for number in np.flatnonzero(np.bincount(step)).tolist():
         part = PARTS.get(names[number], "other") if number < len(names) else "other"
         sums[part] += int(lengths[step == number].sum())
@@ -160,6 +161,22 @@ def _unexplained_in_calls(
     starts = np.maximum(calls["start_ns"].to_numpy(), ends - lengths[chosen])
     share = busy.covered_within(starts, ends) / np.maximum(ends - starts, 1)
     found[chosen] = np.rint(share * lengths[chosen])
+    return found
+
+
+def _in_own_calls(timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], lengths: Times) -> Times:
+    """Of each unexplained stretch before an operation, what lies within the call that launched it, which was at work: it
+    loads modules, sets up contexts and fills buffers; ns, shape (steps,).
+    """
+    found = np.zeros(len(lengths), np.int64)
+    waiting = np.flatnonzero(steps == STEPS.index("unexplained"))
+    of = rows[waiting]
+    launched = timeline.columns["operation_launched"][of] != 0
+    waiting, of = waiting[launched], of[launched]
+    begun = timeline.operations["start_ns"].to_numpy()[of]
+    returned = timeline.calls["end_ns"].to_numpy()[timeline.columns["operation_call"][of]]
+    late = np.clip(begun - returned, 0, lengths[waiting])
+    found[waiting] = lengths[waiting] - late
     return found
 
 

@@ -146,7 +146,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     call_class = np.minimum(names.of, 255).astype(np.uint8)
     operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
     starts_ns, ends_ns = _since(operations["start_ns"], origin), _since(operations["end_ns"], origin)
-    recorded = {
+    recorded: Columns = {
         "call_start": _since(calls["start_ns"], origin),
         "call_end": _since(calls["end_ns"], origin),
         "operation_start": starts_ns,
@@ -283,7 +283,8 @@ def _omissions(
 ) -> list[Omission]:
     unlaunched = operations.height - int(operations["launched"].sum())
     in_graph = int((operations["graph_node"].is_not_null() & operations["launched"]).sum())
-    unknown_kind = 0 if streams.height < 2 else int((~streams["kind_known"]).sum())
+    used = streams[operations["stream_number"].unique()]
+    unknown_kind = 0 if used.height < 2 else int((~used["kind_known"]).sum())
     said = [
         ("replay-launches", unlaunched, "GPU operations without a recorded call keep the order in which they were observed"),
         ("replay-graphs", in_graph, "operations inside graph launches keep the order in which they were observed"),
