@@ -77,7 +77,9 @@ class Partial(msgspec.Struct, frozen=True):
     transfer_ns: int
     exposed_ns: int
     kernels: int
-    kernel_ns: int
+    kernel_ns: int  # of kernels that compute; those that carry data between GPUs are communication
+    communication: int
+    communication_ns: int
     graph_work: int
     graph_ns: int
     sets: int
@@ -115,6 +117,8 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         exposed_ns=_ns(totals.transfers.exposed_seconds),
         kernels=totals.kernels,
         kernel_ns=_ns(totals.kernel_seconds),
+        communication=totals.communication,
+        communication_ns=_ns(totals.communication_seconds),
         graph_work=totals.graph_work,
         graph_ns=_ns(totals.graph_seconds),
         sets=totals.sets,

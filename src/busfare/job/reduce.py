@@ -14,7 +14,7 @@ from busfare.job.traffic import LinkTraffic
 __all__ = ["FIGURES", "Failure", "Job", "JobFinding", "JobOmission"]
 
 #: What is spread over ranks; all are fields of `Partial`.
-FIGURES = ("makespan_ns", "kernel_ns", "transfer_ns", "exposed_ns", "transfer_bytes")
+FIGURES = ("makespan_ns", "kernel_ns", "communication_ns", "transfer_ns", "exposed_ns", "transfer_bytes")
 #: Distinct hosts, ranks and GPU models beyond so many are estimated.
 MOST_NAMES = 1024
 MOST_KINDS = 256
@@ -87,7 +87,9 @@ class Job:
         for name in SUMMED:
             self.sums[name] = self.sums.get(name, 0) + getattr(part, name)
         values = [getattr(part, figure) for figure in FIGURES]
-        idle = place.rank is None and not part.transfers + part.kernels + part.graph_work + part.sets
+        idle = place.rank is None and not (
+            part.transfers + part.kernels + part.communication + part.graph_work + part.sets
+        )
         for figure, value in zip(FIGURES, values, strict=True):
             (self.idle if idle else self.working)[figure].add(value, rank)
         if place.rank is None:
@@ -155,7 +157,16 @@ class Job:
 #: Fields of `Partial` that are summed over the job.
 SUMMED = (
     *("transfers", "transfer_bytes", "transfer_ns", "exposed_ns", "kernels", "kernel_ns"),
-    *("graph_work", "graph_ns", "sets", "set_ns", "makespan_ns", "unrouted_bytes"),
+    *(
+        "communication",
+        "communication_ns",
+        "graph_work",
+        "graph_ns",
+        "sets",
+        "set_ns",
+        "makespan_ns",
+        "unrouted_bytes",
+    ),
 )
 
 

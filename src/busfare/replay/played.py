@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from busfare.replay import _core
 from busfare.replay.shared_links import shared_links
 from busfare.replay.timeline import Timeline
+from busfare.trace.communication import CLASSES, kind_codes
 from busfare.trace.tables import KINDS
-from busfare.trace.words import words_of
 
 __all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play"]
 
@@ -29,6 +29,7 @@ LEAST_LAG_NS = 200
 PARTS = {
     "kernel": "kernels",
     "graph": "kernels",
+    "communication": "communication",
     "copy": "copies",
     "migration": "copies",
     "set": "memory sets",
@@ -107,10 +108,8 @@ def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
     # Steps by number, and behind them operations by kind.
     step = found["path_step"].astype(np.int64)
     operation = step == STEPS.index("operation")
-    step[operation] = (
-        len(STEPS) + words_of(taken_apart.operations).codes("kind")[found["path_row"][operation]]
-    )
-    names = [*STEPS, *KINDS]
+    step[operation] = len(STEPS) + kind_codes(taken_apart.operations)[found["path_row"][operation]]
+    names = [*STEPS, *CLASSES.categories]
     total, sums = int(lengths.sum()), dict.fromkeys([*PARTS.values(), "other"], 0)
     for number in np.flatnonzero(np.bincount(step)).tolist():
         part = PARTS.get(names[number], "other") if number < len(names) else "other"

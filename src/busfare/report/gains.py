@@ -37,7 +37,7 @@ def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
 
 def nothing_found(result: dict[str, Any]) -> str:
     """What stands in place of findings: a trace in which the GPU does nothing tells nothing about its transfers."""
-    if result["kernels"]["count"] or result["transfers"]["count"] or result["graph_work"]["count"]:
+    if any(result[key]["count"] for key in ("kernels", "communication", "transfers", "graph_work")):
         return "Nothing worth doing about transfers was found."
     return "The trace holds no kernels and no transfers: it does not tell what there is to do."
 

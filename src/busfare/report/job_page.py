@@ -18,7 +18,7 @@ from busfare.report.plots import Plot, histogram_plot
 __all__ = ["job_page"]
 
 PAGE_WORDS = (
-    "Recorded: read from the traces. Predicted: by a cost model. Exposed: a transfer runs and no kernel does. "
+    "Recorded: read from the traces. Predicted: by a cost model. Exposed: a transfer runs and no kernel computes. "
     "Sums are over all traces; medians and quartiles are within half a percent."
 )
 #: Figures whose outermost traces are drawn.
@@ -75,7 +75,7 @@ def _tiles(result: dict[str, Any]) -> str:
     tiles = [
         (amounts.time(slowest["makespan_seconds"]), f"slowest: {name_of(slowest)}"),
         (amounts.time(transfers["seconds"]), f"transfers of {amounts.size(transfers['bytes'])}, all traces"),
-        (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel runs meanwhile"),
+        (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel computes meanwhile"),
         (f"{transfers['share_of_gpu_time']:.1%}", "of GPU time is transfers"),
         (
             f"{len(result['link_health']['slow']):,}",

@@ -17,6 +17,7 @@ NS = 1e-9
 SHOWN = (
     ("makespan_ns", "makespan_seconds", NS),
     ("kernel_ns", "kernel_seconds", NS),
+    ("communication_ns", "communication_seconds", NS),
     ("transfer_ns", "transfer_seconds", NS),
     ("exposed_ns", "exposed_seconds", NS),
     ("transfer_bytes", "transfer_bytes", 1),
@@ -35,7 +36,7 @@ def job_result(job: Job) -> dict[str, Any]:
     It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
     """
     sums = job.sums
-    gpu_time = sums["transfer_ns"] + sums["kernel_ns"] + sums["graph_ns"]
+    gpu_time = sum(sums[name] for name in ("transfer_ns", "kernel_ns", "communication_ns", "graph_ns"))
     slowest, by = job.spreads["makespan_ns"].most()[0]
     return {
         "schema": SCHEMA,
@@ -59,6 +60,7 @@ def job_result(job: Job) -> dict[str, Any]:
             "share_of_gpu_time": sums["transfer_ns"] / gpu_time if gpu_time else 0.0,
         },
         "kernels": {"count": sums["kernels"], "seconds": sums["kernel_ns"] * NS},
+        "communication": {"count": sums["communication"], "seconds": sums["communication_ns"] * NS},
         "graph_work": {"count": sums["graph_work"], "seconds": sums["graph_ns"] * NS},
         "sets": {"count": sums["sets"], "seconds": sums["set_ns"] * NS},
         "makespan_seconds": {"sum": sums["makespan_ns"] * NS, "most": slowest * NS},

@@ -19,6 +19,7 @@ __all__ = ["WORDS", "amount", "gain_said", "name_of", "path_of", "several", "sho
 WORDS = {
     "makespan_seconds": "whole run",
     "kernel_seconds": "kernels",
+    "communication_seconds": "communication",
     "transfer_seconds": "transfers",
     "exposed_seconds": "exposed transfers",
     "transfer_bytes": "bytes moved",
@@ -119,6 +120,8 @@ def _spread(console: Console, result: dict[str, Any]) -> None:
     )
     for row in result["spread"]:
         figure = row["figure"]
+        if figure == "communication_seconds" and not row["most"]:
+            continue
         values = [amount(figure, row[key]) for key in ("least", "median", "p95", "most", "mean")]
         table.add_row(WORDS[figure], *values, amounts.count(row["outliers"]["count"]))
     console.print(table)

@@ -24,6 +24,7 @@ SECONDS: dict[str, Callable[[dict[str, Any]], float]] = {
     "exposed": lambda r: float(r["transfers"]["exposed_seconds"]),
     "transfers": lambda r: float(r["transfers"]["seconds"]),
     "kernels": lambda r: float(r["kernels"]["seconds"]),
+    "communication": lambda r: float(r["communication"]["seconds"]),
     "makespan": lambda r: _run(r, "most"),
     "gain": lambda r: _best_gain(r),
 }

@@ -65,7 +65,12 @@ def show_report(result: dict[str, Any]) -> None:
         part(kernels["seconds"]),
         "",
     )
-    for what, key in (("graph launches' work", "graph_work"), ("memory sets", "sets")):
+    others = (
+        ("communication", "communication"),
+        ("graph launches' work", "graph_work"),
+        ("memory sets", "sets"),
+    )
+    for what, key in others:
         if result[key]["count"]:
             summary.add_row(
                 what,
@@ -80,7 +85,7 @@ def show_report(result: dict[str, Any]) -> None:
     if transfers["count"]:
         console.print(
             f"Transfers are {transfers['share_of_gpu_time']:.1%} of GPU time (transfers and kernels); "
-            "exposed: no kernel runs beside them."
+            f"exposed: no kernel {'computes' if result['communication']['count'] else 'runs'} beside them."
         )
     if len(result["gpus"]) > 1:
         console.print()
@@ -137,11 +142,12 @@ def show_report(result: dict[str, Any]) -> None:
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> Table:
-    table = _table("GPU", "kernels", "transfers", "exposed", "idle", title="By GPU")
+    carried = ["communication"] if any(gpu["communication"]["count"] for gpu in gpus) else []
+    table = _table("GPU", "kernels", *carried, "transfers", "exposed", "idle", title="By GPU")
     for gpu in gpus:
         table.add_row(
             str(gpu["device"]),
-            amounts.time(gpu["kernels"]["seconds"]),
+            *(amounts.time(gpu[key]["seconds"]) for key in ("kernels", *carried)),
             amounts.time(gpu["transfers"]["seconds"]),
             amounts.time(gpu["transfers"]["exposed_seconds"]),
             amounts.time(gpu["idle_seconds"]),
