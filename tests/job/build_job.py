@@ -74,16 +74,8 @@ def random_partial(chance: random.Random) -> Partial:
         **{
             name: next(numbers)
             for name in (
-                *(
-                    "transfers",
-                    "transfer_bytes",
-                    "transfer_ns",
-                    "exposed_ns",
-                    "kernels",
-                    "kernel_ns",
-                    "communication",
-                    "communication_ns",
-                ),
+                *("transfers", "transfer_bytes", "transfer_ns", "exposed_ns", "kernels", "kernel_ns"),
+                *("communication", "communication_ns"),
                 *("graph_work", "graph_ns", "sets", "set_ns", "unrouted_bytes"),
             )
         },
