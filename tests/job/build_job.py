@@ -87,7 +87,7 @@ def random_partial(chance: random.Random) -> Partial:
                 "title",
                 f"seen {chance.randrange(99)}",
                 "change",
-                chance.choice([None, 0, chance.randrange(1000)]),
+                chance.choice([0, chance.randrange(1000)]),
                 chance.random() < 0.5,
                 (),
                 chance.choice([(), ("--pin",)]),

@@ -222,22 +222,23 @@ def _links(job: Job) -> list[dict[str, Any]]:
 
 
 def _findings(job: Job) -> list[dict[str, Any]]:
-    found = sorted(job.findings.items(), key=lambda item: (-item[1].gain_ns, -item[1].traces, item[0]))
+    found = sorted(
+        job.findings.items(), key=lambda item: (-item[1].largest.gain_ns, -item[1].traces, item[0])
+    )
     return [
         {
             "id": id,
             "title": finding.largest.title,
             "traces": finding.traces,
-            "predicted_gain_seconds": finding.gain_ns * NS,
-            "traces_without_gain": finding.unbounded,
+            "predicted_gain_seconds": finding.largest.gain_ns * NS,
+            "traces_without_gain": 0,  # every gain has a bound
             "traces_by_replay": finding.replayed,
+            "overlaps_with": list(finding.largest.overlaps_with),
             "largest": _rank(finding.rank)
             | {
                 "evidence": finding.largest.evidence,
                 "change": finding.largest.change,
-                "predicted_gain_seconds": None
-                if finding.largest.gain_ns is None
-                else finding.largest.gain_ns * NS,
+                "predicted_gain_seconds": finding.largest.gain_ns * NS,
                 "by_replay": finding.largest.by_replay,
                 "rests_on": list(finding.largest.rests_on),
                 "what_if": list(finding.largest.what_if),

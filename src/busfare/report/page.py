@@ -9,7 +9,14 @@ from busfare.advise import amounts
 from busfare.report.document import document as _document
 from busfare.report.document import section as _section
 from busfare.report.document import table as _table
-from busfare.report.gains import basis_said, gain_said, nothing_found, said_of_cost, what_if_said
+from busfare.report.gains import (
+    basis_said,
+    gain_said,
+    nothing_found,
+    overlaps_said,
+    said_of_cost,
+    what_if_said,
+)
 from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
 from busfare.trace import Trace
 
@@ -92,9 +99,8 @@ def _findings(result: dict[str, Any]) -> str:
     items = []
     for finding in result["findings"]:
         said = gain_said(finding, result)
-        replayed = (
-            f"<br><span class='dim'>{escape(what_if_said(finding))}</span>" if finding["what_if"] else ""
-        )
+        more = [text for text in (overlaps_said(finding, result), what_if_said(finding)) if text]
+        replayed = "".join(f"<br><span class='dim'>{escape(text)}</span>" for text in more)
         items.append(
             f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(said)}</span><br>"
             f"{escape(finding['evidence'])}<br>{escape(finding['change'])}{replayed}</li>"

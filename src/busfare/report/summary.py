@@ -114,6 +114,8 @@ def summarise(
                 "bound_seconds": finding.bound_seconds,
                 "rests_on": list(finding.rests_on),
                 "what_if": [*finding.what_if, *(bare if finding.what_if else ())],
+                "gain_with_loop_seconds": finding.with_loop_seconds,
+                "overlaps_with": list(finding.overlaps_with),
             }
             for finding in found()
         ],

@@ -9,7 +9,14 @@ from rich.padding import Padding
 from rich.table import Table
 
 from busfare.advise import amounts
-from busfare.report.gains import basis_said, gain_said, nothing_found, said_of_cost, what_if_said
+from busfare.report.gains import (
+    basis_said,
+    gain_said,
+    nothing_found,
+    overlaps_said,
+    said_of_cost,
+    what_if_said,
+)
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
@@ -183,8 +190,9 @@ def _show_findings(console: Console, result: dict[str, Any]) -> None:
         console.print(f"{number}. {finding['title']}: {said}")
         console.print(Padding(_plain(finding["evidence"]), (0, 0, 0, 3)), style="dim")
         console.print(Padding(_plain(finding["change"]), (0, 0, 0, 3)))
-        if finding["what_if"]:
-            console.print(Padding(_plain(what_if_said(finding)), (0, 0, 0, 3)), style="dim")
+        for text in (overlaps_said(finding, result), what_if_said(finding)):
+            if text:
+                console.print(Padding(_plain(text), (0, 0, 0, 3)), style="dim")
 
 
 def _show_omissions(console: Console, omissions: list[dict[str, Any]]) -> None:
