@@ -30,6 +30,7 @@ from busfare.trace.beside import several
 __all__ = ["priced_by_replay"]
 
 SMALL = 64 * 1024
+SMALL_SAID = f"{SMALL >> 10}KiB"
 PACKED = Batch(SMALL)
 
 
@@ -49,8 +50,8 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
         Candidate((Pin(), Async()), ("--pin", "--async")),
     ),
     "small-copies": (
-        Candidate((PACKED,), ("--batch-below", "64KiB")),
-        Candidate((Collect(SMALL),), ("--collect-below", "64KiB")),
+        Candidate((PACKED,), ("--batch-below", SMALL_SAID)),
+        Candidate((Collect(SMALL),), ("--collect-below", SMALL_SAID)),
         Candidate((AsArguments(),), ("--as-arguments",)),
     ),
     "ping-pong": (Candidate((KeepOnGpu(),), ("--keep-on-gpu",)),),

@@ -43,6 +43,7 @@ PAGEABLE = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory
 TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
 #: Below this a copy costs its latency, whatever the memory.
 LATENCY_BOUND_BYTES = 64 * 1024
+SMALL_SAID = f"{LATENCY_BOUND_BYTES >> 10} KiB"
 MANY = 50
 MANY_WAITS = 10
 MANY_RETURNS = 5
@@ -92,13 +93,13 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if large.height:
         rate = amounts.rate(large.bytes() / large.seconds() if large.seconds() else None)
         evidence.append(
-            f"{amounts.count(large.height)} copies of more than 64 KiB moved {amounts.size(large.bytes())} in "
+            f"{amounts.count(large.height)} copies of more than {SMALL_SAID} moved {amounts.size(large.bytes())} in "
             f"{amounts.time(large.seconds())} ({rate}): the driver stages each through a buffer of its own."
         )
     if small:
         evidence.append(
-            f"{amounts.count(small.height)} copies of at most 64 KiB to the GPU moved {amounts.size(small.bytes())}: the "
-            "host itself writes these bytes into the commands, which its calls wait for."
+            f"{amounts.count(small.height)} copies of at most {SMALL_SAID} to the GPU moved {amounts.size(small.bytes())}: "
+            "the host itself writes these bytes into the commands, which its calls wait for."
         )
     yield Finding(
         "pageable-copies",
@@ -130,7 +131,7 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
     yield Finding(
         "small-copies",
         "Many small copies",
-        f"{amounts.count(small.height)} copies of less than 64 KiB took {amounts.time(seconds)} for "
+        f"{amounts.count(small.height)} copies of less than {SMALL_SAID} took {amounts.time(seconds)} for "
         f"{amounts.size(size)} in all "
         f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes."
         + ("" if _handed_over(trace) else " Pinning them gains nothing."),
