@@ -78,6 +78,14 @@ class Lanes:
     def _has_sizes(self) -> NDArray[np.bool_]:
         return self.chosen(pl.col("kind").is_in(["copy", "migration", "set"]))
 
+    @cached_property
+    def transfers_alone(self) -> bool:
+        """Whether no two copies or migrations ever run beside each other."""
+        moved = pl.col("kind").is_in(["copy", "migration"])
+        return float(self.groups["seconds"].filter(pl.Series(self.chosen(moved))).sum()) <= (
+            self.lengths(moved)[0] * NS * (1 + 1e-9)
+        )
+
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
         chosen = self.chosen(which)

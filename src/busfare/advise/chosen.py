@@ -93,7 +93,9 @@ class Chosen:
 
     @cached_property
     def of_run(self) -> float:
-        """Seconds in which at least one of them runs: their time on the run's length, whatever runs side by side."""
+        """Seconds in which at least one of these transfers runs: their time on the length of the run."""
+        if self._of_lanes.transfers_alone:
+            return self.seconds()
         return self._of_lanes.not_beside(self.rows, pl.lit(False)) * NS
 
     def repriced(self, node: Node, memory: str | None = None) -> Seconds:
@@ -114,9 +116,9 @@ class Chosen:
         """
         if seconds is None:
             return self.exposed
-        shorter = np.maximum((self.ends - self.starts) - np.rint(seconds / NS).astype(np.int64), 0)
         if self.seconds() <= self.of_run * (1 + 1e-9):  # one at a time
-            return min(int(shorter.sum()) * NS, self.exposed)
+            return max(0.0, min(self.seconds() - float(seconds.sum()), self.exposed))
+        shorter = np.maximum((self.ends - self.starts) - np.rint(seconds / NS).astype(np.int64), 0)
         return Union.of(self.ends - shorter, self.ends).minus(self._of_lanes.union(is_work())) * NS
 
     def together(self) -> pl.DataFrame:

@@ -67,19 +67,18 @@ def _ranked(found: Sequence[Finding]) -> list[Finding]:
 
 def _overlaps(found: Sequence[Finding], operations: int) -> list[tuple[str, ...]]:
     """Of each finding, the ids of the others that touch some of the same operations."""
-    touching = np.zeros(operations if len(found) > 1 else 0, np.uint16)
+    touching = np.zeros(operations if len(found) > 1 else 0, np.uint16)  # a bit for each finding so far
+    others: list[set[int]] = [set() for _ in found]
     for number, finding in enumerate(found if len(touching) else ()):
-        if finding.touches is not None:
-            touching[finding.touches.rows] |= np.uint16(1 << number)
-    together = np.flatnonzero(np.bincount(touching)).tolist()
-    return [
-        tuple(
-            other.id
-            for place, other in enumerate(found)
-            if place != number and any(sets >> number & 1 and sets >> place & 1 for sets in together)
-        )
-        for number in range(len(found))
-    ]
+        if finding.touches is None:
+            continue
+        before = touching[finding.touches.rows]
+        sets = int(np.bitwise_or.reduce(before))
+        for other in (place for place in range(number) if sets >> place & 1):
+            others[number].add(other)
+            others[other].add(number)
+        touching[finding.touches.rows] = before | np.uint16(1 << number)
+    return [tuple(found[other].id for other in sorted(places)) for places in others]
 
 
 def unions() -> list[pl.Expr]:

@@ -351,22 +351,24 @@ def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Iterator[Finding]:
     """What is left to say where copies that nothing hides are most of the run, and no other finding gains half of them."""
-    copies = rows_of(trace, COPY & TO_OR_FROM_HOST)
-    makespan = makespan_seconds(trace)
+    moved = COPY & TO_OR_FROM_HOST
+    copied, work, either = lanes_of(trace.operations).lengths(moved, is_work(), moved | is_work())
+    exposed, makespan = (either - work) * NS, makespan_seconds(trace)
     best = max((finding.gain_seconds for finding in others if finding.touches is not None), default=0.0)
-    if copies.exposed <= 0 or copies.exposed < max(0.5 * makespan, 2 * best):
+    if exposed <= 0 or exposed < max(0.5 * makespan, 2 * best):
         return
-    rate = amounts.rate(copies.bytes() / copies.of_run)
+    copies = rows_of(trace, moved)
+    rate = amounts.rate(copies.bytes() / (copied * NS))
     link = "" if node else " With --node this report also holds their rate against the link's data sheet."
     yield Finding(
         "mostly-copies",
         "Most of the run is copies",
-        f"copies between host and GPU run for {amounts.time(copies.of_run)}, and for {amounts.time(copies.exposed)} of it "
-        f"({copies.exposed / makespan:.0%} of the run) no kernel computes: {amounts.size(copies.bytes())}, "
+        f"copies between host and GPU run for {amounts.time(copied * NS)}, and for {amounts.time(exposed)} of it "
+        f"({exposed / makespan:.0%} of the run) no kernel computes: {amounts.size(copies.bytes())}, "
         f"{rate} over all GPUs.",
         "Move less: keep on the GPU what is used again, send smaller types or only what is read, or make on the GPU what is "
         f"sent.{link}",
-        copies.exposed,
+        exposed,
         touches=copies,
     )
 

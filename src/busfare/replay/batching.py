@@ -32,7 +32,7 @@ class Batch:
 
     @property
     def title(self) -> str:
-        loop = ", and without the loop that makes them" if self.with_loop else ""
+        loop = ", with their loop" if self.with_loop else ""
         return f"pack copies below {self.below_bytes} bytes{loop}"
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:

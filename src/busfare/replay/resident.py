@@ -34,7 +34,7 @@ class KeepOnGpu:
 
     @property
     def title(self) -> str:
-        return "keep on the GPU what comes back and goes in again"
+        return "keep on the GPU what goes in again"
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         returned, told_by = returned_copies(timeline.operations, setting.recorded_on)
