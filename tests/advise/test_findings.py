@@ -341,6 +341,14 @@ def test_findings_of_the_same_copies_name_each_other() -> None:
     assert advice["pageable-copies"] == advice["small-copies"] == ("exposed-copies",)
 
 
+def test_a_gain_on_top_of_anothers_does_not_overlap_with_it() -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    node = load_node("h100-sxm")
+    advice = {f.id: f for f in findings(recorded, node, rebuilt(recorded, node))}
+    assert advice["exposed-copies"].on_top_of == "pageable-copies"
+    assert advice["exposed-copies"].overlaps_with == advice["pageable-copies"].overlaps_with == ()
+
+
 def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> None:
     # Each copy takes 2 µs on the GPU, and 100 of the host.
     copies = [copy(200.0 * at + 5, 200.0 * at + 7, 64, memory="pageable", correlation=at) for at in range(60)]

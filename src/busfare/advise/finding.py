@@ -20,7 +20,8 @@ class Finding:
     time in most rules: a replay may find more, for the host's time in a call is saved, too. `with_loop_seconds` is the
     gain where the host's loop around the calls goes as well. `rests_on` are the
     conditions of the replay, `what_if` the options with which `busfare what-if` shows it. `touches` are the operations
-    that the change is about, `overlaps_with` the ids of the other findings that touch some of the same.
+    that the change is about, `overlaps_with` the ids of the other findings that touch some of the same; but
+    where the gain is counted on top of another finding's, that is `on_top_of`, for these two do add up.
     """
 
     id: str
@@ -34,4 +35,5 @@ class Finding:
     what_if: tuple[str, ...] = field(default=())
     with_loop_seconds: float | None = None
     touches: Chosen | None = field(default=None, compare=False, repr=False)
+    on_top_of: str | None = None
     overlaps_with: tuple[str, ...] = field(default=())

@@ -75,8 +75,9 @@ def _overlaps(found: Sequence[Finding], operations: int) -> list[tuple[str, ...]
         before = touching[finding.touches.rows]
         sets = int(np.bitwise_or.reduce(before))
         for other in (place for place in range(number) if sets >> place & 1):
-            others[number].add(other)
-            others[other].add(number)
+            if finding.id != found[other].on_top_of and finding.on_top_of != found[other].id:
+                others[number].add(other)
+                others[other].add(number)
         touching[finding.touches.rows] = before | np.uint16(1 << number)
     return [tuple(found[other].id for other in sorted(places)) for places in others]
 

@@ -202,12 +202,12 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
     one_way = min(lanes.lengths(*ONE_WAY)) * NS
     kernels = _kernel_seconds_without_copies(trace)
     hideable = min(exposed, kernels + one_way)
-    rest = f" Kernels run for {amounts.time(kernels)} beside no copy: no more can hide behind them."
+    rest = f" At most {amounts.time(hideable)} can hide: behind kernels, and one direction behind the other."
     yield Finding(
         "exposed-copies",
         "Copies that no kernel overlaps",
         f"copies between host and GPU run for {amounts.time(total)}, {amounts.time(exposed)} of it "
-        f"({exposed / total:.0%}) while no kernel does.{rest if kernels < 0.5 * exposed else ''}",
+        f"({exposed / total:.0%}) while no kernel does.{rest if hideable < 0.5 * exposed else ''}",
         "Split the work into chunks, each with its copy in, kernel and copy out on a stream of its own (pinned memory, "
         "asynchronous copies), so that one chunk's copies run beside another's kernels. Where every kernel needs all of the "
         "data first, this cannot be done.",
