@@ -124,7 +124,9 @@ def test_the_longest_kernels_come_first_by_their_sum() -> None:
     kernels = account.top_kernels(
         trace(kernel(0, 5, "a"), kernel(5, 9, "b"), kernel(9, 13, "b")).operations, 1
     )
-    assert kernels.to_dicts() == [{"name": "b", "count": 2, "seconds": pytest.approx(8e-6)}]
+    assert kernels.to_dicts() == [
+        {"name": "b", "count": 2, "seconds": pytest.approx(8e-6), "class": "compute"}
+    ]
 
 
 def test_a_recorded_training_run_adds_up() -> None:
@@ -136,3 +138,44 @@ def test_a_recorded_training_run_adds_up() -> None:
     assert totals.transfers.count == 18
     assert totals.transfers.bytes == 6 * (64 * 3 * 224 * 224 * 4 + 64 * 8 + 4)
     assert totals.kernels == 2310
+
+
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def test_kernels_that_carry_data_between_gpus_are_communication_and_no_work() -> None:
+    recorded = trace(kernel(0, 10), kernel(10, 40, REDUCE), copy(20, 30, 64), copy(5, 15, 64), kernel(50, 51))
+    found = account.totals(recorded)
+    assert (found.kernels, found.communication) == (2, 1)
+    assert found.kernel_seconds == pytest.approx(11e-6)
+    assert found.communication_seconds == pytest.approx(30e-6)
+    # Beside a collective alone a copy is not hidden: all of one, and half of the other.
+    assert found.transfers.exposed_seconds == pytest.approx(15e-6)
+    (gpu,) = found.gpus
+    assert (gpu.kernels, gpu.communication) == (2, 1)
+    # But the GPU is not idle meanwhile.
+    assert gpu.busy_seconds == pytest.approx(41e-6)
+    assert [gap.seconds for gap in account.idle_gaps(recorded, 5)] == [pytest.approx(10e-6)]
+    busy = dict(account.engines(recorded.operations, 51e-6).select("work", "busy_seconds").iter_rows())
+    assert busy["communication"] == pytest.approx(30e-6)
+    assert busy["kernels"] == pytest.approx(11e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "carries"),
+    [
+        (REDUCE, True),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", True),
+        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", True),
+        ("ncclSymkDevKernel_AllGather_LL", True),
+        ("_Z22ncclDevKernel_SendRecvP11ncclDevCommmP8ncclWork", True),
+        ("mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)", True),
+        ("void nvshmemi_barrier_kernel<1>(int)", True),
+        ("void mine::uses_nccl(ncclDevKernelArgs)", False),
+        ("void at::native::type_specialized_broadcast_kernel<1>()", False),
+        (None, False),
+    ],
+)
+def test_communication_is_told_by_the_kernels_own_name(name: str | None, carries: bool) -> None:
+    made = trace(kernel(0, 10, name), kernel(10, 20, "work"))
+    assert account.totals(made).communication == carries

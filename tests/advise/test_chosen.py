@@ -30,10 +30,10 @@ def test_sums_prices_and_exposed_time_are_those_of_the_table(
     alone = Union.of(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()).minus(kernel_union(recorded))
     assert copies.exposed == alone * 1e-9
     for memory in (None, "pinned"):
-        expected = priced(frame.select(chosen.COLUMNS), NODE, memory)
+        expected = priced(frame.select(chosen.COLUMNS), NODE, memory).tolist()
         for many in (0, 1 << 60):  # what costs alike together, and each alone
             monkeypatch.setattr(chosen, "MANY_ROWS", many)
-            assert Chosen(recorded.operations, copies.rows).repriced(NODE, memory) == expected
+            assert Chosen(recorded.operations, copies.rows).repriced(NODE, memory).tolist() == expected
 
 
 def test_all_of_one_direction_and_gpu_together() -> None:

@@ -6,16 +6,16 @@ import polars as pl
 import pytest
 
 from busfare.advise import Finding, findings, guess_node, rebuilt
-from busfare.node import load_node
-from busfare.trace import Trace, read
+from busfare.node import Node, load_node
+from busfare.trace import Trace, read, tables
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 MIB = 1 << 20
 PCIE3 = load_node("pcie:3x16")
 
 
-def found(recorded: Trace, rule: str) -> Finding | None:
-    return next((f for f in findings(recorded, PCIE3, rebuilt(recorded, PCIE3)) if f.id == rule), None)
+def found(recorded: Trace, rule: str, node: Node = PCIE3) -> Finding | None:
+    return next((f for f in findings(recorded, node, rebuilt(recorded, node)) if f.id == rule), None)
 
 
 def test_large_pageable_copies_are_worth_pinning() -> None:
@@ -26,7 +26,7 @@ def test_large_pageable_copies_are_worth_pinning() -> None:
     assert finding is not None
     assert finding.gain_seconds is not None
     assert 0.009 < finding.gain_seconds < 0.012
-    assert "repaid after" in finding.change
+    assert "repaid after" in finding.evidence
 
 
 def test_pinned_copies_are_not_to_be_pinned() -> None:
@@ -73,10 +73,14 @@ def test_a_pageable_copy_behind_a_kernel_gains_nothing() -> None:
     )
 
 
-def test_without_a_node_the_gain_is_not_known() -> None:
-    recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"))
+def test_without_a_node_the_gain_is_bounded_by_the_copies_own_time_of_the_run() -> None:
+    # Two GPUs copy side by side, each for 16 ms, 4 ms of it behind a kernel.
+    copies = [copy(0, 16_000, 64 * MIB, memory="pageable", device=device) for device in (0, 1)]
+    recorded = trace(*copies, kernel(12_000, 17_000))
     (finding,) = [f for f in findings(recorded, None) if f.id == "pageable-copies"]
-    assert finding.gain_seconds is None
+    assert finding.gain_seconds == pytest.approx(12e-3)
+    # In a run of 20 s it is not worth a word.
+    assert not findings(trace(*copies, kernel(12_000, 20_000_000)), None)
 
 
 def test_many_small_copies_are_worth_batching() -> None:
@@ -291,3 +295,192 @@ def test_gains_are_ranked_by_replay_and_stay_below_their_run() -> None:
         gains = [f.gain_seconds for f in advice if f.gain_seconds is not None]
         assert gains == sorted(gains, reverse=True)
         assert all(0 < gain < 1.0 for gain in gains)
+
+
+def test_a_trace_without_gpu_work_promises_nothing() -> None:
+    calls = [call(100.0 * at, 100.0 * at + 90, "cudaDeviceSynchronize", "device") for at in range(40)]
+    assert findings(trace(calls=calls), PCIE3) == []
+    recorded = trace(calls=calls)
+    assert findings(recorded, PCIE3, rebuilt(recorded, PCIE3)) == []
+
+
+def test_two_gpus_that_copy_at_once_at_half_rate_gain_half_of_the_run() -> None:
+    # 64 MiB in 11 ms to each of two GPUs at once, where the data sheet makes 5.5 ms.
+    copies = [copy(0, 11_000, 64 * MIB, device=device) for device in (0, 1)]
+    finding = found(trace(*copies, kernel(11_000, 11_100)), "slow-link")
+    assert finding is not None
+    assert finding.gain_seconds == pytest.approx(11e-3 - 5.55e-3, rel=0.05)
+
+
+def test_two_streams_of_migrations_at_once_count_once() -> None:
+    managed = {"source_memory": "managed", "destination_memory": "managed"}
+    moved = [
+        copy(10 * at, 10 * at + 8, 65536, device=device, **managed) | {"kind": "migration"}
+        for at in range(100)
+        for device in (0, 1)
+    ]
+    finding = found(trace(*moved), "managed-migrations")
+    assert finding is not None
+    assert finding.gain_seconds < 800e-6
+
+
+def test_copies_that_are_most_of_the_run_are_named_without_a_node() -> None:
+    copies = [copy(0, 11_000, 64 * MIB, device=device) for device in (0, 1)]
+    (finding,) = findings(trace(*copies, kernel(11_000, 11_010)), None)
+    assert finding.id == "mostly-copies"
+    assert finding.gain_seconds == pytest.approx(11e-3)
+    assert "100% of the run" in finding.evidence
+
+
+def test_findings_of_the_same_copies_name_each_other() -> None:
+    pageable = copy(0, 16_000, 64 * MIB, memory="pageable")
+    small = [copy(20_000 + 30 * at, 20_000 + 30 * at + 20, 64) for at in range(100)]
+    advice = {f.id: f.overlaps_with for f in findings(trace(pageable, *small, kernel(16_000, 20_000)), PCIE3)}
+    assert set(advice["exposed-copies"]) == {"pageable-copies", "small-copies"}
+    # These two share no copy.
+    assert advice["pageable-copies"] == advice["small-copies"] == ("exposed-copies",)
+
+
+def test_a_gain_on_top_of_anothers_does_not_overlap_with_it() -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    node = load_node("h100-sxm")
+    advice = {f.id: f for f in findings(recorded, node, rebuilt(recorded, node))}
+    assert advice["exposed-copies"].on_top_of == "pageable-copies"
+    assert advice["exposed-copies"].overlaps_with == advice["pageable-copies"].overlaps_with == ()
+
+
+def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> None:
+    # Each copy takes 2 µs on the GPU, and 100 of the host.
+    copies = [copy(200.0 * at + 5, 200.0 * at + 7, 64, memory="pageable", correlation=at) for at in range(60)]
+    calls = [call(200.0 * at, 200.0 * at + 100, "cudaMemcpyAsync", correlation=at) for at in range(60)]
+    finding = found(trace(*copies, calls=calls), "small-copies")
+    assert finding is not None and finding.by_replay
+    assert finding.gain_seconds > 10 * 60 * 2e-6
+    assert "more than these operations' own 120 µs of the run" in finding.evidence
+    assert "it is also host " in finding.evidence
+
+
+def test_copies_whose_calls_are_not_in_the_trace_keep_their_bounds() -> None:
+    copies = [copy(10.0 * at, 10.0 * at + 5, 64, correlation=9_000 + at) for at in range(100)]
+    calls = [call(2000, 2010, "cudaDeviceSynchronize", "device")]
+    finding = found(trace(*copies, calls=calls), "small-copies")
+    assert finding is not None and not finding.by_replay
+    assert finding.gain_seconds < 500e-6
+
+
+def test_packing_gains_one_figure_with_the_loop_and_another_without_it() -> None:
+    # 4 µs of each call, and 46 of the loop between two.
+    copies = [copy(50.0 * at + 2, 50.0 * at + 4, 4096, correlation=at) for at in range(200)]
+    calls = [call(50.0 * at, 50.0 * at + 4, "cudaMemcpyAsync", correlation=at) for at in range(200)]
+    finding = found(trace(*copies, calls=calls), "small-copies")
+    assert finding is not None and finding.what_if == ("--batch-below", "64KiB")
+    assert finding.with_loop_seconds is not None
+    # All but the last copy and its call, and 199 × 46 µs of the loop.
+    assert finding.with_loop_seconds == pytest.approx(199 * 50e-6, rel=0.02)
+    assert finding.gain_seconds < 0.5 * finding.with_loop_seconds
+    assert "9.15 ms in the loop" in finding.evidence
+
+
+def integrated(recorded: Trace, said: bool | None, name: str = "Orin") -> Trace:
+    devices = recorded.devices.clear().vstack(
+        tables.conform(pl.DataFrame({"device": [0], "name": [name], "integrated": [said]}), tables.DEVICES)
+    )
+    recorded.devices = devices
+    return recorded
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "shared"),
+    [
+        (True, "a GPU of next year", True),
+        (False, "NVIDIA Orin", False),
+        (None, "NVIDIA Jetson AGX Thor", True),
+        (None, "NVIDIA Thor", True),
+        (None, "NVIDIA H100 80GB HBM3", False),
+    ],
+)
+def test_a_gpu_in_the_hosts_memory_is_advised_to_use_it(said: bool | None, name: str, shared: bool) -> None:
+    copies = [copy(0, 16_000, 64 * MIB, memory="pageable"), copy(20_000, 36_000, 64 * MIB)]
+    recorded = integrated(trace(*copies, kernel(36_000, 37_000)), said, name)
+    advice = {f.id: f for f in findings(recorded, PCIE3)}
+    assert ("one-memory" in advice) is shared
+    assert ("pageable-copies" in advice) is not shared
+    assert ("slow-link" in advice) is not shared
+    if shared:
+        assert advice["one-memory"].gain_seconds == pytest.approx(32e-3)
+        assert "mapped memory" in advice["one-memory"].change
+
+
+def out_and_in(rounds: int, kernel_name: str, free_us: float = 10, **more: object) -> Trace:
+    """64 MiB in, a kernel, the same out, again and again; the host is free for `free_us` between out and in."""
+    operations, calls = [], []
+    at = 0.0
+    for number in range(0, 3 * rounds, 3):
+        operations += [
+            copy(at + 5, at + 16_005, 64 * MIB, memory="pageable", correlation=number, **more),
+            kernel(at + 16_010, at + 17_010, kernel_name, correlation=number + 1),
+            copy(at + 17_020, at + 33_020, 64 * MIB, "d2h", "pageable", correlation=number + 2, **more),
+        ]
+        calls += [
+            call(at, at + 16_006, "cuMemcpyHtoD", "operation", correlation=number),
+            call(at + 16_007, at + 16_009, "cuLaunchKernel", correlation=number + 1),
+            call(at + 17_015, at + 33_021, "cuMemcpyDtoH", "operation", correlation=number + 2),
+        ]
+        at += 33_021 + free_us
+    return trace(*operations, calls=calls)
+
+
+OPENMP = "nvkernel_solve_F1L204_2"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (OPENMP, "target data map(tofrom: …)"),
+        ("__omp_offloading_10302_2a_main_l17", "target data map(tofrom: …)"),
+        ("solve_45_gpu", "acc data copy(…)"),
+    ],
+)
+def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pinned(
+    name: str, words: str
+) -> None:
+    recorded = out_and_in(20, name)
+    advice = findings(recorded, PCIE3, rebuilt(recorded, PCIE3))
+    assert [f.id for f in advice[:2]] == ["ping-pong", "pageable-copies"]
+    keep = advice[0]
+    assert words in keep.change
+    assert "19 copies brought back" in keep.evidence
+    # 19 of 20 rounds lose both of their copies.
+    assert keep.gain_seconds == pytest.approx(19 * 32e-3, rel=0.01)
+    assert keep.what_if == ("--keep-on-gpu",)
+    assert "sizes and order alone" in keep.rests_on[0]
+    assert "pageable-copies" in keep.overlaps_with
+
+
+def test_chunks_that_pass_through_are_not_taken_for_buffers_that_come_back() -> None:
+    # Sizes and order are the same; without addresses nothing tells a program's chunks from one buffer.
+    assert found(out_and_in(20, "smooth"), "ping-pong") is None
+    # The host is free for 20 ms between: it may have written 64 MiB anew.
+    assert found(out_and_in(20, OPENMP, free_us=20_000), "ping-pong") is None
+    # A fingerprint tells for certain, whoever was free.
+    recorded = out_and_in(20, "smooth", free_us=20_000)
+    is_copy = pl.col("kind") == "copy"
+    for numbers, told in ((pl.lit(7), True), (pl.int_range(pl.len()), False)):
+        recorded.operations = recorded.operations.with_columns(
+            fingerprint=pl.when(is_copy).then(numbers.cast(pl.UInt64)),
+            source_address=pl.lit(64, pl.UInt64),
+            destination_address=pl.lit(64, pl.UInt64),
+        )
+        assert (found(recorded, "ping-pong") is not None) is told
+
+
+@pytest.mark.parametrize(
+    ("node", "source"), [("h100-probed", "as measured on h100-probed"), ("t4", "at 5 GB/s")]
+)
+def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node: str, source: str) -> None:
+    recorded = trace(copy(0, 32_000, 64 * MIB, memory="pageable"), kernel(32_000, 33_000))
+    finding = found(recorded, "pageable-copies", load_node(node))
+    assert finding is not None
+    # 67 MB at 392 ps a byte and 7 µs, or at 5 GB/s.
+    expected = "26.3 ms" if node == "h100-probed" else "13.4 ms"
+    assert f"takes about {expected} ({source}" in finding.evidence

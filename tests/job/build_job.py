@@ -75,6 +75,7 @@ def random_partial(chance: random.Random) -> Partial:
             name: next(numbers)
             for name in (
                 *("transfers", "transfer_bytes", "transfer_ns", "exposed_ns", "kernels", "kernel_ns"),
+                *("communication", "communication_ns"),
                 *("graph_work", "graph_ns", "sets", "set_ns", "unrouted_bytes"),
             )
         },
@@ -86,7 +87,7 @@ def random_partial(chance: random.Random) -> Partial:
                 "title",
                 f"seen {chance.randrange(99)}",
                 "change",
-                chance.choice([None, 0, chance.randrange(1000)]),
+                chance.choice([0, chance.randrange(1000)]),
                 chance.random() < 0.5,
                 (),
                 chance.choice([(), ("--pin",)]),

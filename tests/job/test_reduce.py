@@ -76,7 +76,7 @@ def test_failures_are_counted_and_listed_in_the_order_of_their_paths() -> None:
 
 def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     parts = [(path, msgspec.structs.replace(part, makespan_ns=500)) for path, part in partials(4)]
-    nothing = dict.fromkeys(("transfers", "kernels", "graph_work", "sets", "makespan_ns"), 0)
+    nothing = dict.fromkeys(("transfers", "kernels", "communication", "graph_work", "sets", "makespan_ns"), 0)
     nameless = msgspec.structs.replace(parts[0][1].place, rank=None)
     launcher = msgspec.structs.replace(parts[0][1], **nothing, place=nameless)
     named = msgspec.structs.replace(launcher, place=msgspec.structs.replace(nameless, rank=9))

@@ -12,12 +12,15 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.job import How, Job, run_job
+from busfare.job.partial import Partial, partial
 from busfare.job.parts import Part
 from busfare.job.processes import by_processes
 from busfare.job.work import Outcome, decoded, do_part
 from busfare.node import Node
 from busfare.report.job_result import job_result
+from busfare.trace import Trace
 from tests.job.build_job import Told, write_job, write_rank
+from tests.traces import copy, kernel, trace
 
 
 def told(job: Job) -> bytes:
@@ -38,6 +41,39 @@ def test_the_planted_faults_are_found(tmp_path: Path) -> None:
     assert slow["share_of_peers"] == pytest.approx(0.5)
     assert [cell["first_rank"] for cell in result["strip"]["cells"]] == list(range(8))
     assert (result["hosts"], result["ranks"]["count"]) == ({"count": 2, "exact": True}, 8)
+
+
+def test_a_gain_is_of_the_job_and_no_sum_over_its_ranks() -> None:
+    def rank(number: int) -> Trace:
+        # 64 MiB from pageable memory, of 16 ms and more where pinned memory takes a few.
+        end = 16_000.0 + 1000 * number
+        return trace(copy(0, end, 64 << 20, memory="pageable"), kernel(end, end + 1000), gpu="Tesla T4")
+
+    job, gains = Job(), []
+    for number in range(8):
+        part = partial(rank(number), Path(f"rank{number}"))
+        gains += [found.gain_ns for found in part.findings if found.id == "pageable-copies"]
+        job.add(f"rank{number}", part)
+    result = job_result(job)
+    (finding,) = [finding for finding in result["findings"] if finding["id"] == "pageable-copies"]
+    assert (finding["traces"], finding["largest"]["path"]) == (8, "rank7")
+    assert finding["predicted_gain_seconds"] == pytest.approx(max(gains) * 1e-9)
+    assert finding["predicted_gain_seconds"] < result["makespan_seconds"]["most"]
+    assert finding["overlaps_with"] == ["exposed-copies"]
+
+
+def test_communication_of_ranks_is_apart_from_their_kernels() -> None:
+    job = Job()
+    for number in range(2):
+        part = partial(
+            trace(kernel(0, 10), kernel(10, 40, "ncclDevKernel_SendRecv()")), Path(f"rank{number}")
+        )
+        job.add(f"rank{number}", msgspec.json.decode(msgspec.json.encode(part), type=Partial))
+    result = job_result(job)
+    assert result["kernels"] == {"count": 2, "seconds": pytest.approx(20e-6)}
+    assert result["communication"] == {"count": 2, "seconds": pytest.approx(60e-6)}
+    spread = {row["figure"]: row["most"] for row in result["spread"]}
+    assert spread["communication_seconds"] == pytest.approx(30e-6)
 
 
 def test_processes_give_the_same_as_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ import pytest
 from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
 from busfare.node import Node, load_node
-from busfare.replay import play, timeline
+from busfare.replay import critical_path_shares, play, timeline
 from busfare.replay.arguments import ARGUMENT_BYTES, AsArguments
-from busfare.replay.batching import Batch, Collect
+from busfare.replay.batching import Batch, Collect, loop_nanoseconds
 from busfare.replay.changes import Change, CopySpeed, Kernels, Remove, Setting, ToNode
 from busfare.replay.device_work import unit_of
 from busfare.replay.host_caches import SCATTERED
 from busfare.replay.pinning import Pin
 from busfare.replay.prefetch import Prefetch
+from busfare.replay.prices import packing_nanoseconds
 from busfare.replay.repeated import Dedupe
 from busfare.replay.streams import Streams, chunks
 from busfare.replay.waiting import Async, DropSynchronisations
@@ -600,3 +602,48 @@ def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_wai
     # Submitted in 0.45 of a launch, of which the trace has none: 5 µs; and 2 µs on the way.
     assert (found.operation_start - found.call_start[::2] == 2250 + 2000).all()
     assert (found.call_end[1::2] - found.operation_end == 3300).all()
+
+
+def test_packed_copies_take_the_loop_that_makes_them_along_where_it_goes_too() -> None:
+    # 20 copies, 50 µs of the host between two, 7 of them in a call of its own; then a kernel.
+    operations, calls = [], []
+    for at in range(20):
+        operations.append(copy(50.0 * at + 2, 50.0 * at + 4, 4096, correlation=at))
+        calls += [
+            call(50.0 * at, 50.0 * at + 4, "cudaMemcpyAsync", correlation=at),
+            call(50.0 * at + 20, 50.0 * at + 27, "cudaGetLastError", correlation=100 + at),
+        ]
+    operations.append(kernel(1030, 1130, correlation=99))
+    calls.append(call(1020, 1025, "cudaLaunchKernel", correlation=99))
+    recorded = trace(*operations, calls=calls)
+    packed, without = (predicted(recorded, Batch(64 * 1024, with_loop=gone)) for gone in (False, True))
+    # 19 × 39 µs of the loop outside of calls, and 19 calls of 4 µs; what lies behind the last copy stays.
+    assert predicted(recorded) - without == pytest.approx(19 * (39 + 4), abs=5)
+    assert loop_nanoseconds(timeline(recorded), 64 * 1024) == 19 * 39_000
+    assert without < packed < predicted(recorded)
+    (rests_on,) = what_if(timeline(recorded), [Batch(64 * 1024, with_loop=True)], HERE).together.rests_on
+    assert "one array" in rests_on
+
+
+def test_packing_says_the_rate_that_it_reckons_with() -> None:
+    node = load_node("h100-probed")
+    operations = [copy(10.0 * at + 3, 10.0 * at + 8, 4096, correlation=at) for at in range(64)]
+    calls = [call(10.0 * at, 10.0 * at + 2, "cudaMemcpyAsync", correlation=at) for at in range(64)]
+    recorded = timeline(trace(*operations, calls=calls))
+    rates = []
+    for setting in (HERE, Setting(node)):
+        (rests_on,) = Batch(64 * 1024).apply(recorded, setting).rests_on
+        rates.append(float(re.findall(r"packing runs at ([\d.]+) GB/s", rests_on)[0]))
+        nanoseconds = float(packing_nanoseconds(np.array([1e9]), setting.recorded_on)[0])
+        assert rates[-1] == pytest.approx(1e9 / nanoseconds, rel=0.05)
+    assert rates[0] == 8.0 != rates[1]
+
+
+def test_communication_is_a_part_of_its_own_of_the_critical_path() -> None:
+    operations = [kernel(10, 30, correlation=1), kernel(35, 95, "ncclDevKernel_SendRecv()", correlation=2)]
+    calls = [call(0, 5, "cudaLaunchKernel", correlation=1), call(6, 9, "cudaLaunchKernel", correlation=2)]
+    parts = {
+        row["part"]: row["seconds"] for row in critical_path_shares(timeline(trace(*operations, calls=calls)))
+    }
+    assert parts["kernels"] == pytest.approx(20e-6)
+    assert parts["communication"] == pytest.approx(60e-6)

@@ -163,6 +163,16 @@ def test_what_adds_up_as_it_is(statement: str, changed: tuple[Path, sqlite3.Conn
     assert is_summed(path)
 
 
+def test_communication_is_told_apart(changed: tuple[Path, sqlite3.Connection]) -> None:
+    path, database = changed
+    (name,) = database.execute(f"SELECT demangledName FROM {KERNELS} LIMIT 1").fetchone()
+    database.execute("UPDATE StringIds SET value = 'ncclDevKernel_SendRecv()' WHERE id = ?", (name,))
+    carried = summarise(read(path, UNUSED, sums=True))["communication"]["count"]
+    (count,) = database.execute(f"SELECT count(*) FROM {KERNELS} WHERE demangledName = ?", (name,)).fetchone()
+    assert is_summed(path)
+    assert carried == count > 0
+
+
 def test_a_file_that_is_cut_while_it_is_read(changed: tuple[Path, sqlite3.Connection]) -> None:
     path, database = changed
     database.close()

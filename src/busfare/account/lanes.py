@@ -16,8 +16,9 @@ from busfare.account import _lanes
 from busfare.account.intervals import Times, Union
 from busfare.account.numbered import numbered
 from busfare.account.rows import rows_among, rows_of, rows_sized
+from busfare.trace.communication import CLASSES, kind_codes
 from busfare.trace.summed import LANE_KEYS, Summed, summed_of
-from busfare.trace.words import words_of
+from busfare.trace.words import of_codes, words_of
 
 __all__ = ["Lanes", "grouped", "lanes_of", "plain"]
 
@@ -31,7 +32,8 @@ A_CHUNK = 1 << 16
 @dataclass(frozen=True, eq=False)
 class Lanes:
     """`groups`: a row a lane, of operations alike in some columns, in order of their first one: those columns, count,
-    seconds, bytes (of those whose size is known), and of those that also took time rated_bytes and rated_seconds.
+    seconds, bytes (of those whose size is known), and of those that also took time rated_bytes and rated_seconds. Kernels
+    that carry data between GPUs are of kind `communication` there.
 
     `lane_of`, `starts`, `ends` (nanoseconds), `sizes` (bytes, -1 where they are not known): of each operation, shape (n,).
     """
@@ -75,6 +77,14 @@ class Lanes:
     @cached_property
     def _has_sizes(self) -> NDArray[np.bool_]:
         return self.chosen(pl.col("kind").is_in(["copy", "migration", "set"]))
+
+    @cached_property
+    def transfers_alone(self) -> bool:
+        """Whether no two copies or migrations ever run beside each other."""
+        moved = pl.col("kind").is_in(["copy", "migration"])
+        return float(self.groups["seconds"].filter(pl.Series(self.chosen(moved))).sum()) <= (
+            self.lengths(moved)[0] * NS * (1 + 1e-9)
+        )
 
     def union(self, which: pl.Expr) -> Union:
         """The time in which at least one operation of the chosen lanes runs."""
@@ -162,7 +172,10 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
     """The lanes of operations that are alike in columns `keys`."""
     table = operations.select(keys)
     words = words_of(operations)
-    of_words = [words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum]
+    codes = {name: words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum}
+    if "kind" in codes and "name" in operations.columns:
+        codes["kind"] = kind_codes(operations)
+    of_words = list(codes.values())
     others = [column for column in table if column.dtype != pl.Enum]
     packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
     lane_of, first_rows = numbered([*packed, *(array for column in others for array in plain(column))])
@@ -175,14 +188,23 @@ def grouped(operations: pl.DataFrame, keys: Sequence[str]) -> Lanes:
         bytes=sums["bytes"],
         rated_bytes=sums["rated_bytes"],
         rated_seconds=sums["rated_ns"] * NS,
+        **(
+            {"kind": of_codes(codes["kind"][first_rows], pl.Series(dtype=CLASSES))} if "kind" in codes else {}
+        ),
     )
     return Lanes(groups, lane_of, starts, ends, sizes)
 
 
 def _given(summed: Summed) -> Lanes:
     """The lanes that a reader found."""
+    kind = (
+        pl.when("communication")
+        .then(pl.lit("communication", CLASSES))
+        .otherwise(pl.col("kind").cast(CLASSES))
+    )
     groups = summed.lanes.select(
-        *LANE_KEYS,
+        kind.alias("kind"),
+        *LANE_KEYS[1:],
         "count",
         seconds=pl.col("ns") * NS,
         bytes="bytes",

@@ -12,6 +12,7 @@ from busfare.account import _lanes
 from busfare.account.intervals import Union
 from busfare.account.lanes import Lanes, lanes_of
 from busfare.trace import Trace
+from busfare.trace.communication import is_communication as named_so
 from busfare.trace.summed import summed_of
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "GpuTotals",
     "Totals",
     "by_path",
+    "is_communication",
     "is_transfer",
     "is_work",
     "kernel_union",
@@ -43,8 +45,13 @@ def is_transfer() -> pl.Expr:
 
 
 def is_work() -> pl.Expr:
-    """Kernels, and graph launches whose inside the trace hides."""
+    """Kernels that compute, and graph launches whose inside the trace hides."""
     return pl.col("kind").is_in(["kernel", "graph"])
+
+
+def is_communication() -> pl.Expr:
+    """Kernels that carry data between GPUs; of lanes only, as a table of operations calls them kernels."""
+    return pl.col("kind") == "communication"
 
 
 def seconds() -> pl.Expr:
@@ -63,7 +70,7 @@ def kernel_union(trace: Trace) -> Union:
 
 @dataclass(frozen=True, slots=True)
 class CopyTotals:
-    """Sums over transfers. `exposed_seconds`: a transfer runs and no kernel does."""
+    """Sums over transfers. `exposed_seconds`: a transfer runs and no kernel that computes does."""
 
     count: int
     bytes: int
@@ -78,18 +85,25 @@ class GpuTotals:
     device: int | None
     kernels: int
     kernel_seconds: float
+    communication: int
+    communication_seconds: float
     transfers: CopyTotals
     busy_seconds: float  # something runs
-    kernel_busy_seconds: float  # a kernel runs
+    kernel_busy_seconds: float  # a kernel that computes runs
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The whole run. `exposed_seconds` of `transfers` is of the whole run: no kernel on any GPU."""
+    """The whole run. `exposed_seconds` of `transfers` is of the whole run: no kernel computes on any GPU.
+
+    `kernels` compute; those that carry data between GPUs are `communication`.
+    """
 
     transfers: CopyTotals
     kernels: int
     kernel_seconds: float
+    communication: int
+    communication_seconds: float
     graph_work: int
     graph_seconds: float
     sets: int
@@ -99,8 +113,8 @@ class Totals:
 
     @property
     def share_of_gpu_time(self) -> float:
-        """Transfers' part of transfers and kernels, by summed durations [A19 table I]; 0 if there is neither."""
-        whole = self.transfers.seconds + self.kernel_seconds + self.graph_seconds
+        """Transfers' part of transfers and all kernels, by summed durations [A19 table I]; 0 if there is neither."""
+        whole = self.transfers.seconds + self.kernel_seconds + self.communication_seconds + self.graph_seconds
         return self.transfers.seconds / whole if whole else 0.0
 
 
@@ -120,6 +134,8 @@ def totals(trace: Trace) -> Totals:
         transfers=_copy_totals(lanes, pl.lit(True)),
         kernels=kinds.get("kernel", none)[0],
         kernel_seconds=kinds.get("kernel", none)[1],
+        communication=kinds.get("communication", none)[0],
+        communication_seconds=kinds.get("communication", none)[1],
         graph_work=kinds.get("graph", none)[0],
         graph_seconds=kinds.get("graph", none)[1],
         sets=kinds.get("set", none)[0],
@@ -172,11 +188,13 @@ def of_gpu(device: int | None) -> pl.Expr:
 def _gpu_totals(device: int | None, lanes: Lanes) -> GpuTotals:
     its = of_gpu(device)
     busy, kernels_busy = lanes.lengths(its, its & is_work())
-    work = lanes.groups.filter(its & is_work())
+    work, carried = (lanes.groups.filter(its & part) for part in (is_work(), is_communication()))
     return GpuTotals(
         device=device,
         kernels=int(work["count"].sum()),
         kernel_seconds=float(work["seconds"].sum()),
+        communication=int(carried["count"].sum()),
+        communication_seconds=float(carried["seconds"].sum()),
         transfers=_copy_totals(lanes, its),
         busy_seconds=busy * NS,
         kernel_busy_seconds=kernels_busy * NS,
@@ -223,22 +241,29 @@ def size_histogram(operations: pl.DataFrame) -> pl.DataFrame:
 
 
 def top_kernels(operations: pl.DataFrame, most: int) -> pl.DataFrame:
-    """The kernels that take longest together: name, count, seconds."""
+    """The kernels that take longest together: name, count, seconds, class (`compute` or `communication`)."""
     summed = summed_of(operations)
     found = _tallied(operations) if summed is None else [summed.names.with_columns(seconds=pl.col("ns") * NS)]
     if not found:
-        return pl.DataFrame(schema={"name": pl.String, "count": pl.Int64, "seconds": pl.Float64})
+        kinds = {"name": pl.String, "count": pl.Int64, "seconds": pl.Float64, "class": pl.String}
+        return pl.DataFrame(schema=kinds)
     return (
         pl.concat(found)
         .group_by(pl.col("name").cast(pl.String))
         .agg(pl.col("count").sum(), pl.col("seconds").sum())
         .sort("seconds", "count", "name", descending=[True, True, False])
         .head(most)
+        .with_columns(
+            pl.when(named_so(pl.col("name")))
+            .then(pl.lit("communication"))
+            .otherwise(pl.lit("compute"))
+            .alias("class")
+        )
     )
 
 
 def _tallied(operations: pl.DataFrame) -> list[pl.DataFrame]:
-    """Name, count, seconds of kernels, and of graph launches."""
+    """Name, count, seconds of kernels of either class, and of graph launches."""
     lanes, names = lanes_of(operations), operations["name"]
     numbers = names.to_physical()
     least, most_number = numbers.min(), numbers.max()
@@ -247,8 +272,8 @@ def _tallied(operations: pl.DataFrame) -> list[pl.DataFrame]:
         (numbers.fill_null(size) if numbers.null_count() else numbers).to_numpy()
     )
     found = []
-    for kind in ("kernel", "graph"):
-        chosen = lanes.chosen(pl.col("kind") == kind)
+    for kinds in (["kernel", "communication"], ["graph"]):
+        chosen = lanes.chosen(pl.col("kind").is_in(kinds))
         if chosen.any():
             first_rows, count, ns = _lanes.tally(
                 number_of, lanes.lane_of, chosen.view(np.uint8), lanes.starts, lanes.ends, size + 1
@@ -273,13 +298,14 @@ def top_copies(operations: pl.DataFrame, most: int) -> pl.DataFrame:
 
 
 def streams(operations: pl.DataFrame, most: int) -> pl.DataFrame:
-    """The busiest streams: process, device, stream, kernels, transfers, busy_seconds (sums of durations)."""
+    """The busiest streams: process, device, stream, kernels, communication, transfers, busy_seconds (sums of durations)."""
     count = pl.col("count")
     alike = (
         lanes_of(operations)
         .groups.group_by("process", "device", "stream")
         .agg(
             kernels=count.filter(is_work()).sum(),
+            communication=count.filter(is_communication()).sum(),
             transfers=count.filter(is_transfer()).sum(),
             busy_seconds=pl.col("seconds").sum(),
         )

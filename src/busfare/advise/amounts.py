@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["count", "rate", "size", "time"]
+__all__ = ["count", "rate", "several", "size", "time"]
 
 
 def size(bytes_: float) -> str:
@@ -30,3 +30,8 @@ def rate(bytes_per_second: float | None) -> str:
 def count(number: int) -> str:
     """A number with its thousands apart."""
     return f"{number:,}"
+
+
+def several(number: int, one: str, more: str) -> str:
+    """'1 copy', '2 copies'."""
+    return f"{number:,} {one if number == 1 else more}"

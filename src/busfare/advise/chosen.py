@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.account import Lanes, _lanes, calls_named, is_work, lanes_of
+from busfare.account import Lanes, Union, _lanes, calls_named, is_work, lanes_of
 from busfare.account.intervals import Times
 from busfare.account.lanes import plain
 from busfare.account.numbered import numbered
@@ -88,18 +88,38 @@ class Chosen:
 
     @cached_property
     def exposed(self) -> float:
-        """Seconds in which one of them runs and no kernel does, on any GPU."""
+        """Seconds in which one of them runs and no kernel computes, on any GPU."""
         return self._of_lanes.not_beside(self.rows, is_work()) * NS
 
-    def repriced(self, node: Node | None, memory: str | None = None) -> float | None:
-        """Seconds that these copies would take by the data sheet of `node`, with host memory of kind `memory`."""
-        if node is None:
-            return None
+    @cached_property
+    def of_run(self) -> float:
+        """Seconds in which at least one of these transfers runs: their time on the length of the run."""
+        if self._of_lanes.transfers_alone:
+            return self.seconds()
+        return self._of_lanes.not_beside(self.rows, pl.lit(False)) * NS
+
+    def repriced(self, node: Node, memory: str | None = None) -> Seconds:
+        """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`.
+
+        What it took where the node has no price. Shape (rows,).
+        """
         if self.height < MANY_ROWS:
-            return priced(self._frame(), node, memory)
-        kind_of, first_rows = self._alike("copy_count", "peer_device")
-        prices = _prices(self._at(first_rows)._frame(), node, memory)[kind_of]
-        return float(_or_recorded(prices, self.starts, self.ends).sum())
+            prices = _prices(self._frame(), node, memory)
+        else:
+            kind_of, first_rows = self._alike("copy_count", "peer_device")
+            prices = _prices(self._at(first_rows)._frame(), node, memory)[kind_of]
+        return _or_recorded(prices, self.starts, self.ends)
+
+    def saved(self, seconds: Seconds | None) -> float:
+        """At most what the run saves when these copies take `seconds` each (none: nothing at all): of each moment once,
+        however many of them run in it, and only of those in which no kernel computes.
+        """
+        if seconds is None:
+            return self.exposed
+        if self.seconds() <= self.of_run * (1 + 1e-9):  # one at a time
+            return max(0.0, min(self.seconds() - float(seconds.sum()), self.exposed))
+        shorter = np.maximum((self.ends - self.starts) - np.rint(seconds / NS).astype(np.int64), 0)
+        return Union.of(self.ends - shorter, self.ends).minus(self._of_lanes.union(is_work())) * NS
 
     def together(self) -> pl.DataFrame:
         """The first one of each direction and GPU, in order, with the bytes of all."""
@@ -133,10 +153,13 @@ class Chosen:
         return self.columns(*COLUMNS)
 
 
-def priced(copies: pl.DataFrame, node: Node, memory: str | None = None) -> float:
-    """Seconds of copies by the data sheet of `node`, with host memory of kind `memory`; recorded where it has none."""
+def priced(copies: pl.DataFrame, node: Node, memory: str | None = None) -> Seconds:
+    """Seconds of copies by the data sheet of `node`, with host memory of kind `memory`; recorded where it has none.
+
+    Shape (rows,).
+    """
     starts, ends = (copies[name].to_numpy() for name in ("start_ns", "end_ns"))
-    return float(_or_recorded(_prices(copies, node, memory), starts, ends).sum())
+    return _or_recorded(_prices(copies, node, memory), starts, ends)
 
 
 def _prices(copies: pl.DataFrame, node: Node, memory: str | None) -> Seconds:

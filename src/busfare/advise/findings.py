@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from busfare.account import is_transfer, is_work, lanes_of, makespan_seconds
+from busfare.advise.directives import WORDS, language_of
 from busfare.advise.finding import Finding
-from busfare.advise.rules import COPY, RULES, TO_OR_FROM_HOST, WORTH_SAYING, Rule
+from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, Rule, mostly_copies, rules_for
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.beside import several
@@ -23,27 +27,70 @@ __all__ = ["findings", "unions"]
 def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> list[Finding]:
     """What to change in the traced program, most promising first; empty if nothing is worth doing.
 
-    `node` is where the trace was recorded; without it, gains that need a link's rate are not known (None). `run` is the
-    trace as it replays; without it, gains are upper bounds.
+    `node` is where the trace was recorded; without it, what a link's rate would price is bounded by the time that the
+    copies themselves take of the run. `run` is the trace as it replays; without it, gains are upper bounds.
     """
     makespan = makespan_seconds(trace)
     # All at once: each is then known when a rule asks for it.
     lanes_of(trace.operations).lengths(*unions())
-    by_rule = several(trace.operations.height, [partial(_found, rule, trace, node) for rule in RULES])
+    rules = rules_for(trace, node)
+    by_rule = several(trace.operations.height, [partial(_found, rule, trace, node) for rule in rules])
     found = [finding for of_rule in by_rule for finding in of_rule]
-    if run is not None:
+    if run is not None and found:
         from busfare.advise.by_replay import priced_by_replay
 
         found = priced_by_replay(run, node, found)
-    kept = [f for f in found if f.gain_seconds is None or f.gain_seconds > WORTH_SAYING * makespan]
-    return sorted(kept, key=lambda f: -1.0 if f.gain_seconds is None else f.gain_seconds, reverse=True)
+    found += mostly_copies(trace, node, found) if rules else ()
+    kept = _ranked([finding for finding in found if finding.gain_seconds > WORTH_SAYING * makespan])
+    language = language_of(trace) if kept else None
+    words = WORDS.get(language or "", {})
+    return [
+        replace(finding, change=words.get(finding.id, finding.change), overlaps_with=overlapping)
+        for finding, overlapping in zip(kept, _overlaps(kept, trace.operations.height), strict=True)
+    ]
 
 
 def _found(rule: Rule, trace: Trace, node: Node | None) -> list[Finding]:
     return list(rule(trace, node))
 
 
+def _ranked(found: Sequence[Finding]) -> list[Finding]:
+    """Largest gain first; but what needs no copy comes before making the same copy faster."""
+    pinning = max((finding.gain_seconds for finding in found if finding.id == "pageable-copies"), default=0.0)
+
+    def rank(finding: Finding) -> tuple[float, bool]:
+        without = finding.id == "ping-pong"
+        return -max(finding.gain_seconds, pinning if without else 0.0), not without
+
+    return sorted(found, key=rank)
+
+
+def _overlaps(found: Sequence[Finding], operations: int) -> list[tuple[str, ...]]:
+    """Of each finding, the ids of the others that touch some of the same operations."""
+    touching = np.zeros(operations if len(found) > 1 else 0, np.uint16)  # a bit for each finding so far
+    others: list[set[int]] = [set() for _ in found]
+    for number, finding in enumerate(found if len(touching) else ()):
+        if finding.touches is None:
+            continue
+        before = touching[finding.touches.rows]
+        sets = int(np.bitwise_or.reduce(before))
+        for other in (place for place in range(number) if sets >> place & 1):
+            if finding.id != found[other].on_top_of and finding.on_top_of != found[other].id:
+                others[number].add(other)
+                others[other].add(number)
+        touching[finding.touches.rows] = before | np.uint16(1 << number)
+    return [tuple(found[other].id for other in sorted(places)) for places in others]
+
+
 def unions() -> list[pl.Expr]:
     """Lanes of whose unions the rules ask for the lengths."""
     copies = COPY & TO_OR_FROM_HOST
-    return [pl.lit(True), is_work(), is_transfer(), is_transfer() | is_work(), copies, copies | is_work()]
+    return [
+        pl.lit(True),
+        is_work(),
+        is_transfer(),
+        is_transfer() | is_work(),
+        copies,
+        copies | is_work(),
+        *ONE_WAY,
+    ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from busfare.node import Node, load_node
+from busfare.node import Gpu, Node, load_node
 from busfare.trace import Trace
 
-__all__ = ["guess_node"]
+__all__ = ["guess_node", "one_memory"]
 
 #: What a profiler calls the GPU → the catalogue's node with such a GPU. First match wins.
 NODE_OF_GPU: tuple[tuple[str, str], ...] = (
@@ -33,6 +33,22 @@ NODE_OF_GPU: tuple[tuple[str, str], ...] = (
     (r"MI250X", "mi250x"),
     (r"MI100", "mi100"),
 )
+
+
+#: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
+INTEGRATED = r"\b(Orin|Xavier|Tegra|Jetson|Thor|GB10|MI300A)\b|Radeon.* Graphics$"
+
+
+def one_memory(trace: Trace, node: Node | None) -> bool:
+    """Whether the GPUs of `trace` and their host share one memory, so that copies between them stay within it."""
+    if node is not None and any(isinstance(part, Gpu) and part.unified_memory for part in node.components):
+        return True
+    gpus = trace.devices.select("name", "integrated").rows()
+    said = [
+        bool(re.search(INTEGRATED, name or "", re.IGNORECASE)) if integrated is None else integrated
+        for name, integrated in gpus
+    ]
+    return bool(said) and all(said)
 
 
 def guess_node(trace: Trace) -> Node | None:

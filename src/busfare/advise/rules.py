@@ -1,50 +1,75 @@
 """Rules that find by counting: what in this trace costs time on the bus, and what to do about it.
 
-Each gain counted here is an upper bound: what would be saved if the change cost nothing and nothing else got in the
-way. Where the run can be replayed, the gain is what the replay saves.
+Each gain counted here is an upper bound: what the run as a whole would save if the change cost nothing and nothing else
+got in the way. Where nothing prices the change, it is the time of the run that the copies themselves take. Where the run
+can be replayed, the gain is what the replay saves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import polars as pl
 
-from busfare.account import calls_named, is_transfer, is_work, lanes_of, makespan_seconds
+from busfare.account import (
+    calls_named,
+    is_communication,
+    is_transfer,
+    is_work,
+    lanes_of,
+    makespan_seconds,
+    union_of,
+)
 from busfare.advise import amounts
 from busfare.advise.chosen import Chosen, priced, rows_of, rows_of_calls
+from busfare.advise.directives import language_of
 from busfare.advise.finding import Finding
+from busfare.advise.recorded_on import one_memory
 from busfare.cost.staging import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
+from busfare.trace.tables import OPERATIONS_RECORDED
 
-__all__ = ["COPY", "RULES", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule"]
+__all__ = ["COPY", "ONE_WAY", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
 
 NS = 1e-9
 #: A finding that could save less than this part of the run is not worth a reader's time.
 WORTH_SAYING = 0.005
 COPY = pl.col("kind") == "copy"
+ONE_WAY = tuple(COPY & (pl.col("direction") == direction) for direction in ("h2d", "d2h"))
 PAGEABLE = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
 TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
 #: Below this a copy costs its latency, whatever the memory.
 LATENCY_BOUND_BYTES = 64 * 1024
+SMALL_SAID = f"{LATENCY_BOUND_BYTES >> 10} KiB"
 MANY = 50
 MANY_WAITS = 10
+MANY_RETURNS = 5
+PLACED = ("kind", "direction", "process", "device", "bytes", "start_ns", "end_ns")
 #: Pinned allocation runs at about 5 GB/s (rapidsai/dask-cuda#98, a V100-era host); used where a node says nothing.
-PINNING_SECONDS_PER_BYTE = 1 / 5e9
+PINNING_BYTES_PER_S = 5e9
 
 
 def _seconds(calls: pl.DataFrame) -> float:
     return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
 
 
-def _saved(copies: Chosen, new_seconds: float | None) -> float | None:
-    """At most what is saved when these copies take `new_seconds`: no more than they are exposed."""
-    if new_seconds is None:
-        return None
-    return max(0.0, min(copies.seconds() - new_seconds, copies.exposed))
+def _in_one(copies: Chosen, node: Node | None, memory: str | None = None) -> float:
+    """At least what the run takes for these copies when all of one direction and GPU are one: the longest of these."""
+    return 0.0 if node is None else float(priced(copies.together(), node, memory).max(initial=0.0))
+
+
+def _pinning(size: int, node: Node | None) -> tuple[float, str]:
+    """Seconds that making a pinned buffer of `size` bytes takes, and where that is known from."""
+    measured = None if node is None else node.measurement("h2d", "pinned")
+    if node is None or measured is None or measured.allocation_per_byte_s is None:
+        rate = amounts.rate(PINNING_BYTES_PER_S)
+        return size / PINNING_BYTES_PER_S, f"at {rate}, published for a V100-era host"
+    return (
+        measured.allocation_s or 0.0
+    ) + size * measured.allocation_per_byte_s, f"as measured on {node.name}"
 
 
 def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
@@ -54,36 +79,36 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if not copies.height:
         return
     size, seconds = copies.bytes(), copies.seconds()
-    pinned = copies.repriced(node, "pinned")
-    gain = _saved(copies, pinned)
+    prices = None if node is None else copies.repriced(node, "pinned")
     largest = int(copies.sizes.max())
-    repaid = ""
-    if pinned is not None and seconds > pinned:
-        pinning = largest * PINNING_SECONDS_PER_BYTE
-        uses = pinning / ((seconds - pinned) * largest / size)
-        repaid = (
-            f" Pinning a buffer of {amounts.size(largest)} takes about {amounts.time(pinning)} "
-            f"(at 5 GB/s, published for a V100-era host), repaid after {max(1, int(np.ceil(uses)))} copies of it."
+    repaid = []
+    if prices is not None and seconds > prices.sum():
+        pinning, source = _pinning(largest, node)
+        uses = pinning / ((seconds - prices.sum()) * largest / size)
+        repaid.append(
+            f"Allocating {amounts.size(largest)} of pinned memory takes about {amounts.time(pinning)} "
+            f"({source}), repaid after {amounts.several(max(1, int(np.ceil(uses))), 'copy', 'copies')} of it."
         )
     evidence = []
     if large.height:
         rate = amounts.rate(large.bytes() / large.seconds() if large.seconds() else None)
         evidence.append(
-            f"{amounts.count(large.height)} copies of more than 64 KiB moved {amounts.size(large.bytes())} in "
+            f"{amounts.count(large.height)} copies of more than {SMALL_SAID} moved {amounts.size(large.bytes())} in "
             f"{amounts.time(large.seconds())} ({rate}): the driver stages each through a buffer of its own."
         )
     if small:
         evidence.append(
-            f"{amounts.count(small.height)} copies of at most 64 KiB to the GPU moved {amounts.size(small.bytes())}: the "
-            "host itself writes these bytes into the commands, which its calls wait for."
+            f"{amounts.count(small.height)} copies of at most {SMALL_SAID} to the GPU moved {amounts.size(small.bytes())}: "
+            "the host itself writes these bytes into the commands, which its calls wait for."
         )
     yield Finding(
         "pageable-copies",
         f"{'Copies' if small else 'Large copies'} from or to pageable memory",
-        " ".join(evidence),
+        " ".join([*evidence, *repaid]),
         "Allocate those buffers once as pinned memory (cudaMallocHost, cudaHostRegister, pin_memory=True) and reuse them; "
-        f"then the copies can also be asynchronous.{repaid}",
-        gain,
+        "then the copies can also be asynchronous.",
+        copies.saved(prices),
+        touches=copies,
     )
 
 
@@ -103,18 +128,18 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if small.height < MANY:
         return
     size, seconds = small.bytes(), small.seconds()
-    new = None if node is None else priced(small.together(), node)
     yield Finding(
         "small-copies",
         "Many small copies",
-        f"{amounts.count(small.height)} copies of less than 64 KiB took {amounts.time(seconds)} for "
+        f"{amounts.count(small.height)} copies of less than {SMALL_SAID} took {amounts.time(seconds)} for "
         f"{amounts.size(size)} in all "
         f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes."
         + ("" if _handed_over(trace) else " Pinning them gains nothing."),
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
         "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
         "and come back once.",
-        _saved(small, new),
+        max(0.0, min(small.of_run - _in_one(small, node), small.exposed)),
+        touches=small,
     )
 
 
@@ -132,7 +157,8 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.count(max(copies.height, calls.height))} copies to or from __constant__ or __device__ symbols took "
         f"{amounts.time(copies.seconds())} on the GPU and {amounts.time(host)} of the host's time.",
         "Pass the values as kernel arguments, or set the symbol once before the loop.",
-        min(copies.exposed + host, host) if calls.height else copies.exposed,
+        union_of(calls).length() * NS if calls.height else copies.exposed,
+        touches=copies,
     )
 
 
@@ -152,6 +178,7 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"ran {amounts.time(copies.seconds())}, {amounts.time(exposed)} of it with no kernel beside them.",
         "Use the asynchronous call on a stream of its own with pinned memory, and wait only where the result is needed.",
         min(exposed, _kernel_seconds_without_copies(trace)),
+        touches=copies,
     )
 
 
@@ -171,21 +198,21 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
     exposed = (either - work) * NS
     if exposed < 0.5 * total:
         return
-    one_way = [
-        float(lanes.groups.filter(COPY & (pl.col("direction") == d))["seconds"].sum()) for d in ("h2d", "d2h")
-    ]
     # Behind kernels, and, with two engines, one direction behind the other.
-    hideable = min(exposed, _kernel_seconds_without_copies(trace) + min(one_way))
+    one_way = min(lanes.lengths(*ONE_WAY)) * NS
+    kernels = _kernel_seconds_without_copies(trace)
+    hideable = min(exposed, kernels + one_way)
+    rest = f" At most {amounts.time(hideable)} can hide: behind kernels, and one direction behind the other."
     yield Finding(
         "exposed-copies",
         "Copies that no kernel overlaps",
         f"copies between host and GPU run for {amounts.time(total)}, {amounts.time(exposed)} of it "
-        f"({exposed / total:.0%}) while no "
-        "kernel does.",
+        f"({exposed / total:.0%}) while no kernel does.{rest if hideable < 0.5 * exposed else ''}",
         "Split the work into chunks, each with its copy in, kernel and copy out on a stream of its own (pinned memory, "
         "asynchronous copies), so that one chunk's copies run beside another's kernels. Where every kernel needs all of the "
         "data first, this cannot be done.",
         hideable,
+        touches=rows_of(trace, copies),
     )
 
 
@@ -197,8 +224,6 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
     directions = moved.columns("direction")["direction"]
     ways = {d: moved.where((directions == d).fill_null(False).to_numpy()).bytes() for d in ("h2d", "d2h")}
     turns = int((directions != directions.shift(1)).sum())
-    # All of it, in one prefetch each way.
-    in_one = 0.0 if node is None else priced(moved.together(), node, "pinned")
     yield Finding(
         "managed-migrations",
         "Managed memory moves page by page",
@@ -209,8 +234,9 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "each fault.",
         "Prefetch each buffer before the side that needs it (cudaMemPrefetchAsync), advise where it should stay "
         "(cudaMemAdvise), or use explicit pinned copies.",
-        # Kernels stall while pages move, so all of the time counts, exposed or not.
-        None if node is None else max(0.0, seconds - in_one),
+        # Kernels stall while pages move, so all of the time counts, exposed or not; at best one prefetch each way.
+        max(0.0, moved.of_run - _in_one(moved, node, "pinned")),
+        touches=moved,
     )
 
 
@@ -223,9 +249,9 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if not large.height:
         return
     best = float((large.sizes / (large.ends - large.starts)).max()) / NS
-    expected = large.repriced(node)
-    size = large.bytes()
-    if expected is None or expected <= 0 or best > 0.7 * size / expected:
+    prices = large.repriced(node)
+    expected, size = float(prices.sum()), large.bytes()
+    if expected <= 0 or best > 0.7 * size / expected:
         return
     yield Finding(
         "slow-link",
@@ -235,7 +261,49 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Check the link's width and generation under load (nvidia-smi -q -d PCIE), the slot, and whether "
         "the process runs on "
         "the GPU's NUMA node.",
-        _saved(large, expected),
+        large.saved(prices),
+        touches=large,
+    )
+
+
+def _one_memory(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    """In place of what is advised about a link, where there is none."""
+    copies = rows_of(trace, COPY & TO_OR_FROM_HOST)
+    if not copies.height:
+        return
+    yield Finding(
+        "one-memory",
+        "Copies within one memory",
+        f"GPU and host share one memory: {amounts.count(copies.height)} copies of {amounts.size(copies.bytes())} took "
+        f"{amounts.time(copies.seconds())} to move data from one place in it to another, over no link.",
+        "Let kernels use the host's buffers in place: mapped memory (cudaHostAlloc with cudaHostAllocMapped, "
+        "cudaHostGetDevicePointer) or managed memory (cudaMallocManaged). Pinning alone saves no copy here.",
+        copies.exposed,
+        touches=copies,
+    )
+
+
+def _ping_pong(trace: Trace, node: Node | None) -> Iterator[Finding]:
+    from busfare.replay.resident import SMALLEST_BYTES, TOLD_BY, returned_copies
+
+    # Sizes and order tell of chunks that pass through, too; regions of directives copy the same arrays each time.
+    addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
+    if not addresses and language_of(trace) is None:
+        return
+    large = rows_of(trace, COPY & TO_OR_FROM_HOST, least=SMALLEST_BYTES + 1)
+    returned, told_by = returned_copies(large.columns(*PLACED, *addresses), node)
+    copies = large.where(returned)
+    if copies.height < 2 * MANY_RETURNS:
+        return
+    yield Finding(
+        "ping-pong",
+        "Buffers that come back and go in again",
+        f"What {amounts.count(copies.height // 2)} copies brought back to the host, up to "
+        f"{amounts.size(int(copies.sizes.max()))} each, went in again before the host could have written it anew, as "
+        f"{TOLD_BY[told_by]} tell: {amounts.size(copies.bytes())} in {amounts.time(copies.seconds())}, both directions.",
+        "Keep these buffers on the GPU from one kernel to the next, and bring back what the host needs when it needs it.",
+        copies.exposed,
+        touches=copies,
     )
 
 
@@ -259,6 +327,7 @@ def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.size(max(int(copies.sizes.max()), 0))}).",
         "Send such a buffer once and keep it on the GPU; send it again only when the host has changed it.",
         copies.exposed,
+        touches=copies,
     )
 
 
@@ -276,12 +345,39 @@ def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
         f"{amounts.count(waits.height)} synchronising calls held host threads for {amounts.time(_seconds(waits))}; "
         "after each, the GPU has nothing to do until the host has sent more.",
         "Synchronise only where the host reads a result; let events and the order of streams do the rest.",
-        min(idle, _seconds(waits)),
+        min(idle, union_of(waits).length() * NS),
     )
 
 
+def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Iterator[Finding]:
+    """What is left to say where copies that nothing hides are most of the run, and no other finding gains half of them."""
+    moved = COPY & TO_OR_FROM_HOST
+    copied, work, either = lanes_of(trace.operations).lengths(moved, is_work(), moved | is_work())
+    exposed, makespan = (either - work) * NS, makespan_seconds(trace)
+    best = max((finding.gain_seconds for finding in others if finding.touches is not None), default=0.0)
+    if exposed <= 0 or exposed < max(0.5 * makespan, 2 * best):
+        return
+    copies = rows_of(trace, moved)
+    rate = amounts.rate(copies.bytes() / (copied * NS))
+    link = "" if node else " With --node this report also holds their rate against the link's data sheet."
+    yield Finding(
+        "mostly-copies",
+        "Most of the run is copies",
+        f"copies between host and GPU run for {amounts.time(copied * NS)}, and for {amounts.time(exposed)} of it "
+        f"({exposed / makespan:.0%} of the run) no kernel computes: {amounts.size(copies.bytes())}, "
+        f"{rate} over all GPUs.",
+        "Move less: keep on the GPU what is used again, send smaller types or only what is read, or make on the GPU what is "
+        f"sent.{link}",
+        exposed,
+        touches=copies,
+    )
+
+
+#: Rules about the link between host and GPU, and what stands in their place where both share one memory.
+OF_A_LINK = (_pageable, _unoverlapped, _slow_link)
 Rule = Callable[[Trace, "Node | None"], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
+    _ping_pong,
     _pageable,
     _small,
     _symbols,
@@ -292,3 +388,13 @@ RULES: tuple[Rule, ...] = (
     _repeated,
     _synchronisations,
 )
+
+
+def rules_for(trace: Trace, node: Node | None) -> tuple[Rule, ...]:
+    """The rules that apply; none where no GPU worked, as nothing can be gained there that the trace tells of."""
+    lanes = lanes_of(trace.operations)
+    if not lanes.chosen(is_work() | is_communication() | is_transfer()).any():
+        return ()
+    if not one_memory(trace, node):
+        return RULES
+    return (_one_memory, *(rule for rule in RULES if rule not in OF_A_LINK))

@@ -53,6 +53,11 @@ host_rule = click.option(
 )
 @click.option("--batch-below", metavar="SIZE", help="Pack copies smaller than this that follow each other.")
 @click.option(
+    "--with-loop",
+    is_flag=True,
+    help="With --batch-below: the loop that makes those copies goes with them; the program builds one array.",
+)
+@click.option(
     "--collect-below",
     metavar="SIZE",
     help="Results smaller than this stay on the GPU and come back once, at the end.",
@@ -73,6 +78,7 @@ host_rule = click.option(
     help="With --streams: only chunks with such a kernel.",
 )
 @click.option("--dedupe", is_flag=True, help="Send unchanged buffers once.")
+@click.option("--keep-on-gpu", is_flag=True, help="What comes back and goes in again stays on the GPU.")
 @click.option("--prefetch", is_flag=True, help="Send managed memory before kernels need it.")
 @click.option(
     "--remove",
@@ -106,11 +112,13 @@ def what_if(
     async_: str | None,
     drop_synchronisations: str | None,
     batch_below: str | None,
+    with_loop: bool,
     collect_below: str | None,
     as_arguments: bool,
     streams: int | None,
     kernel: str,
     dedupe: bool,
+    keep_on_gpu: bool,
     prefetch: bool,
     remove: tuple[str, ...],
     link: str | None,
@@ -138,11 +146,13 @@ def what_if(
         asynchronous=async_,
         drop_synchronisations=drop_synchronisations,
         batch_below=batch_below,
+        with_loop=with_loop,
         collect_below=collect_below,
         as_arguments=as_arguments,
         streams=streams,
         kernel=kernel,
         dedupe=dedupe,
+        keep_on_gpu=keep_on_gpu,
         prefetch=prefetch,
         remove=remove,
         link=link,

@@ -43,16 +43,19 @@ class Sized(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A finding; `gain_ns` is what the replayed run saves or an upper bound, None where nothing bounds it."""
+    """A finding; `gain_ns` is what the replayed run saves or an upper bound. `overlaps_with`: ids of findings that touch
+    some of the same operations.
+    """
 
     id: str
     title: str
     evidence: str
     change: str
-    gain_ns: int | None
+    gain_ns: int
     by_replay: bool = False
     rests_on: tuple[str, ...] = ()
     what_if: tuple[str, ...] = ()
+    overlaps_with: tuple[str, ...] = ()
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -77,7 +80,9 @@ class Partial(msgspec.Struct, frozen=True):
     transfer_ns: int
     exposed_ns: int
     kernels: int
-    kernel_ns: int
+    kernel_ns: int  # of kernels that compute; those that carry data between GPUs are communication
+    communication: int
+    communication_ns: int
     graph_work: int
     graph_ns: int
     sets: int
@@ -115,6 +120,8 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         exposed_ns=_ns(totals.transfers.exposed_seconds),
         kernels=totals.kernels,
         kernel_ns=_ns(totals.kernel_seconds),
+        communication=totals.communication,
+        communication_ns=_ns(totals.communication_seconds),
         graph_work=totals.graph_work,
         graph_ns=_ns(totals.graph_seconds),
         sets=totals.sets,
@@ -140,10 +147,11 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
                 f.title,
                 f.evidence,
                 f.change,
-                None if f.gain_seconds is None else _ns(f.gain_seconds),
+                _ns(f.gain_seconds),
                 f.by_replay,
                 f.rests_on,
                 f.what_if,
+                f.overlaps_with,
             )
             for f in advise.findings(trace, node, advise.rebuilt(trace, node))
         ],

@@ -14,7 +14,7 @@ from busfare.job.traffic import LinkTraffic
 __all__ = ["FIGURES", "Failure", "Job", "JobFinding", "JobOmission"]
 
 #: What is spread over ranks; all are fields of `Partial`.
-FIGURES = ("makespan_ns", "kernel_ns", "transfer_ns", "exposed_ns", "transfer_bytes")
+FIGURES = ("makespan_ns", "kernel_ns", "communication_ns", "transfer_ns", "exposed_ns", "transfer_bytes")
 #: Distinct hosts, ranks and GPU models beyond so many are estimated.
 MOST_NAMES = 1024
 MOST_KINDS = 256
@@ -30,11 +30,11 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class JobFinding(msgspec.Struct, frozen=True):
-    """A finding over all traces that have it; `gain_ns` sums their gains, `unbounded` counts those without one."""
+    """A finding over all traces that have it. Ranks run side by side, so that of the job no more is saved than in the trace
+    that gains most, `largest`: gains are never summed.
+    """
 
     traces: int
-    gain_ns: int
-    unbounded: int
     replayed: int  # traces whose gain is by replay; that of the others is an upper bound
     largest: Found
     rank: Rank
@@ -87,7 +87,9 @@ class Job:
         for name in SUMMED:
             self.sums[name] = self.sums.get(name, 0) + getattr(part, name)
         values = [getattr(part, figure) for figure in FIGURES]
-        idle = place.rank is None and not part.transfers + part.kernels + part.graph_work + part.sets
+        idle = place.rank is None and not (
+            part.transfers + part.kernels + part.communication + part.graph_work + part.sets
+        )
         for figure, value in zip(FIGURES, values, strict=True):
             (self.idle if idle else self.working)[figure].add(value, rank)
         if place.rank is None:
@@ -108,8 +110,7 @@ class Job:
         for sized in part.sizes:
             self.sizes.add(str(sized.upper_bytes), sized)
         for found in part.findings:
-            gain = found.gain_ns
-            self.findings.add(found.id, JobFinding(1, gain or 0, gain is None, found.by_replay, found, rank))
+            self.findings.add(found.id, JobFinding(1, found.by_replay, found, rank))
         for id, left in _by_id(part.omissions).items():
             self.omissions.add(id, JobOmission(1, left.count, left.what, path))
         for link in part.traffic:
@@ -155,7 +156,16 @@ class Job:
 #: Fields of `Partial` that are summed over the job.
 SUMMED = (
     *("transfers", "transfer_bytes", "transfer_ns", "exposed_ns", "kernels", "kernel_ns"),
-    *("graph_work", "graph_ns", "sets", "set_ns", "makespan_ns", "unrouted_bytes"),
+    *(
+        "communication",
+        "communication_ns",
+        "graph_work",
+        "graph_ns",
+        "sets",
+        "set_ns",
+        "makespan_ns",
+        "unrouted_bytes",
+    ),
 )
 
 
@@ -172,17 +182,8 @@ def _sized(a: Sized, b: Sized) -> Sized:
 
 
 def _found(a: JobFinding, b: JobFinding) -> JobFinding:
-    first = min(
-        a, b, key=lambda f: (-1 if f.largest.gain_ns is None else -2 - f.largest.gain_ns, f.rank.path)
-    )
-    return JobFinding(
-        a.traces + b.traces,
-        a.gain_ns + b.gain_ns,
-        a.unbounded + b.unbounded,
-        a.replayed + b.replayed,
-        first.largest,
-        first.rank,
-    )
+    first = min(a, b, key=lambda f: (-f.largest.gain_ns, f.rank.path))
+    return JobFinding(a.traces + b.traces, a.replayed + b.replayed, first.largest, first.rank)
 
 
 def _by_id(omissions: list[Left]) -> dict[str, Left]:

@@ -15,20 +15,25 @@ from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
 from busfare.trace.words import NONE, words_of
 
-__all__ = ["Batch", "Collect"]
+__all__ = ["Batch", "Collect", "loop_nanoseconds"]
 
 
 @dataclass(frozen=True)
 class Batch:
     """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them,
     become one copy where the last of them is.
+
+    The host packs them, and what it does between their calls stays; `with_loop`: the loop that makes them goes with them,
+    for the program builds what is copied as one array.
     """
 
     below_bytes: int
+    with_loop: bool = False
 
     @property
     def title(self) -> str:
-        return f"pack copies below {self.below_bytes} bytes"
+        loop = ", with their loop" if self.with_loop else ""
+        return f"pack copies below {self.below_bytes} bytes{loop}"
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         group, last = _groups(timeline, self.below_bytes)
@@ -49,9 +54,10 @@ class Batch:
         priced = nanoseconds_packed(together, setting.recorded_on)
         duration[rows] = np.rint(np.where(np.isfinite(priced), np.minimum(priced, alone), alone))
         packing = np.zeros(len(columns["call_gap"]), np.int64)
-        packing[columns["operation_call"][rows]] = np.rint(
-            packing_nanoseconds(size.astype(np.float64), setting.recorded_on)
-        )
+        if not self.with_loop:
+            packing[columns["operation_call"][rows]] = np.rint(
+                packing_nanoseconds(size.astype(np.float64), setting.recorded_on)
+            )
         # A large copy of pageable memory holds its call up until it is staged; what that takes is in its price.
         staged = rows[pageable(together) & (size > STAGED_ABOVE_BYTES)]
         wait = columns["call_wait"].copy()
@@ -66,12 +72,17 @@ class Batch:
         )
         removed = packed & ~last
         changed = without_operations(_without_waits_behind(changed, removed), removed, bytes_stay=True)
-        return Applied(
-            changed.with_columns(call_gap=changed.columns["call_gap"] + packing),
-            int(packed.sum()),
-            int(size.sum()),
-            [f"up to {int(count.max())} pieces are ready when the last one is, and packing runs at 8 GB/s"],
-        )
+        gap = changed.columns["call_gap"] + packing
+        if self.with_loop:
+            gap = np.where(_in_loops(timeline, group), np.minimum(gap, 0), gap)
+            rests_on = (
+                f"the program builds up to {int(count.max())} pieces as one array, in no time of its own"
+            )
+        else:
+            gigabytes = 1 / float(packing_nanoseconds(np.ones(1), setting.recorded_on)[0])
+            rests_on = f"up to {int(count.max())} pieces are ready when the last one is, "
+            rests_on += f"and packing runs at {gigabytes:.2g} GB/s"
+        return Applied(changed.with_columns(call_gap=gap), int(packed.sum()), int(size.sum()), [rests_on])
 
 
 @dataclass(frozen=True)
@@ -142,6 +153,34 @@ def _groups(timeline: Timeline, below: int) -> tuple[NDArray[np.int64], NDArray[
     long = np.empty(len(order), bool)
     long[order] = np.repeat(lengths > 1, lengths)
     return np.where(small & long, number, -1), last
+
+
+def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:
+    """The host's time between the calls of small copies that `Batch` packs, and outside of any call."""
+    group, _ = _groups(timeline, below_bytes)
+    return int(np.maximum(timeline.columns["call_gap"], 0)[_in_loops(timeline, group)].sum())
+
+
+def _in_loops(timeline: Timeline, group: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The calls behind the first one that made a copy of a group, up to its last one, on the same thread. Shape (calls,)."""
+    columns = timeline.columns
+    threads = columns["call_thread"]
+    order = np.argsort(threads, kind="stable")
+    place = np.empty(len(threads), np.int64)
+    place[order] = np.arange(len(order))
+    packed = group >= 0
+    called = place[columns["operation_call"][packed]]
+    begins = np.full(int(group.max(initial=-1)) + 1, len(threads), np.int64)
+    ends = np.zeros(len(begins), np.int64)
+    np.minimum.at(begins, group[packed], called)
+    np.maximum.at(ends, group[packed], called)
+    used = begins < ends
+    steps = np.zeros(len(threads) + 1, np.int64)
+    np.add.at(steps, begins[used] + 1, 1)
+    np.add.at(steps, ends[used] + 1, -1)
+    inside = np.empty(len(threads), bool)
+    inside[order] = np.cumsum(steps)[:-1] > 0
+    return inside
 
 
 def _without_waits_behind(timeline: Timeline, removed: NDArray[np.bool_]) -> Timeline:

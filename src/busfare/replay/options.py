@@ -15,6 +15,7 @@ from busfare.replay.host_pace import host_changes
 from busfare.replay.pinning import Pin
 from busfare.replay.prefetch import Prefetch
 from busfare.replay.repeated import Dedupe
+from busfare.replay.resident import KeepOnGpu
 from busfare.replay.streams import Streams
 from busfare.replay.waiting import Async, DropSynchronisations
 
@@ -32,11 +33,13 @@ class Options:
     asynchronous: str | None = None
     drop_synchronisations: str | None = None
     batch_below: str | None = None
+    with_loop: bool = False
     collect_below: str | None = None
     as_arguments: bool = False
     streams: int | None = None
     kernel: str = ""
     dedupe: bool = False
+    keep_on_gpu: bool = False
     prefetch: bool = False
     remove: tuple[str, ...] = ()
     link: str | None = None
@@ -58,12 +61,16 @@ def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool =
         changes.append(Remove(what))
     if options.dedupe:
         changes.append(Dedupe())
+    if options.keep_on_gpu:
+        changes.append(KeepOnGpu())
     if options.prefetch:
         changes.append(Prefetch())
     if options.pin is not None:
         changes.append(Pin(options.pin))
     if options.batch_below is not None:
-        changes.append(Batch(parse_bytes(options.batch_below)))
+        changes.append(Batch(parse_bytes(options.batch_below), options.with_loop))
+    elif options.with_loop:
+        raise InputError("--with-loop: goes with --batch-below SIZE, whose copies the loop makes")
     if options.collect_below is not None:
         changes.append(Collect(parse_bytes(options.collect_below)))
     if options.as_arguments:

@@ -14,6 +14,7 @@ from busfare.replay import _core
 from busfare.replay.shared_links import shared_links
 from busfare.replay.timeline import Timeline
 from busfare.replay.waits import WAIT
+from busfare.trace.communication import CLASSES, kind_codes
 from busfare.trace.tables import KINDS, WAITS_FOR
 from busfare.trace.words import words_of
 
@@ -33,6 +34,7 @@ LONGEST_WAKE_UP_NS = 1_000_000
 PARTS = {
     "kernel": "kernels",
     "graph": "kernels",
+    "communication": "communication",
     "copy": "copies",
     "migration": "copies",
     "set": "memory sets",
@@ -114,10 +116,8 @@ def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
     # Steps by number, and behind them operations by kind.
     step = found["path_step"].astype(np.int64)
     operation = step == STEPS.index("operation")
-    step[operation] = (
-        len(STEPS) + words_of(taken_apart.operations).codes("kind")[found["path_row"][operation]]
-    )
-    names = [*STEPS, *KINDS]
+    step[operation] = len(STEPS) + kind_codes(taken_apart.operations)[found["path_row"][operation]]
+    names = [*STEPS, *CLASSES.categories]
     total, sums = int(lengths.sum()), dict.fromkeys([*PARTS.values(), "other"], 0)
     unexplained = _unexplained_in_calls(taken_apart, found["path_step"], found["path_row"], lengths)
     in_calls = _in_own_calls(taken_apart, found["path_step"], found["path_row"], lengths)

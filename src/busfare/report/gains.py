@@ -6,7 +6,15 @@ from typing import Any
 
 from busfare.advise import amounts
 
-__all__ = ["basis_said", "gain_said", "nothing_found", "said_of_cost", "unexplained_said", "what_if_said"]
+__all__ = [
+    "basis_said",
+    "gain_said",
+    "nothing_found",
+    "overlaps_said",
+    "said_of_cost",
+    "unexplained_said",
+    "what_if_said",
+]
 
 #: A smaller part of the run that nothing explains changes no advice.
 WORTH_SAYING = 0.01
@@ -30,17 +38,39 @@ def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
     """
     gain, cost = finding["predicted_gain_seconds"], result["recording_cost"]
     run_seconds = cost["replayed_seconds"] if cost else result["makespan_seconds"]
-    if gain is None:
-        return "gain not known"
     said = f"saves {'' if finding['by_replay'] else 'at most '}{amounts.time(gain)}"
     if run_seconds:
         said += f" of {amounts.time(run_seconds)} ({gain / run_seconds:.0%})"
-    return said + (", by replay" if finding["by_replay"] else "")
+    said += ", by replay" if finding["by_replay"] else ""
+    with_loop = finding["gain_with_loop_seconds"]
+    return (
+        said
+        if with_loop is None
+        else f"{said}; {amounts.time(with_loop)} if the loop that makes them goes, too"
+    )
+
+
+def overlaps_said(finding: dict[str, Any], result: dict[str, Any]) -> str | None:
+    """Which other findings touch some of the same operations; None where none does."""
+    places = [
+        number
+        for number, other in enumerate(result["findings"], 1)
+        if other["id"] in finding["overlaps_with"]
+    ]
+    if not places:
+        return None
+    verb = "touches" if len(places) == 1 else "touch"
+    return f"Touches operations that {_listed(places)} {verb}, too: the gains do not add up."
+
+
+def _listed(places: list[int]) -> str:
+    *first, last = map(str, places)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def nothing_found(result: dict[str, Any]) -> str:
     """What stands in place of findings: a trace in which the GPU does nothing tells nothing about its transfers."""
-    if result["kernels"]["count"] or result["transfers"]["count"] or result["graph_work"]["count"]:
+    if any(result[key]["count"] for key in ("kernels", "communication", "transfers", "graph_work")):
         return "Nothing worth doing about transfers was found."
     return "The trace holds no kernels and no transfers: it does not tell what there is to do."
 
@@ -72,7 +102,9 @@ def said_of_cost(cost: dict[str, Any]) -> str:
 
 
 def what_if_said(finding: dict[str, Any]) -> str:
-    """The conditions under which the gain holds, and the command that shows it."""
+    """The conditions under which the gain holds, and the command that shows it; empty where it was not replayed."""
+    if not finding["what_if"]:
+        return ""
     conditions = "; ".join(finding["rests_on"])
     command = "See `busfare what-if TRACE " + " ".join(finding["what_if"]) + "`."
     return f"Holds if {conditions}. {command}" if conditions else command

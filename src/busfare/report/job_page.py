@@ -9,7 +9,7 @@ from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.report.document import document, section, table
-from busfare.report.gains import what_if_said
+from busfare.report.gains import overlaps_said, what_if_said
 from busfare.report.job_plots import largest_plot, spread_plot, strip_plot
 from busfare.report.jobs import WORDS, amount, gain_said, name_of, path_of, several, slow_link
 from busfare.report.link_picture import link_picture
@@ -18,7 +18,7 @@ from busfare.report.plots import Plot, histogram_plot
 __all__ = ["job_page"]
 
 PAGE_WORDS = (
-    "Recorded: read from the traces. Predicted: by a cost model. Exposed: a transfer runs and no kernel does. "
+    "Recorded: read from the traces. Predicted: by a cost model. Exposed: a transfer runs and no kernel computes. "
     "Sums are over all traces; medians and quartiles are within half a percent."
 )
 #: Figures whose outermost traces are drawn.
@@ -75,7 +75,7 @@ def _tiles(result: dict[str, Any]) -> str:
     tiles = [
         (amounts.time(slowest["makespan_seconds"]), f"slowest: {name_of(slowest)}"),
         (amounts.time(transfers["seconds"]), f"transfers of {amounts.size(transfers['bytes'])}, all traces"),
-        (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel runs meanwhile"),
+        (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel computes meanwhile"),
         (f"{transfers['share_of_gpu_time']:.1%}", "of GPU time is transfers"),
         (
             f"{len(result['link_health']['slow']):,}",
@@ -188,13 +188,14 @@ def _findings(result: dict[str, Any]) -> str:
     items = []
     for finding in result["findings"]:
         largest = finding["largest"]
-        shown = f"<br><span class='dim'>{escape(what_if_said(largest))}</span>" if largest["what_if"] else ""
+        more = [text for text in (overlaps_said(finding, result), what_if_said(largest)) if text]
+        shown = "".join(f"<br><span class='dim'>{escape(text)}</span>" for text in more)
         items.append(
-            f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(gain_said(finding))}</span><br>"
+            f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(gain_said(finding, result))}</span><br>"
             f"Most in {escape(name_of(largest))}: {escape(largest['evidence'])}<br>"
             f"{escape(largest['change'])}{shown}</li>"
         )
-    note = "<p class='dim'>Gains are predicted, of each trace by itself, and summed.</p>"
+    note = "<p class='dim'>Gains are predicted, each of the trace that it saves most in.</p>"
     return section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
 
 

@@ -17,6 +17,7 @@ NS = 1e-9
 SHOWN = (
     ("makespan_ns", "makespan_seconds", NS),
     ("kernel_ns", "kernel_seconds", NS),
+    ("communication_ns", "communication_seconds", NS),
     ("transfer_ns", "transfer_seconds", NS),
     ("exposed_ns", "exposed_seconds", NS),
     ("transfer_bytes", "transfer_bytes", 1),
@@ -35,7 +36,7 @@ def job_result(job: Job) -> dict[str, Any]:
     It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
     """
     sums = job.sums
-    gpu_time = sums["transfer_ns"] + sums["kernel_ns"] + sums["graph_ns"]
+    gpu_time = sum(sums[name] for name in ("transfer_ns", "kernel_ns", "communication_ns", "graph_ns"))
     slowest, by = job.spreads["makespan_ns"].most()[0]
     return {
         "schema": SCHEMA,
@@ -59,6 +60,7 @@ def job_result(job: Job) -> dict[str, Any]:
             "share_of_gpu_time": sums["transfer_ns"] / gpu_time if gpu_time else 0.0,
         },
         "kernels": {"count": sums["kernels"], "seconds": sums["kernel_ns"] * NS},
+        "communication": {"count": sums["communication"], "seconds": sums["communication_ns"] * NS},
         "graph_work": {"count": sums["graph_work"], "seconds": sums["graph_ns"] * NS},
         "sets": {"count": sums["sets"], "seconds": sums["set_ns"] * NS},
         "makespan_seconds": {"sum": sums["makespan_ns"] * NS, "most": slowest * NS},
@@ -220,22 +222,23 @@ def _links(job: Job) -> list[dict[str, Any]]:
 
 
 def _findings(job: Job) -> list[dict[str, Any]]:
-    found = sorted(job.findings.items(), key=lambda item: (-item[1].gain_ns, -item[1].traces, item[0]))
+    found = sorted(
+        job.findings.items(), key=lambda item: (-item[1].largest.gain_ns, -item[1].traces, item[0])
+    )
     return [
         {
             "id": id,
             "title": finding.largest.title,
             "traces": finding.traces,
-            "predicted_gain_seconds": finding.gain_ns * NS,
-            "traces_without_gain": finding.unbounded,
+            "predicted_gain_seconds": finding.largest.gain_ns * NS,
+            "traces_without_gain": 0,  # every gain has a bound
             "traces_by_replay": finding.replayed,
+            "overlaps_with": list(finding.largest.overlaps_with),
             "largest": _rank(finding.rank)
             | {
                 "evidence": finding.largest.evidence,
                 "change": finding.largest.change,
-                "predicted_gain_seconds": None
-                if finding.largest.gain_ns is None
-                else finding.largest.gain_ns * NS,
+                "predicted_gain_seconds": finding.largest.gain_ns * NS,
                 "by_replay": finding.largest.by_replay,
                 "rests_on": list(finding.largest.rests_on),
                 "what_if": list(finding.largest.what_if),

@@ -18,12 +18,13 @@ SHARES: dict[str, Callable[[dict[str, Any]], float]] = {
     "exposed": lambda r: _part(r["transfers"]["exposed_seconds"], _run(r)),
     "transfers": lambda r: _part(r["transfers"]["seconds"], _run(r)),
     "share-of-gpu-time": lambda r: float(r["transfers"]["share_of_gpu_time"]),
-    "gain": lambda r: _part(_best_gain(r), _run(r)),
+    "gain": lambda r: _part(_best_gain(r), _run(r, "most")),
 }
 SECONDS: dict[str, Callable[[dict[str, Any]], float]] = {
     "exposed": lambda r: float(r["transfers"]["exposed_seconds"]),
     "transfers": lambda r: float(r["transfers"]["seconds"]),
     "kernels": lambda r: float(r["kernels"]["seconds"]),
+    "communication": lambda r: float(r["communication"]["seconds"]),
     "makespan": lambda r: _run(r, "most"),
     "gain": lambda r: _best_gain(r),
 }

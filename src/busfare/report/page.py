@@ -13,6 +13,7 @@ from busfare.report.gains import (
     basis_said,
     gain_said,
     nothing_found,
+    overlaps_said,
     said_of_cost,
     unexplained_said,
     what_if_said,
@@ -81,12 +82,16 @@ def _tiles(result: dict[str, Any]) -> str:
             amounts.time(transfers["seconds"]),
             f"{amounts.count(transfers['count'])} transfers of {amounts.size(transfers['bytes'])}",
         ),
-        (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel runs meanwhile"),
+        (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel computes meanwhile"),
         (f"{transfers['share_of_gpu_time']:.1%}", "of GPU time is transfers"),
         (amounts.time(kernels["seconds"]), f"{amounts.count(kernels['count'])} kernels"),
     ]
-    if result["graph_work"]["count"]:
-        tiles.append((amounts.time(result["graph_work"]["seconds"]), "inside graph launches"))
+    for key, what in (
+        ("communication", "communication between GPUs"),
+        ("graph_work", "inside graph launches"),
+    ):
+        if result[key]["count"]:
+            tiles.append((amounts.time(result[key]["seconds"]), what))
     cards = "".join(f'<div class="tile"><b>{escape(value)}</b>{escape(what)}</div>' for value, what in tiles)
     return f'<div class="tiles">{cards}</div>'
 
@@ -97,9 +102,8 @@ def _findings(result: dict[str, Any]) -> str:
     items = []
     for finding in result["findings"]:
         said = gain_said(finding, result)
-        replayed = (
-            f"<br><span class='dim'>{escape(what_if_said(finding))}</span>" if finding["what_if"] else ""
-        )
+        more = [text for text in (overlaps_said(finding, result), what_if_said(finding)) if text]
+        replayed = "".join(f"<br><span class='dim'>{escape(text)}</span>" for text in more)
         items.append(
             f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(said)}</span><br>"
             f"{escape(finding['evidence'])}<br>{escape(finding['change'])}{replayed}</li>"
@@ -165,6 +169,7 @@ def _gpus(result: dict[str, Any]) -> str:
         (
             str(g["device"]),
             amounts.time(g["kernels"]["seconds"]),
+            amounts.time(g["communication"]["seconds"]),
             amounts.time(g["transfers"]["seconds"]),
             amounts.time(g["transfers"]["exposed_seconds"]),
             amounts.time(g["busy_seconds"]),
@@ -185,15 +190,16 @@ def _gpus(result: dict[str, Any]) -> str:
         (
             f"GPU {s['device']}, stream {s['stream']}",
             amounts.count(s["kernels"]),
+            amounts.count(s["communication"]),
             amounts.count(s["transfers"]),
             amounts.time(s["busy_seconds"]),
         )
         for s in result["streams"]
     )
     tables = (
-        _table(("GPU", "kernels", "transfers", "exposed", "busy", "idle"), rows),
+        _table(("GPU", "kernels", "communication", "transfers", "exposed", "busy", "idle"), rows),
         _table(("engine", "busy", "of the run", "rate while busy"), engines),
-        _table(("stream", "kernels", "transfers", "busy"), streams),
+        _table(("stream", "kernels", "communication", "transfers", "busy"), streams),
     )
     return _section("GPUs, engines and streams, as recorded", "<br>".join(tables))
 

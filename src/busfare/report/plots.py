@@ -19,8 +19,14 @@ __all__ = [
     "timeline_plot",
 ]
 
-COLOUR = {"kernels": "#56b4e9", "h2d": "#e69f00", "d2h": "#009e73", "other copies": "#cc79a7"}
-PATTERN = {"kernels": "", "h2d": "/", "d2h": "\\", "other copies": "x"}
+COLOUR = {
+    "kernels": "#56b4e9",
+    "communication": "#0072b2",
+    "h2d": "#e69f00",
+    "d2h": "#009e73",
+    "other copies": "#cc79a7",
+}
+PATTERN = {"kernels": "", "communication": ".", "h2d": "/", "d2h": "\\", "other copies": "x"}
 GRID = "rgba(128,128,128,0.25)"
 LONGEST_NAME = 90
 

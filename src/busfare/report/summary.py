@@ -66,6 +66,7 @@ def summarise(
         "node": _node(node, guessed) if node else None,
         "transfers": _copies(totals.transfers) | {"share_of_gpu_time": totals.share_of_gpu_time},
         "kernels": {"count": totals.kernels, "seconds": totals.kernel_seconds},
+        "communication": {"count": totals.communication, "seconds": totals.communication_seconds},
         "graph_work": {"count": totals.graph_work, "seconds": totals.graph_seconds},
         "sets": {"count": totals.sets, "seconds": totals.set_seconds},
         "makespan_seconds": totals.makespan_seconds,
@@ -74,6 +75,7 @@ def summarise(
             {
                 "device": gpu.device,
                 "kernels": {"count": gpu.kernels, "seconds": gpu.kernel_seconds},
+                "communication": {"count": gpu.communication, "seconds": gpu.communication_seconds},
                 "transfers": _copies(gpu.transfers),
                 "busy_seconds": gpu.busy_seconds,
                 "kernel_busy_seconds": gpu.kernel_busy_seconds,
@@ -114,6 +116,8 @@ def summarise(
                 "bound_seconds": finding.bound_seconds,
                 "rests_on": list(finding.rests_on),
                 "what_if": [*finding.what_if, *(bare if finding.what_if else ())],
+                "gain_with_loop_seconds": finding.with_loop_seconds,
+                "overlaps_with": list(finding.overlaps_with),
             }
             for finding in found()
         ],

@@ -13,6 +13,7 @@ from busfare.report.gains import (
     basis_said,
     gain_said,
     nothing_found,
+    overlaps_said,
     said_of_cost,
     unexplained_said,
     what_if_said,
@@ -74,7 +75,12 @@ def show_report(result: dict[str, Any]) -> None:
         part(kernels["seconds"]),
         "",
     )
-    for what, key in (("graph launches' work", "graph_work"), ("memory sets", "sets")):
+    others = (
+        ("communication", "communication"),
+        ("graph launches' work", "graph_work"),
+        ("memory sets", "sets"),
+    )
+    for what, key in others:
         if result[key]["count"]:
             summary.add_row(
                 what,
@@ -89,7 +95,7 @@ def show_report(result: dict[str, Any]) -> None:
     if transfers["count"]:
         console.print(
             f"Transfers are {transfers['share_of_gpu_time']:.1%} of GPU time (transfers and kernels); "
-            "exposed: no kernel runs beside them."
+            f"exposed: no kernel {'computes' if result['communication']['count'] else 'runs'} beside them."
         )
     if len(result["gpus"]) > 1:
         console.print()
@@ -146,11 +152,12 @@ def show_report(result: dict[str, Any]) -> None:
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> Table:
-    table = _table("GPU", "kernels", "transfers", "exposed", "idle", title="By GPU")
+    carried = ["communication"] if any(gpu["communication"]["count"] for gpu in gpus) else []
+    table = _table("GPU", "kernels", *carried, "transfers", "exposed", "idle", title="By GPU")
     for gpu in gpus:
         table.add_row(
             str(gpu["device"]),
-            amounts.time(gpu["kernels"]["seconds"]),
+            *(amounts.time(gpu[key]["seconds"]) for key in ("kernels", *carried)),
             amounts.time(gpu["transfers"]["seconds"]),
             amounts.time(gpu["transfers"]["exposed_seconds"]),
             amounts.time(gpu["idle_seconds"]),
@@ -186,8 +193,9 @@ def _show_findings(console: Console, result: dict[str, Any]) -> None:
         console.print(f"{number}. {finding['title']}: {said}")
         console.print(Padding(_plain(finding["evidence"]), (0, 0, 0, 3)), style="dim")
         console.print(Padding(_plain(finding["change"]), (0, 0, 0, 3)))
-        if finding["what_if"]:
-            console.print(Padding(_plain(what_if_said(finding)), (0, 0, 0, 3)), style="dim")
+        for text in (overlaps_said(finding, result), what_if_said(finding)):
+            if text:
+                console.print(Padding(_plain(text), (0, 0, 0, 3)), style="dim")
 
 
 def _show_omissions(console: Console, omissions: list[dict[str, Any]]) -> None:

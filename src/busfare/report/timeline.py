@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from busfare import account
 from busfare.trace import Trace
+from busfare.trace.communication import CLASSES, kind_codes
+from busfare.trace.words import of_codes
 
 __all__ = ["BARS_A_ROW", "Row", "rows"]
 
@@ -23,7 +25,7 @@ class Row:
     """Bars of one row. Arrays of shape (bars,): seconds from the start, operations merged, share of the bar busy."""
 
     gpu: int | None
-    work: str  # kernels, h2d, d2h, other copies
+    work: str  # kernels, communication, h2d, d2h, other copies
     starts: NDArray[np.float64]
     lengths: NDArray[np.float64]
     operations: NDArray[np.int64]
@@ -36,6 +38,8 @@ def rows(trace: Trace) -> list[Row]:
     operations = trace.operations
     if operations.is_empty():
         return []
+    kinds = of_codes(kind_codes(operations), pl.Series(dtype=CLASSES))
+    operations = operations.with_columns(kind=kinds)
     first, last = int(operations["start_ns"].min()), int(operations["end_ns"].max())  # type: ignore[arg-type]
     resolution = max(1, (last - first) // BARS_A_ROW)
     busiest = (
@@ -51,6 +55,7 @@ def rows(trace: Trace) -> list[Row]:
         to_host = pl.col("direction").is_in(["h2d", "d2h"])
         groups = {
             "kernels": of_gpu.filter(account.is_work()),
+            "communication": of_gpu.filter(account.is_communication()),
             "h2d": of_gpu.filter(account.is_transfer() & (pl.col("direction") == "h2d")),
             "d2h": of_gpu.filter(account.is_transfer() & (pl.col("direction") == "d2h")),
             "other copies": of_gpu.filter(account.is_transfer() & ~to_host.fill_null(False)),
@@ -71,7 +76,11 @@ def _row(gpu: int | None, work: str, operations: pl.DataFrame, resolution: int) 
     union = account.union_of(operations)
     covered = union.covered_within(starts[firsts], reached[lasts])
     length = np.maximum(reached[lasts] - starts[firsts], 1)
-    label = pl.when(account.is_work()).then(pl.col("name").cast(pl.String)).otherwise(pl.lit(work))
+    label = (
+        pl.when(account.is_work() | account.is_communication())
+        .then(pl.col("name").cast(pl.String))
+        .otherwise(pl.lit(work))
+    )
     longest = (
         operations.with_columns(bar=pl.Series(bar), duration=pl.Series(ends - starts), label=label)
         .sort("duration", descending=True)

@@ -33,7 +33,7 @@ def devices(tables: TableSource) -> pl.DataFrame:
         "TARGET_INFO_GPU",
         {"id": INT, "name": TEXT, "busLocation": TEXT, "totalMemory": INT, "memoryBandwidth": INT}
         | {"clockRate": INT, "smCount": INT, "uuid": TEXT, "cuDevice": INT, "asyncEngines": INT}
-        | {"computeMajor": INT, "computeMinor": INT},
+        | {"computeMajor": INT, "computeMinor": INT, "isDiscrete": INT},
     )
     gpus = gpus.unique("id", keep="first", maintain_order=True)
     ordinals = tables.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": INT, "cudaId": INT, "pid": INT})
@@ -61,11 +61,14 @@ def _conformed(gpus: pl.DataFrame) -> pl.DataFrame:
     }
     gpus = gpus.rename(renames)
     capability = pl.col("computeMajor").cast(TEXT) + "." + pl.col("computeMinor").cast(TEXT)
-    return conform(gpus.with_columns(compute_capability=capability), DEVICES)
+    integrated = pl.col("isDiscrete") == 0
+    return conform(gpus.with_columns(compute_capability=capability, integrated=integrated), DEVICES)
 
 
 def _devices_of_2021(tables: TableSource) -> pl.DataFrame:
-    gpus = tables.read("TARGET_INFO_GPU", {"deviceId": INT, "name": TEXT, "busLocation": TEXT})
+    gpus = tables.read(
+        "TARGET_INFO_GPU", {"deviceId": INT, "name": TEXT, "busLocation": TEXT, "isDiscrete": INT}
+    )
     facts = tables.read(
         "TARGET_INFO_CUDA_GPU",
         {"deviceId": INT, "globalMemoryBandwidth": INT, "coreClockRate": INT, "numMemcpyEngines": INT}
@@ -77,6 +80,7 @@ def _devices_of_2021(tables: TableSource) -> pl.DataFrame:
         gpus.select(
             "name",
             "busLocation",
+            "isDiscrete",
             device="deviceId",
             totalMemory=None,
             memoryBandwidth=pl.col("globalMemoryBandwidth").cast(pl.Float64) * 1000,

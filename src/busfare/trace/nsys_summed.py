@@ -14,6 +14,7 @@ from busfare.errors import InputError
 from busfare.trace import _rows
 from busfare.trace._sqlite_columns import CallScan, Scan, UnreadableError
 from busfare.trace.api_calls import plain_name
+from busfare.trace.communication import is_communication
 from busfare.trace.nsys_columns import INT, placed
 from busfare.trace.nsys_names import COPIES, KERNELS
 from busfare.trace.nsys_operations import PEER_COPY, copies, sets
@@ -98,13 +99,16 @@ def _part(table: str, scanned: Operations, strings: pl.DataFrame, omissions: Omi
         lanes = copies(keys, omissions)
     else:
         lanes = sets(keys)
-    return Part(scanned, conform(lanes, OPERATIONS), names)
+    named_so = pl.lit(False) if names is None else is_communication(pl.lit(names))
+    return Part(scanned, conform(lanes, OPERATIONS).with_columns(communication=named_so), names)
 
 
 def _merged(parts: list[Part], calls: Calls, first: int) -> Summed:
     """The parts as one, in order of time, counted from `first`."""
-    keys = pl.concat([part.lanes.select(*LANE_KEYS, "peer_device", "copy_count") for part in parts])
-    number_of, first_rows = _numbered(parts, keys.select(LANE_KEYS))
+    keys = pl.concat(
+        [part.lanes.select(*LANE_KEYS, "communication", "peer_device", "copy_count") for part in parts]
+    )
+    number_of, first_rows = _numbered(parts, keys.select(*LANE_KEYS, "communication"))
     rows = sum(len(part.scanned.starts) for part in parts)
     starts, ends, sizes = (np.empty(rows, np.int64) for _ in range(3))
     lane_of = np.empty(rows, np.uint32)

@@ -34,7 +34,8 @@ class CallsLeftOut:
 class Summed:
     """Operations as times and lanes, for a table that holds nothing but times.
 
-    `lanes`: a row a lane, in order of first operation: LANE_KEYS, peer_device, copy_count; and count, ns, bytes (of those
+    `lanes`: a row a lane, in order of first operation: LANE_KEYS, communication (whether it is of kernels
+    that carry data between GPUs), peer_device, copy_count; and count, ns, bytes (of those
     whose size is known), and of those that also took time rated_bytes and rated_ns.
     `lane_of`, `starts`, `ends` (nanoseconds), `sizes` (bytes, -1 where not known): of each operation, shape (n,).
     `sized`: those of a known size, which are all copies, migrations and sets, in order.

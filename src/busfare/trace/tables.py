@@ -121,6 +121,7 @@ DEVICES: Schema = {
     "device": pl.Int32(),
     "process": pl.Int64(),  # null: the same in every process
     "name": pl.String(),
+    "integrated": pl.Boolean(),  # it and the host share one memory
     "uuid": pl.String(),
     "bus_id": pl.String(),
     "memory_bytes": pl.Int64(),
