@@ -10,10 +10,16 @@ __all__ = ["guess_node"]
 
 
 def guess_node(trace: Trace) -> Node | None:
-    """The node of the first GPU of the trace that is known by name: the catalogue's machine with it, else a host of
-    which nothing is known with that GPU on the link of its data sheet. None where no GPU is known.
+    """The node of the first GPU of the trace that is known by name, of several kinds the one that ran most: the
+    catalogue's machine with it, else a host of which nothing is known with that GPU on the link of its data sheet.
+    None where no GPU is known.
     """
-    for device in trace.devices.iter_rows(named=True):
+    devices = trace.devices
+    if devices["name"].n_unique() > 1:
+        ran = trace.operations.group_by("device").len(name="ran")
+        devices = devices.join(ran, on="device", how="left", maintain_order="left")
+        devices = devices.sort("ran", descending=True, nulls_last=True, maintain_order=True)
+    for device in devices.iter_rows(named=True):
         facts = Recorded(**{key: device[key] for key in Recorded.__struct_fields__})
         gpu = gpu_of_device_name(device["name"] or "", facts)
         if gpu is not None and gpu.has_node:

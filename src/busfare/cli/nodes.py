@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -125,16 +127,42 @@ def plan(
     say_page(html)
 
 
-@click.group("nodes", invoke_without_command=True)
+class Nodes(click.Group):
+    """A word that is no command is one to look for."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["find", *args])
+
+
+@click.group("nodes", cls=Nodes, invoke_without_command=True, subcommand_metavar="[WORD … | COMMAND]")
 @as_json
 @click.pass_context
 def nodes_app(context: click.Context, json: bool) -> None:
-    """The catalogue of nodes; show one, or check a node file of your own."""
-    if context.invoked_subcommand:
-        return
-    from busfare.report.nodes import catalogue_result
+    """The catalogue of nodes, or the nodes and GPUs that have every WORD in their name; show one, or check a node file
+    of your own.
+    """
+    if context.invoked_subcommand is None:
+        from busfare.report.nodes import catalogue_result
 
-    result = catalogue_result()
+        _list(catalogue_result(), json)
+
+
+@nodes_app.command("find", hidden=True)
+@click.argument("words", metavar="WORD …", nargs=-1, required=True)
+@as_json
+@click.pass_context
+def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
+    """The nodes and GPUs that have every word in their name."""
+    from busfare.report.nodes import found_result
+
+    _list(
+        found_result(" ".join(words)), json or (context.parent is not None and context.parent.params["json"])
+    )
+
+
+def _list(result: dict[str, Any], json: bool) -> None:
     if json:
         print_json(result)
     else:
@@ -149,14 +177,16 @@ def nodes_app(context: click.Context, json: bool) -> None:
 def nodes_show(node: str, json: bool) -> None:
     """One node, with a drawing of its graph."""
     from busfare.node import load_node
-    from busfare.node.drawing import draw
+    from busfare.node.drawing import WIDTH, draw
     from busfare.report.nodes import node_result
 
     shown = load_node(node)
     if json:
         print_json({"schema": "busfare.nodes/1", **node_result(shown)})
-    else:
-        print(draw(shown))
+        return
+    print(draw(shown))
+    if shown.description:
+        print("", *textwrap.wrap(shown.description, WIDTH), sep="\n")
 
 
 @nodes_app.command("check")

@@ -13,7 +13,7 @@ from busfare.errors import InputError
 from busfare.node.component import Cpu, Memory
 from busfare.node.component import Gpu as GpuComponent
 from busfare.node.graph import Node
-from busfare.node.link import FabricLink, Generation, Lanes, Link, MemoryLink, PcieLink
+from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink
 from busfare.node.short import node_of_short
 from busfare.node.source import Source
 
@@ -259,12 +259,10 @@ def _joined(gpu: Gpu) -> Link:
         raise InputError(
             f"node {gpu.name!r}: modules of several rates have that name; name one: busfare nodes {gpu.name}"
         )
-    return FabricLink(
+    return SocketLink(
         between=("cpu0", "gpu0"),
-        title="on chip",
+        title="one memory",
         bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
-        read_overhead_bytes=0,
-        write_overhead_bytes=0,
         source=gpu.sources["link"],
     )
 
@@ -290,7 +288,7 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
         own["flops_per_s"] = gpu.peaks["fp32"]
     source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in own}
     rate = gpu.memory_bandwidth_bytes_per_s if gpu.unified_memory else None
-    tags = {*source_of.values(), link.source}
+    tags, wire = {*source_of.values(), link.source}, _file().sources[gpu.sources["link"]]
     recorded = {"recorded": Source("measured", "the PCIe link that the trace names")}
     components: tuple[Any, ...] = (
         Memory(
@@ -309,6 +307,7 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
     return Node(
         name=gpu.name,
         title=f"{gpu.title} on {link.label}, from its data sheet",
+        description=wire.cite if wire.kind == "estimated" and link.source != "recorded" else "",
         components=components,
         links=(MemoryLink(between=("memory0", "cpu0")), link),
         sources={tag: s for tag, s in (_file().sources | recorded).items() if tag in tags},

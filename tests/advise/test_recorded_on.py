@@ -1,0 +1,34 @@
+"""Which node a trace is taken to be recorded on."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from busfare.advise import guess_node
+from busfare.trace import tables
+from tests.traces import copy, trace
+
+
+@pytest.mark.parametrize(
+    ("gpu", "node"),
+    [
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA A100-SXM4-40GB", "dgx-a100"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),  # not the DGX A100 of 40 GB
+        ("Tesla P100-PCIE-16GB", "p100-pcie-16gb"),  # not the DGX-1 of SXM2
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", "rtx-3060-laptop"),
+        ("NVIDIA H100", None),
+    ],
+)
+def test_the_node_is_of_the_gpu_that_the_trace_names(gpu: str, node: str | None) -> None:
+    guessed = guess_node(trace(copy(0, 10, 1000), gpu=gpu))
+    assert (guessed and guessed.name) == node
+
+
+def test_of_unlike_gpus_the_one_that_ran_counts() -> None:
+    found = trace(copy(0, 10, 1000, device=1), copy(20, 30, 1000, device=1))
+    two = pl.DataFrame({"device": [0, 1], "name": ["NVIDIA A40", "NVIDIA GeForce RTX 3060"]})
+    found.devices = tables.conform(two, tables.DEVICES)
+    guessed = guess_node(found)
+    assert guessed is not None and guessed.name == "rtx-3060"
