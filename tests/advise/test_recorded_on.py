@@ -13,15 +13,23 @@ from tests.traces import copy, trace
 @pytest.mark.parametrize(
     ("gpu", "node"),
     [
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H200", "h200-sxm"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("Tesla T4", "t4"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090"),
         ("NVIDIA A100-SXM4-40GB", "dgx-a100"),
         ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),  # not the DGX A100 of 40 GB
         ("Tesla P100-PCIE-16GB", "p100-pcie-16gb"),  # not the DGX-1 of SXM2
         ("NVIDIA GeForce RTX 3060 Laptop GPU", "rtx-3060-laptop"),
+        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),  # not the card of 80 GB
         ("NVIDIA H100", None),
+        ("A GPU of next year", None),
+        (None, None),
     ],
 )
-def test_the_node_is_of_the_gpu_that_the_trace_names(gpu: str, node: str | None) -> None:
+def test_the_node_is_of_the_gpu_that_the_trace_names(gpu: str | None, node: str | None) -> None:
     guessed = guess_node(trace(copy(0, 10, 1000), gpu=gpu))
     assert (guessed and guessed.name) == node
 

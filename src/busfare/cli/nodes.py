@@ -16,7 +16,10 @@ __all__ = ["nodes_app", "plan", "price"]
 
 @click.command()
 @click.option(
-    "--node", metavar="NODE", required=True, help="Catalogue name, TOML file, or a link such as pcie:4x16."
+    "--node",
+    metavar="NODE",
+    required=True,
+    help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.",
 )
 @click.option("--bytes", "bytes_", metavar="N", required=True, help="Size of the copy: 4096, 64KiB, 1.5GB.")
 @click.option("--direction", default="h2d", help="h2d, d2h, d2d or p2p.")
@@ -55,7 +58,7 @@ def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str
 @click.option("--h2d", metavar="SIZE", help="Copied to the GPU: 336MB.")
 @click.option("--d2h", metavar="SIZE", help="Copied back: 504MB.")
 @click.option("--kernel", metavar="TIME", help="The kernel, its data on the GPU: 12ms.")
-@click.option("--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
+@click.option("--node", metavar="NODE", help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.")
 @click.option("--to", metavar="NODE", multiple=True, help="Compare with another node; may be repeated.")
 @click.option("--flops", metavar="N", help="Of the kernel: 12G.")
 @click.option("--device-bytes", metavar="SIZE", help="What it reads and writes in GPU memory.")
@@ -172,7 +175,7 @@ def _list(result: dict[str, Any], json: bool) -> None:
 
 
 @nodes_app.command("show")
-@click.argument("node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
+@click.argument("node", metavar="NODE", help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.")
 @as_json
 def nodes_show(node: str, json: bool) -> None:
     """One node, with a drawing of its graph."""
