@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from busfare.advise import guess_node
+from busfare.advise import findings, guess_node
 from busfare.trace import tables
 from tests.traces import copy, trace
 
@@ -32,6 +32,14 @@ from tests.traces import copy, trace
 def test_the_node_is_of_the_gpu_that_the_trace_names(gpu: str | None, node: str | None) -> None:
     guessed = guess_node(trace(copy(0, 10, 1000), gpu=gpu))
     assert (guessed and guessed.name) == node
+
+
+def test_the_lanes_of_a_notebook_are_no_promise_that_its_link_breaks() -> None:
+    slow = copy(0, 20_000, 1 << 27)  # 6.7 GB/s: what 4 lanes of PCIe 4 carry
+    for gpu, promised in (("NVIDIA GeForce RTX 3060 Laptop GPU", False), ("NVIDIA GeForce RTX 3060", True)):
+        recorded = trace(slow, gpu=gpu)
+        ids = [finding.id for finding in findings(recorded, guess_node(recorded))]
+        assert ("slow-link" in ids) is promised
 
 
 def test_of_unlike_gpus_the_one_that_ran_counts() -> None:
