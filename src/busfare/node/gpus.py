@@ -89,6 +89,7 @@ class _Group(msgspec.Struct, forbid_unknown_fields=True):
     link: str | None = None
     link_source: str | None = None
     bandwidth_source: str | None = None
+    units_source: str | None = None
     unified_memory: bool = False
     copy_engines: int | None = None
 
@@ -139,8 +140,9 @@ def _gpu(row: _Row, group: _Group, file: _File) -> Gpu:
         copy_engines=group.copy_engines,
         peaks={kind: rate * 1e12 for kind, rate in peaks.items()},
         node=row.node or (name if name in catalogue.names() else None),
-        sources=dict.fromkeys(("memory_bytes", "multiprocessors", "clock_hz"), own)
+        sources=dict.fromkeys(("memory_bytes", "clock_hz"), own)
         | {
+            "multiprocessors": group.units_source or own,
             "link": group.link_source or own,
             "memory_bandwidth_bytes_per_s": group.bandwidth_source or own,
             "compute_capability": vendor,
