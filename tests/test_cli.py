@@ -239,6 +239,21 @@ def test_the_catalogues_nodes_are_listed() -> None:
     assert max(len(line) for line in done.stdout.splitlines()) <= 100
 
 
+def test_gpus_are_found_by_a_word_of_their_name() -> None:
+    done = run("nodes", "3060")
+    assert done.returncode == 0, done.stderr
+    assert {line.split()[0] for line in done.stdout.splitlines() if line.startswith("rtx-")} == {
+        "rtx-3060",
+        "rtx-3060-laptop",
+        "rtx-3060-ti",
+    }
+    assert json.loads(run("nodes", "a100", "sxm4", "--json").stdout)["gpus"][0]["link"] == "pcie:4x16"
+    assert json.loads(run("nodes", "--json", "rtx", "5090").stdout)["nodes"][0]["name"] == "rtx-5090"
+    assert run("nodes", "no-such-gpu").returncode == 2
+    shown = run("nodes", "show", "rtx-3060-laptop")
+    assert "PCIe 4 x16" in shown.stdout and "A notebook may connect" in shown.stdout
+
+
 def test_a_page_is_written_where_it_was_asked_for(tmp_path: Path) -> None:
     page = tmp_path / "new" / "page.html"
     done = run("report", TRACE, "--html", str(page))

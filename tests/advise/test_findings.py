@@ -197,30 +197,6 @@ def test_findings_come_with_the_largest_gain_first() -> None:
     assert gains == sorted(gains, key=lambda gain: gain or 0.0, reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "node"),
-    [
-        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
-        ("NVIDIA H100 PCIe", "h100-pcie"),
-        ("NVIDIA H200", "h200-sxm"),
-        ("NVIDIA GH200 480GB", "gh200"),
-        ("NVIDIA A100-SXM4-80GB", "dgx-a100"),
-        ("NVIDIA A100-PCIE-40GB", "a100-pcie"),
-        ("Tesla T4", "t4"),
-        ("NVIDIA GeForce RTX 3090", "rtx-3090"),
-    ],
-)
-def test_the_node_is_guessed_from_the_gpus_name(gpu: str, node: str) -> None:
-    guessed = guess_node(trace(kernel(0, 1), gpu=gpu))
-    assert guessed is not None
-    assert guessed.name == node
-
-
-def test_an_unknown_gpu_is_not_guessed() -> None:
-    assert guess_node(trace(kernel(0, 1), gpu="A GPU of next year")) is None
-    assert guess_node(trace(kernel(0, 1))) is None
-
-
 def test_pinning_gains_what_it_was_measured_to_gain_on_an_h100() -> None:
     """The bound must not be below what the change saved when it was made and measured (examples/programs)."""
     before = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")

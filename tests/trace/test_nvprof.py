@@ -250,6 +250,16 @@ def test_unlike_links_are_not_guessed_to_be_anybodys(tmp_path: Path) -> None:
     assert omitted(trace) == {"links-unlike": 2}
 
 
+def test_the_link_of_one_of_two_gpus_is_not_told_of_both(tmp_path: Path) -> None:
+    file = small_file()
+    device(file, 0)
+    device(file, 1)
+    file.add("PCIE", type=0, domain=0, pcieGeneration=3, linkWidth=4)
+    trace = written(file, tmp_path)
+    assert trace.devices["pcie_lanes"].to_list() == [None, None]
+    assert omitted(trace) == {"links-unlike": 1}
+
+
 def test_streams_have_kinds(tmp_path: Path) -> None:
     file = small_file()
     for stream, flag in ((7, 3), (13, 2), (14, 1), (15, 0)):

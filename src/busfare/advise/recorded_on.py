@@ -1,38 +1,14 @@
-"""The catalogue's node with the GPU that a trace names: the best guess of where it was recorded."""
+"""The node with the GPU that a trace names: the best guess of where it was recorded."""
 
 from __future__ import annotations
 
 import re
 
 from busfare.node import Gpu, Node, load_node
+from busfare.node.gpus import Recorded, gpu_of_device_name, node_of_gpu
 from busfare.trace import Trace
 
 __all__ = ["guess_node", "one_memory"]
-
-#: What a profiler calls the GPU → the catalogue's node with such a GPU. First match wins.
-NODE_OF_GPU: tuple[tuple[str, str], ...] = (
-    (r"GB200|B200.*Grace", "gb200"),
-    (r"\bB200\b", "dgx-b200"),
-    (r"GH200", "gh200"),
-    (r"H200", "h200-sxm"),
-    (r"H100.*(PCIe|NVL)", "h100-pcie"),
-    (r"H100", "h100-sxm"),
-    (r"A100.*PCI", "a100-pcie"),
-    (r"A100", "dgx-a100"),
-    (r"L40S", "l40s"),
-    (r"V100.*PCI", "v100-pcie"),
-    (r"V100", "dgx-1-v100"),
-    (r"P100", "dgx-1-p100"),
-    (r"Tesla T4|\bT4\b", "t4"),
-    (r"RTX 5090", "rtx-5090"),
-    (r"RTX 4090", "rtx-4090"),
-    (r"RTX 3090", "rtx-3090"),
-    (r"2080 Ti", "rtx-2080-ti"),
-    (r"MI300A", "mi300a"),
-    (r"MI300X", "mi300x"),
-    (r"MI250X", "mi250x"),
-    (r"MI100", "mi100"),
-)
 
 
 #: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
@@ -52,9 +28,20 @@ def one_memory(trace: Trace, node: Node | None) -> bool:
 
 
 def guess_node(trace: Trace) -> Node | None:
-    """The node of the first GPU that the trace names and the catalogue knows, or None."""
-    for name in trace.devices["name"].drop_nulls():
-        for pattern, node in NODE_OF_GPU:
-            if re.search(pattern, name, re.IGNORECASE):
-                return load_node(node)
+    """The node of the first GPU of the trace that is known by name, of several kinds the one that ran most: the
+    catalogue's machine with it, else a host of which nothing is known with that GPU on the link of its data sheet.
+    None where no GPU is known.
+    """
+    devices = trace.devices
+    if devices["name"].n_unique() > 1:
+        ran = trace.operations.group_by("device").len(name="ran")
+        devices = devices.join(ran, on="device", how="left", maintain_order="left")
+        devices = devices.sort("ran", descending=True, nulls_last=True, maintain_order=True)
+    for device in devices.iter_rows(named=True):
+        facts = Recorded(**{key: device[key] for key in Recorded.__struct_fields__})
+        gpu = gpu_of_device_name(device["name"] or "", facts)
+        if gpu is not None and gpu.has_node:
+            if gpu.node:
+                return load_node(gpu.node)
+            return node_of_gpu(gpu, device["pcie_generation"], device["pcie_lanes"])
     return None

@@ -241,7 +241,7 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    if node is None:
+    if node is None or node.link_is_estimated(0):
         return
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")
     large = rows_of(trace, COPY & pinned, least=1 << 24)

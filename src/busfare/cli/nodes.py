@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +16,10 @@ __all__ = ["nodes_app", "plan", "price"]
 
 @click.command()
 @click.option(
-    "--node", metavar="NODE", required=True, help="Catalogue name, TOML file, or a link such as pcie:4x16."
+    "--node",
+    metavar="NODE",
+    required=True,
+    help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.",
 )
 @click.option("--bytes", "bytes_", metavar="N", required=True, help="Size of the copy: 4096, 64KiB, 1.5GB.")
 @click.option("--direction", default="h2d", help="h2d, d2h, d2d or p2p.")
@@ -53,7 +58,7 @@ def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str
 @click.option("--h2d", metavar="SIZE", help="Copied to the GPU: 336MB.")
 @click.option("--d2h", metavar="SIZE", help="Copied back: 504MB.")
 @click.option("--kernel", metavar="TIME", help="The kernel, its data on the GPU: 12ms.")
-@click.option("--node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
+@click.option("--node", metavar="NODE", help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.")
 @click.option("--to", metavar="NODE", multiple=True, help="Compare with another node; may be repeated.")
 @click.option("--flops", metavar="N", help="Of the kernel: 12G.")
 @click.option("--device-bytes", metavar="SIZE", help="What it reads and writes in GPU memory.")
@@ -125,16 +130,42 @@ def plan(
     say_page(html)
 
 
-@click.group("nodes", invoke_without_command=True)
+class Nodes(click.Group):
+    """A word that is no command is one to look for."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["find", *args])
+
+
+@click.group("nodes", cls=Nodes, invoke_without_command=True, subcommand_metavar="[WORD … | COMMAND]")
 @as_json
 @click.pass_context
 def nodes_app(context: click.Context, json: bool) -> None:
-    """The catalogue of nodes; show one, or check a node file of your own."""
-    if context.invoked_subcommand:
-        return
-    from busfare.report.nodes import catalogue_result
+    """The catalogue of nodes, or the nodes and GPUs that have every WORD in their name; show one, or check a node file
+    of your own.
+    """
+    if context.invoked_subcommand is None:
+        from busfare.report.nodes import catalogue_result
 
-    result = catalogue_result()
+        _list(catalogue_result(), json)
+
+
+@nodes_app.command("find", hidden=True)
+@click.argument("words", metavar="WORD …", nargs=-1, required=True)
+@as_json
+@click.pass_context
+def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
+    """The nodes and GPUs that have every word in their name."""
+    from busfare.report.nodes import found_result
+
+    _list(
+        found_result(" ".join(words)), json or (context.parent is not None and context.parent.params["json"])
+    )
+
+
+def _list(result: dict[str, Any], json: bool) -> None:
     if json:
         print_json(result)
     else:
@@ -144,19 +175,21 @@ def nodes_app(context: click.Context, json: bool) -> None:
 
 
 @nodes_app.command("show")
-@click.argument("node", metavar="NODE", help="Catalogue name, TOML file, or a link such as pcie:4x16.")
+@click.argument("node", metavar="NODE", help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.")
 @as_json
 def nodes_show(node: str, json: bool) -> None:
     """One node, with a drawing of its graph."""
     from busfare.node import load_node
-    from busfare.node.drawing import draw
+    from busfare.node.drawing import WIDTH, draw
     from busfare.report.nodes import node_result
 
     shown = load_node(node)
     if json:
         print_json({"schema": "busfare.nodes/1", **node_result(shown)})
-    else:
-        print(draw(shown))
+        return
+    print(draw(shown))
+    if shown.description:
+        print("", *textwrap.wrap(shown.description, WIDTH), sep="\n")
 
 
 @nodes_app.command("check")

@@ -47,6 +47,6 @@ def where_recorded(trace: Trace, node: str | None, option: str) -> Node:
     found = load_node(node) if node else guess_node(trace)
     if found is None:
         raise InputError(
-            f"{trace.path}: the trace does not name a GPU of the catalogue; say where it was recorded with {option} NODE"
+            f"{trace.path}: the trace names no GPU that busfare knows; say where it was recorded with {option} NODE"
         )
     return found

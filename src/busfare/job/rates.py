@@ -79,7 +79,7 @@ def _gpu(trace: Trace, process: int | None, device: int) -> tuple[str | None, st
 
 
 def _data_sheet(node: Node | None, direction: str, device: int, peer: int | None) -> float | None:
-    if node is None:
+    if node is None or (peer is None and node.link_is_estimated(device)):
         return None
     try:
         path = node.host_path(device) if peer is None else node.peer_path(device, peer)

@@ -183,6 +183,11 @@ class Node:
         """Whether copies of host memory of this kind were measured into the first GPU and out of it."""
         return all(self.measurement(direction, memory) is not None for direction in ("h2d", "d2h"))
 
+    def link_is_estimated(self, ordinal: int) -> bool:
+        """Whether the link between GPU `ordinal` and the host is an estimate, such as a notebook's lanes: no promise."""
+        found = (self.provenance(link, "lanes") for link in self.host_path(ordinal).links)
+        return any(source is not None and source.kind == "estimated" for source in found)
+
     def provenance(self, table: Sourced, key: str) -> Source | None:
         """The source of the figure under `key` of one of the node's components, links or measurements."""
         tag = table.tag_of(key)

@@ -18,6 +18,8 @@ __all__ = ["C2cLink", "FabricLink", "Flow", "Link", "MemoryLink", "NvlinkLink", 
 Flow = Literal["read", "write"]
 Payload = Annotated[int, Meta(ge=16, le=4096)]
 Lanes = Literal[1, 2, 4, 8, 12, 16, 32]
+#: Of PCI Express.
+Generation = Literal[1, 2, 3, 4, 5, 6]
 
 
 class _Wire(Sourced, frozen=True, kw_only=True):
@@ -69,7 +71,7 @@ class PcieLink(_Wire, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     `read_request_bytes`.
     """
 
-    generation: Literal[1, 2, 3, 4, 5, 6]
+    generation: Generation
     lanes: Lanes
     payload_bytes: Payload | None = None
     completion_bytes: Payload | None = None

@@ -7,6 +7,7 @@ from functools import lru_cache
 from busfare.errors import InputError
 from busfare.node import catalogue
 from busfare.node.file import MOST_BYTES, decode
+from busfare.node.gpus import gpu_of_device_name, node_of_gpu
 from busfare.node.graph import Node
 from busfare.node.short import FORMS, is_short, node_of_short
 from busfare.node.toml import read_text
@@ -20,8 +21,8 @@ def catalogue_names() -> list[str]:
 
 
 def load_node(text: str) -> Node:
-    """The node that `text` names: of the catalogue, of a TOML file at that path, or a link in short
-    (`pcie:4x16`).
+    """The node that `text` names: of the catalogue, of a TOML file at that path, a link in short (`pcie:4x16`),
+    or a GPU (`rtx-3060-laptop`).
 
     Raises InputError with the nearest names, or with the file, line, key and mend.
     """
@@ -32,6 +33,8 @@ def load_node(text: str) -> Node:
         return node_of_short(text.strip())
     if text.endswith(".toml") or "/" in text:
         return _of_file(text)
+    if (gpu := gpu_of_device_name(text)) is not None:
+        return _of_catalogue(gpu.node) if gpu.node else node_of_gpu(gpu)
     import difflib
 
     near = difflib.get_close_matches(name, catalogue.names(), 3, 0.5)

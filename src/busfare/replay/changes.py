@@ -92,7 +92,7 @@ class ToNode:
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         if setting.recorded_on is None:
             raise InputError(
-                f"{timeline.trace.path}: the trace names no GPU of the catalogue; "
+                f"{timeline.trace.path}: the trace names no GPU that busfare knows; "
                 "say where it was recorded with --from NODE"
             )
         moved = among(timeline, "kind", "copy", "migration")

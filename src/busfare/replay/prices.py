@@ -62,7 +62,7 @@ def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
     """
     if node is None:
         raise InputError(
-            "the trace names no GPU of the catalogue; say where it was recorded with --from NODE"
+            "the trace names no GPU that busfare knows; say where it was recorded with --from NODE"
         )
     return cost.model(pinned_source(node), recorded_on=node).seconds(_from(operations, "pinned"), node) * 1e9
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.table import Table
 from rich.text import Text
 
 from busfare.advise import amounts
@@ -141,4 +142,31 @@ def show_nodes(result: dict[str, Any]) -> None:
             amounts.rate(node["d2h_bytes_per_second"]),
             title,
         )
-    console.print(table)
+    if result["nodes"]:
+        console.print(table)
+    if "gpus_by_name" in result:
+        console.print(
+            f"{result['gpus_by_name']} GPUs more by name: busfare nodes 3060 shows those with 3060 in it."
+        )
+    elif result["gpus"]:
+        console.print(_gpu_table(result["gpus"]))
+
+
+def _gpu_table(gpus: list[dict[str, Any]]) -> Table:
+    table = _table(
+        "GPU ", "link ", "memory", "rate", "SMs or CUs", "copy engines", "node ", title="GPUs by name"
+    )
+    for gpu in gpus:
+        size, rate, units = (
+            gpu[key] for key in ("memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors")
+        )
+        table.add_row(
+            gpu["name"],
+            gpu["link"] or "one memory",
+            "" if size is None else f"{size / 2**30:.0f} GiB",
+            "" if rate is None else amounts.rate(rate),
+            str(units or ""),
+            str(gpu["copy_engines"] or ""),
+            gpu["node"] or "",
+        )
+    return table

@@ -316,13 +316,17 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
         + pl.col("computeCapabilityMinor").cast(TEXT),
     )
     links = tables.read("CUPTI_ACTIVITY_KIND_PCIE", {"type": INT, "pcieGeneration": INT, "linkWidth": INT})
-    of_gpus = links.filter(pl.col("type") == 0).select("pcieGeneration", "linkWidth").unique()
-    if of_gpus.height == 1:
+    told = links.filter(pl.col("type") == 0).select("pcieGeneration", "linkWidth")
+    of_gpus = told.unique()
+    # Of several GPUs the file may name the link of one only, and not whose it is.
+    if of_gpus.height == 1 and told.height >= frame.height:
         frame = frame.with_columns(
             pcie_generation=pl.lit(of_gpus["pcieGeneration"][0]), pcie_lanes=pl.lit(of_gpus["linkWidth"][0])
         )
     elif of_gpus.height:
-        omissions.add("links-unlike", "GPUs with unlike PCIe links: not told which is whose", of_gpus.height)
+        omissions.add(
+            "links-unlike", "PCIe links of some GPUs, or unlike ones: not told which is whose", told.height
+        )
     return conform(frame, DEVICES)
 
 

@@ -1,0 +1,316 @@
+"""GPUs by the names that drivers and profilers give them: their data sheets in `gpus.toml`, and a node of each."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any, get_args
+
+import msgspec
+
+from busfare.errors import InputError
+from busfare.node.component import Cpu, Memory
+from busfare.node.component import Gpu as GpuComponent
+from busfare.node.graph import Node
+from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink
+from busfare.node.short import node_of_short
+from busfare.node.source import Source
+
+__all__ = ["Gpu", "Recorded", "gpu_names", "gpu_of_device_name", "gpus", "node_of_gpu"]
+
+#: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
+_IDLE = re.compile(
+    r"\b(nvidia|amd|geforce|tesla|instinct|gpu|graphics|generation|edition|with|design)\b"
+    r"|\bradeon(?= (rx|instinct)\b)|[®™]"
+)
+_MIG = re.compile(r"^(.+?)[ -]mig[ -](\d)g\.(\d+)gb(?:\+\S+)?$", re.IGNORECASE)
+_GFX = re.compile(r"^gfx(\d{1,2})([0-9a-f])[0-9a-f]$")
+#: What a driver leaves of the memory: a T4 with error correction shows 14.6 of its 16 GiB.
+_LEAST_MEMORY = 7 / 8
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU's data sheet: bytes, bytes and operations a second, cycles a second; None where no document says.
+
+    `peaks` are dense rates by type (`fp64`, `fp16_tensor`, …). `link` is a link in short, None where the GPU shares
+    its memory with the processor. `node` names the catalogue's machine with this GPU. `sources` has the tag of each
+    figure's source in `gpus.toml`, by key.
+    """
+
+    name: str
+    title: str
+    called: tuple[str, ...]
+    link: str | None
+    unified_memory: bool
+    compute_capability: str
+    memory_bytes: int | None = None
+    memory_bandwidth_bytes_per_s: float | None = None
+    multiprocessors: int | None = None
+    clock_hz: float | None = None
+    l2_bytes: int | None = None
+    copy_engines: int | None = None
+    peaks: dict[str, float]
+    node: str | None = None
+    sources: dict[str, str]
+
+    @property
+    def has_node(self) -> bool:
+        """Whether a node can be made of it: not of a name that GPUs of several rates share."""
+        return (self.node or self.link or self.memory_bandwidth_bytes_per_s) is not None
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace says of a GPU beside its name; it tells GPUs of one name apart."""
+
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    clock_hz: float | None = None
+    compute_capability: str | None = None
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    gib: float | None = None
+    gb_per_s: float | None = None
+    multiprocessors: int | None = None
+    mhz: float | None = None
+    l2_mib: float | None = None
+    called: tuple[str, ...] = ()
+    fp32: float | None = None
+    peaks: str | None = None
+    node: str | None = None
+
+
+class _Group(msgspec.Struct, forbid_unknown_fields=True):
+    source: str
+    compute_capability: str
+    gpus: list[_Row]
+    link: str | None = None
+    link_source: str | None = None
+    bandwidth_source: str | None = None
+    units_source: str | None = None
+    unified_memory: bool = False
+    copy_engines: int | None = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    sources: dict[str, Source]
+    peaks: dict[str, dict[str, float]]
+    mig: dict[str, dict[int, tuple[int, int, int]]]
+    lanes: dict[str, int]
+    group: list[_Group]
+
+
+@cache
+def _file() -> _File:
+    text = files("busfare.node").joinpath("gpus.toml").read_text(encoding="utf-8")
+    return msgspec.toml.decode(text, type=_File, strict=False)
+
+
+@cache
+def gpus() -> dict[str, Gpu]:
+    """Every GPU of the table by its name as a node, `rtx-3060-laptop`, in the order of the file."""
+    found = [_gpu(row, group, _file()) for group in _file().group for row in group.gpus]
+    return {gpu.name: gpu for gpu in found}
+
+
+def _gpu(row: _Row, group: _Group, file: _File) -> Gpu:
+    from busfare.node import catalogue
+
+    name, own = _plain(row.name), group.source
+    vendor = "gfx" if group.compute_capability.startswith("gfx") else "cuda-gpus"
+    peaks = dict(file.peaks[row.peaks]) if row.peaks else {"fp32": row.fp32} if row.fp32 else {}
+    lanes = file.lanes.get(group.compute_capability)
+    derived = not peaks and None not in (lanes, row.multiprocessors, row.mhz)
+    if lanes and row.multiprocessors and row.mhz and derived:
+        peaks = {"fp32": 2e-6 * lanes * row.multiprocessors * row.mhz}
+    return Gpu(
+        name=name,
+        title=row.name,
+        called=row.called,
+        link=group.link,
+        unified_memory=group.unified_memory,
+        compute_capability=group.compute_capability,
+        memory_bytes=_scaled(row.gib, 1 << 30),
+        memory_bandwidth_bytes_per_s=None if row.gb_per_s is None else row.gb_per_s * 1e9,
+        multiprocessors=row.multiprocessors,
+        clock_hz=None if row.mhz is None else row.mhz * 1e6,
+        l2_bytes=_scaled(row.l2_mib, 1 << 20),
+        copy_engines=group.copy_engines,
+        peaks={kind: rate * 1e12 for kind, rate in peaks.items()},
+        node=row.node or (name if name in catalogue.names() else None),
+        sources=dict.fromkeys(("memory_bytes", "clock_hz"), own)
+        | {
+            "multiprocessors": group.units_source or own,
+            "link": group.link_source or own,
+            "memory_bandwidth_bytes_per_s": group.bandwidth_source or own,
+            "compute_capability": vendor,
+            "l2_bytes": "gfx" if vendor == "gfx" else "l2",
+            "copy_engines": "engines",
+            "peaks": "cuda-guide" if derived else own,
+        },
+    )
+
+
+def _scaled(count: float | None, unit: int) -> int | None:
+    return None if count is None else round(count * unit)
+
+
+def _plain(name: str) -> str:
+    """`NVIDIA GeForce RTX 3060 Laptop GPU` → `rtx-3060-laptop`: what is left of any way to write a GPU's name."""
+    words = _IDLE.sub(" ", re.sub(r"[\s_/()-]+", " ", name.strip().lower()))
+    return "-".join(words.split())
+
+
+@cache
+def _named() -> dict[str, list[Gpu]]:
+    """The GPUs that each plain name may mean."""
+    found: dict[str, list[Gpu]] = {}
+    for gpu in gpus().values():
+        for name in dict.fromkeys([gpu.name, *map(_plain, gpu.called)]):
+            found.setdefault(name, []).append(gpu)
+    return found
+
+
+def gpu_names() -> list[str]:
+    """The names of the GPUs that a node can be made of, sorted."""
+    return sorted(name for name, gpu in gpus().items() if gpu.has_node)
+
+
+def gpu_of_device_name(name: str, recorded: Recorded | None = None) -> Gpu | None:
+    """The GPU that a profiler calls `name`, or None: never a near match.
+
+    A name that several GPUs share, a code such as `gfx90a`, or no name at all means the one GPU that has what
+    the trace has `recorded`. Where the trace cannot tell them apart, the GPU whose own name it is, if any. A GPU
+    whose multiprocessors are others than those recorded is another GPU.
+    """
+    recorded = recorded or Recorded()
+    if (slice_of := _MIG.match(name.strip())) is not None:
+        return _slice(slice_of, recorded)
+    plain = _plain(name)
+    candidates = _named().get(plain, [])
+    if not candidates and recorded.multiprocessors and recorded.memory_bytes:
+        code = plain or recorded.compute_capability
+        candidates = [g for g in gpus().values() if code in (g.compute_capability, _version(g))]
+    fit = [gpu for gpu in candidates if _fits(gpu, recorded)]
+    told = [gpu for gpu in fit if gpu.multiprocessors]
+    clocked = [gpu for gpu in told if _near(gpu.clock_hz, recorded.clock_hz)]
+    for known in (told, clocked):
+        if len(known) == 1:
+            return known[0]
+    return next((gpu for gpu in fit if gpu.name == plain), None)
+
+
+def _near(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and abs(one - other) < 0.01 * one
+
+
+def _version(gpu: Gpu) -> str:
+    """How PyTorch's profiler writes an AMD target: gfx942 as 9.4."""
+    code = _GFX.match(gpu.compute_capability)
+    return f"{int(code[1])}.{int(code[2], 16)}" if code else gpu.compute_capability
+
+
+def _fits(gpu: Gpu, recorded: Recorded) -> bool:
+    if recorded.multiprocessors and gpu.multiprocessors not in (None, recorded.multiprocessors):
+        return False
+    if not recorded.memory_bytes or gpu.memory_bytes is None:
+        return True
+    return _LEAST_MEMORY * gpu.memory_bytes <= recorded.memory_bytes <= 1.001 * gpu.memory_bytes
+
+
+def _slice(found: re.Match[str], recorded: Recorded) -> Gpu | None:
+    """A MIG slice: its share of the multiprocessors, copy engines, memory and the memory's bandwidth."""
+    whole = gpu_of_device_name(found[1])
+    units, gigabytes = int(found[2]), int(found[3])
+    if whole is None or whole.memory_bytes is None:
+        return None
+    units_of = _file().mig.get(re.split(r"[- ]", whole.title)[0], {})
+    eighths = round(8 * gigabytes * 2**30 / whole.memory_bytes)
+    if units not in units_of or not 1 <= eighths <= 8:
+        return None
+    multiprocessors, copy_engines, usual = units_of[units]
+    share = eighths / 8
+    # With more memory than usual come more multiprocessors, too; the guide does not say how many.
+    known = multiprocessors if eighths == usual else 0
+    return msgspec.structs.replace(
+        whole,
+        name=f"{whole.name}-mig-{found[2]}g.{found[3]}gb",
+        title=f"{whole.title} MIG {found[2]}g.{found[3]}gb",
+        multiprocessors=recorded.multiprocessors or known or None,
+        memory_bytes=round(whole.memory_bytes * share),
+        memory_bandwidth_bytes_per_s=(whole.memory_bandwidth_bytes_per_s or 0) * share or None,
+        copy_engines=copy_engines,
+        l2_bytes=None if whole.l2_bytes is None else round(whole.l2_bytes * share),
+        peaks={},
+        node=None,
+        sources=whole.sources
+        | dict.fromkeys(
+            ("memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "copy_engines", "l2_bytes"),
+            "mig",
+        ),
+    )
+
+
+def _joined(gpu: Gpu) -> Link:
+    """The link between the processor and `gpu`."""
+    if gpu.link is not None:
+        return msgspec.structs.replace(node_of_short(gpu.link).links[-1], source=gpu.sources["link"])
+    if gpu.memory_bandwidth_bytes_per_s is None:
+        raise InputError(
+            f"node {gpu.name!r}: modules of several rates have that name; name one: busfare nodes {gpu.name}"
+        )
+    return SocketLink(
+        between=("cpu0", "gpu0"),
+        title="one memory",
+        bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
+        source=gpu.sources["link"],
+    )
+
+
+def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = None) -> Node:
+    """A host of which nothing is known, and `gpu` on its link: PCIe of the `generation` and `lanes` that a trace has
+    recorded, else that of the data sheet.
+
+    Raises InputError for a name that stands for several GPUs whose memories differ.
+    """
+    link = _joined(gpu)
+    if isinstance(link, PcieLink) and generation in get_args(Generation) and lanes in get_args(Lanes):
+        link = msgspec.structs.replace(link, generation=generation, lanes=lanes, source="recorded")
+    own = {
+        key: value
+        for key in (
+            "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "clock_hz", "compute_capability",
+            "copy_engines",
+        )
+        if (value := getattr(gpu, key)) is not None
+    }  # fmt: skip
+    if "fp32" in gpu.peaks:
+        own["flops_per_s"] = gpu.peaks["fp32"]
+    source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in own}
+    rate = gpu.memory_bandwidth_bytes_per_s if gpu.unified_memory else None
+    tags, wire = {*source_of.values(), link.source}, _file().sources[gpu.sources["link"]]
+    recorded = {"recorded": Source("measured", "the PCIe link that the trace names")}
+    components: tuple[Any, ...] = (
+        Memory(
+            name="memory0", bandwidth_bytes_per_s=rate, source=gpu.sources["memory_bandwidth_bytes_per_s"]
+        ),
+        Cpu(name="cpu0"),
+        GpuComponent(
+            name="gpu0",
+            title=gpu.title,
+            coherent=gpu.unified_memory or gpu.link == "c2c:1",
+            unified_memory=gpu.unified_memory,
+            source_of=source_of,
+            **own,
+        ),
+    )
+    return Node(
+        name=gpu.name,
+        title=f"{gpu.title} on {link.label}, from its data sheet",
+        description=wire.cite if wire.kind == "estimated" and link.source != "recorded" else "",
+        components=components,
+        links=(MemoryLink(between=("memory0", "cpu0")), link),
+        sources={tag: s for tag, s in (_file().sources | recorded).items() if tag in tags},
+    )
