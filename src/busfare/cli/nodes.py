@@ -37,6 +37,7 @@ def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str
         "memory": memory,
         "bytes": size,
         "prices": prices,
+        "trust": cost.trusted(target, direction, memory, prices),
     }
     if json:
         print_json(result)

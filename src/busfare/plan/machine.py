@@ -247,7 +247,10 @@ def _latency_source(node: Node, measured: Measured | None) -> str:
 
 
 def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:
-    memory = node.gpu(0).memory_bandwidth_bytes_per_s
+    gpu = node.gpu(0)
+    memory = gpu.memory_bandwidth_bytes_per_s
+    if gpu.unified_memory and gpu.copy_bandwidth_bytes_per_s is not None:
+        return 1 / gpu.copy_bandwidth_bytes_per_s, "one memory, as fast as its copies were published"
     if node.gpu(0).unified_memory and memory is not None:
         return 2 / memory, "one memory, read and written by each copy"
     path = node.host_path(0)
