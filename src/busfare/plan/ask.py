@@ -183,4 +183,4 @@ FIELDS = {
 
 
 def _size(text: str) -> float:
-    return parse_bytes(text, unit_needed=True, most=MOST_BYTES)
+    return parse_bytes(text, most=MOST_BYTES)
