@@ -115,7 +115,7 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("plan", *ASKED, "--h2d", "-3MB"), "negative"),
         (("plan", *ASKED, "--h2d", "0MB"), "is zero"),
         (("plan", *ASKED, "--h2d", "1EB"), "more than busfare reckons with"),
-        (("plan", *ASKED, "--h2d", "336"), "write a unit (B, kB, MB"),
+        (("plan", *ASKED, "--h2d", "336 bananas"), "or a unit (B, kB, MB"),
         (("plan", *ASKED, "--kernel", "12"), "write a unit (ns, us"),
         (("plan", *ASKED, "--kernel", "0ms"), "is zero"),
         (("plan", *ASKED, "--kernel", "9e99s"), "more than busfare reckons with"),

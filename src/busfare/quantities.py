@@ -12,6 +12,8 @@ __all__ = ["parse_bytes", "parse_count", "parse_factor", "parse_seconds"]
 BYTE_UNITS = {"B": 1}
 BYTE_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
 BYTE_UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
+#: The B may be left out, and the unit: 64M are 64 MB, a million times 64, and 64Mi are 64 MiB.
+_BYTES = {name: factor for unit, factor in BYTE_UNITS.items() for name in (unit.lower(), unit.lower()[:-1])}
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 COUNT_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 MOST_BYTES = 1 << 60
@@ -20,20 +22,20 @@ MOST_SECONDS = 1e9
 
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([a-zA-Zµμ]*)\s*")
 _FACTOR = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*[xX×]?\s*")
-_BYTES = {unit.lower(): factor for unit, factor in BYTE_UNITS.items()}
 _COUNTS = {unit.lower(): factor for unit, factor in COUNT_UNITS.items()}
 
 
-def parse_bytes(text: str, *, unit_needed: bool = False, most: int = MOST_BYTES) -> int:
-    """'4096', '64KiB' or '1.5GB' in bytes. Raises InputError for anything else, and for more than `most` (an exbibyte).
+def parse_bytes(text: str, *, most: int = MOST_BYTES) -> int:
+    """'4096', '64M' (of 1,000,000), '64MiB' or '1.5GB' in bytes.
 
-    With `unit_needed`, '4096' is refused: the unit may have been forgotten.
+    Raises InputError for anything else, and for more than `most` (an exbibyte).
     """
     match = _NUMBER.fullmatch(text)
-    factor = (_BYTES if unit_needed else _BYTES | {"": 1}).get(match[2].lower()) if match else None
+    factor = _BYTES.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        plain = "" if unit_needed else "bytes (4096) or "
-        raise InputError(f"{text[:80]!r} is not a size; write {plain}a unit ({', '.join(BYTE_UNITS)})")
+        raise InputError(
+            f"{text[:80]!r} is not a size; write bytes (4096) or a unit ({', '.join(BYTE_UNITS)})"
+        )
     value = float(match[1]) * factor
     if not math.isfinite(value) or value > most:
         limit = "1 EiB" if most == MOST_BYTES else f"{most / 1e12:g} TB"

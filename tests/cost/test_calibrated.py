@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.cost import model
-from busfare.cost.staging import SERIAL_BYTES, copying_pace, staged_seconds
+from busfare.cost.calibrated import how_staged
+from busfare.cost.staging import SERIAL_BYTES, copying_pace, pace_ratio, staged_seconds
 from busfare.errors import InputError
 from busfare.node import load_node
 
@@ -65,6 +66,26 @@ def test_the_host_share_follows_the_hosts_memory() -> None:
     table = trace([8, size], [1000, 1000 + round(link_old * 2e9)])
     seconds = model("calibrated", recorded_on=OLD).seconds(table, NEW)
     assert seconds[1] == pytest.approx(1e-6 + link_new + link_old * 128e9 / 307.2e9, rel=1e-5)
+
+
+@pytest.mark.parametrize(("old", "new"), [("h100-sxm", "dgx-1-p100"), ("dgx-1-p100", "h100-sxm")])
+def test_a_measured_rate_is_not_held_against_a_default(old: str, new: str) -> None:
+    # 9 GB/s: slower than either link, so the processor sets the pace.
+    size = 256 << 20
+    here, there = load_node(old), load_node(new)
+    table = trace([8, size], [2000, 2000 + round(size / 9e9 * 1e9)], "pageable")
+    seconds = model("calibrated", recorded_on=here).seconds(table, there)
+    assert seconds[1] == pytest.approx(size / 9e9, rel=0.02)
+    assert "not measured" in how_staged("h2d", here, there)
+    assert "h100-sxm" in how_staged("h2d", here, there)
+
+
+def test_rates_measured_on_both_nodes_are_held_against_each_other() -> None:
+    ac922, mi250x = load_node("ac922"), load_node("mi250x")
+    sizes = np.array([float(256 << 20)])
+    assert pace_ratio(sizes, mi250x, ac922)[0] == pytest.approx(3.7 / 33)
+    assert "3.7 GB/s (measured, mi250x) to 33 GB/s (measured, ac922)" in how_staged("d2h", mi250x, ac922)
+    assert "measured of them on both" in how_staged("h2d", load_node("h100-probed"), load_node("h200-probed"))
 
 
 def test_another_nodes_overhead_replaces_the_traces() -> None:

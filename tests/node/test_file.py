@@ -10,6 +10,8 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.node.file import MOST_BYTES, decode
+from busfare.node.load import known_names
+from busfare.node.names import ALIASES
 
 GOOD = """name = "mine"
 
@@ -197,15 +199,51 @@ def test_a_name_that_is_close_is_offered() -> None:
         load_node("zzzzzz")
 
 
-@pytest.mark.parametrize(
-    "short", ["pcie:", "pcie:3", "pcie:9x16", "pcie:3x15", "nvlink:2x0", "c2c:1x2", "pcie:3x16x2"]
-)
+@pytest.mark.parametrize("short", ["pcie:", "pcie:9x16", "pcie:3x15", "nvlink:2x0", "c2c:1x2", "pcie:3x16x2"])
 def test_a_wrong_link_in_short_names_the_forms(short: str) -> None:
-    if short == "pcie:3":
-        assert load_node(short).host_path(0).peak() == pytest.approx(984.6e6, rel=1e-3)
-        return
     with pytest.raises(InputError):
         load_node(short)
+
+
+def test_a_pcie_link_has_sixteen_lanes_unless_it_says_otherwise() -> None:
+    assert load_node("pcie:3").host_path(0).peak() == pytest.approx(15.75e9, rel=1e-3)
+    assert load_node(" PCIe:5 ") == load_node("pcie:5x16")
+    assert load_node("pcie:3x1").host_path(0).peak() == pytest.approx(984.6e6, rel=1e-3)
+    assert load_node("nvlink:2") == load_node("nvlink:2x1")
+
+
+@pytest.mark.parametrize(
+    ("said", "node"),
+    [
+        ("h100", "h100-sxm"),
+        ("A100", "dgx-a100"),
+        ("v100", "dgx-1-v100"),
+        ("gh200", "gh200"),
+        ("4090", "rtx-4090"),
+        ("RTX 4090", "rtx-4090"),
+        ("mi250", "mi250x"),
+    ],
+)
+def test_a_gpu_is_a_node_by_what_people_call_it(said: str, node: str) -> None:
+    assert load_node(said) == load_node(node)
+
+
+def test_every_alias_of_the_catalogue_is_known_and_none_hides_a_name() -> None:
+    assert set(ALIASES.values()) <= set(known_names())
+    assert not set(ALIASES) & set(known_names())
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [("mi356x", "mi355x"), ("rtx-4081", "rtx-4080"), ("h1000", "h100-sxm"), ("mi100x", "mi100")],
+)
+def test_the_same_makers_names_are_offered_first(said: str, first: str) -> None:
+    amd = first.startswith("mi")
+    with pytest.raises(InputError, match="did you mean") as refused:
+        load_node(said)
+    offered = str(refused.value).split("did you mean ")[1].rstrip("?").split(" or ")
+    assert first in offered
+    assert offered[0].startswith(("mi", "rx", "vega")) == amd
 
 
 def test_a_maze_of_links_is_read_in_bounded_time() -> None:

@@ -12,6 +12,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import Problem, machine_of, plan
+from busfare.plan.curve import WITHIN
 from busfare.plan.recorded import recorded_problem
 from busfare.plan.roofline import roofline_of
 from busfare.plan.sweep import faster_link, sweep
@@ -50,7 +51,9 @@ def test_a_sweep_marks_where_the_best_changes(parameter: str) -> None:
     values = [p.value for p in found.points]
     assert values == sorted(values)
     for point in found.points:
-        assert point.seconds[point.best] == min(point.seconds.values())
+        # But for three streams, which stand before a stream a chunk that no model tells apart.
+        near = 1 + WITHIN if point.best == "three-streams" else 1
+        assert point.seconds[point.best] <= near * min(point.seconds.values())
     changed = [a.best != b.best for a, b in zip(found.points, found.points[1:], strict=False)]
     assert len(found.changes) == sum(changed)
     assert all(values[0] <= change.value <= values[-1] for change in found.changes)
@@ -115,6 +118,41 @@ def test_a_real_trace_is_planned() -> None:
     predicted = {r["strategy"]: r["predicted_seconds"] for r in answer["ranking"]}
     # The program copies pageable memory with blocking calls, chunk by chunk.
     assert predicted["streams-pageable"] == pytest.approx(answer["recorded"]["span_seconds"], rel=0.4)
+
+
+def test_pageable_copies_are_as_fast_as_the_trace_shows() -> None:
+    path = EXAMPLES / "smooth-out-of-core-h100.json.gz"
+    found = recorded_problem(read(path), "smooth")
+    answer = answer_plan({"from_trace": path, "kernel_name": "smooth"})
+    rates = {b["parameter"]: b for b in answer["basis"] if b["kind"] == "recorded"}
+    for way, size in (("h2d", found.problem.h2d_bytes), ("d2h", found.problem.d2h_bytes)):
+        assert found.pageable[way].bytes == size
+        assert rates[f"G {way} pageable"]["value"] * size == pytest.approx(
+            found.pageable[way].seconds, rel=0.01
+        )
+    predicted = {r["strategy"]: r["predicted_seconds"] for r in answer["ranking"]}
+    # Copies and kernels one after the other, as they were recorded, without the host's time between them.
+    assert predicted["explicit-pageable"] == pytest.approx(answer["recorded"]["span_seconds"], rel=0.1)
+
+
+def test_how_often_a_traces_kernel_touches_an_element_is_not_assumed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = {"from_trace": EXAMPLES / "smooth-out-of-core-h100.json.gz", "kernel_name": "smooth"}
+    answer = answer_plan(asked)
+    mapped = next(r for r in answer["ranking"] if r["strategy"] == "mapped")
+    assert mapped["assumes"] == ["accesses_in", "accesses_out"]
+    assert answer["ranking"][0]["predicted_seconds"] > mapped["predicted_seconds"]
+    assert (answer["ranking"][0]["strategy"], answer["ranking"][0]["assumes"]) == ("three-streams", [])
+    assert 1 < answer["break_even_accesses"] < 1.2
+    show_plan(answer)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "if the kernel touches each element once; from 1.05 accesses on it is not." in shown
+    said = answer_plan(asked | {"accesses_in": "1", "accesses_out": "1"})
+    assert (said["ranking"][0]["strategy"], said["break_even_accesses"]) == ("mapped", None)
+    often = answer_plan(asked | {"accesses_in": "17", "accesses_out": "1"})
+    strategies = [r["strategy"] for r in often["ranking"]]
+    assert strategies.index("mapped") > strategies.index("explicit")
 
 
 def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> None:

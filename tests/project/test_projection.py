@@ -77,6 +77,18 @@ def test_what_has_no_price_keeps_its_recorded_time() -> None:
     assert result.predicted_seconds > 10e-6
 
 
+def test_a_projection_says_by_what_pageable_copies_change() -> None:
+    recorded, h100, p100 = read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), "h100-sxm", "dgx-1-p100"
+    here, there = load_node(h100), load_node(p100)
+    result = project(recorded, here, there, "calibrated")
+    assert result.staging == f"staged at the recorded pace, for that of {h100} was not measured"
+    # Its link is slower, and nobody knows its processor to be quicker.
+    assert result.predicted_seconds > result.recorded_seconds
+    assert project(recorded, here, there, "datasheet").staging is None
+    pinned = trace(copy(0, 5500, 64 * MIB))
+    assert project(pinned, here, there, "calibrated").staging is None
+
+
 def test_a_perfect_prediction_has_no_error() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), copy(6000, 6020, 4096, "d2h"))
     result = compare(recorded, recorded, PCIE3, PCIE3, "calibrated")

@@ -19,9 +19,11 @@ __all__ = ["nodes_app", "plan", "price"]
     "--node",
     metavar="NODE",
     required=True,
-    help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.",
+    help="Catalogue name, GPU, TOML file or link (pcie:4x16).",
 )
-@click.option("--bytes", "bytes_", metavar="N", required=True, help="Size of the copy: 4096, 64KiB, 1.5GB.")
+@click.option(
+    "--bytes", "bytes_", metavar="N", required=True, help="Size of the copy: 4096, 64M, 64MiB, 1.5GB."
+)
 @click.option("--direction", default="h2d", help="h2d, d2h, d2d or p2p.")
 @click.option("--memory", default="pinned", help="pageable, pinned, managed, mapped or device.")
 @click.option("--latency-from", metavar="NODE", help="Node whose measured L+o to take.")
@@ -42,6 +44,7 @@ def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str
         "memory": memory,
         "bytes": size,
         "prices": prices,
+        "trust": cost.trusted(target, direction, memory, prices),
     }
     if json:
         print_json(result)
@@ -58,7 +61,13 @@ def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str
 @click.option("--h2d", metavar="SIZE", help="Copied to the GPU: 336MB.")
 @click.option("--d2h", metavar="SIZE", help="Copied back: 504MB.")
 @click.option("--kernel", metavar="TIME", help="The kernel, its data on the GPU: 12ms.")
-@click.option("--node", metavar="NODE", help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.")
+@click.option(
+    "--node",
+    "--from",
+    "node",
+    metavar="NODE",
+    help="The machine, with --from-trace where it was recorded: catalogue name, GPU, TOML file or link (pcie:4x16).",
+)
 @click.option("--to", metavar="NODE", multiple=True, help="Compare with another node; may be repeated.")
 @click.option("--flops", metavar="N", help="Of the kernel: 12G.")
 @click.option("--device-bytes", metavar="SIZE", help="What it reads and writes in GPU memory.")

@@ -31,7 +31,13 @@ __all__ = ["report"]
     required=True,
     help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace; or the traces of a job: several, a folder, a quoted glob.",
 )
-@click.option("--node", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise.")
+@click.option(
+    "--from",
+    "--node",
+    "node",
+    metavar="NODE",
+    help="Where it was recorded; guessed from the GPU's name otherwise.",
+)
 @click.option(
     "--unrecorded",
     metavar="TIME",

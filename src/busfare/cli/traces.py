@@ -86,8 +86,8 @@ host_rule = click.option(
     multiple=True,
     help="Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.",
 )
-@click.option("--link", metavar="LINK", help="Another link: pcie:5, nvlink:2x3, c2c:1.")
-@click.option("--node", metavar="NODE", help="Run on another node.")
+@click.option("--link", metavar="LINK", help="Another link: pcie:5 (x16), nvlink:2x3, c2c:1.")
+@click.option("--to", "--node", "node", metavar="NODE", help="Run on another node.")
 @kernel_rules
 @host_rule
 @click.option("--copy-speed", metavar="FACTOR", help="All copies so many times as fast: 2x.")

@@ -14,7 +14,7 @@ from busfare.cost.batch import Batch
 from busfare.node import Measured, Node
 from busfare.node.arrays import FloatArray
 
-__all__ = ["carried_seconds"]
+__all__ = ["carried_seconds", "measured_on_both"]
 
 #: Bytes that cost less than this share of what the smallest copy takes are lost in it.
 LEAST_SHARE = 0.1
@@ -70,7 +70,14 @@ def _engine_memory(batch: Batch) -> str:
 
 def _both(batch: Batch, memory: str, old: Node, new: Node) -> tuple[Measured, Measured] | None:
     peer = batch.peer if batch.peer >= 0 else None
-    found = [node.measurement(batch.direction, memory, batch.device, peer) for node in (old, new)]
+    return measured_on_both(batch.direction, memory, batch.device, peer, old, new)
+
+
+def measured_on_both(
+    direction: str, memory: str, device: int, peer: int | None, old: Node, new: Node
+) -> tuple[Measured, Measured] | None:
+    """What was measured of one path on both nodes; None where the pieces of either are missing."""
+    found = [node.measurement(direction, memory, device, peer) for node in (old, new)]
     here, there = found
     return None if here is None or there is None or not here.pieces or not there.pieces else (here, there)
 

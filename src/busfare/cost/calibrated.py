@@ -15,16 +15,16 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, priced
-from busfare.cost.between_nodes import carried_seconds
+from busfare.cost.between_nodes import carried_seconds, measured_on_both
 from busfare.cost.latency import Latency, of_node, of_trace
 from busfare.cost.model import Seconds
 from busfare.cost.routes import moving_seconds, stays_on_device
-from busfare.cost.staging import copy_seconds_per_byte, copying_pace, staged_seconds
+from busfare.cost.staging import copying_pace, measured_copy, pace_ratio, staged_seconds
 from busfare.errors import InputError
 from busfare.node import Memory, Node
 from busfare.node.arrays import FloatArray
 
-__all__ = ["Calibrated"]
+__all__ = ["Calibrated", "how_staged"]
 
 
 class Calibrated:
@@ -77,8 +77,22 @@ class Calibrated:
         """
         sizes = np.maximum(batch.sizes, 1.0)
         pace = copying_pace(sizes, rest, link / sizes)
-        pace = pace * copy_seconds_per_byte(sizes, node) / copy_seconds_per_byte(sizes, self._old)
+        pace = pace * pace_ratio(sizes, self._old, node)
         return staged_seconds(sizes, new_link / sizes, pace)
+
+
+def how_staged(direction: str, old: Node, new: Node) -> str:
+    """By what pageable copies of one direction, recorded on `old`, change on `new`, in words."""
+    if old == new:
+        return "as recorded"
+    if all(measured_on_both(direction, memory, 0, None, old, new) for memory in ("pinned", "pageable")):
+        return "by what was measured of them on both nodes"
+    rates = [(node.name, measured_copy(node)) for node in (old, new)]
+    if missing := [name for name, rate in rates if rate is None]:
+        return f"staged at the recorded pace, for that of {' and '.join(missing)} was not measured"
+    return "staged at the recorded pace, changed as " + " to ".join(
+        f"{(rate or 0.0) / 1e9:.3g} GB/s (measured, {name})" for name, rate in rates
+    )
 
 
 def _memory_ratio(old: Node, new: Node) -> float:

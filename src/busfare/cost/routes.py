@@ -46,7 +46,10 @@ def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
     Device memory is read and written by a copy, and only written by a set. Staging and L+o are not in it.
     """
     if stays_on_device(batch, node):
-        rate = node.gpu(batch.device).memory_bandwidth_bytes_per_s
+        gpu = node.gpu(batch.device)
+        if gpu.copy_bandwidth_bytes_per_s is not None and batch.kind != "set":
+            return batch.sizes / gpu.copy_bandwidth_bytes_per_s
+        rate = gpu.memory_bandwidth_bytes_per_s
         return None if rate is None else (1 if batch.kind == "set" else 2) * batch.sizes / rate
     path = path_of(batch, node)
     return None if path is None else path.seconds(batch.sizes, flow_of(batch))

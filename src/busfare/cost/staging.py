@@ -17,6 +17,8 @@ __all__ = [
     "SERIAL_BYTES",
     "copy_seconds_per_byte",
     "copying_pace",
+    "measured_copy",
+    "pace_ratio",
     "staged_seconds",
 ]
 
@@ -43,6 +45,22 @@ def copy_seconds_per_byte(sizes: FloatArray, node: Node) -> FloatArray:
     slow = (cpu and cpu.copy_bandwidth_bytes_per_s) or COPY_BYTES_PER_S
     fast = (cpu and cpu.cached_copy_bandwidth_bytes_per_s) or CACHED_COPY_BYTES_PER_S
     return 1 / np.where(sizes <= cache, max(fast, slow), slow)
+
+
+def measured_copy(node: Node) -> float | None:
+    """The node's own rate of large pageable copies (bytes/s), one core's `memcpy` on most; None where its file has none."""
+    cpu = next((c for c in node.components if isinstance(c, Cpu)), None)
+    return cpu.copy_bandwidth_bytes_per_s if cpu else None
+
+
+def pace_ratio(sizes: FloatArray, old: Node, new: Node) -> FloatArray:
+    """How much longer the new node's `memcpy` takes over buffers of `sizes` bytes; 1 unless it was measured on both.
+
+    A rate that one file has, beside the default that stands in for the other's, would tell of the default.
+    """
+    if measured_copy(old) is None or measured_copy(new) is None:
+        return np.ones_like(sizes)
+    return copy_seconds_per_byte(sizes, new) / copy_seconds_per_byte(sizes, old)
 
 
 def staged_seconds(sizes: FloatArray, link_pace: FloatArray, copy_pace: FloatArray) -> FloatArray:

@@ -50,7 +50,8 @@ class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     `host_interface_bytes_per_s` is given where its own copy hardware is slower than its link. `coherent`: it
     and the host read each other's memory in place.
     `implicit_synchronization` is W14's word for devices (Fermi, GTX 680) where a dependent copy waits until
-    every earlier kernel has started. `unified_memory`: CPU and GPU share one memory, and copies stay in it.
+    every earlier kernel has started. `unified_memory`: CPU and GPU share one memory, and copies stay in it;
+    `copy_bandwidth_bytes_per_s`: what they move there, where it is less than half of the memory's rate.
     """
 
     name: Name
@@ -63,6 +64,7 @@ class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     compute_capability: ComputeCapability | None = None
     copy_engines: Count | None = None
     host_interface_bytes_per_s: Rate | None = None
+    copy_bandwidth_bytes_per_s: Rate | None = None
     coherent: bool = False
     unified_memory: bool = False
     implicit_synchronization: bool = False

@@ -14,7 +14,9 @@ from busfare.node.source import Source
 
 __all__ = ["FORMS", "is_short", "node_of_short"]
 
-FORMS = "pcie:GENERATIONxLANES, nvlink:GENERATIONxLINKS, c2c:1"
+FORMS = "pcie:GENERATIONxLANES (x16 where it is left out), nvlink:GENERATIONxLINKS, c2c:1"
+#: How many lanes or links there are where nobody says.
+WIDTH = {"pcie": 16, "nvlink": 1, "c2c": 1}
 _SHORT = re.compile(r"^(pcie|nvlink|c2c):(.*)$", re.IGNORECASE | re.DOTALL)
 _SOURCE = Source("data-sheet", "the protocol itself: line rate and packet sizes of the generation")
 
@@ -30,7 +32,8 @@ def node_of_short(text: str) -> Node:
     numbers = re.fullmatch(r"(\d{1,3})(?:[xX](\d{1,3}))?", found[2]) if found else None
     if found is None or numbers is None:
         raise InputError(f"link {text[:80]!r}: write one of {FORMS}")
-    kind, generation, width = found[1].lower(), int(numbers[1]), int(numbers[2] or 1)
+    kind, generation = found[1].lower(), int(numbers[1])
+    width = int(numbers[2] or WIDTH[kind])
     table = {"kind": kind, "between": ("cpu0", "gpu0"), "generation": generation, "source": "protocol"}
     if kind == "c2c":
         if numbers[2]:
@@ -47,7 +50,7 @@ def node_of_short(text: str) -> Node:
     except msgspec.ValidationError as error:
         raise InputError(f"link {text!r}: {error}; the forms are {FORMS}") from None
     return Node(
-        name=text.lower(),
+        name=f"{kind}:{generation}" + (f"x{width}" if kind != "c2c" else ""),
         title=f"one GPU on {wire.label}",
         components=(Memory(name="memory0"), Cpu(name="cpu0"), Gpu(name="gpu0")),
         links=(MemoryLink(between=("memory0", "cpu0")), wire),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from busfare.errors import InputError
-from busfare.plan.problem import Problem, Step
+from busfare.plan.problem import ACCESSES, Problem, Step
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 
 __all__ = ["KEYS", "MOST_CHUNKS", "problem_of", "with_options"]
@@ -55,13 +55,15 @@ def problem_of(said: Mapping[str, Any], refuse: Refuse = _refused) -> Problem:
     Values are texts with units; those that are absent were not said. `refuse(key, what)` makes the error that is
     raised for a value that cannot be used, by default an InputError that names the option.
     """
-    return _checked(with_options(Problem(name=str(said.get("name") or "kernel")), said, refuse), said, refuse)
+    asked = Problem(name=str(said.get("name") or "kernel"), assumed=ACCESSES)
+    return _checked(with_options(asked, said, refuse), said, refuse)
 
 
 def with_options(problem: Problem, said: Mapping[str, Any], refuse: Refuse = _refused) -> Problem:
     """`problem` with what `said` gives in place of its own. Raises what `refuse` makes."""
     reader = _Reader(said, refuse)
-    return replace(problem, **{FIELDS.get(key, key): READ[key](reader, key) for key in said if key in READ})
+    given = {FIELDS.get(key, key): READ[key](reader, key) for key in said if key in READ}
+    return replace(problem, **given, assumed=tuple(side for side in problem.assumed if side not in given))
 
 
 def _checked(problem: Problem, said: Mapping[str, Any], refuse: Refuse) -> Problem:
@@ -181,4 +183,4 @@ FIELDS = {
 
 
 def _size(text: str) -> float:
-    return parse_bytes(text, unit_needed=True, most=MOST_BYTES)
+    return parse_bytes(text, most=MOST_BYTES)

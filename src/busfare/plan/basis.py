@@ -10,7 +10,7 @@ from busfare.plan.line import Line, line_of
 
 __all__ = ["Basis", "Kind", "cited", "measured_line"]
 
-Kind = Literal["measured", "data-sheet", "estimated", "assumed"]
+Kind = Literal["recorded", "measured", "data-sheet", "estimated", "assumed"]
 
 
 @dataclass(frozen=True, slots=True)

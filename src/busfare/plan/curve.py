@@ -10,7 +10,7 @@ import numpy as np
 from busfare.node.arrays import FloatArray
 from busfare.plan.cutting import cut_of
 from busfare.plan.equations import Cut, Terms, best_streams, eq1, eq2, eq3, eq4, eq5, eq5_shared
-from busfare.plan.machine import Machine
+from busfare.plan.machine import Machine, in_one_stream
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.schedule import makespan
@@ -70,11 +70,15 @@ class Curve:
 
 
 def curves(problems: Sequence[Problem], machine: Machine, strategy: str) -> list[Curve]:
-    """The curve of each problem. Raises InputError where a kernel's time is not known.
+    """The curve of each problem; of `three-streams` over the number of chunks.
+
+    Raises InputError where a kernel's time is not known.
 
     Problems that the closed forms hold for are answered together, a block at a time.
     """
     found: list[Curve] = []
+    if strategy == "three-streams":
+        machine = in_one_stream(machine, "h2d", "d2h")
     for start in range(0, len(problems), BLOCK):
         block = problems[start : start + BLOCK]
         numbers = np.arange(1.0, max(p.most_streams for p in block) + 1)

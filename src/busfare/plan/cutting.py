@@ -33,10 +33,7 @@ def cut_of(load: Load, machine: Machine, lines: Lines, streams: FloatArray) -> C
     d2h_within = (load.copies_out - 1) * machine.d2h.gap * out * streams
     h2d_gap = lines.h2d.gap_of(streams, h2d_size, machine.h2d.gap) * into
     d2h_gap = lines.d2h.gap_of(streams, d2h_size, machine.d2h.gap) * out
-    # Where each engine has a stream of its own, kernels and copies out wait for events of another stream; the nodes of a
-    # graph wait for each other alike.
-    apart = machine.as_graph | (machine.kernels_in_order & (streams > 1))
-    waits = np.where(apart, machine.h2d.event_wait + machine.d2h.event_wait, lines.after_copy * into)
+    waits = machine.waits(streams, lines.after_copy * into)
     # One unit of the GPU hands out the copies of all streams: those of each way wait for the other's turns too, but
     # for short ones, whose turns come while others are under way.
     h2d_turns = h2d_gap + np.minimum(_turn(lines.d2h, streams) * out, _MOST_TURN * h2d_moving / streams)

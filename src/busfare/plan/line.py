@@ -69,6 +69,12 @@ class Line:
         return self.latencies[piece] + size * self.gaps_per_byte[piece]
 
     @property
+    def least_per_byte(self) -> float:
+        """The fewest seconds a byte of one copy of any size, L+o in them: no copies back to back move data faster."""
+        ends = zip(self.ends, self.latencies, self.gaps_per_byte, strict=True)
+        return min(latency / end + gap for end, latency, gap in ends)
+
+    @property
     def long_gap(self) -> float:
         """G of long copies, s/B."""
         return self.gaps_per_byte[-1]

@@ -13,6 +13,7 @@ import numpy as np
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Cpu, Flow, Gpu, Measured, Node, PcieLink
+from busfare.node.arrays import FloatArray
 from busfare.plan.basis import Basis, Kind, cited, measured_line
 from busfare.plan.line import Line, line_of, one_piece
 from busfare.plan.mapped import first_share, mapped_beside_copy, mapped_both, mapped_line
@@ -66,6 +67,14 @@ class Machine:
         """Whether managed pages move when they are touched (compute capability 6.0 and later)."""
         version = self.gpu.compute_capability
         return version is None or version.startswith("gfx") or float(version) >= 6.0
+
+    def waits(self, streams: FloatArray, after_copy: FloatArray | float) -> FloatArray:
+        """What a chunk's copies and kernel wait for each other (s): `after_copy` in one stream.
+
+        Where each engine has a stream of its own, for events of another one; the nodes of a graph wait alike.
+        """
+        apart = self.as_graph | (self.kernels_in_order & (streams > 1))
+        return np.where(apart, self.h2d.event_wait + self.d2h.event_wait, after_copy)
 
     def access_cost(self, flow: Flow, access_bytes: float | None) -> float:
         """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1.
@@ -238,7 +247,10 @@ def _latency_source(node: Node, measured: Measured | None) -> str:
 
 
 def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:
-    memory = node.gpu(0).memory_bandwidth_bytes_per_s
+    gpu = node.gpu(0)
+    memory = gpu.memory_bandwidth_bytes_per_s
+    if gpu.unified_memory and gpu.copy_bandwidth_bytes_per_s is not None:
+        return 1 / gpu.copy_bandwidth_bytes_per_s, "one memory, as fast as its copies were published"
     if node.gpu(0).unified_memory and memory is not None:
         return 2 / memory, "one memory, read and written by each copy"
     path = node.host_path(0)

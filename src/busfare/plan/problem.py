@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-__all__ = ["MOST_STREAMS", "Problem", "Step"]
+__all__ = ["ACCESSES", "MOST_STREAMS", "Accesses", "Problem", "Step"]
+
+Accesses = Literal["accesses_in", "accesses_out"]
+ACCESSES: tuple[Accesses, ...] = get_args(Accesses)
 
 #: Without levels to cut along, more streams than this are never looked at.
 MOST_STREAMS = 256
@@ -33,6 +36,7 @@ class Problem:
     `copies_*`: separate arrays copied each way. `chunks`: shares of unequal chunks, adding up to 1.
     `steps`: more than one kernel in the pipeline; their bytes and seconds add up to those above.
     `queues`: hardware queues; None: one a stream. `launch_seconds`: the host's time for each call.
+    `assumed`: which numbers of accesses nobody gave.
     `written`: the processor has written the data just before, and its caches hold what they can of them.
     """
 
@@ -57,6 +61,7 @@ class Problem:
     concurrent_kernels: int = 1
     launch_seconds: float = 0.0
     written: bool = False
+    assumed: tuple[Accesses, ...] = ()
 
     @property
     def most_streams(self) -> int:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.plan.problem import Problem
+from busfare.plan.basis import Basis
+from busfare.plan.line import Line, one_piece
+from busfare.plan.machine import Machine
+from busfare.plan.problem import ACCESSES, Problem
 from busfare.trace import Trace
 
-__all__ = ["Recorded", "recorded_problem"]
+__all__ = ["Recorded", "Staged", "as_recorded", "recorded_problem"]
+
+#: All bytes of some copies take this at least: no clock of a trace shows less.
+LEAST_SECONDS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """What the trace has of the kernels that matched; sums over all their launches.
 
-    `span_seconds` runs from the first of their copies in to the end of the last copy out.
+    `span_seconds` runs from the first of their copies in to the end of the last copy out. `pageable` are their pageable
+    copies, by direction.
     """
 
     problem: Problem
@@ -29,6 +37,33 @@ class Recorded:
     copies_in: int
     copies_out: int
     span_seconds: float
+    pageable: Mapping[str, Staged]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Pageable copies of one direction as they were recorded: how many, their bytes and seconds, and the shortest's."""
+
+    copies: int
+    bytes: float
+    seconds: float
+    shortest: float
+
+    def line(self, start: float) -> Line:
+        """Seconds by size of a copy that starts as those of the node do (`start`, s) and goes on as these did."""
+        start = min(start, self.shortest)
+        return one_piece(start, max(self.seconds - self.copies * start, LEAST_SECONDS) / self.bytes)
+
+
+def as_recorded(machine: Machine, recorded: Recorded) -> Machine:
+    """`machine`, on which the trace was recorded, with pageable copies as fast as they were there."""
+    ways, basis = {"h2d": machine.h2d, "d2h": machine.d2h}, list(machine.basis)
+    for direction, staged in recorded.pageable.items():
+        line = staged.line(ways[direction].copy.latencies[0])
+        ways[direction] = replace(ways[direction], pageable=line)
+        source = f"{staged.copies} pageable copies of the trace"
+        basis.append(Basis(f"G {direction} pageable", line.long_gap, "s/B", "recorded", source))
+    return replace(machine, basis=tuple(basis), h2d=ways["h2d"], d2h=ways["d2h"])
 
 
 def recorded_problem(trace: Trace, pattern: str) -> Recorded:
@@ -73,6 +108,7 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
         kernel_seconds=max(1e-9, float((kernels["end_ns"] - kernels["start_ns"]).sum()) * 1e-9),
         levels=max(1, min(launches, 4096)),
         memory="pageable" if (memory == "pageable").sum() * 2 > len(memory) else "pinned",
+        assumed=ACCESSES,
     )
     moved = pl.concat([part.select("start_ns", "end_ns") for part in (kernels, into, out)])
     span = float(moved.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
@@ -84,7 +120,22 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
         into.height,
         out.height,
         span * 1e-9,
+        {
+            direction: staged
+            for direction, side, own in (("h2d", "source_memory", into), ("d2h", "destination_memory", out))
+            if (staged := _staged(own.filter(pl.col(side) == "pageable")))
+        },
     )
+
+
+def _staged(copies: pl.DataFrame) -> Staged | None:
+    """These copies, summed up; None where none of them has bytes and a time."""
+    seconds = (pl.col("end_ns") - pl.col("start_ns")) * 1e-9
+    copies = copies.select("bytes", seconds=seconds).filter((pl.col("bytes") > 0) & (pl.col("seconds") > 0))
+    if copies.is_empty():
+        return None
+    size, taken = copies["bytes"], copies["seconds"]
+    return Staged(copies.height, float(size.sum()), float(taken.sum()), float(taken.to_numpy().min()))
 
 
 def _belonging(copies: pl.DataFrame, kernels: pl.DataFrame, names: list[str], direction: str) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -189,7 +190,7 @@ def engines_of(problem: Problem, machine: Machine, strategy: str) -> Engines:
     return Engines(
         one_copy_engine=machine.category != "two-copy-engines" and not hybrid,
         implicit_synchronization=machine.category == "implicit-synchronization" and not hybrid,
-        kernels=problem.concurrent_kernels,
+        kernels=1 if machine.kernels_in_order else problem.concurrent_kernels,
         h2d_slowdown=lines.h2d_slowdown,
         d2h_slowdown=lines.d2h_slowdown,
         launch=0.0 if strategy == "graph" else problem.launch_seconds,
@@ -200,7 +201,7 @@ def tasks_of(
     problem: Problem, machine: Machine, strategy: str, streams: int, lines: Lines | None = None
 ) -> list[Task]:
     """The tasks of `streams` chunks, in the order in which breadth-first code issues them: copies in, kernels, copies
-    out of all chunks, step by step; `lines` in place of the strategy's own.
+    out of all chunks, step by step; chunk by chunk where an engine has a stream. `lines` in place of the strategy's own.
 
     With pageable memory the host waits for each copy.
     """
@@ -216,30 +217,36 @@ def tasks_of(
             carried(problem, machine, strategy), (problem.h2d_bytes, problem.d2h_bytes), strict=True
         )
     )
-    queues = [None if problem.queues is None else n % problem.queues for n in range(len(shares))]
+    in_order = machine.kernels_in_order
+    number = np.asarray(float(len(shares)))
     tasks: list[Task] = []
     last: list[tuple[int, ...]] = [()] * len(shares)
+
+    def queue(n: int, kind: str) -> int | None:
+        stream = ("h2d", "kernel", "d2h").index(kind) if in_order else n
+        return None if problem.queues is None else stream % problem.queues
 
     def add(n: int, task: Task) -> None:
         last[n] = (len(tasks),)
         tasks.append(task)
 
     def add_copies(way: Literal["h2d", "d2h"], bytes_: float, copies: int, line: Line, gap: float) -> None:
-        number = np.asarray(float(len(shares)))
-        for n, share in enumerate(shares if bytes_ > 0 else ()):
+        for n in chunks if bytes_ > 0 else ():
+            share = shares[n]
             size = np.asarray(bytes_ * share / copies)
             latency, slope = (float(x) for x in line.at(size))
             busy = bytes_ * share * slope + (copies - 1) * gap
             if way == "d2h":
-                latency = max(
-                    0.0, latency + line.after_kernel + (lines.after_copy if step.h2d_bytes else 0.0)
-                )
+                waits = float(machine.waits(number, lines.after_copy if step.h2d_bytes else 0.0))
+                latency = max(0.0, latency + line.after_kernel + waits)
             further = float(line.gap_of(number, size, gap))
-            add(n, Task(way, busy, further, latency, last[n], queues[n], blocking))
+            add(n, Task(way, busy, further, latency, last[n], queue(n, way), blocking))
 
-    for step in steps:
+    # `add_copies` reads the chunks and the step of the round it is called in.
+    rounds = [(n,) for n in range(len(shares))] if in_order else [tuple(range(len(shares)))]
+    for chunks, step in product(rounds, steps):
         add_copies("h2d", step.h2d_bytes * counted_in, problem.copies_in, lines.h2d, machine.h2d.gap)
-        for n, share in enumerate(shares):
-            add(n, Task("kernel", step.kernel_seconds * share, after=last[n], queue=queues[n]))
+        for n in chunks:
+            add(n, Task("kernel", step.kernel_seconds * shares[n], after=last[n], queue=queue(n, "kernel")))
         add_copies("d2h", step.d2h_bytes * counted_out, problem.copies_out, lines.d2h, machine.d2h.gap)
     return tasks

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from busfare import account, cost
+from busfare.cost.calibrated import how_staged
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.replay import Timeline, play, timeline
@@ -28,7 +29,8 @@ class Projection:
 
     `by_path`: direction, source_memory, destination_memory, count, bytes, recorded_seconds, predicted_seconds.
     `unpriced` counts transfers that the model has no price for: their recorded time is kept. The replayed makespan
-    is that of the run rebuilt unchanged: how well the replay knows it.
+    is that of the run rebuilt unchanged: how well the replay knows it. `staging`: by what pageable copies change, in words;
+    None where there are none, or the model is not `calibrated`.
     """
 
     recorded_on: str
@@ -42,6 +44,7 @@ class Projection:
     method: str
     by_path: pl.DataFrame
     unpriced: int
+    staging: str | None = None
 
 
 def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> pl.DataFrame:
@@ -113,4 +116,12 @@ def project(
         + (", ".join(rule.title for rule in rules) or "kernels at their recorded times"),
         by_path=by_path,
         unpriced=unpriced,
+        staging=_staging(by_path, recorded_on, to) if model == "calibrated" else None,
     )
+
+
+def _staging(by_path: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
+    """By what pageable copies change, each direction of them."""
+    staged = by_path.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
+    found = {how_staged(str(way), recorded_on, to) for way in staged["direction"].drop_nulls().unique()}
+    return "; ".join(sorted(found)) or None

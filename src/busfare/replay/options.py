@@ -85,12 +85,7 @@ def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool =
         changes.append(Streams(options.streams, options.kernel))
     to: Node | None = None
     if options.link is not None:
-        link = (
-            options.link
-            if "x" in options.link.lower() or not options.link.startswith("pcie")
-            else f"{options.link}x16"
-        )
-        changes.append(ToNode(load_node(link)))
+        changes.append(ToNode(load_node(options.link)))
     if options.node is not None:
         to = load_node(options.node)
         changes.append(ToNode(to))
@@ -100,9 +95,7 @@ def changes_of(options: Options, recorded_on: Node | None, *, check_only: bool =
     if options.copy_speed is not None:
         changes.append(CopySpeed(parse_factor(options.copy_speed, "--copy-speed")))
     if not changes and not options.kernels:
-        raise InputError(
-            "what-if: say what to change, as in --pin, --streams 3 or --node h200-sxm; see --help"
-        )
+        raise InputError("what-if: say what to change, as in --pin, --streams 3 or --to h200-sxm; see --help")
     return changes
 
 
@@ -123,7 +116,7 @@ def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | 
 def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Kernels:
     if recorded_on is None or to is None:
         raise InputError(
-            f"--kernels {rule}: compares two nodes; name the other with --node, and this with --from"
+            f"--kernels {rule}: compares two nodes; name the other with --to, and this with --from"
         )
     what = "memory_bandwidth_bytes_per_s" if rule == "bandwidth" else "clock_hz"
     rates = [_gpu_rate(node, what) for node in (recorded_on, to)]

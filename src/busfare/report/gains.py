@@ -24,10 +24,10 @@ def basis_said(result: dict[str, Any]) -> str:
     """By which figures of which machine the gains are predicted."""
     node = result["node"]
     if not node:
-        return "the machine is not known: name it with --node"
+        return "the machine is not known: name it with --from"
     by_replay = any(finding["by_replay"] for finding in result["findings"])
     figures = "what was measured on" if node["measured"] and by_replay else "the data sheet of"
-    guess = ", a guess from the GPU's name; set --node" if node["guessed_from_gpu_name"] else ""
+    guess = ", a guess from the GPU's name; set --from" if node["guessed_from_gpu_name"] else ""
     return f"by {figures} {node['name']}{guess}"
 
 

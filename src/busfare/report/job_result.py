@@ -268,7 +268,7 @@ def _omissions(job: Job) -> list[dict[str, Any]]:
         (
             "guessed-node",
             job.guessed,
-            "traces' nodes were guessed from the GPU's name: set --node for gains, data-sheet rates and links",
+            "traces' nodes were guessed from the GPU's name: set --from for gains, data-sheet rates and links",
         ),
         (
             "sampled-links",

@@ -7,7 +7,7 @@ from typing import Any
 
 from busfare.advise import amounts
 from busfare.report.document import document, section, table
-from busfare.report.plan_terminal import amount_of
+from busfare.report.plan_terminal import NOTE, amount_of
 from busfare.report.plots import COLOUR, Plot, bar_pattern, plot_layout
 
 __all__ = ["plan_page"]
@@ -41,7 +41,12 @@ def plan_page(result: dict[str, Any]) -> str:
 
 def _ranking(result: dict[str, Any]) -> str:
     rows = (
-        (r["strategy"], r["by"], str(r["streams"]), amounts.time(r["predicted_seconds"]))
+        (
+            r["strategy"],
+            (NOTE if r["assumes"] else "") + r["by"],
+            str(r["streams"]),
+            amounts.time(r["predicted_seconds"]),
+        )
         for r in result["ranking"]
     )
     bounds = result["bounds"]

@@ -10,9 +10,11 @@ from rich.padding import Padding
 from busfare.advise import amounts
 from busfare.report.tables import console, plain, table
 
-__all__ = ["amount_of", "show_plan"]
+__all__ = ["NOTE", "amount_of", "show_plan"]
 
 MOST_ROWS = 40
+#: Before what a strategy is predicted by, where it rests on what nobody said.
+NOTE = "if touched once: "
 
 
 def show_plan(result: dict[str, Any]) -> None:
@@ -56,8 +58,8 @@ def _show_ranking(out: Console, result: dict[str, Any]) -> None:
             row["strategy"],
             str(row["streams"]),
             amounts.time(row["predicted_seconds"]),
-            f"{row['predicted_seconds'] / best - 1:+.1%}",
-            row["by"],
+            f"{round(row['predicted_seconds'] / best - 1, 3) + 0.0:+.1%}",
+            (NOTE if row["assumes"] else "") + row["by"],
         )
     out.print(rows)
     bounds = result["bounds"]

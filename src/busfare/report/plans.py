@@ -13,6 +13,7 @@ from busfare.node import Node, load_node
 from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, with_options
 from busfare.plan.file import read_plan_file
+from busfare.plan.rank import break_even
 from busfare.plan.roofline import roofline_of
 from busfare.plan.sweep import Sweep, sweep
 
@@ -30,6 +31,9 @@ DO = {
     "one thread an element, neighbours beside each other, each element touched once.",
     "streams": "Cut the data into {streams} chunks, one a stream: cudaMemcpyAsync in for all, then the kernels, "
     "then cudaMemcpyAsync out, from pinned buffers.",
+    "three-streams": "Cut the data into {streams} chunks and use three streams, one for copies in, one for kernels, one for "
+    "copies out: chunk by chunk cudaMemcpyAsync in, the kernel and cudaMemcpyAsync out, from pinned buffers, each behind an "
+    "event of the step before (cudaStreamWaitEvent).",
     "hybrid": "Copy in with {streams} streams, and let each kernel write its results to mapped host memory.",
     "managed": "Managed memory as it is does; nothing need be copied.",
     "managed-prefetch": "Keep managed memory, and call cudaMemPrefetchAsync before and after the kernel.",
@@ -54,7 +58,7 @@ def plan_result(
     `to`: further nodes for the first problem; `parameter`: what to sweep. Raises InputError for an unknown parameter,
     and for a kernel whose time cannot be known.
     """
-    machine = machine_of(node)
+    machine = machine_of(node) if recorded is None else _recorded_on(node, recorded)
     answers = plans(problems, machine)
     first = answers[0]
     result = {
@@ -64,12 +68,14 @@ def plan_result(
         "device": {"category": machine.category, "gpu": machine.gpu.title},
         "basis": [basis.row() for basis in machine.basis],
         "roofline": _roofline(first),
+        "break_even_accesses": _finite(break_even(first)),
         "words": _words(first),
     }
     if len(answers) > 1:
         result["kernels"] = [_answer(answer) for answer in answers]
     if to:
-        result["nodes"] = [_on_node(first.problem, machine_of(other)) for other in (node, *to)]
+        machines = [machine, *(machine_of(other) for other in to)]
+        result["nodes"] = [_on_node(first.problem, other) for other in machines]
     if parameter:
         result["sweep"] = _sweep(sweep(first.problem, machine, parameter))
     if recorded:
@@ -141,7 +147,13 @@ def _answer(answer: Plan) -> dict[str, Any]:
     return {
         "name": answer.problem.name,
         "ranking": [
-            {"strategy": p.strategy, "streams": p.streams, "predicted_seconds": p.seconds, "by": p.by}
+            {
+                "strategy": p.strategy,
+                "streams": p.streams,
+                "predicted_seconds": p.seconds,
+                "by": p.by,
+                "assumes": list(p.assumes),
+            }
             for p in answer.ranking
         ],
         "dominant": answer.dominant,
@@ -183,32 +195,27 @@ def _sweep(found: Sweep) -> dict[str, Any]:
 def _words(answer: Plan) -> list[str]:
     """The answer in sentences: what dominates, what is best, what to do, what it rests on."""
     best, parts = answer.best, answer.parts
-    whole = sum(parts.values())
+    explicit = answer.bounds.no_overlap
     dominant = answer.dominant
     said = [
         f"{PARTS[dominant]} dominate{'s' if dominant == 'kernel' else ''}: "
-        f"{amounts.time(parts[dominant])} of {amounts.time(whole)} if nothing overlaps, by the predicted parts."
+        f"{amounts.time(parts[dominant])} of {amounts.time(explicit)} if nothing overlaps, predicted."
     ]
-    explicit = answer.bounds.no_overlap
     gain = explicit / best.seconds
-    streams = f" with {best.streams} streams" if best.streams > 1 else ""
+    streams = f" with {best.streams} {_pieces(best.strategy)}" if best.streams > 1 else ""
     line = f"Best: {best.strategy}{streams}, predicted {amounts.time(best.seconds)}"
     if best.strategy != "explicit":
         line += f", {gain:.2f} times as fast as explicit copies ({amounts.time(explicit)})"
-    if answer.ranking[1].seconds > best.seconds * (1 + TIE):
-        after = answer.ranking[1]
+    others = [p for p in answer.ranking[1:] if not p.assumes]
+    if others and others[0].seconds > best.seconds * (1 + TIE):
+        after = others[0]
         line += f"; next {after.strategy}, {after.seconds / best.seconds - 1:.0%} longer"
-    equal = [p.strategy for p in answer.ranking[1:] if p.seconds <= best.seconds * (1 + TIE)]
+    equal = [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]
     said.append(line + ".")
     if equal:
         said.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
     said.append(DO[best.strategy].format(streams=best.streams))
-    problem = answer.problem
-    if best.strategy == "mapped" and problem.accesses_in == problem.accesses_out == 1:
-        said.append(
-            "That takes each element to cross the bus once. A kernel that reads neighbours again pays again: say so "
-            "with --accesses-in and --accesses-out."
-        )
+    said += _on_an_assumption(answer)
     if answer.problem.memory == "pageable" and not best.strategy.endswith("pageable"):
         said.append(
             "The data is pageable now: pin the buffers first (cudaHostRegister, or cudaMallocHost once)."
@@ -217,10 +224,40 @@ def _words(answer: Plan) -> list[str]:
     few, many = answer.useful[cut]
     if many > 1 and not answer.problem.chunks:
         said.append(
-            f"Number of streams ({cut}): {few} come within 1 % of the least time"
+            f"Number of {_pieces(cut)} ({cut}): {few} come within 1 % of the least time"
             + (f"; more than {many} are predicted to cost." if many < answer.problem.most_streams else ".")
         )
     return [*said, _rests_on(answer)]
+
+
+def _pieces(strategy: str) -> str:
+    return "chunks" if strategy == "three-streams" else "streams"
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number == float("inf") else number
+
+
+def _on_an_assumption(answer: Plan) -> list[str]:
+    """What would be faster if the kernel touched each element once, which nobody has said, and up to how many accesses."""
+    accesses = break_even(answer)
+    if accesses is None:
+        return []
+    ahead = min((p for p in answer.ranking if p.assumes), key=lambda p: p.seconds)
+    options = " and ".join(f"--{side.replace('_', '-')}" for side in ahead.assumes)
+    until = (
+        "however often it does" if accesses == float("inf") else f"from {accesses:.3g} accesses on it is not"
+    )
+    return [
+        f"{ahead.strategy} would take {amounts.time(ahead.seconds)} if the kernel touches each element once; {until}. How "
+        f"often it does is not known: count, and say so with {options}."
+    ]
+
+
+def _recorded_on(node: Node, recorded: Recorded) -> Machine:
+    from busfare.plan.recorded import as_recorded
+
+    return as_recorded(machine_of(node), recorded)
 
 
 def _rests_on(answer: Plan) -> str:

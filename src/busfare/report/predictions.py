@@ -56,6 +56,8 @@ def show_projection(result: dict[str, Any]) -> None:
                 _change(row["recorded_seconds"], row["predicted_seconds"]),
             )
         console.print(paths)
+        if p["pageable_copies"]:
+            console.print(_plain(f"Pageable copies: {p['pageable_copies']}."), style="dim")
         if p["transfers"]["unpriced"]:
             console.print(
                 f"{amounts.count(p['transfers']['unpriced'])} copies have no price by this model: their recorded "
@@ -117,6 +119,8 @@ def show_prices(result: dict[str, Any]) -> None:
     for price in result["prices"]:
         table.add_row(price["model"], amounts.time(price["seconds"]), amounts.rate(price["bytes_per_second"]))
     console.print(table)
+    if result["trust"]:
+        console.print(_plain(f"Trust {result['trust']['model']}: {result['trust']['why']}."), style="dim")
 
 
 def show_nodes(result: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ def _projection(p: Projection) -> dict[str, Any]:
             "predicted_seconds": p.predicted_makespan_seconds,
             "method": p.method,
         },
+        "pageable_copies": p.staging,
         "by_path": p.by_path.to_dicts(),
     }
 

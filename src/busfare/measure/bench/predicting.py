@@ -12,8 +12,9 @@ import numpy as np
 from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import ELEMENT_BYTES, Work
 from busfare.plan import Machine, Prediction, Problem, plan
-from busfare.plan.curve import WITHIN, Curve, curves
+from busfare.plan.curve import Curve, curves
 from busfare.plan.machine import beside_another_gpu, in_one_stream
+from busfare.plan.rank import ranked
 
 __all__ = ["MOST_IN_ORDER", "STRATEGIES", "STREAMED", "Predicted", "problem_of"]
 
@@ -64,16 +65,15 @@ class Predicted:
         chunked, both = (curves([problem], queued, name)[0] for name in ("streams", "hybrid"))
         graph = curves([problem], replace(queued, as_graph=True), "streams")[0]
         fewer = replace(problem, levels=min(MOST_IN_ORDER, most_streams))
-        engines = curves([fewer], in_one_stream(machine, "h2d", "d2h"), "streams")[0]
-        engines = replace(engines, strategy="three-streams")
+        engines = curves([fewer], machine, "three-streams")[0]
         return cls(problem, queued, {p.strategy: p for p in answer.ranking}, chunked, both, engines, graph)
 
     @property
     def best(self) -> Prediction:
         """The fastest of W14's strategies.
 
-        Where no model can tell them apart it is the simpler one: of both ways to submit streams the one in order, which
-        waits for the turns of no other stream; and within TIE the one without streams.
+        Where no model can tell them apart it is the simpler one: of both ways to submit streams the one in order
+        (`ranked`); and within TIE the one without streams.
         """
         found = [
             self.single["explicit"],
@@ -82,13 +82,8 @@ class Predicted:
             self.three_streams.prediction(),
             self.hybrid.prediction(),
         ]
-        best, ordered = min(found, key=lambda p: p.seconds), self.three_streams.prediction()
-        simple = min(found[:2], key=lambda p: p.seconds)
-        if simple.seconds <= best.seconds * (1 + TIE):
-            return simple
-        if best.strategy == "streams" and ordered.seconds <= best.seconds * (1 + WITHIN):
-            return ordered
-        return best
+        simple, least = (min(some, key=lambda p: p.seconds) for some in (found[:2], found))
+        return simple if simple.seconds <= least.seconds * (1 + TIE) else ranked(found)[0]
 
     def at(self, strategy: str, streams: int) -> Prediction | None:
         """The prediction for a version that is measured; None where `plan` has none."""
