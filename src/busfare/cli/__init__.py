@@ -12,6 +12,7 @@ import click
 
 from busfare import __version__
 from busfare.errors import BusfareError
+from busfare.output import keeping_inputs
 
 __all__ = ["app", "main"]
 
@@ -44,7 +45,7 @@ class Commands(click.Group):
         module, name = COMMANDS[cmd_name]
         command = getattr(import_module(f"busfare.cli.{module}"), name)
         assert isinstance(command, click.Command)
-        return command
+        return keeping_inputs(command)
 
 
 @click.group(cls=Commands, context_settings={"show_default": True})

@@ -13,7 +13,7 @@ import click
 from busfare.cli.ahead import import_ahead
 from busfare.cli.reading import read_trace
 from busfare.one_core_blas import import_numpy
-from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.output import OUTPUT, PATH, as_html, as_json, print_json, say_page, write_file
 
 if TYPE_CHECKING:
     from busfare.job import How
@@ -52,7 +52,9 @@ __all__ = ["report"]
     metavar="OPTIONS",
     help="Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.",
 )
-@click.option("--resume", metavar="FOLDER", type=PATH, help="Keep what is read here, and read nothing twice.")
+@click.option(
+    "--resume", metavar="FOLDER", type=OUTPUT, help="Keep what is read here, and read nothing twice."
+)
 def report(
     traces: tuple[Path, ...],
     node: str | None,
