@@ -39,17 +39,19 @@ class SqliteFile:
             # Until the end, so that no writer changes the file while it is read past SQLite.
             self.database.execute("BEGIN")
             rows = self.database.execute(
-                "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
+                "SELECT name, sql, type FROM sqlite_schema WHERE type IN ('table', 'view')"
             ).fetchall()
         except DAMAGE as error:
             raise self.unusable(error) from None
-        self.names = {
+        named = [
+            (name, sql, kind) for name, sql, kind in rows if isinstance(name, str) and isinstance(sql, str)
+        ]
+        self._made_up = {
             name
-            for name, sql in rows
-            if isinstance(name, str)
-            and isinstance(sql, str)
-            and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
+            for name, sql, kind in named
+            if kind == "view" or sql.lstrip().upper().startswith("CREATE VIRTUAL")
         }
+        self.names = {name for name, _, _ in named} - self._made_up
         self._columns: dict[str, list[str]] = {}
         self.pages: Pages | None = None  # to be read past SQLite, where that can be done
         try:
@@ -62,7 +64,11 @@ class SqliteFile:
         self.pages = None
 
     def columns(self, table: str) -> list[str]:
-        """Names of the columns of `table`, none if it is not there."""
+        """Names of the columns of `table`, none if it is not there. Raises InputError if it is no table but a view."""
+        if table in self._made_up:
+            raise InputError(
+                f"{self.path}: {table} is a view or virtual table, which is not run; give the file as the profiler wrote it"
+            )
         if table not in self.names:
             return []
         if table not in self._columns:
