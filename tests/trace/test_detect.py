@@ -180,3 +180,8 @@ def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
     assert may_be_trace(tmp_path / "nothing.sqlite")
     os.mkfifo(tmp_path / "pipe.json")
     assert not may_be_trace(tmp_path / "pipe.json")
+
+
+def test_a_database_of_rocprof_is_known(tmp_path: Path) -> None:
+    tables = {"COPY": ["BeginNs"], "HIP": ["BeginNs"], "KERN": ["BeginNs"], "OPS": ["BeginNs"]}
+    assert "--output-format rocpd" in refused(write_sqlite(tmp_path / "results.db", tables, {}))

@@ -61,7 +61,8 @@ def _header(result: dict[str, Any]) -> str:
     trace = result["trace"]
     facts = [trace["producer"], *sorted({d["name"] for d in trace["devices"] if d["name"]})]
     facts += [f"{key} {trace['host'][key]}" for key in ("cpu", "driver", "hostname") if key in trace["host"]]
-    return f'<h1>{escape(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>'
+    cut = f"<p><b>Incomplete: {escape(trace['incomplete'])}</b></p>" if trace["incomplete"] else ""
+    return f'<h1>{escape(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>{cut}'
 
 
 def _tiles(result: dict[str, Any]) -> str:

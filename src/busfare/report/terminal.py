@@ -40,6 +40,8 @@ def show_report(result: dict[str, Any]) -> None:
         ),
         style="dim",
     )
+    if trace["incomplete"]:
+        console.print(_plain(f"Incomplete: {trace['incomplete']}"), style="bold")
     console.print()
 
     summary = _table("recorded ", "count", "bytes", "time", "of the run", "exposed")

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from busfare.errors import InputError
+from busfare.trace.chrome_json import ROCPD
 from busfare.trace.printable import printable
 from busfare.trace.recording_files import MAGIC, holds_recording
 
@@ -42,6 +43,8 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
 )
 
+#: Tables of rocprof's own databases, of versions 1 and 2.
+ROCPROF = {"COPY", "HIP", "KERN"}
 #: Modules that read tables, of which the first that matches them does. Only the first one takes what `read` is asked for.
 TABLE_READERS = ("nsys", "nvprof", "rocpd", "rpd")
 
@@ -187,6 +190,8 @@ def _read_tables(
 ) -> Trace:
     reader = _reader_of(tables)
     if reader is None:
+        if tables.names >= ROCPROF:
+            raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
     asked = (unused, above, scanning) if reader.__name__.endswith(TABLE_READERS[0]) else ()
     trace: Trace = reader.read(tables, *asked)

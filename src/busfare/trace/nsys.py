@@ -213,7 +213,7 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
             "profiler-said", f"the profiler said while it recorded: {' '.join(text[:200].split())}", count
         )
     omissions.add_if(
-        said["len"].slice(MOST_SAID).sum(),
+        int(said["len"].slice(MOST_SAID).sum()),
         "profiler-said",
         "further warnings of the profiler; see DIAGNOSTIC_EVENT in the file",
     )
