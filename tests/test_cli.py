@@ -155,6 +155,8 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("report", TRACE, "--fail-if", "colour > 3"), "one of exposed"),
         (("what-if", TRACE), "say what to change"),
         (("what-if", TRACE, "--pin", "("), "not a regular expression"),
+        (("what-if", TRACE, "--pin", "(?=h2d)"), "look-around"),
+        (("what-if", TRACE, "--kernels", "(a)\\1=2x"), "not a regular expression"),
         (("what-if", TRACE, "--streams", "0"), "1 to 1024"),
         (("what-if", TRACE, "--pin", "--unrecorded", "12"), "not a time"),
         (("what-if", TRACE, "--remove", "kernels"), "one of h2d"),
