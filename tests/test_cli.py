@@ -142,6 +142,7 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("export", TRACE, "--to", "xml", "-o", "x"), "parquet, perfetto"),
         (("report", TRACE, "no/such/file"), "cannot be read"),
         (("report", "no/such/*.sqlite"), "nothing matches"),
+        (("report", "/"), "the root of all files"),
         (("report", TRACE, "--jobs", "0"), "from 1 to"),
         (("report", TRACE, "--jobs", "many"), "'--jobs'"),
         (("report", TRACE, "--slurm", "nodes"), "--slurm"),
