@@ -49,9 +49,14 @@ as_html = click.option("--html", metavar="FILE", type=OUTPUT, help="Write a page
 
 def print_json(result: dict[str, Any]) -> None:
     """One line on standard output."""
+    import json
+
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+    text = msgspec.json.encode(result).decode()
+    if not text.isprintable():  # the same to whoever decodes it, and nothing that a terminal would obey
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    sys.stdout.write(text + "\n")
 
 
 def write_file(path: Path, content: str | bytes) -> None:

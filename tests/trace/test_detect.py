@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
+from busfare.printable import printable
 from busfare.trace import kineto, may_be_trace, read
-from busfare.trace.printable import printable
 from tests.trace.build_kineto import document, gzipped, small_events
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file

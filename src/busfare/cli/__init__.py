@@ -14,6 +14,7 @@ import click
 from busfare import __version__
 from busfare.errors import BusfareError
 from busfare.output import keeping_inputs
+from busfare.printable import printable
 
 __all__ = ["app", "main"]
 
@@ -56,7 +57,7 @@ def app() -> None:
 
 
 def _one_line(message: str) -> str:
-    return " ".join(message.split())
+    return printable(" ".join(message.split()))
 
 
 def _with_empty_values(arguments: list[str]) -> list[str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from busfare.errors import InputError
+from busfare.printable import printable
 from busfare.trace import is_trace_directory
-from busfare.trace.printable import printable
 
 __all__ = ["expanded", "one_trace", "shown"]
 

@@ -14,6 +14,7 @@ import msgspec
 
 from busfare.errors import InputError
 from busfare.node.position import line_of
+from busfare.printable import printable
 
 __all__ = ["Explain", "WrongError", "decoded", "read_text", "unknown_key"]
 
@@ -142,7 +143,7 @@ def _finite(value: Any, path: str, depth: int) -> None:
         raise WrongError(
             path, f"{value} is no figure of a machine; give a finite number or leave the key out"
         )
-    if isinstance(value, str) and any(not c.isprintable() and c not in "\n\t" for c in value):
+    if isinstance(value, str) and printable(value, but="\n\t") != value:
         raise WrongError(path, "holds a control character; write plain text")
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from busfare.errors import InputError
+from busfare.printable import printable
 from busfare.trace.chrome_json import ROCPD
-from busfare.trace.printable import printable
 from busfare.trace.recording_files import MAGIC, holds_recording
 
 if TYPE_CHECKING:

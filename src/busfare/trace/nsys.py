@@ -20,6 +20,7 @@ from busfare.trace.nsys_names import CALLS_TABLE, PROCESS_BITS, SETS, STRINGS, f
 from busfare.trace.nsys_operations import OF_OPERATIONS, OF_SETS, copies, copy_table, graphs, kernels, sets
 from busfare.trace.nsys_texts import as_places
 from busfare.trace.omissions import Omissions
+from busfare.trace.sound import with_printable
 from busfare.trace.sqlite_scan import Scanning
 from busfare.trace.summed import keep
 from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, TableSource
@@ -62,6 +63,7 @@ def read(
     tables = _Counted(tables)
     strings = tables.read(STRINGS, {"id": INT, "value": pl.String()})
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
+    strings = with_printable(strings, "value")  # names in sums and in calls that are read later
     if scanning is not None:
         trace = _in_sums(tables, strings, scanning, above)
         if trace is not None:
