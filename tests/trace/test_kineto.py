@@ -249,7 +249,7 @@ def test_huge_numbers_are_unknown_and_not_wrapped(tmp_path: Path) -> None:
     ("spelled", "name"),
     [
         (r"a\"b\\c\/d", 'a"b\\c/d'),
-        (r"line\nbreak\ttab", "line\nbreak\ttab"),
+        (r"line\nbreak\ttab", "line\\nbreak\\ttab"),
         (r"\u00e9\u4e2d", "é中"),
         (r"\ud83d\ude80", "🚀"),
         (r"\ud83d alone", "\ufffd alone"),
