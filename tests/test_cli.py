@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from busfare.cli.ahead import import_ahead
+from tests.trace.build_kineto import call
 from tests.traces import EXAMPLES
 
 TRACE = str(EXAMPLES / "smooth-out-of-core-h100.json.gz")
@@ -140,6 +142,7 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("export", TRACE, "--to", "xml", "-o", "x"), "parquet, perfetto"),
         (("report", TRACE, "no/such/file"), "cannot be read"),
         (("report", "no/such/*.sqlite"), "nothing matches"),
+        (("report", "/"), "the root of all files"),
         (("report", TRACE, "--jobs", "0"), "from 1 to"),
         (("report", TRACE, "--jobs", "many"), "'--jobs'"),
         (("report", TRACE, "--slurm", "nodes"), "--slurm"),
@@ -153,6 +156,8 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("report", TRACE, "--fail-if", "colour > 3"), "one of exposed"),
         (("what-if", TRACE), "say what to change"),
         (("what-if", TRACE, "--pin", "("), "not a regular expression"),
+        (("what-if", TRACE, "--pin", "(?=h2d)"), "look-around"),
+        (("what-if", TRACE, "--kernels", "(a)\\1=2x"), "not a regular expression"),
         (("what-if", TRACE, "--streams", "0"), "1 to 1024"),
         (("what-if", TRACE, "--pin", "--unrecorded", "12"), "not a time"),
         (("what-if", TRACE, "--remove", "kernels"), "one of h2d"),
@@ -267,6 +272,49 @@ def test_the_demonstration_ends_by_naming_its_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"The page to open: {tmp_path / 'report.html'}"
     assert (tmp_path / "report.html").is_file()
+
+
+def test_a_limit_cannot_be_held_against_nothing(tmp_path: Path) -> None:
+    (tmp_path / "cpu.json").write_text(json.dumps({"traceEvents": [call("cudaMalloc", 1, 2, 3)]}))
+    for more in ((), ("--jobs", "1"), ("--json",)):
+        done = run("report", str(tmp_path / "cpu.json"), "--fail-if", "exposed > 20%", *more)
+        assert done.returncode == 2
+        assert "no GPU activity was recorded" in done.stderr and done.stdout
+        assert len(done.stderr.splitlines()) == 1
+    # A launcher's trace beside one with GPU work says nothing of the job.
+    done = run("report", str(tmp_path / "cpu.json"), TRACE, "--fail-if", "count > 1e6", "--json")
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("nodes",), ("nodes", "--json"), ("report", TRACE), ("--help",)])
+@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
+def test_output_that_is_lost_is_no_success(arguments: tuple[str, ...], where: str) -> None:
+    done = run_in_shell(where, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("busfare: standard output: cannot be written")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_nor_is_a_closed_standard_error_mixed_into_the_output() -> None:
+    done = run_in_shell("2>&-", "report", TRACE, "--json", "--fail-if", "exposed > 1%")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)
+    for where in (">&- 2>&-", ">/dev/full 2>/dev/full"):
+        done = run_in_shell(where, "nodes")
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+def test_a_limit_holds_where_nobody_reads_to_the_end() -> None:
+    for more in ((), ("--json",)):
+        done = run_in_shell("| true", "report", TRACE, "--fail-if", "exposed > 1%", *more)
+        assert done.returncode == 1
+        assert "limit passed" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def run_in_shell(where: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = shlex.join([sys.executable, "-c", "from busfare.cli import main; main()", *arguments])
+    shell = ["bash", "-o", "pipefail", "-c", f"{command} {where}"]
+    return subprocess.run(shell, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:

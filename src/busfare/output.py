@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import glob
+import os
+import stat
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +16,141 @@ import click
 
 from busfare.errors import InputError
 
-__all__ = ["PATH", "as_html", "as_json", "print_json", "say_page", "write_file"]
+__all__ = [
+    "OUTPUT",
+    "PATH",
+    "as_html",
+    "as_json",
+    "keeping_inputs",
+    "print_json",
+    "replacing",
+    "say_page",
+    "write_file",
+]
 
-#: A path as it was given; whoever opens it says what is wrong with it.
-PATH = click.Path(path_type=Path)
+
+class _Path(click.Path):
+    """A path as it was given; whoever opens it says what is wrong with it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":  # which would be this folder
+            self.fail("an empty path; is a variable of the shell not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _Output(_Path):
+    """A path that is written to."""
+
+
+PATH, OUTPUT = _Path(path_type=Path), _Output(path_type=Path)
 as_json = click.option("--json", is_flag=True, help="One JSON object on standard output.")
-as_html = click.option("--html", metavar="FILE", type=PATH, help="Write a page that opens offline.")
+as_html = click.option("--html", metavar="FILE", type=OUTPUT, help="Write a page that opens offline.")
 
 
 def print_json(result: dict[str, Any]) -> None:
     """One line on standard output."""
+    import json
+
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+    text = msgspec.json.encode(result).decode()
+    if not text.isprintable():  # the same to whoever decodes it, and nothing that a terminal would obey
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    sys.stdout.write(text + "\n")
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Makes the file, and its folders. Raises InputError where it cannot be written."""
+    with replacing(path) as place:
+        place.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write a file or a folder under, which takes its place once that is done.
+
+    After an error nothing is left of it, and what was at `path` is as it was. A folder that is there keeps its other
+    files; a pipe or a device is written itself. Raises InputError where it cannot be written.
+    """
+    place = Path(os.path.realpath(path))  # a link stays one
+    beside = place.with_name(f".busfare-{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        special = place.exists() and not place.is_file() and not place.is_dir()
+        if special or path.is_relative_to("/dev"):  # as /dev/stdout, whatever that is
+            yield place
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        yield beside
+        if beside.is_dir() and place.is_dir():
+            for file in beside.iterdir():
+                file.replace(place / file.name)
+            return
+        if place.is_file():
+            beside.chmod(stat.S_IMODE(place.stat().st_mode))
+        beside.replace(place)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); name another place") from None
+        reason = error.strerror or error
+        raise InputError(f"{path}: cannot be written ({reason}); name another place") from None
+    finally:
+        if beside.is_dir():
+            import shutil
+
+            shutil.rmtree(beside, ignore_errors=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def keeping_inputs(command: click.Command) -> click.Command:
+    """`command`, refusing to write where it reads, by whatever name, before it reads anything; so a group's commands."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            keeping_inputs(inner)
+    run = command.callback
+    outputs = [param.name for param in command.params if isinstance(param.type, _Output)]
+    if run is None or not outputs:
+        return command
+
+    @functools.wraps(run)
+    def checked(**values: Any) -> Any:
+        given = [path for name, value in values.items() if name not in outputs for path in _paths(value)]
+        for output in filter(None, (values[str(name)] for name in outputs)):
+            _keep_apart(output, given)
+        return run(**values)
+
+    command.callback = checked
+    return command
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """The files and folders that the value of an argument names, if any; nodes may be files, too."""
+    for one in value if isinstance(value, (tuple, list)) else [value]:
+        if isinstance(one, (str, Path)) and "\0" not in str(one):
+            yield Path(one)
+            if isinstance(one, Path) and glob.has_magic(str(one)):
+                yield from map(Path, glob.iglob(str(one), recursive=True))  # noqa: PTH207
+
+
+def _keep_apart(output: Path, inputs: Iterable[Path]) -> None:
+    for source in inputs:
+        try:
+            touches = _touches(output, source)
+        except (OSError, ValueError):  # one of them is not there, and so not harmed
+            continue
+        if touches:
+            raise InputError(f"{output}: is, holds or lies in the input {source}; name another place")
+
+
+def _touches(output: Path, source: Path) -> bool:
+    """Whether writing `output` would change `source`, which may be a folder of tables or of traces."""
+    read = source.stat()
+    if os.path.samestat(output.stat(), read):
+        return True
+    real, inside = Path(os.path.realpath(output)), Path(os.path.realpath(source))
+    if real.is_dir():
+        return inside.is_relative_to(real) or any(os.path.samestat(f.stat(), read) for f in os.scandir(real))
+    from busfare.trace import may_be_trace
+
+    return inside.is_dir() and real.is_relative_to(inside) and may_be_trace(real)
 
 
 def say_page(html: Path | None) -> None:

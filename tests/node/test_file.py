@@ -278,3 +278,18 @@ def test_too_many_components_are_refused_early() -> None:
     start = time.perf_counter()
     assert "limit of 256" in message('name = "many"\n' + many)
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("part", ["a", '"="', '"#"', "'.'", '"\\""'])
+@pytest.mark.parametrize("form", ["{0} = 1", "[{0}]", "x = {{ {0} = 1 }}", 'y = """\\""""\n{0} = 1'])
+def test_keys_of_very_many_parts_are_refused_early(part: str, form: str) -> None:
+    start = time.perf_counter()
+    assert "a key of over 64 parts" in message(form.format(" . ".join([part] * 50_000)))
+    assert time.perf_counter() - start < 5
+
+
+def test_dots_in_texts_comments_and_lists_are_no_keys() -> None:
+    dots = "." * 500
+    lists = ", ".join(["1.5"] * 500)
+    text = f'# {dots}\na = "{dots}"\nb = """\n{dots}\n"""\nc = [{lists}]\n'
+    assert "parts" not in message(text)

@@ -53,6 +53,10 @@ OMISSIONS: dict[str, set[str]] = {
     "kineto/tracelens-vllm/graph_execution.json.gz": {"unknown-memory", "graph-nodes"},
     "nsys/nsys-ai-2xh100-after.sqlite": {"waits-without-records", "cut-window"},
     "nsys/nsys-ai-2xh100-before.sqlite": {"waits-without-records", "cut-window"},
+    **{
+        f"nsys/{name}.sqlite": {"profiler-said"}
+        for name in ("balinski-2xrtx3090", "fuser-h200", "pipit-cloverleaf-a100", "unified-memory-t4")
+    },
     "nvprof/qcu-p100.nvvp": {"unnamed-calls", "two-clocks"},
 }
 

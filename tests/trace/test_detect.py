@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import os
 import socket
+import sqlite3
+import tempfile
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from busfare.errors import InputError
+from busfare.printable import printable
 from busfare.trace import kineto, may_be_trace, read
-from busfare.trace.printable import printable
 from tests.trace.build_kineto import document, gzipped, small_events
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
@@ -80,6 +83,11 @@ def zipped() -> bytes:
         (b"\x28\xb5\x2f\xfd....", "decompress it"),
         (b"BZh91AY", "decompress it"),
         (b"\xfd7zXZ\0", "decompress it"),
+        (b"NVR\0....", "Nsight Compute report"),
+        (b"ARROW1\0\0....", "give the directory"),
+        (bytes(257) + b"ustar" + bytes(250), "a tar archive"),
+        (gzipped(bytes(257) + b"ustar" + bytes(250)), "a tar archive"),
+        (gzipped(b"NVR\0...."), "Nsight Compute report"),
         (b"QDSTRM\0\0", "unfinished Nsight Systems capture"),
         (b"SQLite format 3\0" + bytes(84), "damaged or unreadable SQLite file"),
         (b"SQLite format 3", "not a trace that busfare knows"),
@@ -92,7 +100,13 @@ def test_other_files_are_refused_with_the_mend(content: bytes, help: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("run.nsys-rep", b"\x01\x02\x03"), ("run", b"\0\0NVIDIA Nsight Systems\0")]
+    ("name", "content"),
+    [
+        ("run.nsys-rep", b"\x01\x02\x03"),
+        ("run.qdrep", b"\x01\x02\x03"),
+        ("run", b"\0\0NVIDIA Nsight Systems\0"),
+        ("run.nsys-rep", gzipped(b"\x01\x02\x03")),
+    ],
 )
 def test_an_nsys_report_is_to_be_exported(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
@@ -180,3 +194,82 @@ def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
     assert may_be_trace(tmp_path / "nothing.sqlite")
     os.mkfifo(tmp_path / "pipe.json")
     assert not may_be_trace(tmp_path / "pipe.json")
+
+
+def test_a_database_of_rocprof_is_known(tmp_path: Path) -> None:
+    tables = {"COPY": ["BeginNs"], "HIP": ["BeginNs"], "KERN": ["BeginNs"], "OPS": ["BeginNs"]}
+    assert "--output-format rocpd" in refused(write_sqlite(tmp_path / "results.db", tables, {}))
+
+
+def test_compressed_databases_are_read_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    plain = tmp_path / "plain"
+    for write, name in (
+        (small_export().write, "run.sqlite.gz"),
+        (small_rpd().write, "run.rpd.gz"),
+        (small_file().write, "run.nvvp.gz"),
+    ):
+        wanted = read(write(plain))
+        packed = tmp_path / name
+        packed.write_bytes(gzipped(plain.read_bytes()))
+        plain.unlink()
+        trace = read(packed, above=0, sums=True)
+        assert trace.operations.equals(wanted.operations) and trace.calls.equals(wanted.calls)
+        assert (trace.path, trace.format) == (packed, wanted.format)
+        packed.write_bytes(packed.read_bytes()[:-200])
+        assert "the compressed file ends in the middle" in refused(packed)
+        packed.unlink()
+    packed = tmp_path / "broken.sqlite.gz"
+    packed.write_bytes(gzipped(b"SQLite format 3\0" + bytes(84)))
+    assert "damaged or unreadable SQLite file" in refused(packed)
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["broken.sqlite.gz", "elsewhere"]
+
+
+def test_a_copy_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_export().write(tmp_path / "plain")
+    (tmp_path / "run.sqlite.gz").write_bytes(gzipped((tmp_path / "plain").read_bytes()))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("busfare.trace.at_rest._unpack", full)
+    assert "No space left on device); make room" in refused(tmp_path / "run.sqlite.gz")
+
+
+@pytest.mark.parametrize(
+    ("script", "suffix", "kernels"),
+    [
+        # Committed, but not yet moved into the file: it counts.
+        ("PRAGMA journal_mode = WAL; DELETE FROM {0} WHERE rowid > 100;", "-wal", 100),
+        # Half of a change that was never committed lies in the file already: it does not.
+        (
+            "PRAGMA cache_size = 1; BEGIN; UPDATE {0} SET start = 1, end = 2; DELETE FROM {0} WHERE rowid > 100;",
+            "-journal",
+            3001,
+        ),
+    ],
+)
+def test_what_a_killed_writer_left_is_put_right_elsewhere(
+    script: str, suffix: str, kernels: int, tmp_path: Path
+) -> None:
+    export = small_export()
+    for number in range(3000):
+        export.kernel("more", 1000 + 10 * number, 1005 + 10 * number, 100 + number)
+    path = export.write(tmp_path / "run.sqlite")
+    whole = read(path).operations.filter(kind="kernel")
+    left = tmp_path / "left"
+    left.mkdir()
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.executescript(script.format("CUPTI_ACTIVITY_KIND_KERNEL"))
+        for name in ("run.sqlite", f"run.sqlite{suffix}"):
+            (left / name).write_bytes((tmp_path / name).read_bytes())
+    before = {file: file.read_bytes() for file in left.iterdir()}
+    (tmp_path / "link").symlink_to(left / "run.sqlite")
+    for given in (left / "run.sqlite", tmp_path / "link"):
+        found = read(given).operations.filter(kind="kernel")
+        assert found.height == kernels
+        assert found["end_ns"].to_list() == whole["end_ns"].to_list()[:kernels]
+    assert {file: file.read_bytes() for file in left.iterdir()} == before

@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
+from busfare.report.export import perfetto
+from busfare.report.summary import summarise
 from busfare.trace import Trace, kineto_text, read
 from tests.trace.build_kineto import (
     Event,
@@ -24,6 +26,9 @@ from tests.trace.build_kineto import (
     sync,
     write_kineto,
 )
+from tests.traces import copy as copied
+from tests.traces import kernel as ran
+from tests.traces import trace as trace_of
 
 
 def written(events: list[Event], folder: Path, header: dict[str, object] | None = None) -> Trace:
@@ -244,7 +249,7 @@ def test_huge_numbers_are_unknown_and_not_wrapped(tmp_path: Path) -> None:
     ("spelled", "name"),
     [
         (r"a\"b\\c\/d", 'a"b\\c/d'),
-        (r"line\nbreak\ttab", "line\nbreak\ttab"),
+        (r"line\nbreak\ttab", "line\\nbreak\\ttab"),
         (r"\u00e9\u4e2d", "é中"),
         (r"\ud83d\ude80", "🚀"),
         (r"\ud83d alone", "\ufffd alone"),
@@ -399,7 +404,8 @@ def test_a_header_that_says_something_else_is_no_device(properties: object, tmp_
 
 def test_a_file_truncated_at_any_byte_gives_what_it_held(tmp_path: Path) -> None:
     copied = event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 1, 7, args={"bytes": 64})
-    text = json.dumps({"traceEvents": [copied, event("kernel", "k", 20, 5)], "traceName": "t"}).encode()
+    events = [copied, event("kernel", "k", 20, 5)]
+    text = json.dumps({"schemaVersion": 1, "traceEvents": events, "traceName": "t"}).encode()
     heights = []
     for length in range(1, len(text)):
         try:
@@ -484,9 +490,79 @@ def test_what_is_no_trace_is_refused_in_one_line(content: bytes, tmp_path: Path)
 
 
 def test_no_events_at_all_is_a_trace_of_nothing(tmp_path: Path) -> None:
-    trace = of_bytes(b'{"traceEvents": []}', tmp_path)
+    trace = of_bytes(b'{"schemaVersion": 1, "traceEvents": []}', tmp_path)
     assert trace.operations.is_empty()
     assert list(omitted(trace)) == ["no-gpu-records"]
+
+
+ROCPROF = b"""{ "traceEvents":[{}
+,{"args":{"name":"CPU HIP API"},"ph":"M","pid":2,"name":"process_name","sort_index":0}
+,{"ph":"X","name":"CopyHostToDevice","pid":"1","tid":"0","ts":"622109046136","dur":"92212",
+  "args":{"BeginNs":"622109046136251","EndNs":"622109138348698","dev-id":"4"}}
+]}"""
+XLA = b"""{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":[
+{"ph":"M","pid":1,"name":"process_name","args":{"name":"/device:GPU:0"}},
+{"ph":"X","pid":1,"tid":13,"ts":1.0,"dur":2.0,"name":"MemcpyH2D"}]}"""
+
+
+@pytest.mark.parametrize("cut", [1.0, 0.7])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (ROCPROF, "the JSON of rocprof; record with `rocprofv3 .*rocpd"),
+        (
+            b'{"rocprofiler-sdk-tool": [{"metadata": {}, "agents": [], "buffer_records": {}}]}',
+            "of rocprofv3; record",
+        ),
+        (XLA, "JAX or TensorFlow .*nsys export"),
+        (
+            XLA.replace(b"/device:GPU:0", b"/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
+            "TensorFlow",
+        ),
+        (perfetto(trace_of(copied(10, 20, 4096), ran(30, 40, "work"))), "give the trace that it was made of"),
+        (
+            b'{"traceEvents": [{"name": "frame", "ph": "X", "cat": "blink", "ts": 1, "dur": 2}]}',
+            "another program",
+        ),
+        (b'{"traceEvents": []}', "it has no events"),
+    ],
+)
+def test_a_chrome_trace_of_another_program_is_refused_by_its_name(
+    content: bytes, told: str, packed: bool, cut: float, tmp_path: Path
+) -> None:
+    content = content[: int(cut * len(content))]
+    if cut < 1 and not any(tool in told for tool in ("rocprof", "TensorFlow", "made of")):
+        told = "ends in the middle, before"
+    with pytest.raises(InputError, match=told):
+        of_bytes(gzipped(content) if packed else content, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [event("cpu_op", "aten::mm", 0, 1)],
+        [event("Operator", "aten::mm", 0, 1)],
+        [event("user_annotation", "step", 0, 1)],
+    ],
+)
+def test_a_trace_of_the_processor_alone_is_one_of_pytorch(events: list[Event], tmp_path: Path) -> None:
+    for content in (json.dumps(events), json.dumps({"traceEvents": events})):
+        assert of_bytes(content.encode(), tmp_path).operations.is_empty()
+
+
+def test_a_file_cut_in_half_says_so(tmp_path: Path) -> None:
+    whole = document(small_events() * 50, {"deviceProperties": [{"id": 0, "name": "H100"}]}).encode()
+    half = tmp_path / "half.json"
+    for content in (whole[: len(whole) // 2], gzipped(whole)[: len(gzipped(whole)) // 2]):
+        half.write_bytes(content)
+        result = summarise(read(half))
+        assert "ends in the middle" in result["trace"]["incomplete"]
+    half.write_bytes(whole)
+    assert summarise(read(half))["trace"]["incomplete"] is None
+    half.write_bytes(whole[:60])
+    with pytest.raises(InputError, match="ends in the middle, before"):
+        read(half)
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from busfare.errors import InputError
 from busfare.trace import Trace, read
 from tests.trace.build_nsys import (
     EVENT,
@@ -437,6 +438,46 @@ def test_what_the_profiler_said_of_lost_records_reaches_the_user(tmp_path: Path)
     assert [o.what for o in trace.omissions if o.id == "profiler-said"] == [
         "the profiler said while it recorded: 12 CUDA events were dropped."
     ]
+
+
+def test_warnings_and_errors_of_the_profiler_reach_the_user(tmp_path: Path) -> None:
+    export = small_export()
+    export.add("DIAGNOSTIC_EVENT", severity=1, text="Profiling has started.")
+    for number in range(4):
+        export.add("DIAGNOSTIC_EVENT", severity=2, text=f"No OpenGL events collected ({number}).")
+    export.add("DIAGNOSTIC_EVENT", severity=2, text="CUDA device 0: Unified Memory cannot be traced")
+    for _ in range(3):
+        export.add("DIAGNOSTIC_EVENT", severity=3, text="CUDA profiling could not be started.")
+    export.add("DIAGNOSTIC_EVENT", severity=4, text="Verbose.")
+    export.add("DIAGNOSTIC_EVENT", text="Of a version without levels.")
+    said = [
+        (o.count, o.what.partition(": ")[2])
+        for o in written(export, tmp_path).omissions
+        if o.id == "profiler-said"
+    ]
+    assert said[:2] == [
+        (3, "CUDA profiling could not be started."),
+        (1, "CUDA device 0: Unified Memory cannot be traced"),
+    ]
+    assert [text for _, text in said[2:5]] == [
+        f"No OpenGL events collected ({number})." for number in range(3)
+    ]
+    assert said[5:] == [(1, "")]  # further ones
+
+
+@pytest.mark.parametrize(
+    "instead",
+    ['CREATE VIEW "{0}" AS SELECT * FROM kept', 'CREATE VIRTUAL TABLE "{0}" USING fts5(start)'],
+)
+def test_a_view_in_place_of_a_table_is_refused_not_empty(instead: str, tmp_path: Path) -> None:
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    script = f'ALTER TABLE "{table}" RENAME TO kept; {instead.format(table)}'
+    path = small_export().write(tmp_path / "run.sqlite", after=script)
+    with pytest.raises(InputError, match=f"{table} is a view"):
+        read(path)
+    # Those that a profiler makes beside its tables do no harm.
+    path = small_export().write(tmp_path / "run.sqlite", after=f'CREATE VIEW top AS SELECT * FROM "{table}"')
+    assert read(path).operations.height == 4
 
 
 def test_an_asynchronous_copy_into_pageable_memory_blocks_its_call(tmp_path: Path) -> None:

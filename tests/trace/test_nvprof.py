@@ -272,6 +272,22 @@ def test_streams_have_kinds(tmp_path: Path) -> None:
     ]
 
 
+def test_times_that_were_not_collected_make_no_run_of_decades(tmp_path: Path) -> None:
+    file = small_file()
+    for number in range(4):  # CUPTI gives such kernels zeros
+        file.kernel("lost", -EPOCH, -EPOCH, 90 + number)
+    file.call(41, -EPOCH, -EPOCH, 99)
+    trace = written(file, tmp_path)
+    whole = written(small_file(), tmp_path)
+    assert trace.operations.height == whole.operations.height
+    assert trace.operations["end_ns"].max() == whole.operations["end_ns"].max()
+    found = [(o.count, o.what) for o in trace.omissions if o.id == "untimed"]
+    assert found == [
+        (4, "GPU operations without usable times: left out"),
+        (1, "API calls without usable times: left out"),
+    ]
+
+
 def test_nothing_of_the_gpu_is_said(tmp_path: Path) -> None:
     file = NvprofFile()
     file.call(31, 0, 10, 1)

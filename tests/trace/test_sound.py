@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from busfare.errors import InputError
 from busfare.trace import Trace, tables
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
@@ -186,3 +187,14 @@ def test_operations_without_a_call_are_counted_where_there_are_calls() -> None:
 
 def test_nothing_at_all() -> None:
     assert list(omitted(trace_of([]))) == ["no-gpu-records"]
+
+
+def test_a_file_that_names_thousands_of_gpus_is_refused() -> None:
+    def of_gpus(count: int) -> Trace:
+        return trace_of(
+            [{"kind": "kernel", "start_ns": n, "end_ns": n + 1, "device": 7 * n} for n in range(count)]
+        )
+
+    assert of_gpus(1024).operations.height == 1024
+    with pytest.raises(InputError, match="operations of 1,025 GPUs"):
+        of_gpus(1025)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import click
 
 from busfare import __version__
 from busfare.errors import BusfareError
+from busfare.output import keeping_inputs
+from busfare.printable import printable
 
 __all__ = ["app", "main"]
 
@@ -44,7 +47,7 @@ class Commands(click.Group):
         module, name = COMMANDS[cmd_name]
         command = getattr(import_module(f"busfare.cli.{module}"), name)
         assert isinstance(command, click.Command)
-        return command
+        return keeping_inputs(command)
 
 
 @click.group(cls=Commands, context_settings={"show_default": True})
@@ -54,7 +57,7 @@ def app() -> None:
 
 
 def _one_line(message: str) -> str:
-    return " ".join(message.split())
+    return printable(" ".join(message.split()))
 
 
 def _with_empty_values(arguments: list[str]) -> list[str]:
@@ -72,39 +75,76 @@ def _with_empty_values(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Runs the command line and exits with its status: 0 done, 1 a limit passed, 2 unusable input, 3 no GPU."""
+    """Runs the command line and exits with its status: 0 done, 1 a limit passed, 2 unusable input, 3 no GPU.
+
+    Whatever of the output could not be written is no success; but a reader that has had enough of it is no failure.
+    """
     # Imports make many objects and no garbage: looking for it among them takes a tenth of the start.
     gc.set_threshold(100_000, 50, 50)
-    try:
-        status = app.main(_with_empty_values(sys.argv[1:]), standalone_mode=False, prog_name="busfare")
-        sys.stdout.flush()
-    except BusfareError as error:
-        print(f"busfare: {_one_line(str(error))}", file=sys.stderr)
-        status = error.exit_status
-    except click.exceptions.Exit as done:
-        status = done.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        status = 2
-    except click.ClickException as error:
-        print(f"busfare: {_one_line(error.format_message())} Try `busfare --help`.", file=sys.stderr)
-        status = 2
-    except SystemExit as stop:
-        # Click answers a broken pipe with exit(1): whoever read our output has had enough.
-        status = 0 if stop.code == 1 else stop.code
-    except BrokenPipeError:
-        # Whoever read our output has had enough; keep the interpreter from complaining about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
-    except MemoryError:
-        print(
-            "busfare: not enough memory for this trace; use a machine with more, or export a shorter part of it",
-            file=sys.stderr,
-        )
-        status = 2
-    except (KeyboardInterrupt, click.Abort):
-        print("busfare: stopped", file=sys.stderr)
-        status = 130
+    _open_closed()
+    status = _flushed(_status())
     # Nor is there any at the end: looking for it then takes as long as reading a small trace.
     gc.freeze()
-    sys.exit(status if isinstance(status, int) else 0)
+    sys.exit(status)
+
+
+def _status() -> int:
+    try:
+        status = app.main(_with_empty_values(sys.argv[1:]), standalone_mode=False, prog_name="busfare")
+        return status if isinstance(status, int) else 0
+    except BusfareError as error:
+        return _failed(str(error), error.exit_status)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        return _failed(f"{error.format_message()} Try `busfare --help`.", 2)
+    except SystemExit as stop:
+        # Click and rich answer a broken pipe with exit(1).
+        return 0 if stop.code == 1 or not isinstance(stop.code, int) else stop.code
+    except OSError as error:
+        if error.filename is None:
+            return _lost(error)
+        return _failed(f"{error.filename}: cannot be used ({error.strerror}); check the path", 2)
+    except MemoryError:
+        return _failed(
+            "not enough memory for this trace; use a machine with more, or export a shorter part of it", 2
+        )
+    except (KeyboardInterrupt, click.Abort):
+        return _failed("stopped", 130)
+
+
+def _failed(message: str, status: int) -> int:
+    with suppress(OSError):  # then nobody is to know
+        print(f"busfare: {_one_line(message)}", file=sys.stderr)
+    return status
+
+
+def _open_closed() -> None:
+    """Puts something in place of standard streams that are closed, or the next file opened would stand for them."""
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            # What is written to the first two fails, as it should; of messages nobody wants to know.
+            opened = os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
+            os.dup2(opened, number)
+            setattr(sys, name, open(number, "w" if number else "r"))  # noqa: PTH123, SIM115  it stays open
+
+
+def _flushed(status: int) -> int:
+    """The status once all output is written: another where it cannot be."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        return _lost(error) or status
+    return status
+
+
+def _lost(error: OSError) -> int:
+    """The status of output that went nowhere."""
+    # Keep the interpreter from trying again at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return 0
+    return _failed(f"standard output: cannot be written ({error.strerror}); make room, or write elsewhere", 2)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.output import OUTPUT, PATH, as_html, as_json, print_json, say_page, write_file
 
 __all__ = ["probe", "record"]
 
 
 @click.command()
-@click.option("--output", "-o", metavar="FILE", type=PATH, help="Where the node file goes.")
+@click.option("--output", "-o", metavar="FILE", type=OUTPUT, help="Where the node file goes.")
 @click.option("--quick", is_flag=True, help="10 seconds a GPU in place of 30.")
 @click.option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
 @click.option("--fault", multiple=True, help="With --virtual: a fault to play; may be repeated.")
-@click.option("--raw", metavar="FILE", type=PATH, help="Where all raw samples go (.json, .json.gz).")
+@click.option("--raw", metavar="FILE", type=OUTPUT, help="Where all raw samples go (.json, .json.gz).")
 @click.option("--from", "from_", metavar="FILE", type=PATH, help="Fit raw samples of an earlier run anew.")
 @as_json
 @as_html

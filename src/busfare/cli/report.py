@@ -6,18 +6,19 @@ Nothing heavy is imported before native code has begun to read.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from busfare.cli.ahead import import_ahead
 from busfare.cli.reading import read_trace
 from busfare.one_core_blas import import_numpy
-from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.output import OUTPUT, PATH, as_html, as_json, print_json, say_page, write_file
 
 if TYPE_CHECKING:
     from busfare.job import How
     from busfare.node import Node
+    from busfare.report.limits import Limit
 
 __all__ = ["report"]
 
@@ -58,7 +59,9 @@ __all__ = ["report"]
     metavar="OPTIONS",
     help="Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.",
 )
-@click.option("--resume", metavar="FOLDER", type=PATH, help="Keep what is read here, and read nothing twice.")
+@click.option(
+    "--resume", metavar="FOLDER", type=OUTPUT, help="Keep what is read here, and read nothing twice."
+)
 def report(
     traces: tuple[Path, ...],
     node: str | None,
@@ -86,7 +89,7 @@ def report(
     if one is None:
         if unrecorded:
             raise InputError("--unrecorded is how long one run takes: give it with one trace")
-        check(_report_job(list(traces), node, how, json, html), limits)
+        _report_job(list(traces), node, how, json, html, limits)
         return
     recorded_on = _node(node)
 
@@ -105,22 +108,25 @@ def report(
         from busfare.report.page import report_page
 
         write_file(html, report_page(result, read))
-    if json:
-        print_json(result)
-    else:
-        from busfare.report.terminal import show_report
+    try:
+        if json:
+            print_json(result)
+        else:
+            from busfare.report.terminal import show_report
 
-        show_report(result)
-    say_page(html)
-    check(result, limits)
+            show_report(result)
+        say_page(html)
+    finally:  # even where nobody reads on to the end
+        check(result, limits)
 
 
 def _report_job(
-    traces: list[Path], node: str | None, how: How, json: bool, html: Path | None
-) -> dict[str, Any]:
+    traces: list[Path], node: str | None, how: How, json: bool, html: Path | None, limits: list[Limit]
+) -> None:
     from busfare.job import run_job
     from busfare.report.job_progress import job_progress
     from busfare.report.job_result import job_result
+    from busfare.report.limits import check
 
     recorded_on = _node(node)
     with job_progress() as shown:
@@ -129,14 +135,16 @@ def _report_job(
         from busfare.report.job_page import job_page
 
         write_file(html, job_page(result, recorded_on))
-    if json:
-        print_json(result)
-    else:
-        from busfare.report.jobs import show_job
+    try:
+        if json:
+            print_json(result)
+        else:
+            from busfare.report.jobs import show_job
 
-        show_job(result)
-    say_page(html)
-    return result
+            show_job(result)
+        say_page(html)
+    finally:
+        check(result, limits)
 
 
 def _node(name: str | None) -> Node | None:

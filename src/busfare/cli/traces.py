@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from busfare.cli.reading import read_trace, where_recorded
-from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.output import OUTPUT, PATH, as_html, as_json, print_json, say_page, write_file
 
 __all__ = ["VALUE_MAY_LACK", "compare", "demo", "export", "project", "what_if"]
 
@@ -101,7 +101,7 @@ host_rule = click.option(
 @click.option(
     "--perfetto",
     metavar="FILE",
-    type=PATH,
+    type=OUTPUT,
     help="Write the recorded and the predicted time line for ui.perfetto.dev.",
 )
 @as_json
@@ -170,7 +170,7 @@ def what_if(
     if perfetto:
         from busfare.report.export import perfetto_beside
 
-        write_file(perfetto, perfetto_beside(read, predicted_trace(found.together.played)).decode())
+        write_file(perfetto, perfetto_beside(read, predicted_trace(found.together.played)))
     if html:
         from busfare.report.what_if_page import what_if_page
 
@@ -266,7 +266,7 @@ def compare(
     required=True,
     help="parquet (a directory of tables), perfetto (a time line for ui.perfetto.dev) or nsys-sqlite.",
 )
-@click.option("--output", "-o", metavar="PATH", type=PATH, required=True, help="Where to write.")
+@click.option("--output", "-o", metavar="PATH", type=OUTPUT, required=True, help="Where to write.")
 def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
     from busfare.report.export import export as write
@@ -277,7 +277,7 @@ def export(trace: Path, to: str, output: Path) -> None:
 
 @click.command()
 @click.option(
-    "--output", "-o", metavar="FOLDER", type=PATH, default="busfare-demo", help="Where the pages go."
+    "--output", "-o", metavar="FOLDER", type=OUTPUT, default="busfare-demo", help="Where the pages go."
 )
 def demo(output: Path) -> None:
     """Report a real trace that comes with busfare, and project it onto three other nodes."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from busfare.errors import InputError
+from busfare.printable import printable
 from busfare.trace import is_trace_directory
-from busfare.trace.printable import printable
 
 __all__ = ["expanded", "one_trace", "shown"]
 
@@ -38,6 +38,8 @@ def expanded(path: Path) -> Iterator[Path]:
     text = str(path)
     if "\0" in text:
         raise InputError(f"{printable(shown(path))}: not a usable path (it holds a NUL)")
+    if os.path.realpath(text) == "/":
+        raise InputError("/: the root of all files; name the folder that holds the traces")
     if not GLOB.intersection(text) or os.path.lexists(text):
         yield path
         return

@@ -16,7 +16,7 @@ from busfare.errors import InputError
 from busfare.job.parts import Part
 from busfare.job.work import Work, do_part, failed, stamp_of
 from busfare.node import Node
-from busfare.trace.printable import printable
+from busfare.printable import printable
 
 __all__ = ["TOGETHER", "TOGETHER_BYTES", "by_dask", "connected", "small_ones_together"]
 

@@ -17,7 +17,7 @@ from busfare.job.reduce import Job
 from busfare.job.resume import Kept
 from busfare.job.work import decoded, do_part
 from busfare.node import Node
-from busfare.trace.printable import printable
+from busfare.printable import printable
 
 __all__ = ["Progress", "run_job"]
 

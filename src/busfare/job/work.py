@@ -15,8 +15,8 @@ from busfare.job.named import shown
 from busfare.job.partial import Partial, partial
 from busfare.job.parts import Part
 from busfare.node import Node
+from busfare.printable import printable
 from busfare.trace import may_be_trace, read
-from busfare.trace.printable import printable
 
 __all__ = ["LAYOUT", "Outcome", "Stamp", "Work", "decoded", "do_part", "failed", "stamp_of"]
 

@@ -14,6 +14,7 @@ from typing import Any
 from busfare.errors import InputError
 from busfare.measure.case import Case, Samples
 from busfare.measure.middle import median, middle, quicker
+from busfare.output import write_file
 
 __all__ = ["QUIETEST_ONE_IN", "SCHEMA", "Measurement", "Moment", "Record", "read", "write"]
 
@@ -134,12 +135,7 @@ def write(record: Record, path: Path) -> None:
     }
     cases = ",\n".join(json.dumps(_row(m), separators=(",", ":")) for m in record.measurements)
     text = json.dumps(head, indent=1)[:-2] + ',\n "cases": [\n' + cases + "\n]}\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = text.encode()
-        path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); name another place") from None
+    write_file(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
 
 
 def _row(m: Measurement) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 
 from busfare.errors import InputError
 from busfare.node.position import line_of
+from busfare.printable import printable
 
 __all__ = ["Explain", "WrongError", "decoded", "read_text", "unknown_key"]
 
@@ -21,6 +22,13 @@ File = TypeVar("File")
 Built = TypeVar("Built")
 #: A msgspec message and the raw table → (what and the mend, path), or None for the common explanation.
 Explain = Callable[[str, str, dict[str, Any]], tuple[str, str] | None]
+#: What stands in quotes, and comments; and what stands between keys.
+_TEXTS = re.compile(
+    r'''"""(?:[^\\]|\\.)*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*'?|#[^\n]*''',
+    re.DOTALL,
+)
+_BETWEEN_KEYS = re.compile(r"[^\w.\- \t]+")
+MOST_PARTS = 64
 #: msgspec looks at a type when it first meets it, which two threads must not do at once: the process would end.
 _one_thread = threading.Lock()
 
@@ -70,7 +78,10 @@ def decoded(
             else f"{origin}: over {most_bytes} bytes; split this {kind}"
         )
     try:
+        _short_keys(text)
         raw = tomllib.loads(text)
+    except WrongError as wrong:
+        raise InputError(f"{origin}: {wrong}") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{origin}{_place(str(error))}: not TOML: {error}; correct this line") from None
     except (ValueError, RecursionError):
@@ -113,14 +124,27 @@ def _key(path: str) -> str:
     return "" if path == "$" else f"{path.removeprefix('$.')}: "
 
 
+def _short_keys(text: str) -> None:
+    """Refuses keys of very many parts, whose time to parse grows with the square of their number."""
+    for piece in _BETWEEN_KEYS.split(_TEXTS.sub("_", text)):
+        if piece.count(".") > MOST_PARTS:
+            raise WrongError(
+                "$", f"a key of over {MOST_PARTS} parts; a node file has tables of values, no more"
+            )
+
+
 def _finite(value: Any, path: str, depth: int) -> None:
-    """Refuses nan and infinity, which TOML allows and no machine has, and nesting that no file needs."""
+    """Refuses nan and infinity, which TOML allows and no machine has, text that a terminal would obey, and nesting that
+    no file needs.
+    """
     if depth > 8:
         raise WrongError(path, "nested too deep; a node file has tables of values, no more")
     if isinstance(value, float) and not math.isfinite(value):
         raise WrongError(
             path, f"{value} is no figure of a machine; give a finite number or leave the key out"
         )
+    if isinstance(value, str) and printable(value, but="\n\t") != value:
+        raise WrongError(path, "holds a control character; write plain text")
     if isinstance(value, dict):
         for key, inner in value.items():
             _finite(inner, f"{path}.{key}", depth + 1)

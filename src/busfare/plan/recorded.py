@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.expressions import found_in
 from busfare.plan.basis import Basis
 from busfare.plan.line import Line, one_piece
 from busfare.plan.machine import Machine
@@ -73,17 +73,12 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     out to the last one before it. The launches are the levels to cut along. Raises InputError for a bad
     expression, no match, or no copies that belong.
     """
-    try:
-        wanted = re.compile(pattern)
-    except re.error as error:
-        raise InputError(
-            f"--kernel-name {pattern[:80]!r}: not a regular expression ({error}); correct it"
-        ) from None
     operations = trace.operations.with_columns(pl.col("name").cast(pl.String))
     every = operations.filter(pl.col("kind") == "kernel")
-    names = [n for n in every["name"].drop_nulls().unique().to_list() if wanted.search(n)]
+    distinct = every["name"].drop_nulls().unique()
+    names = distinct.filter(found_in(pattern, distinct, "--kernel-name ")).to_list()
     if not names:
-        some = ", ".join(sorted({n.split("(")[0][:40] for n in every["name"].drop_nulls().unique()})[:5])
+        some = ", ".join(sorted({n.split("(")[0][:40] for n in distinct})[:5])
         raise InputError(
             f"--kernel-name {pattern[:80]!r}: no kernel of {trace.path} matches; it has {some or 'none'}"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.errors import InputError
+from busfare.expressions import found_in
 from busfare.replay.device_work import unit_of
 from busfare.replay.faults import within_kernels
 from busfare.replay.host_caches import gaps_without
@@ -22,7 +21,6 @@ __all__ = [
     "ASYNC_COPY",
     "calls_named",
     "calls_only_for",
-    "expression",
     "next_on_thread",
     "usual_call_ns",
     "with_durations",
@@ -176,17 +174,8 @@ def next_on_thread(timeline: Timeline) -> Rows:
 
 def calls_named(timeline: Timeline, pattern: str) -> Mask:
     """Calls whose name matches; shape (calls,). Raises InputError for what is no regular expression."""
-    compiled = expression(pattern)
-    found = np.array([bool(name) and compiled.search(name) is not None for name in timeline.call_names], bool)
-    return found[timeline.call_name]
-
-
-def expression(pattern: str) -> re.Pattern[str]:
-    """`pattern` compiled. Raises InputError for what is no regular expression."""
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise InputError(f"{pattern[:80]!r} is not a regular expression ({error}); mend it") from None
+    names = pl.Series([name or None for name in timeline.call_names], dtype=pl.String)
+    return found_in(pattern, names).to_numpy()[timeline.call_name]
 
 
 def usual_call_ns(timeline: Timeline, pattern: str) -> int:

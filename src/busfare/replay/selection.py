@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.replay.edit import expression
+from busfare.expressions import found_in
 from busfare.replay.timeline import Timeline
 from busfare.trace.words import words_of
 
@@ -59,8 +59,7 @@ def matching(timeline: Timeline, pattern: str) -> Mask:
     """Operations whose description matches. Raises InputError for what is no regular expression."""
     if not pattern:
         return np.ones(timeline.operations.height, bool)
-    compiled = expression(pattern)
-    return np.array([compiled.search(text) is not None for text in described(timeline).to_list()], bool)
+    return np.array(found_in(pattern, described(timeline)))
 
 
 def bytes_of(timeline: Timeline, mask: Mask) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from busfare.errors import InputError
 from busfare.node import load_node
+from busfare.output import write_file
 from busfare.project import project
 from busfare.report.page import report_page
 from busfare.report.predictions import show_projection
@@ -35,11 +35,5 @@ def run_demo(folder: Path) -> Path:
     )
     show_projection(projections)
     page = folder / "report.html"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        page.write_text(report_page(result, trace, projections), encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"{page}: cannot be written ({error.strerror}); name another folder with --output"
-        ) from None
+    write_file(page, report_page(result, trace, projections))
     return page

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from busfare import __version__
+from busfare.printable import printable
 
 __all__ = ["document", "section", "table"]
 
@@ -42,10 +43,10 @@ def document(title: str, body: Iterable[str], plots: dict[str, Any], words: str 
             '<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
+            f"<title>{escape(printable(title))}</title>",
             f"<style>{files.joinpath('page.css').read_text(encoding='utf-8')}</style>",
             "</head><body>",
-            *body,
+            *(printable(element, but="\n\t") for element in body),
             f"<footer>busfare {__version__}. {escape(words)}</footer>",
             f'<script id="plots" type="application/json">{data}</script>',
             f"<script>{library}</script>",

@@ -11,6 +11,7 @@ import polars as pl
 
 from busfare import account
 from busfare.errors import InputError
+from busfare.output import replacing
 from busfare.trace import Trace
 from busfare.trace.export_nsys import export_nsys
 
@@ -31,19 +32,15 @@ def export(trace: Trace, to: str, output: Path) -> None:
     """
     if to not in FORMATS:
         raise InputError(f"--to {to}: not a format that busfare writes; one of {', '.join(FORMATS)}")
-    try:
+    if to == "nsys-sqlite" and output.exists():
+        raise InputError(f"{output}: exists; choose another name, or remove it")
+    with replacing(output) as place:
         if to == "parquet":
-            _write_parquet(trace, output)
+            _write_parquet(trace, place)
         elif to == "nsys-sqlite":
-            output.parent.mkdir(parents=True, exist_ok=True)
-            export_nsys(trace, output)
+            export_nsys(trace, place)
         else:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            output.write_bytes(perfetto(trace))
-    except OSError as error:
-        raise InputError(
-            f"{output}: cannot be written ({error.strerror or error}); name another place"
-        ) from None
+            place.write_bytes(perfetto(trace))
 
 
 def _write_parquet(trace: Trace, folder: Path) -> None:
@@ -63,13 +60,19 @@ def _write_parquet(trace: Trace, folder: Path) -> None:
 
 def perfetto(trace: Trace) -> bytes:
     """The trace as Chrome trace events (JSON), times in microseconds: a row a stream, a row a host thread."""
-    return msgspec.json.encode({"displayTimeUnit": "ns", "traceEvents": _events(trace)})
+    return _document(_events(trace))
 
 
 def perfetto_beside(recorded: Trace, predicted: Trace) -> bytes:
     """Both runs as one time line, their rows named 'recorded' and 'predicted'."""
     events = _events(recorded, "recorded: ") + _events(predicted, "predicted: ", PREDICTED_ROWS)
-    return msgspec.json.encode({"displayTimeUnit": "ns", "traceEvents": events})
+    return _document(events)
+
+
+def _document(events: list[dict[str, Any]]) -> bytes:
+    # Whoever wrote it stands in front, where `busfare report` sees that it is no profiler's.
+    about = {"displayTimeUnit": "ns", "otherData": {"writer": "busfare export"}}
+    return msgspec.json.encode(about | {"traceEvents": events})
 
 
 def _events(trace: Trace, label: str = "", offset: int = 0) -> list[dict[str, Any]]:

@@ -70,14 +70,19 @@ def parse_limit(text: str) -> Limit:
 
 
 def check(result: dict[str, Any], limits: Sequence[Limit]) -> None:
-    """Raises LimitPassed, naming every limit that the report passes."""
+    """Raises LimitPassed, naming every limit that the report passes, and InputError where nothing was recorded."""
+    what = result["trace"]["path"] if "trace" in result else "the job"
+    without = [o.get("traces", 1) for o in result["omissions"] if o["id"] == "no-gpu-records"]
+    if limits and without and without[0] >= result.get("traces", {"read": 1})["read"]:
+        raise InputError(
+            f"{what}: --fail-if cannot be answered: no GPU activity was recorded; record it, as the report says"
+        )
     passed = []
     for limit in limits:
         value = limit.of(result)
         if limit.compare(value, limit.value):
             passed.append(f"{limit.text} (it is {_said(value, limit.unit)})")
     if passed:
-        what = result["trace"]["path"] if "trace" in result else "the job"
         raise LimitPassed(f"{what}: limit passed: {'; '.join(passed)}")
 
 

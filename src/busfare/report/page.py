@@ -70,8 +70,9 @@ def _header(result: dict[str, Any]) -> str:
     facts = [trace["producer"], *sorted({d["name"] for d in trace["devices"] if d["name"]})]
     facts += [f"{key} {trace['host'][key]}" for key in ("cpu", "driver", "hostname") if key in trace["host"]]
     unexplained = unexplained_said(result)
-    warning = f'<p class="warning">{escape(unexplained)}</p>' if unexplained else ""
-    return f'<h1>{escape(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>{warning}'
+    warning = f"<p><b>{escape(unexplained)}</b></p>" if unexplained else ""
+    cut = f"<p><b>Incomplete: {escape(trace['incomplete'])}</b></p>" if trace["incomplete"] else ""
+    return f'<h1>{escape(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>{cut}{warning}'
 
 
 def _tiles(result: dict[str, Any]) -> str:

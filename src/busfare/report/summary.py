@@ -11,6 +11,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.beside import beside
+from busfare.trace.omissions import INCOMPLETE
 
 if TYPE_CHECKING:
     from busfare.replay import Timeline
@@ -58,6 +59,7 @@ def summarise(
             "path": str(trace.path),
             "format": trace.format,
             "producer": trace.producer,
+            "incomplete": next((o.what for o in trace.omissions if o.id in INCOMPLETE), None),
             "host": trace.host,
             "devices": trace.devices.select("device", "name", "memory_bytes", "copy_engines")
             .unique(maintain_order=True)

@@ -8,6 +8,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from busfare.printable import printable
+
 __all__ = ["console", "plain", "table"]
 
 WIDTH = 100
@@ -23,7 +25,7 @@ def console() -> Console:
 
 def plain(text: object) -> Text:
     """Text from a trace, on one line, without control characters that a terminal would obey."""
-    return Text("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
+    return Text(printable(str(text)))
 
 
 class _Titled(Table):

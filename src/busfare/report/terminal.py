@@ -48,6 +48,8 @@ def show_report(result: dict[str, Any]) -> None:
         ),
         style="dim",
     )
+    if trace["incomplete"]:
+        console.print(_plain(f"Incomplete: {trace['incomplete']}"), style="bold")
     if unexplained := unexplained_said(result):
         console.print(unexplained, style="yellow")
     console.print()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from busfare.errors import InputError
-from busfare.trace.printable import printable
+from busfare.printable import printable
+from busfare.trace.chrome_json import ROCPD
 from busfare.trace.recording_files import MAGIC, holds_recording
 
 if TYPE_CHECKING:
@@ -27,7 +29,10 @@ KNOWN = (
     "Nsight Systems (.sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
     "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
-TRACE_SUFFIXES = (".json", ".gz", ".sqlite", ".bf", ".nvvp", ".nvprof", ".db", ".rpd", ".nsys-rep")
+#: Of Nsight Systems itself, which exports what is read here.
+REPORTS = (".nsys-rep", ".qdrep")
+TRACE_SUFFIXES = (".json", ".gz", ".sqlite", ".bf", ".nvvp", ".nvprof", ".db", ".rpd", *REPORTS)
+COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
 #: Files that people try, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (
@@ -39,9 +44,13 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "zstd-compressed; decompress it first"),
     (b"BZh", "bzip2-compressed; decompress it first"),
     (b"\xfd7zXZ", "xz-compressed; decompress it first"),
+    (b"NVR\0", COMPUTE),
+    (b"ARROW1", "a single Arrow file; give the directory that holds all tables of the export"),
     (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
 )
 
+#: Tables of rocprof's own databases, of versions 1 and 2.
+ROCPROF = {"COPY", "HIP", "KERN"}
 #: Modules that read tables, of which the first that matches them does. Only the first one takes what `read` is asked for.
 TABLE_READERS = ("nsys", "nvprof", "rocpd", "rpd")
 
@@ -116,7 +125,7 @@ def may_be_trace(path: Path) -> bool:
         head.startswith(begins)
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
         or head.startswith(b"NSYS")
-        or path.suffix == ".nsys-rep"
+        or path.suffix in REPORTS
     )
 
 
@@ -146,30 +155,57 @@ def _read(
         head = file.read(4096)
     if not head:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
-    if head.startswith(SQLITE_MAGIC):
-        return _read_sqlite(path, unused, above, sums, meanwhile)
+    packed = head.startswith(GZIP_MAGIC)
+    inner = _unpacked(head) if packed else head
+    if inner.startswith(SQLITE_MAGIC):
+        return _read_sqlite(path, packed, unused, above, sums, meanwhile)
     for magic, what in FAMILIAR:
-        if head.startswith(magic):
+        if inner.startswith(magic):
             raise InputError(f"{path}: this is {what}")
-    if head.startswith(GZIP_MAGIC) or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        meanwhile()
-        from busfare.trace import kineto
+    if inner[257:262] == b"ustar":
+        raise InputError(f"{path}: this is a tar archive; unpack it and give the trace inside")
+    if inner.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        if ".ncu-rep" in path.suffixes:
+            raise InputError(f"{path}: this is {COMPUTE}")
+        if b"NVIDIA Nsight" in inner or inner.startswith(b"NSYS") or {*path.suffixes} & {*REPORTS}:
+            name = path.stem if path.suffix == ".gz" else path.name
+            raise InputError(
+                f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {name}`"
+            )
+        if not packed:
+            raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
+    meanwhile()
+    from busfare.trace import kineto
 
-        return kineto.read(path)
-    if b"NVIDIA Nsight" in head or head.startswith(b"NSYS") or path.suffix == ".nsys-rep":
-        raise InputError(
-            f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {path.name}`"
-        )
-    raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
+    return kineto.read(path)
+
+
+def _unpacked(head: bytes) -> bytes:
+    """What the first bytes of a gzip file hold, as far as they can be read."""
+    import zlib
+
+    with suppress(zlib.error):
+        return zlib.decompressobj(31).decompress(head, 4096)
+    return b""
 
 
 def _read_sqlite(
-    path: Path, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
+    path: Path, packed: bool, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
+) -> Trace:
+    from busfare.trace.at_rest import at_rest
+
+    with at_rest(path, packed) as place:
+        # What is summed is read again later, when a copy is gone.
+        return _read_place(path, place, unused, above, sums and place is path, meanwhile)
+
+
+def _read_place(
+    path: Path, place: Path, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
 ) -> Trace:
     from busfare.trace.nsys_scan import begin
     from busfare.trace.sqlite_file import SqliteFile
 
-    file = SqliteFile(path)
+    file = SqliteFile(path, place)
     scanning = begin(file, above) if sums else None
     try:
         meanwhile()
@@ -187,6 +223,8 @@ def _read_tables(
 ) -> Trace:
     reader = _reader_of(tables)
     if reader is None:
+        if tables.names >= ROCPROF:
+            raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
     asked = (unused, above, scanning) if reader.__name__.endswith(TABLE_READERS[0]) else ()
     trace: Trace = reader.read(tables, *asked)

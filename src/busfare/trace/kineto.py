@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.chrome_json import HEAD, by_another, by_pytorch
 from busfare.trace.kineto_header import devices, host, producer
 from busfare.trace.kineto_rows import Events, with_nulls
 from busfare.trace.kineto_text import pieces
@@ -64,24 +65,23 @@ NO_ID = [-1, 4294967295]
 
 
 def read(path: Path) -> Trace:
-    """Reads a Kineto trace. Raises InputError if it holds no list of events.
+    """Reads a Kineto trace. Raises InputError if it holds no list of events, or another program's.
 
     A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an
     omission.
     """
     omissions = Omissions()
     scanner = EventScanner()
+    head = b""
     for piece in pieces(path, omissions):
+        head = head or piece[:HEAD]
         scanner.feed(piece)
         if scanner.error:
             break
     scanner.finish()
-    if not scanner.saw_events:
-        reason = (
-            f"{scanner.error} at byte {scanner.error_position}"
-            if scanner.error
-            else "it has no `traceEvents`"
-        )
+    if other := by_another(head):
+        raise InputError(f"{path}: {other}")
+    if reason := _no_trace(scanner, head):
         raise InputError(
             f"{path}: not a PyTorch profiler trace ({reason}); "
             "give the .json or .json.gz of `export_chrome_trace`"
@@ -121,6 +121,25 @@ def read(path: Path) -> Trace:
     )
     trace.omissions = omissions.list()
     return trace
+
+
+def _no_trace(scanner: EventScanner, head: bytes) -> str:
+    """Why this is no trace of PyTorch's profiler; '' if it is one."""
+    if not scanner.saw_events:
+        if scanner.error:
+            return f"{scanner.error} at byte {scanner.error_position}"
+        cut = (
+            "ends in the middle, before it has any `traceEvents`"
+            if scanner.truncated
+            else "has no `traceEvents`"
+        )
+        return f"it {cut}"
+    known = len(scanner.columns["category"]) or by_pytorch(head, scanner.header)
+    if known:
+        return ""
+    if scanner.truncated:
+        return "it ends in the middle, before any event of that profiler"
+    return "its events are of another program" if scanner.events else "it has no events"
 
 
 def _operations(events: Events, omissions: Omissions) -> pl.DataFrame:

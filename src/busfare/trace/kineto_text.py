@@ -11,7 +11,7 @@ from zlib_ng import zlib_ng
 
 from busfare.trace.omissions import Omissions
 
-__all__ = ["pieces"]
+__all__ = ["decompressed", "pieces"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 PIECE = 1 << 20
@@ -40,7 +40,7 @@ def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
 
     def decompress() -> None:
         try:
-            for piece in _decompressed(path, omissions):
+            for piece in decompressed(path, omissions):
                 if not put(piece):
                     return
             put(None)
@@ -59,7 +59,7 @@ def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
         worker.join()
 
 
-def _decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
+def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
     """The decompressed text of a gzip file of any number of members, in pieces of bounded size."""
     with path.open("rb") as file:
         inflate = zlib_ng.decompressobj(31)

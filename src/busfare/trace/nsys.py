@@ -20,6 +20,7 @@ from busfare.trace.nsys_names import CALLS_TABLE, PROCESS_BITS, SETS, STRINGS, f
 from busfare.trace.nsys_operations import OF_OPERATIONS, OF_SETS, copies, copy_table, graphs, kernels, sets
 from busfare.trace.nsys_texts import as_places
 from busfare.trace.omissions import Omissions
+from busfare.trace.sound import with_printable
 from busfare.trace.sqlite_scan import Scanning
 from busfare.trace.summed import keep
 from busfare.trace.table_source import AS_THEY_ARE, Change, Changes, TableSource
@@ -30,6 +31,10 @@ __all__ = ["matches", "read"]
 
 #: The process within a serialised global id.
 PROCESS = Change(first_bit=PROCESS_BITS[0], bits=PROCESS_BITS[1])
+#: ENUM_DIAGNOSTIC_SEVERITY_LEVEL: unknown, information, verbose; between these are 2 warning and 3 error.
+NOT_GRAVE = [0, 1, 4]
+#: So many different warnings are shown.
+MOST_SAID = 5
 #: Columns that a caller may have no use for.
 MEANS = {"contextId": "operations.context", "graphNodeId": "operations.graph_node"}
 
@@ -58,6 +63,7 @@ def read(
     tables = _Counted(tables)
     strings = tables.read(STRINGS, {"id": INT, "value": pl.String()})
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
+    strings = with_printable(strings, "value")  # names in sums and in calls that are read later
     if scanning is not None:
         trace = _in_sums(tables, strings, scanning, above)
         if trace is not None:
@@ -192,9 +198,24 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
 
 
 def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
-    frame = tables.read("DIAGNOSTIC_EVENT", {"text": pl.String()})
-    if frame.is_empty():
-        return
-    lost = frame.filter(pl.col("text").str.contains(r"(?i)\bdropped\b|not collected|\blost\b|incomplete"))
-    for text in lost["text"].unique(maintain_order=True).head(5):
-        omissions.add("profiler-said", f"the profiler said while it recorded: {text[:200]}", 1)
+    """Its warnings and errors; those on records that are missing first."""
+    frame = tables.read("DIAGNOSTIC_EVENT", {"severity": INT, "text": pl.String()}).drop_nulls("text")
+    lost = pl.col("text").str.contains(r"(?i)\bdropped\b|not collected|\blost\b|incomplete")
+    of_gpu = pl.col("text").str.contains("CUDA|GPU|Unified Memory")
+    grave = pl.col("severity").replace(NOT_GRAVE, 0).fill_null(0)
+    rank = grave + 4 * lost.cast(INT) + 2 * of_gpu.cast(INT)
+    said = (
+        frame.filter(lost | (grave > 0))
+        .group_by("text", maintain_order=True)
+        .agg(pl.len(), rank.max().alias("rank"))
+    )
+    said = said.sort("rank", descending=True, maintain_order=True)
+    for text, count in said.select("text", "len").head(MOST_SAID).iter_rows():
+        omissions.add(
+            "profiler-said", f"the profiler said while it recorded: {' '.join(text[:200].split())}", count
+        )
+    omissions.add_if(
+        int(said["len"].slice(MOST_SAID).sum()),
+        "profiler-said",
+        "further warnings of the profiler; see DIAGNOSTIC_EVENT in the file",
+    )

@@ -126,11 +126,16 @@ def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
     frame = frame.with_columns(
         name=pl.coalesce("name", number), waits_for=pl.col("waits_for").fill_null("none")
     ).rename(RENAMES | {"processId": "process", "threadId": "thread"}, strict=False)
-    return conform(frame, CALLS)
+    return conform(_timed(frame), CALLS)
+
+
+def _timed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Times of zero are times that were not collected [CUPTI: CUpti_ActivityKernel, CUpti_ActivityAPI]."""
+    return frame.with_columns(pl.col("start_ns", "end_ns").replace(0, None))
 
 
 def _operations(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
-    frame = frame.rename(RENAMES, strict=False)
+    frame = _timed(frame.rename(RENAMES, strict=False))
     if "graph_node" in frame.columns:
         frame = frame.with_columns(pl.col("graph_node").replace(0, None))
     return conform(frame.with_columns(**columns), OPERATIONS, OPERATIONS_OF_KERNELS)

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 from busfare.trace.trace import Omission
 
-__all__ = ["Omissions"]
+__all__ = ["INCOMPLETE", "Omissions"]
+
+#: Ids of omissions by which a part of the run is not in the file: a reader has to know before any number.
+INCOMPLETE = frozenset({"cut", "damaged", "damaged-gzip", "missing", "torn", "truncated", "truncated-gzip"})
 
 
 @dataclass(slots=True)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from busfare.errors import InputError
+from busfare.printable import HARMFUL, printable
 from busfare.trace.beside import MANY_ROWS
 from busfare.trace.bounds import EARLIEST, LATEST
 from busfare.trace.clocks import join_clocks
 from busfare.trace.omissions import Omissions
-from busfare.trace.printable import printable
 from busfare.trace.row_lookup import in_order, occurs, order_of
 from busfare.trace.summed import summed_of
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.trace import Omission, Trace
-from busfare.trace.words import NONE, words_of
+from busfare.trace.words import NONE, of_codes, words_of
 
-__all__ = ["make_sound"]
+__all__ = ["make_sound", "with_printable"]
 
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
+
+#: Fourteen of today's largest domains of one memory (72 GPUs).
+MOST_GPUS = 1024
 
 TIMES = ("start_ns", "end_ns")
 TABLES = ("operations", "calls", "events", "markers")
@@ -41,6 +46,7 @@ def make_sound(trace: Trace) -> None:
     """Drops or repairs impossible rows and notes that, sorts by start, counts time from the first record."""
     omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions})
     summed = summed_of(trace.operations)
+    _refuse_many_gpus(trace.path, trace.operations["device"] if summed is None else summed.lanes["device"])
     if summed is not None:  # whose operations and calls were found sound
         trace.markers = _marked(trace.markers, omissions)
         trace.events = _dated(trace.events, omissions)
@@ -59,6 +65,36 @@ def make_sound(trace: Trace) -> None:
     )
     trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]
     trace.producer = printable(trace.producer)
+    trace.host = {key: printable(text) for key, text in trace.host.items()}
+    for table in ("operations", "calls", "markers", "devices"):
+        setattr(trace, table, with_printable(getattr(trace, table), "name"))
+
+
+def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
+    """Each GPU is looked at by itself: a damaged file must not name so many that this never ends."""
+    least, most = devices.min(), devices.max()
+    apart = isinstance(least, int) and isinstance(most, int) and most - least >= MOST_GPUS
+    if apart and (named := devices.n_unique()) > MOST_GPUS:
+        raise InputError(
+            f"{path}: operations of {named:,} GPUs, more than the {MOST_GPUS:,} that busfare looks at; "
+            "give the trace of fewer, or record it again"
+        )
+
+
+def with_printable(frame: pl.DataFrame, column: str) -> pl.DataFrame:
+    """`frame` with nothing in the texts of `column` that a terminal or a page would obey: names may hold anything."""
+    texts = frame[column]
+    known = texts
+    if isinstance(texts.dtype, pl.Categorical):  # all texts that have been numbered, not each row's
+        most = texts.to_physical().max()
+        codes = np.arange(most + 1 if isinstance(most, int) else 0, dtype=np.uint32)
+        known = of_codes(codes, texts).cast(pl.String)
+    bad = known.filter(known.str.contains(HARMFUL)).unique().drop_nulls()
+    if bad.is_empty():
+        return frame
+    spelt = pl.Series([printable(text) for text in bad], dtype=pl.String)
+    made = texts.cast(pl.String).replace(bad, spelt).cast(texts.dtype)
+    return frame.with_columns(made.alias(column))
 
 
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:

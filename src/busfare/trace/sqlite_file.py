@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from busfare.errors import InputError
-from busfare.trace.sqlite_pages import Pages, UnreadableError, quoted
+from busfare.trace.sqlite_pages import Pages, UnreadableError, beside, quoted
 
 __all__ = ["DAMAGE", "SqliteFile"]
 
@@ -27,33 +27,36 @@ class SqliteFile:
     Views, virtual tables and triggers are never run: a trace cannot execute anything.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Raises InputError if `path` is not a readable SQLite file."""
+    def __init__(self, path: Path, place: Path | None = None) -> None:
+        """Of the file at `place`, by default `path`, which names it. Raises InputError if SQLite cannot read it."""
         self.path = path
+        self.place = place or path
         self.left_to_sqlite = ""  # why, for the message if SQLite cannot read it either
         try:
-            self.database = sqlite3.connect(_address(path), uri=True, isolation_level=None)
+            self.database = sqlite3.connect(_address(self.place), uri=True, isolation_level=None)
             self.database.text_factory = lambda text: text.decode("utf-8", "replace")
             self.database.execute("PRAGMA trusted_schema=OFF")
             self.database.execute("PRAGMA cell_size_check=ON")
             # Until the end, so that no writer changes the file while it is read past SQLite.
             self.database.execute("BEGIN")
             rows = self.database.execute(
-                "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
+                "SELECT name, sql, type FROM sqlite_schema WHERE type IN ('table', 'view')"
             ).fetchall()
         except DAMAGE as error:
             raise self.unusable(error) from None
-        self.names = {
+        named = [
+            (name, sql, kind) for name, sql, kind in rows if isinstance(name, str) and isinstance(sql, str)
+        ]
+        self._made_up = {
             name
-            for name, sql in rows
-            if isinstance(name, str)
-            and isinstance(sql, str)
-            and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
+            for name, sql, kind in named
+            if kind == "view" or sql.lstrip().upper().startswith("CREATE VIRTUAL")
         }
+        self.names = {name for name, _, _ in named} - self._made_up
         self._columns: dict[str, list[str]] = {}
         self.pages: Pages | None = None  # to be read past SQLite, where that can be done
         try:
-            self.pages = Pages(path, self.database)
+            self.pages = Pages(self.place, self.database)
         except (*DAMAGE, UnreadableError) as error:
             self.left_to_sqlite = str(error)
 
@@ -62,7 +65,11 @@ class SqliteFile:
         self.pages = None
 
     def columns(self, table: str) -> list[str]:
-        """Names of the columns of `table`, none if it is not there."""
+        """Names of the columns of `table`, none if it is not there. Raises InputError if it is no table but a view."""
+        if table in self._made_up:
+            raise InputError(
+                f"{self.path}: {table} is a view or virtual table, which is not run; give the file as the profiler wrote it"
+            )
         if table not in self.names:
             return []
         if table not in self._columns:
@@ -103,6 +110,5 @@ def _address(path: Path) -> str:
     """What SQLite is to open. It leaves files beside one in write-ahead mode, if that is not immutable."""
     with path.open("rb") as file:
         modes = file.read(20)[18:20]
-    writer = path.with_name(path.name + "-wal").exists()
-    immutable = "&immutable=1" if WRITE_AHEAD in modes and not writer else ""
+    immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(path) else ""
     return f"file:{quote(str(path))}?mode=ro{immutable}"

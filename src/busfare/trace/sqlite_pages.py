@@ -5,13 +5,14 @@ No numpy and no Polars here: reading begins before they are imported.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
 from busfare.trace._sqlite_columns import Database, UnreadableError
 
-__all__ = ["Pages", "Place", "UnreadableError", "quoted"]
+__all__ = ["Pages", "Place", "UnreadableError", "beside", "quoted"]
 
 #: `PRAGMA table_xinfo`: computed when read, and so in no record.
 VIRTUAL = 2
@@ -35,7 +36,7 @@ class Pages:
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         """Raises UnreadableError if the file is not one that can be read so."""
-        if _unfinished(path):
+        if beside(path):
             raise UnreadableError("a journal stands beside the file")
         self._database = database
         self.file = Database(str(path))
@@ -80,15 +81,11 @@ def _real(declared: str) -> bool:
     return any(word in name for word in ("REAL", "FLOA", "DOUB"))
 
 
-def _unfinished(path: Path) -> bool:
-    """Whether a transaction of someone's may be in a file beside."""
-    for suffix in ("-journal", "-wal"):
-        try:
-            if path.with_name(path.name + suffix).stat().st_size:
-                return True
-        except OSError:
-            continue
-    return False
+def beside(path: Path) -> list[tuple[Path, str]]:
+    """The files, with their suffix, in which a transaction of someone's on the SQLite file at `path` may be."""
+    real = Path(os.path.realpath(path))  # SQLite looks there, too
+    files = [(real.with_name(real.name + suffix), suffix) for suffix in ("-journal", "-wal")]
+    return [(file, suffix) for file, suffix in files if file.is_file() and file.stat().st_size]
 
 
 def quoted(name: str) -> str:

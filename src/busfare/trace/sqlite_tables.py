@@ -60,7 +60,7 @@ class SqliteTables:
         """The columns from SQLite, row by row."""
         sql = f"SELECT {', '.join(quoted(name) for name in present)} FROM {quoted(table)}"
         # What a table gives cannot be more than the file holds; more is a loop in a damaged one.
-        size = self.path.stat().st_size
+        size = self.file.place.stat().st_size
         most_rows, most_text = size // LEAST_ROW, 2 * size
         texts = [i for i, kind in enumerate(present.values()) if kind == pl.String]
         pieces: list[pl.DataFrame] = []

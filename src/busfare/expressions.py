@@ -1,0 +1,26 @@
+"""Regular expressions that users write, searched for in time linear in the text, whatever the expression."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+from busfare.errors import InputError
+
+__all__ = ["found_in"]
+
+
+def found_in(pattern: str, texts: pl.Series, option: str = "") -> pl.Series:
+    """Whether `pattern` is found in each text; a null has none. Shape (len(texts),).
+
+    The syntax is that of Rust's `regex`, without look-around and references back. Raises InputError for another.
+    """
+    try:
+        return texts.cast(pl.String).str.contains(pattern).fill_null(False)
+    except pl.exceptions.ComputeError as error:
+        found = re.search(r"(?m)^(?:regex )?error: (?!regex parse)(.*)", str(error))
+        why = found[1] if found else "it cannot be compiled"
+        raise InputError(
+            f"{option}{pattern[:80]!r} is not a regular expression ({why}); correct it"
+        ) from None

@@ -1,0 +1,31 @@
+"""Regular expressions of users: none takes long, whatever the text."""
+
+from __future__ import annotations
+
+import time
+
+import polars as pl
+import pytest
+
+from busfare.errors import InputError
+from busfare.expressions import found_in
+
+
+def test_what_is_found() -> None:
+    texts = pl.Series(["void gemm<float>(int)", "h2d pageable→device", None, ""])
+    assert found_in("gemm", texts).to_list() == [True, False, False, False]
+    assert found_in("^h2d.*→device$|^$", texts).to_list() == [False, True, False, True]
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*a){30}x", "^(([a-z])+.)+[A-Z]([a-z])+$"])
+def test_nested_quantifiers_take_no_longer(pattern: str) -> None:
+    begun = time.perf_counter()
+    assert not found_in(pattern, pl.Series(["a" * 5000 + "!"] * 20)).any()
+    assert time.perf_counter() - begun < 5  # by backtracking, longer than anyone lives
+
+
+@pytest.mark.parametrize("pattern", ["(", "[", "(?<=a)b", r"(a)\1", "(a{1000}){1000}"])
+def test_what_cannot_be_searched_for_is_refused_in_one_line(pattern: str) -> None:
+    with pytest.raises(InputError, match="is not a regular expression") as refused:
+        found_in(pattern, pl.Series(["a"]), "--pin ")
+    assert "\n" not in str(refused.value)

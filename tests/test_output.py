@@ -1,0 +1,166 @@
+"""What is written never destroys what is read, nor what was there before if writing fails."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from busfare.cli import COMMANDS, app
+from busfare.errors import InputError
+from busfare.output import OUTPUT, replacing, write_file
+from busfare.report.export import export
+from busfare.trace import read
+from tests.test_cli import TRACE, run
+from tests.trace.build_directory import export_directory
+from tests.trace.build_nsys import small_export
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A trace of one's own, with other names for it beside."""
+    path = tmp_path / "run.json.gz"
+    path.write_bytes(Path(TRACE).read_bytes())
+    (tmp_path / "symbolic").symlink_to(path.name)
+    (tmp_path / "hard").hardlink_to(path)
+    return path
+
+
+WRITES = [
+    ("report", "{}", "--html"),
+    ("report", "{}", "{}", "--jobs", "1", "--html"),
+    ("what-if", "{}", "--pin", "--perfetto"),
+    ("what-if", "{}", "--pin", "--html"),
+    ("project", "{}", "--to", "gh200", "--html"),
+    ("export", "{}", "--to", "perfetto", "-o"),
+    ("export", "{}", "--to", "nsys-sqlite", "-o"),
+    ("export", "{}", "--to", "parquet", "-o"),
+    ("plan", "--from-trace", "{}", "--kernel-name", "smooth", "--html"),
+    ("probe", "--from", "{}", "-o"),
+    ("probe", "--from", "{}", "--raw"),
+    ("bench", "methods", "--from", "{}", "--html"),
+]
+
+
+@pytest.mark.parametrize("arguments", WRITES)
+@pytest.mark.parametrize("name", ["run.json.gz", "symbolic", "hard", "../{}/run.json.gz"])
+def test_no_command_writes_over_what_it_reads(arguments: tuple[str, ...], name: str, trace: Path) -> None:
+    before = trace.read_bytes()
+    output = trace.parent / name.format(trace.parent.name)
+    done = run(*(word.format(trace) for word in arguments), str(output))
+    assert done.returncode == 2
+    assert "in the input" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert trace.read_bytes() == before
+
+
+def test_a_node_file_is_an_input_too(trace: Path) -> None:
+    node = trace.with_name("mine.toml")
+    node.write_text("name = 'mine'")
+    done = run("project", str(trace), "--to", str(node), "--html", str(node))
+    assert "in the input" in done.stderr
+    assert node.read_text() == "name = 'mine'"
+
+
+def test_a_folder_that_is_or_holds_the_input_is_no_output(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    tables = export_directory(
+        small_export().write(tmp_path / "run.sqlite"), tmp_path / "in" / "tables", ".parquet"
+    )
+    before = {file: file.read_bytes() for file in tables.iterdir()}
+    within = next(iter(before))
+    for output in (tables, tables.parent, f"{tables}/../tables", within):
+        done = run("export", str(tables), "--to", "parquet", "-o", str(output))
+        assert (done.returncode, "in the input" in done.stderr) == (2, True), output
+    for output in (tables, tables.parent):
+        done = run("report", str(tables), "--resume", str(output))
+        assert (done.returncode, "in the input" in done.stderr) == (2, True), output
+    assert {file: file.read_bytes() for file in tables.iterdir()} == before
+    assert not list(tables.parent.glob("*.jsonl"))
+
+
+def test_a_page_may_stand_beside_the_traces_of_a_job_and_be_written_again(trace: Path) -> None:
+    page = trace.with_name("job.html")
+    folder = str(trace.parent)
+    for _ in range(2):
+        assert run("report", folder, "--jobs", "1", "--html", str(page)).returncode == 0
+    done = run("report", f"{folder}/*.gz", "--jobs", "1", "--html", str(trace))
+    assert done.returncode == 2
+    assert read(trace).operations.height
+
+
+def _commands(group: click.Group) -> Iterator[click.Command]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield from _commands(command) if isinstance(command, click.Group) else (command,)
+
+
+def test_every_option_that_is_written_to_is_guarded() -> None:
+    written = {"html", "output", "perfetto", "raw", "resume"}
+    for command in _commands(app):
+        for param in command.params:
+            if param.name in written and command.name != "record":  # which makes new files only
+                assert isinstance(param.type, type(OUTPUT)), (command.name, param.name)
+    assert len(list(_commands(app))) >= len(COMMANDS)
+
+
+def test_what_was_there_stays_if_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("before")
+
+    def fails() -> None:
+        with replacing(path) as place:
+            place.write_text("half a pa")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fails()
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_text() == "before"
+
+
+@pytest.mark.parametrize("to", ["parquet", "perfetto", "nsys-sqlite"])
+def test_an_export_that_fails_leaves_nothing(
+    to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for function in ("perfetto", "export_nsys", "_write_parquet"):
+        monkeypatch.setattr(f"busfare.report.export.{function}", full)
+    with pytest.raises(InputError, match="No space left"):
+        export(read(TRACE), to, tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_modes_and_devices_stay(tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("before")
+    (tmp_path / "page").chmod(0o600)
+    (tmp_path / "link").symlink_to("page")
+    write_file(tmp_path / "link", "after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "page").read_text() == "after"
+    assert stat.S_IMODE((tmp_path / "page").stat().st_mode) == 0o600
+    write_file(Path(os.devnull), "nothing")
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+
+
+def test_a_folder_of_tables_is_written_again_beside_other_files(tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    export(read(TRACE), "parquet", folder)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "operations.parquet").write_text("old")
+    export(read(TRACE), "parquet", folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder / "operations.parquet").read_bytes().startswith(b"PAR1")
+    assert [file.name for file in tmp_path.iterdir()] == ["tables"]
+
+
+def test_an_empty_path_is_refused() -> None:
+    for arguments in (("report", ""), ("export", TRACE, "--to", "parquet", "-o", "")):
+        done = run(*arguments)
+        assert (done.returncode, "an empty path" in done.stderr) == (2, True)
