@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,25 @@ import click
 
 from busfare.errors import InputError
 
-__all__ = ["PATH", "as_html", "as_json", "print_json", "say_page", "write_file"]
+__all__ = ["PATH", "WIDE", "as_html", "as_json", "print_json", "say_page", "write_file"]
 
 #: A path as it was given; whoever opens it says what is wrong with it.
 PATH = click.Path(path_type=Path)
-as_json = click.option("--json", is_flag=True, help="One JSON object on standard output.")
+#: Where a command's context keeps that --wide was given.
+WIDE = "busfare.wide"
 as_html = click.option("--html", metavar="FILE", type=PATH, help="Write a page that opens offline.")
+
+
+def as_json(command: Callable[..., None]) -> Callable[..., None]:
+    """How the result is shown on standard output: `--json`, or tables, with `--wide` of any width."""
+    wide = click.option(
+        "--wide",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _, value: context.meta.__setitem__(WIDE, value),
+        help="Tables as wide as what is in them: no name is shortened.",
+    )
+    return click.option("--json", is_flag=True, help="One JSON object on standard output.")(wide(command))
 
 
 def print_json(result: dict[str, Any]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["count", "rate", "size", "time"]
+import re
+
+__all__ = ["count", "rate", "several", "size", "time"]
 
 
 def size(bytes_: float) -> str:
@@ -30,3 +32,11 @@ def rate(bytes_per_second: float | None) -> str:
 def count(number: int) -> str:
     """A number with its thousands apart."""
     return f"{number:,}"
+
+
+def several(number: int, what: str) -> str:
+    """'1 copy', '2,000 copies'."""
+    if number != 1:
+        what = re.sub("y$", "ie", what) if re.search("[^aeiou]y$", what) else re.sub("(ch|s)$", r"\1e", what)
+        what += "s"
+    return f"{number:,} {what}"

@@ -70,11 +70,11 @@ def _tiles(result: dict[str, Any]) -> str:
         (amounts.time(result["makespan_seconds"]), "whole run"),
         (
             amounts.time(transfers["seconds"]),
-            f"{amounts.count(transfers['count'])} transfers of {amounts.size(transfers['bytes'])}",
+            f"{amounts.several(transfers['count'], 'transfer')} of {amounts.size(transfers['bytes'])}",
         ),
         (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel runs meanwhile"),
         (f"{transfers['share_of_gpu_time']:.1%}", "of GPU time is transfers"),
-        (amounts.time(kernels["seconds"]), f"{amounts.count(kernels['count'])} kernels"),
+        (amounts.time(kernels["seconds"]), f"{amounts.several(kernels['count'], 'kernel')}"),
     ]
     if result["graph_work"]["count"]:
         tiles.append((amounts.time(result["graph_work"]["seconds"]), "inside graph launches"))

@@ -59,7 +59,7 @@ def timeline_plot(trace: Trace, axis: str = "recorded time, seconds") -> Plot | 
         label = f"GPU {row.gpu} {row.work}" if several else row.work
         hover = [
             f"{escape(_short(name))}<br>{amounts.time(length)}"
-            + (f"<br>{amounts.count(int(n))} operations, busy {busy:.0%}" if n > 1 else "")
+            + (f"<br>{amounts.several(int(n), 'operation')}, busy {busy:.0%}" if n > 1 else "")
             for name, length, n, busy in zip(row.longest, row.lengths, row.operations, row.busy, strict=True)
         ]
         data.append(
