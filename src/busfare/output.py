@@ -11,7 +11,7 @@ import click
 
 from busfare.errors import InputError
 
-__all__ = ["PATH", "WIDE", "as_html", "as_json", "print_json", "say_page", "write_file"]
+__all__ = ["PATH", "WIDE", "as_html", "as_json", "note", "print_json", "say_page", "write_file"]
 
 #: A path as it was given; whoever opens it says what is wrong with it.
 PATH = click.Path(path_type=Path)
@@ -48,7 +48,13 @@ def write_file(path: Path, text: str) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror}); name another place") from None
 
 
+def note(text: str) -> None:
+    """What is done, on standard error where that is a terminal: a script hears of what is wrong alone."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
 def say_page(html: Path | None) -> None:
     """Says where the page is, if one was asked for."""
     if html:
-        print(f"page written: {html}", file=sys.stderr)
+        note(f"page written: {html}")

@@ -8,7 +8,7 @@ from typing import Any
 from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.node import Node, load_node
-from busfare.report.document import document, section, table
+from busfare.report.document import document, section, table, words
 from busfare.report.gains import what_if_said
 from busfare.report.job_plots import largest_plot, spread_plot, strip_plot
 from busfare.report.jobs import WORDS, amount, gain_said, name_of, slow_link
@@ -192,11 +192,11 @@ def _findings(result: dict[str, Any]) -> str:
     items = []
     for finding in result["findings"]:
         largest = finding["largest"]
-        shown = f"<br><span class='dim'>{escape(what_if_said(largest))}</span>" if largest["what_if"] else ""
+        shown = f"<br><span class='dim'>{words(what_if_said(largest))}</span>" if largest["what_if"] else ""
         items.append(
             f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(gain_said(finding))}</span><br>"
-            f"Most in {escape(name_of(largest))}: {escape(largest['evidence'])}<br>"
-            f"{escape(largest['change'])}{shown}</li>"
+            f"Most in {escape(name_of(largest))}: {words(largest['evidence'])}<br>"
+            f"{words(largest['change'])}{shown}</li>"
         )
     note = "<p class='dim'>Gains are predicted, of each trace by itself, and summed.</p>"
     return section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
@@ -229,7 +229,7 @@ def _omissions(omissions: list[dict[str, Any]]) -> str:
     if not omissions:
         return ""
     items = "".join(
-        f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{escape(o['what'])}"
+        f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{words(o['what'])}"
         + (f" [{amounts.several(o['traces'], 'trace')}]" if o["traces"] else "")
         + "</li>"
         for o in omissions

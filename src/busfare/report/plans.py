@@ -202,8 +202,8 @@ def _words(answer: Plan) -> list[str]:
     said.append(line + ".")
     if equal:
         said.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
-    parts = {what + "s": amounts.several(best.streams, what) for what in ("stream", "chunk")}
-    said.append(DO[best.strategy].format(**parts))
+    numbers = {what + "s": amounts.several(best.streams, what) for what in ("stream", "chunk")}
+    said.append(DO[best.strategy].format(**numbers))
     problem = answer.problem
     if best.strategy == "mapped" and problem.accesses_in == problem.accesses_out == 1:
         said.append(

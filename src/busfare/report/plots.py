@@ -126,6 +126,31 @@ def histogram_plot(rows: list[dict[str, Any]]) -> Plot | None:
     }
 
 
+def runs_plot(labels: list[str], seconds: list[float]) -> Plot:
+    """Whole runs below each other; those whose label says that they are predicted are hatched."""
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [escape(label) for label in labels],
+        "x": seconds,
+        "text": [amounts.time(value) for value in seconds],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "hoverinfo": "y+text",
+        "marker": {
+            "color": COLOUR["kernels"],
+            "pattern": bar_pattern(["/" if label.endswith("(predicted)") else "" for label in labels]),
+        },
+    }
+    layout = plot_layout(
+        90 + 42 * len(labels),
+        xaxis={"title": {"text": "whole run, seconds"}, "rangemode": "tozero"},
+        yaxis={"autorange": "reversed"},
+        margin={"l": 10, "r": 70, "t": 10, "b": 40},
+    )
+    return {"data": [bars], "layout": layout}
+
+
 def projection_plot(projections: list[dict[str, Any]]) -> Plot:
     """Recorded transfers and whole run beside what is predicted for other nodes; predicted bars are hatched."""
     first = projections[0]
