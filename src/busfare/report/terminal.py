@@ -11,7 +11,7 @@ from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
 
-__all__ = ["path_of", "show_report"]
+__all__ = ["path_of", "show_omissions", "show_report"]
 
 
 def path_of(row: dict[str, Any]) -> str:
@@ -124,7 +124,7 @@ def show_report(result: dict[str, Any]) -> None:
                 path.add_row(row["part"], amounts.time(row["seconds"]), f"{row['share']:.1%}")
         console.print(path)
     _show_findings(console, result)
-    _show_omissions(console, result["omissions"])
+    show_omissions(console, result["omissions"])
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> Table:
@@ -171,7 +171,8 @@ def _show_findings(console: Screen, result: dict[str, Any]) -> None:
             console.print(Indented(_plain(what_if_said(finding))), style="dim")
 
 
-def _show_omissions(console: Screen, omissions: list[dict[str, Any]]) -> None:
+def show_omissions(console: Screen, omissions: list[dict[str, Any]]) -> None:
+    """What was skipped, repaired or unknown in a trace."""
     if not omissions:
         return
     console.print()
