@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name 'CMakeLists.txt')
 
+# A worker a core; each takes whole files of tests, so that what a file builds is built once.
+WORKERS := -n auto --dist loadscope --no-loadscope-reorder
+
 .PHONY: install demo test check test-python test-hybrid test-pairs test-sanitized conformance bench validate clean
 .DEFAULT_GOAL := install
 
@@ -22,6 +25,10 @@ $(VENV)/installed-cuda: $(VENV)/installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check --group cuda
 	@touch $@
 
+$(VENV)/system: $(BIN)/python scripts/system_packages.sh
+	@scripts/system_packages.sh chromium libopenmpi-dev openmpi-bin libfftw3-dev libfftw3-mpi-dev
+	@touch $@
+
 install: $(VENV)/installed
 	@echo "installed: $(BIN)/busfare"
 
@@ -36,29 +43,30 @@ check: $(VENV)/installed-test
 
 test: check test-hybrid test-pairs test-sanitized test-python
 
-test-python: $(VENV)/installed-test
-	@scripts/system_packages.sh chromium libopenmpi-dev openmpi-bin libfftw3-dev
-	$(BIN)/pytest -n auto
+# It runs the programs that test-hybrid builds, where that is made too.
+ifneq ($(filter test conformance,$(MAKECMDGOALS)),)
+test-python: | test-hybrid
+endif
+test-python: $(VENV)/installed-test $(VENV)/system
+	$(BIN)/pytest $(WORKERS)
 
 # CPUs and the stand-in run; the CUDA code is compiled by NVIDIA's wheels, for no GPU is needed for that.
-test-hybrid: $(VENV)/installed-cuda
-	@scripts/system_packages.sh libopenmpi-dev openmpi-bin libfftw3-dev libfftw3-mpi-dev
+test-hybrid: $(VENV)/installed-cuda $(VENV)/system
 	$(BIN)/cmake -S hybrid -B build/hybrid -DHYBRID_CUDA_WHEELS=$$(echo $(abspath $(VENV))/lib/python3.*/site-packages/nvidia/cu13)
 	$(BIN)/cmake --build build/hybrid --parallel
-	$(BIN)/ctest --test-dir build/hybrid --output-on-failure
+	$(BIN)/ctest --test-dir build/hybrid --parallel $$(nproc) --output-on-failure
 
 # The programs that validation runs on a GPU compile, and their references on the host know known answers.
 test-pairs: $(VENV)/installed-cuda
 	$(BIN)/python validation/pairs/build.py --out build/pairs --arch sm_90
-	@for source in validation/pairs/*.cu; do build/pairs/$$(basename $$source .cu) --reference || exit 1; done
+	@ls validation/pairs/*.cu | xargs -P $$(nproc) -I {} sh -c 'build/pairs/$$(basename {} .cu) --reference || exit 255'
 
-test-sanitized: $(VENV)/installed-test
-	@scripts/system_packages.sh libopenmpi-dev openmpi-bin libfftw3-dev libfftw3-mpi-dev
+test-sanitized: $(VENV)/installed-test $(VENV)/system
 	PATH=$(abspath $(BIN)):$$PATH hybrid/run/sanitized_tests.sh build/sanitized
 
 # The same, and every published trace and measurement in the folder SHARED.
 conformance: test
-	BUSFARE_SHARED=$(abspath $(SHARED)) $(BIN)/pytest -n auto -m conformance
+	BUSFARE_SHARED=$(abspath $(SHARED)) $(BIN)/pytest $(WORKERS) -m conformance
 
 bench: $(VENV)/installed-test
 	$(BIN)/python -m benchmarks

@@ -7,7 +7,7 @@ import glob
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,19 @@ from busfare.errors import InputError
 __all__ = [
     "OUTPUT",
     "PATH",
+    "WIDE",
     "as_html",
     "as_json",
     "keeping_inputs",
+    "note",
     "print_json",
     "replacing",
     "say_page",
     "write_file",
 ]
+
+#: Where a command's context keeps that --wide was given.
+WIDE = "busfare.wide"
 
 
 class _Path(click.Path):
@@ -43,8 +48,19 @@ class _Output(_Path):
 
 
 PATH, OUTPUT = _Path(path_type=Path), _Output(path_type=Path)
-as_json = click.option("--json", is_flag=True, help="One JSON object on standard output.")
 as_html = click.option("--html", metavar="FILE", type=OUTPUT, help="Write a page that opens offline.")
+
+
+def as_json(command: Callable[..., None]) -> Callable[..., None]:
+    """How the result is shown on standard output: `--json`, or tables, with `--wide` of any width."""
+    wide = click.option(
+        "--wide",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _, value: context.meta.__setitem__(WIDE, value),
+        help="Tables as wide as what is in them: no name is shortened.",
+    )
+    return click.option("--json", is_flag=True, help="One JSON object on standard output.")(wide(command))
 
 
 def print_json(result: dict[str, Any]) -> None:
@@ -153,7 +169,13 @@ def _touches(output: Path, source: Path) -> bool:
     return inside.is_dir() and real.is_relative_to(inside) and may_be_trace(real)
 
 
+def note(text: str) -> None:
+    """What is done, on standard error where that is a terminal: a script hears of what is wrong alone."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
 def say_page(html: Path | None) -> None:
     """Says where the page is, if one was asked for."""
     if html:
-        print(f"page written: {html}", file=sys.stderr)
+        note(f"page written: {html}")

@@ -46,7 +46,7 @@ def _build(program: Path, library: Path, parts: tuple[str, ...], more: Sequence[
     flags = [
         "-std=c++20",
         "-O1",
-        "-g",
+        "-g1",
         "-Wall",
         "-Wextra",
         "-fsanitize=address,undefined,float-cast-overflow",

@@ -203,8 +203,9 @@ def many(tmp_path: Path) -> Path:
     ],
 )
 def test_the_terminal_shows_it_within_100_columns(
-    capsys: pytest.CaptureFixture[str], more: dict[str, Any]
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     show_plan(answer_plan(ASKED | more))
     shown = capsys.readouterr().out
     assert max(len(line) for line in shown.splitlines()) <= 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -57,8 +58,20 @@ class Run:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    # Under pytest-xdist every worker builds its own: a few seconds, and no locks.
-    folder = tmp_path_factory.mktemp("recorder")
+    # All workers of pytest-xdist share what the first of them builds: their temporary folders lie in one.
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder /= "recorder"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _build(folder)
+    return Built(folder)
+
+
+def _build(folder: Path) -> None:
+    """Does nothing where it is built already."""
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DBUSFARE_RECORDER_TESTS=ON"]
     for command in (
         [*configure, f"-DPython_EXECUTABLE={sys.executable}"],
@@ -66,7 +79,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    return Built(folder)
 
 
 @pytest.fixture

@@ -122,7 +122,10 @@ def test_a_run_that_cannot_be_replayed_has_no_recorder_taken_out() -> None:
         summarise(trace(copy(0, 1, 1)), None, 1.0)
 
 
-def test_a_report_fits_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_fits_100_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     recorded = trace(
         copy(0, 16_000, 1 << 26, memory="pageable"),
         kernel(16_000, 17_000, "a_very_long_kernel_name<" * 20),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 __all__ = ["count", "rate", "several", "size", "time"]
 
 
@@ -32,6 +34,9 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def several(number: int, one: str, more: str) -> str:
-    """'1 copy', '2 copies'."""
-    return f"{number:,} {one if number == 1 else more}"
+def several(number: int, what: str) -> str:
+    """'1 copy', '2,000 copies'."""
+    if number != 1:
+        what = re.sub("y$", "ie", what) if re.search("[^aeiou]y$", what) else re.sub("(ch|s)$", r"\1e", what)
+        what += "s"
+    return f"{number:,} {what}"

@@ -87,19 +87,19 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
         uses = pinning / ((seconds - prices.sum()) * largest / size)
         repaid.append(
             f"Allocating {amounts.size(largest)} of pinned memory takes about {amounts.time(pinning)} "
-            f"({source}), repaid after {amounts.several(max(1, int(np.ceil(uses))), 'copy', 'copies')} of it."
+            f"({source}), repaid after {amounts.several(max(1, int(np.ceil(uses))), 'copy')} of it."
         )
     evidence = []
     if large.height:
         rate = amounts.rate(large.bytes() / large.seconds() if large.seconds() else None)
         evidence.append(
-            f"{amounts.count(large.height)} copies of more than {SMALL_SAID} moved {amounts.size(large.bytes())} in "
+            f"{amounts.several(large.height, 'copy')} of more than {SMALL_SAID} moved {amounts.size(large.bytes())} in "
             f"{amounts.time(large.seconds())} ({rate}): the driver stages each through a buffer of its own."
         )
     if small:
         evidence.append(
-            f"{amounts.count(small.height)} copies of at most {SMALL_SAID} to the GPU moved {amounts.size(small.bytes())}: "
-            "the host itself writes these bytes into the commands, which its calls wait for."
+            f"{amounts.several(small.height, 'copy')} of at most {SMALL_SAID} to the GPU moved "
+            f"{amounts.size(small.bytes())}: the host itself writes these bytes into the commands, which its calls wait for."
         )
     yield Finding(
         "pageable-copies",
@@ -131,7 +131,7 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
     yield Finding(
         "small-copies",
         "Many small copies",
-        f"{amounts.count(small.height)} copies of less than {SMALL_SAID} took {amounts.time(seconds)} for "
+        f"{amounts.several(small.height, 'copy')} of less than {SMALL_SAID} took {amounts.time(seconds)} for "
         f"{amounts.size(size)} in all "
         f"({amounts.time(seconds / small.height)} each): they pay for latency, not for bytes."
         + ("" if _handed_over(trace) else " Pinning them gains nothing."),
@@ -154,7 +154,7 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
     yield Finding(
         "symbol-copies",
         "Copies to or from symbols in a loop",
-        f"{amounts.count(max(copies.height, calls.height))} copies to or from __constant__ or __device__ symbols took "
+        f"{amounts.several(max(copies.height, calls.height), 'copy')} to or from __constant__ or __device__ symbols took "
         f"{amounts.time(copies.seconds())} on the GPU and {amounts.time(host)} of the host's time.",
         "Pass the values as kernel arguments, or set the symbol once before the loop.",
         union_of(calls).length() * NS if calls.height else copies.exposed,
@@ -173,7 +173,7 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
     yield Finding(
         "synchronous-copies",
         "Copies that hold the host up",
-        f"{amounts.count(calls.height)} blocking copy calls kept host threads for "
+        f"{amounts.several(calls.height, 'blocking copy call')} kept host threads for "
         f"{amounts.time(_seconds(calls))}; their copies "
         f"ran {amounts.time(copies.seconds())}, {amounts.time(exposed)} of it with no kernel beside them.",
         "Use the asynchronous call on a stream of its own with pinned memory, and wait only where the result is needed.",
@@ -227,7 +227,7 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
     yield Finding(
         "managed-migrations",
         "Managed memory moves page by page",
-        f"{amounts.count(moved.height)} migrations of {amounts.size(size / moved.height)} on average moved "
+        f"{amounts.several(moved.height, 'migration')} of {amounts.size(size / moved.height)} on average moved "
         f"{amounts.size(ways['h2d'])} to the GPU and {amounts.size(ways['d2h'])} back in {amounts.time(seconds)} "
         f"({amounts.rate(size / seconds if seconds else None)}), turning round {amounts.count(turns)} "
         "times; kernels wait for "
@@ -256,8 +256,8 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
     yield Finding(
         "slow-link",
         "The link is slower than it should be",
-        f"the fastest of {amounts.count(large.height)} large pinned copies ran at {amounts.rate(best)}; the data sheet of "
-        f"{node.name} makes {amounts.rate(size / expected)}.",
+        f"the fastest of {amounts.several(large.height, 'large pinned copy')} ran at {amounts.rate(best)}; the data "
+        f"sheet of {node.name} makes {amounts.rate(size / expected)}.",
         "Check the link's width and generation under load (nvidia-smi -q -d PCIE), the slot, and whether "
         "the process runs on "
         "the GPU's NUMA node.",
@@ -342,7 +342,7 @@ def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
     yield Finding(
         "synchronisations",
         "The host waits for the GPU again and again",
-        f"{amounts.count(waits.height)} synchronising calls held host threads for {amounts.time(_seconds(waits))}; "
+        f"{amounts.several(waits.height, 'synchronising call')} held host threads for {amounts.time(_seconds(waits))}; "
         "after each, the GPU has nothing to do until the host has sent more.",
         "Synchronise only where the host reads a result; let events and the order of streams do the rest.",
         min(idle, union_of(waits).length() * NS),

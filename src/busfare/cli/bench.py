@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from busfare.errors import InputError, NotVerifiedError
-from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.output import PATH, as_html, as_json, note, print_json, say_page, write_file
 
 if TYPE_CHECKING:
     from busfare.measure.nas.problem import Benchmark
@@ -59,7 +58,7 @@ def bench_methods(
     from busfare.report.probe_progress import progress
 
     with progress() as shown:
-        result = again(from_, "methods") if from_ else methods(node, quick, largest, virtual, shown, _say)
+        result = again(from_, "methods") if from_ else methods(node, quick, largest, virtual, shown, note)
     _answer(result, from_, json, html, methods_page, show_methods)
 
 
@@ -105,7 +104,7 @@ def bench_strategies(
 
     own = (kernel, inputs, outputs, function, levels, level) if kernel else None
     with progress() as shown:
-        result = again(from_, "strategies") if from_ else strategies(node, quick, own, virtual, shown, _say)
+        result = again(from_, "strategies") if from_ else strategies(node, quick, own, virtual, shown, note)
     _answer(result, from_, json, html, strategies_page, show_strategies)
 
 
@@ -161,7 +160,7 @@ def _nas_command(benchmark: Benchmark, told: str) -> None:
             result = (
                 again(from_, benchmark)
                 if from_
-                else bench(benchmark, size, ranks, modes, build, node, timeout, shown, _say)
+                else bench(benchmark, size, ranks, modes, build, node, timeout, shown, note)
             )
         _answer(result, from_, json, html, nas_page, show_nas)
         with _readable(from_):
@@ -205,8 +204,3 @@ def _readable(path: Path | None) -> Iterator[None]:
             raise
         what = f"{type(error).__name__}: {error}"
         raise InputError(f"{path}: a figure is missing or wrong ({what}); run the benchmark again") from None
-
-
-def _say(line: str) -> None:
-    """What is about to be done."""
-    print(line, file=sys.stderr)

@@ -212,5 +212,5 @@ def nodes_check(file: Path) -> None:
     checked = load_node(str(file))
     print(
         f"{file}: {checked.name} is right: {len(checked.components)} components, {len(checked.links)} "
-        f"links, {len(checked.gpus())} GPUs"
+        f"links, {len(checked.gpus())} GPU{'s' * (len(checked.gpus()) != 1)}"
     )

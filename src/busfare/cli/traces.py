@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from busfare.cli.reading import read_trace, where_recorded
-from busfare.output import OUTPUT, PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.output import OUTPUT, PATH, as_html, as_json, note, print_json, say_page, write_file
 
 __all__ = ["VALUE_MAY_LACK", "compare", "demo", "export", "project", "what_if"]
 
@@ -272,7 +271,7 @@ def export(trace: Path, to: str, output: Path) -> None:
     from busfare.report.export import export as write
 
     write(read_trace(trace), to, output)
-    print(f"{output} written", file=sys.stderr)
+    note(f"{output} written")
 
 
 @click.command()

@@ -35,7 +35,9 @@ class Streams:
 
     @property
     def title(self) -> str:
-        return f"{self.count} streams" + (f" for {self.kernel}" if self.kernel else "")
+        return f"{self.count} stream{'s' * (self.count != 1)}" + (
+            f" for {self.kernel}" if self.kernel else ""
+        )
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         if self.count < 1:

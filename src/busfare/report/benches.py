@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
 from busfare.advise import amounts
-from busfare.report.tables import console, plain, table
+from busfare.report.tables import Table, console, plain, table
 
 __all__ = ["fastest", "seen", "show_methods", "show_strategies"]
 
@@ -30,7 +28,8 @@ def show_strategies(result: dict[str, Any]) -> None:
             plain(
                 f"  fastest: {_name(best['measured'])}, {verdict}: predicted {_name(best['predicted'])}; "
                 f"streams reach {limit['streams_share_percent']:.1f} % of the limit (the {limit['by']}); "
-                f"{streams['predicted_best']} streams predicted, {streams['measured_best']} {seen(result)}"
+                f"{amounts.several(streams['predicted_best'], 'stream')} predicted, "
+                f"{streams['measured_best']} {seen(result)}"
             )
         )
     _foot(result, out)
@@ -99,19 +98,22 @@ def _accesses(number: float | None) -> str:
 
 def _case(cell: dict[str, Any]) -> Table:
     title = (
-        f"{cell['elements']:,} ints ({amounts.size(cell['bytes'])}), {cell['accesses']} accesses an element"
+        f"{amounts.several(cell['elements'], 'int')} ({amounts.size(cell['bytes'])}), "
+        f"{amounts.several(cell['accesses'], 'access')} an element"
     )
-    shown = Table(
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-        title=plain(title),
-        title_justify="left",
-        title_style="bold",
+    shown = table(
+        "method ",
+        "whole",
+        "±",
+        "initialise",
+        "h2d",
+        "kernel",
+        "d2h",
+        "sum",
+        "predicted",
+        "error",
+        title=title,
     )
-    shown.add_column("method", no_wrap=True)
-    for name in ("whole", "±", "initialise", "h2d", "kernel", "d2h", "sum", "predicted", "error"):
-        shown.add_column(name, justify="right", no_wrap=True)
     for m in cell["methods"]:
         ranges, error = m["measured_ranges_seconds"], m["error_percent"]
         shown.add_row(

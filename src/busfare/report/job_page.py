@@ -8,12 +8,13 @@ from typing import Any
 from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.node import Node, load_node
-from busfare.report.document import document, section, table
+from busfare.report.document import document, section, table, words
 from busfare.report.gains import overlaps_said, what_if_said
 from busfare.report.job_plots import largest_plot, spread_plot, strip_plot
-from busfare.report.jobs import WORDS, amount, gain_said, name_of, path_of, several, slow_link
+from busfare.report.jobs import WORDS, amount, gain_said, name_of, slow_link
 from busfare.report.link_picture import link_picture
 from busfare.report.plots import Plot, histogram_plot
+from busfare.report.terminal import path_of
 
 __all__ = ["job_page"]
 
@@ -53,22 +54,25 @@ def job_page(result: dict[str, Any], node: Node | None = None) -> str:
         plots["histogram"] = plot
         body.append(section("Transfers by size, as recorded", '<div id="histogram" class="plot"></div>'))
     body += [_failures(result), _omissions(result["omissions"])]
-    return document(f"busfare: {several(result['traces']['read'], 'trace')}", body, plots, PAGE_WORDS)
+    return document(f"busfare: {amounts.several(result['traces']['read'], 'trace')}", body, plots, PAGE_WORDS)
 
 
 def _header(result: dict[str, Any]) -> str:
     traces = result["traces"]
     facts = [f"{count:,} {name}" for name, count in traces["formats"].items()]
     facts += [gpu["name"] for gpu in result["gpus"][:4]]
-    failed = f" <b>{several(traces['failed'], 'file')} could not be read.</b>" if traces["failed"] else ""
-    return f'<h1>{several(traces["read"], "trace")} of a job</h1><p class="dim">{escape(" · ".join(facts))}.{failed}</p>'
+    failed = (
+        f" <b>{amounts.several(traces['failed'], 'file')} could not be read.</b>" if traces["failed"] else ""
+    )
+    read = amounts.several(traces["read"], "trace")
+    return f'<h1>{read} of a job</h1><p class="dim">{escape(" · ".join(facts))}.{failed}</p>'
 
 
 def _tiles(result: dict[str, Any]) -> str:
     transfers, slowest = result["transfers"], result["slowest"]
     hosts, ranks = result["hosts"]["count"], result["ranks"]["count"]
     places = (
-        f"{several(ranks, 'rank')} on {several(hosts, 'host')}"
+        f"{amounts.several(ranks, 'rank')} on {amounts.several(hosts, 'host')}"
         if hosts and ranks
         else "ranks or hosts not named"
     )
@@ -189,11 +193,11 @@ def _findings(result: dict[str, Any]) -> str:
     for finding in result["findings"]:
         largest = finding["largest"]
         more = [text for text in (overlaps_said(finding, result), what_if_said(largest)) if text]
-        shown = "".join(f"<br><span class='dim'>{escape(text)}</span>" for text in more)
+        shown = "".join(f"<br><span class='dim'>{words(text)}</span>" for text in more)
         items.append(
             f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(gain_said(finding, result))}</span><br>"
-            f"Most in {escape(name_of(largest))}: {escape(largest['evidence'])}<br>"
-            f"{escape(largest['change'])}{shown}</li>"
+            f"Most in {escape(name_of(largest))}: {words(largest['evidence'])}<br>"
+            f"{words(largest['change'])}{shown}</li>"
         )
     note = "<p class='dim'>Gains are predicted, each of the trace that it saves most in.</p>"
     return section("What to do", f'{note}<ol class="findings">{"".join(items)}</ol>')
@@ -226,8 +230,8 @@ def _omissions(omissions: list[dict[str, Any]]) -> str:
     if not omissions:
         return ""
     items = "".join(
-        f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{escape(o['what'])}"
-        + (f" [{several(o['traces'], 'trace')}]" if o["traces"] else "")
+        f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{words(o['what'])}"
+        + (f" [{amounts.several(o['traces'], 'trace')}]" if o["traces"] else "")
         + "</li>"
         for o in omissions
     )

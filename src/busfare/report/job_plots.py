@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from busfare.advise.amounts import several
 from busfare.report.jobs import WORDS, amount, name_of
 from busfare.report.plots import COLOUR, Plot, bar_pattern, plot_layout
 
@@ -63,7 +64,7 @@ def spread_plot(row: dict[str, Any]) -> Plot | None:
         "width": [(bar["upper"] - bar["lower"]) * 0.92 for bar in bars],
         "y": [bar["count"] for bar in bars],
         "hovertext": [
-            f"{bar['count']:,} traces<br>{amount(figure, bar['lower'])} – {amount(figure, bar['upper'])}"
+            f"{several(bar['count'], 'trace')}<br>{amount(figure, bar['lower'])} – {amount(figure, bar['upper'])}"
             for bar in bars
         ],
         "hoverinfo": "text",

@@ -1,19 +1,18 @@
-"""A job's result as tables in a terminal, no wider than 100 columns."""
+"""A job's result as tables in a terminal."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
-from rich.padding import Padding
-
 from busfare.advise import amounts
 from busfare.report.gains import overlaps_said, what_if_said
+from busfare.report.tables import Indented, Screen, headed
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
+from busfare.report.terminal import path_of
 
-__all__ = ["WORDS", "amount", "gain_said", "name_of", "path_of", "several", "show_job", "slow_link"]
+__all__ = ["WORDS", "amount", "gain_said", "name_of", "show_job", "slow_link"]
 
 #: What the figures are called.
 WORDS = {
@@ -33,11 +32,6 @@ def amount(figure: str, value: float) -> str:
     return amounts.size(value) if figure.endswith("bytes") else amounts.time(value)
 
 
-def several(number: int, what: str) -> str:
-    """'1 trace', '2 traces'."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def name_of(rank: dict[str, Any]) -> str:
     """'rank 3 on b12'; with as much of the file's path as is needed and fits, where that is not known."""
     path, host = rank["path"], rank["host"]
@@ -48,12 +42,6 @@ def name_of(rank: dict[str, Any]) -> str:
 
 def _end_of(path: str) -> str:
     return path if len(path) <= LONGEST_PATH else "…" + path[1 - LONGEST_PATH :]
-
-
-def path_of(row: dict[str, Any]) -> str:
-    """'h2d pageable → device'."""
-    ends = " → ".join(row[side] or "unknown" for side in ("source_memory", "destination_memory"))
-    return f"{row['direction'] or '?'}  {ends}"
 
 
 def show_job(result: dict[str, Any]) -> None:
@@ -80,25 +68,26 @@ def show_job(result: dict[str, Any]) -> None:
     _left_out(console, result)
 
 
-def _head(console: Console, result: dict[str, Any]) -> None:
+def _head(console: Screen, result: dict[str, Any]) -> None:
     traces, transfers = result["traces"], result["transfers"]
     formats = ", ".join(f"{count:,} {name}" for name, count in traces["formats"].items())
-    console.print(f"{several(traces['read'], 'trace')} of a job", style="bold", end="")
-    console.print(_plain(f"  ({formats})"), style="dim")
+    console.print(headed(f"{amounts.several(traces['read'], 'trace')} of a job", formats))
     gpus = ", ".join(gpu["name"] for gpu in result["gpus"][:3]) or "GPU not named"
     hosts = result["hosts"]["count"]
     known = [
-        f"{'' if result['hosts']['exact'] else 'about '}{several(hosts, 'host')}"
+        f"{'' if result['hosts']['exact'] else 'about '}{amounts.several(hosts, 'host')}"
         if hosts
         else "hosts not named"
     ]
     known += [
-        several(result["ranks"]["count"], "rank") if result["ranks"]["count"] else "ranks not named",
+        amounts.several(result["ranks"]["count"], "rank") if result["ranks"]["count"] else "ranks not named",
         gpus,
     ]
     console.print(_plain(" · ".join(known)), style="dim")
     if traces["failed"]:
-        console.print(f"{several(traces['failed'], 'file')} could not be read (listed below)", style="bold")
+        console.print(
+            f"{amounts.several(traces['failed'], 'file')} could not be read (listed below)", style="bold"
+        )
     console.print()
     slowest = result["slowest"]
     console.print(
@@ -107,13 +96,13 @@ def _head(console: Console, result: dict[str, Any]) -> None:
         )
     )
     console.print(
-        f"Transfers: {amounts.count(transfers['count'])} of {amounts.size(transfers['bytes'])} in "
+        f"{amounts.several(transfers['count'], 'transfer')} of {amounts.size(transfers['bytes'])} in "
         f"{amounts.time(transfers['seconds'])}, {amounts.time(transfers['exposed_seconds'])} exposed; "
         f"{transfers['share_of_gpu_time']:.1%} of GPU time (sums over all traces)"
     )
 
 
-def _spread(console: Console, result: dict[str, Any]) -> None:
+def _spread(console: Screen, result: dict[str, Any]) -> None:
     console.print()
     table = _table(
         "recorded ", "least", "median", "p95", "most", "mean", "outliers", title="Spread over the traces"
@@ -127,7 +116,7 @@ def _spread(console: Console, result: dict[str, Any]) -> None:
     console.print(table)
 
 
-def _outliers(console: Console, result: dict[str, Any]) -> None:
+def _outliers(console: Screen, result: dict[str, Any]) -> None:
     for row in result["spread"]:
         listed = row["outliers"]["listed"]
         if not listed:
@@ -143,7 +132,7 @@ def _outliers(console: Console, result: dict[str, Any]) -> None:
         console.print(table)
 
 
-def _health(console: Console, result: dict[str, Any]) -> None:
+def _health(console: Screen, result: dict[str, Any]) -> None:
     health = result["link_health"]
     console.print()
     if not health["groups"]:
@@ -163,7 +152,7 @@ def _health(console: Console, result: dict[str, Any]) -> None:
         )
     console.print(table)
     for link in health["slow"][:MOST_ROWS]:
-        console.print(Padding(_plain(slow_link(link)), (0, 0, 0, 3)))
+        console.print(Indented(_plain(slow_link(link))))
     if len(health["slow"]) > MOST_ROWS:
         console.print(f"   and {len(health['slow']) - MOST_ROWS} more (--json)", style="dim")
 
@@ -179,7 +168,7 @@ def slow_link(link: dict[str, Any]) -> str:
     return said
 
 
-def _links(console: Console, result: dict[str, Any]) -> None:
+def _links(console: Screen, result: dict[str, Any]) -> None:
     rows = sorted(result["links"], key=lambda row: -(row["forward"]["bytes"] + row["back"]["bytes"]))
     if not rows:
         return
@@ -198,7 +187,9 @@ def _links(console: Console, result: dict[str, Any]) -> None:
         )
     console.print(table)
     if len(rows) > MOST_ROWS:
-        console.print(f"and {len(rows) - MOST_ROWS} links with less (--json, --html)", style="dim")
+        console.print(
+            f"and {amounts.several(len(rows) - MOST_ROWS, 'link')} with less (--json, --html)", style="dim"
+        )
 
 
 def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
@@ -207,34 +198,31 @@ def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
     most = "" if largest["by_replay"] else "at most "
     by = ", by replay" if largest["by_replay"] else ""
     said = f"saves {most}{amounts.time(finding['predicted_gain_seconds'])} of {amounts.time(run)}{by}"
-    return f"{said}; in {several(finding['traces'], 'trace')}"
+    return f"{said}; in {amounts.several(finding['traces'], 'trace')}"
 
 
-def _findings(console: Console, result: dict[str, Any]) -> None:
+def _findings(console: Screen, result: dict[str, Any]) -> None:
     console.print()
     if not result["findings"]:
         console.print("Nothing worth doing about transfers was found.", style="bold")
         return
-    console.print("What to do", style="bold", end="")
-    console.print("  (gains are predicted, each of the trace that it saves most in)", style="dim")
+    console.print(headed("What to do", "gains are predicted, each of the trace that it saves most in"))
     for number, finding in enumerate(result["findings"], 1):
         console.print(f"{number}. {finding['title']}: {gain_said(finding, result)}")
         largest = finding["largest"]
-        console.print(
-            Padding(_plain(f"Most in {name_of(largest)}: {largest['evidence']}"), (0, 0, 0, 3)), style="dim"
-        )
-        console.print(Padding(_plain(largest["change"]), (0, 0, 0, 3)))
+        console.print(Indented(_plain(f"Most in {name_of(largest)}: {largest['evidence']}")), style="dim")
+        console.print(Indented(_plain(largest["change"])))
         for text in (overlaps_said(finding, result), what_if_said(largest)):
             if text:
-                console.print(Padding(_plain(text), (0, 0, 0, 3)), style="dim")
+                console.print(Indented(_plain(text)), style="dim")
 
 
-def _left_out(console: Console, result: dict[str, Any]) -> None:
+def _left_out(console: Screen, result: dict[str, Any]) -> None:
     if result["failures"]:
         console.print()
         console.print("Files that could not be read", style="bold")
         for failure in result["failures"][:MOST_ROWS]:
-            console.print(Padding(_plain(f"{failure['path']}: {failure['why']}"), (0, 0, 0, 3)))
+            console.print(Indented(_plain(f"{failure['path']}: {failure['why']}")))
         more = result["traces"]["failed"] - min(MOST_ROWS, len(result["failures"]))
         if more > 0:
             console.print(f"   and {more:,} more", style="dim")
@@ -243,7 +231,5 @@ def _left_out(console: Console, result: dict[str, Any]) -> None:
         console.print("What this report does not tell", style="bold")
         for omission in result["omissions"]:
             count = f"{amounts.count(omission['count'])} " if omission["count"] else ""
-            traces = f" [{several(omission['traces'], 'trace')}]" if omission["traces"] else ""
-            console.print(
-                Padding(_plain(f"{omission['id']}: {count}{omission['what']}{traces}"), (0, 0, 0, 3))
-            )
+            traces = f" [{amounts.several(omission['traces'], 'trace')}]" if omission["traces"] else ""
+            console.print(Indented(_plain(f"{omission['id']}: {count}{omission['what']}{traces}")))

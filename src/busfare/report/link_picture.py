@@ -80,7 +80,7 @@ def _bytes(row: dict[str, Any]) -> int:
 
 def _told(row: dict[str, Any]) -> str:
     first, second = row["between"]
-    lines = [f"{row['link']}: {row['copies']:,} copies"]
+    lines = [f"{row['link']}: {amounts.several(row['copies'], 'copy')}"]
     for way, start, end in (("forward", first, second), ("back", second, first)):
         sent = row[way]
         lines.append(

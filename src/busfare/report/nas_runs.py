@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
 from busfare.advise import amounts
-from busfare.report.tables import console, plain, table
+from busfare.report.tables import Table, console, plain, table
 
 __all__ = ["beside", "gain_sentence", "heading", "named", "show_nas", "variant", "verdict"]
 
@@ -25,7 +23,7 @@ def heading(result: dict[str, Any]) -> str:
 
 def named(run: dict[str, Any]) -> str:
     """'funneled, 4 ranks, slabs'; with the number of GPUs where it is not one, and with what it was asked beyond that."""
-    ranks = f"{run['ranks']} rank" + ("s" if run["ranks"] > 1 else "")
+    ranks = amounts.several(run["ranks"], "rank")
     gpus = f"{run['gpus']} GPUs" if run["gpus"] > 1 else ""
     return ", ".join(part for part in (run["mode"], ranks, gpus, run["algorithm"]) if part)
 
@@ -51,7 +49,7 @@ def verdict(run: dict[str, Any]) -> str:
 def gain_sentence(gain: dict[str, Any]) -> str:
     """'class C, 4 ranks: funneled is 1.35 times as fast as multiple'."""
     gpus = f", {gain['gpus']} GPUs" if gain["gpus"] > 1 else ""
-    ranks = f"{gain['ranks']} rank" + ("s" if gain["ranks"] > 1 else "")
+    ranks = amounts.several(gain["ranks"], "rank")
     return (
         f"class {gain['class']}, {ranks}{gpus}: {gain['way']} {gain['measured_times_as_fast']:.2f} times as fast as "
         f"{gain['over']} (measured)"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from busfare.advise import amounts
 from busfare.report.document import document as _document
+from busfare.report.document import place
 from busfare.report.document import section as _section
 from busfare.report.document import table as _table
+from busfare.report.document import words as _words
 from busfare.report.gains import (
     basis_said,
     gain_said,
@@ -18,16 +21,28 @@ from busfare.report.gains import (
     unexplained_said,
     what_if_said,
 )
-from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
+from busfare.report.plots import Plot, histogram_plot, projection_plot, timeline_plot
 from busfare.trace import Trace
 
 __all__ = ["projection_page", "report_page"]
 
 
-def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any] | None = None) -> str:
-    """The page of `report`; with `projections` (the result of `project`), that too."""
+def report_page(
+    result: dict[str, Any],
+    trace: Trace,
+    projections: dict[str, Any] | None = None,
+    projected: str = "On other nodes",
+    more: Sequence[tuple[str, Plot, str]] = (),
+) -> str:
+    """The page of `report`; with `projections` (the result of `project`), that too, under the heading `projected`.
+
+    `more`: sections for its top, each a heading, a plot and HTML.
+    """
     plots: dict[str, Any] = {}
     body = [_header(result), _tiles(result)]
+    for number, (title, drawn, content) in enumerate(more):
+        plots[f"more-{number}"] = drawn
+        body.append(_section(title, f'<div id="more-{number}" class="plot"></div>{content}'))
     if plot := timeline_plot(trace):
         plots["timeline"] = plot
         body.append(
@@ -43,7 +58,7 @@ def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any
     body += [_findings(result), _critical_path(result["critical_path"])]
     if projections:
         plots["projection"] = projection_plot(projections["projections"])
-        body.append(_projections(projections))
+        body.append(_projections(projections, projected))
     if result["by_path"]:
         body.append(_by_path(result["by_path"]))
     if plot := histogram_plot(result["size_histogram"]):
@@ -56,7 +71,7 @@ def report_page(result: dict[str, Any], trace: Trace, projections: dict[str, Any
 def projection_page(result: dict[str, Any], trace: Trace) -> str:
     """The page of `project`."""
     said = f"Recorded on {result['from']}; predicted for other nodes."
-    heading = f"<h1>{escape(str(trace.path))}</h1><p class='dim'>{escape(said)}</p>"
+    heading = f"<h1>{place(str(trace.path))}</h1><p class='dim'>{escape(said)}</p>"
     plots = {"projection": projection_plot(result["projections"])}
     return _document(f"busfare: {trace.path}", [heading, _projections(result)], plots)
 
@@ -72,7 +87,7 @@ def _header(result: dict[str, Any]) -> str:
     unexplained = unexplained_said(result)
     warning = f"<p><b>{escape(unexplained)}</b></p>" if unexplained else ""
     cut = f"<p><b>Incomplete: {escape(trace['incomplete'])}</b></p>" if trace["incomplete"] else ""
-    return f'<h1>{escape(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>{cut}{warning}'
+    return f'<h1>{place(trace["path"])}</h1><p class="dim">{escape(" · ".join(facts))}</p>{cut}{warning}'
 
 
 def _tiles(result: dict[str, Any]) -> str:
@@ -81,11 +96,11 @@ def _tiles(result: dict[str, Any]) -> str:
         (amounts.time(result["makespan_seconds"]), "whole run"),
         (
             amounts.time(transfers["seconds"]),
-            f"{amounts.count(transfers['count'])} transfers of {amounts.size(transfers['bytes'])}",
+            f"{amounts.several(transfers['count'], 'transfer')} of {amounts.size(transfers['bytes'])}",
         ),
         (amounts.time(transfers["exposed_seconds"]), "of it exposed: no kernel computes meanwhile"),
         (f"{transfers['share_of_gpu_time']:.1%}", "of GPU time is transfers"),
-        (amounts.time(kernels["seconds"]), f"{amounts.count(kernels['count'])} kernels"),
+        (amounts.time(kernels["seconds"]), f"{amounts.several(kernels['count'], 'kernel')}"),
     ]
     for key, what in (
         ("communication", "communication between GPUs"),
@@ -104,10 +119,10 @@ def _findings(result: dict[str, Any]) -> str:
     for finding in result["findings"]:
         said = gain_said(finding, result)
         more = [text for text in (overlaps_said(finding, result), what_if_said(finding)) if text]
-        replayed = "".join(f"<br><span class='dim'>{escape(text)}</span>" for text in more)
+        replayed = "".join(f"<br><span class='dim'>{_words(text)}</span>" for text in more)
         items.append(
             f"<li><b>{escape(finding['title'])}</b> <span class='gain'>{escape(said)}</span><br>"
-            f"{escape(finding['evidence'])}<br>{escape(finding['change'])}{replayed}</li>"
+            f"{_words(finding['evidence'])}<br>{_words(finding['change'])}{replayed}</li>"
         )
     cost = f" {said_of_cost(result['recording_cost'])}" if result["recording_cost"] else ""
     note = f"<p class='dim'>Gains are predicted ({escape(basis_said(result))}).{escape(cost)}</p>"
@@ -122,7 +137,7 @@ def _critical_path(parts: list[dict[str, Any]] | None) -> str:
     return _section("Critical path, by replay", note + _table(("part", "time", "of the run"), rows))
 
 
-def _projections(result: dict[str, Any]) -> str:
+def _projections(result: dict[str, Any], title: str = "On other nodes") -> str:
     rows = []
     for p in result["projections"]:
         moved, run = p["transfers"], p["makespan"]
@@ -144,9 +159,7 @@ def _projections(result: dict[str, Any]) -> str:
     )
     basis = f"cost model {result['model']}; whole run: {result['makespan']['method']}"
     note = f"<p class='dim'>Recorded on {escape(result['from'])}; {escape(basis)}.</p>"
-    return _section(
-        "On other nodes", f'{note}<div id="projection" class="plot"></div>{_table(columns, rows)}'
-    )
+    return _section(title, f'{note}<div id="projection" class="plot"></div>{_table(columns, rows)}')
 
 
 def _by_path(paths: list[dict[str, Any]]) -> str:
@@ -251,7 +264,7 @@ def _omissions(omissions: list[dict[str, Any]]) -> str:
     if not omissions:
         return ""
     items = "".join(
-        f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{escape(o['what'])}</li>"
+        f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count']) + ' ' if o['count'] else ''}{_words(o['what'])}</li>"
         for o in omissions
     )
     return _section("What this trace does not tell", f"<ul>{items}</ul>")

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from busfare.advise import amounts
-from busfare.report.document import document, section, table
+from busfare.report.document import document, section, table, words
 from busfare.report.plan_terminal import NOTE, amount_of
 from busfare.report.plots import COLOUR, Plot, bar_pattern, plot_layout
 
@@ -22,7 +22,7 @@ def plan_page(result: dict[str, Any]) -> str:
     title = f"{result['name']} on {result['node']}"
     facts = f"{result['device']['gpu'] or 'GPU'} · {result['device']['category']} · every time is predicted"
     body = [f"<h1>{escape(title)}</h1><p class='dim'>{escape(facts)}</p>"]
-    body.append(section("What to do", "".join(f"<p>{escape(said)}</p>" for said in result["words"])))
+    body.append(section("What to do", "".join(f"<p>{words(said)}</p>" for said in result["words"])))
     plots: dict[str, Plot] = {"ranking": _ranking_plot(result)}
     body.append(section("Strategies, predicted", f'<div id="ranking" class="plot"></div>{_ranking(result)}'))
     if "sweep" in result:

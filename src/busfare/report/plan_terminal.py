@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
-from rich.padding import Padding
-
 from busfare.advise import amounts
-from busfare.report.tables import console, plain, table
+from busfare.report.tables import Screen, console, plain, table
 
 __all__ = ["NOTE", "amount_of", "show_plan"]
 
@@ -20,19 +17,21 @@ NOTE = "if touched once: "
 def show_plan(result: dict[str, Any]) -> None:
     """The answer in a terminal: words, then tables."""
     out = console()
-    many = f" (the first of {len(result['kernels']):,} kernels)" if "kernels" in result else ""
+    many = (
+        f" (the first of {amounts.several(len(result['kernels']), 'kernel')})" if "kernels" in result else ""
+    )
     title = f"{result['name']}{many} on {result['node']}"
     out.print(plain(title), style="bold")
     out.print(plain(f"{result['device']['gpu'] or 'GPU'} · {result['device']['category']}"), style="dim")
     out.print()
     for sentence in result["words"]:
-        out.print(Padding(plain(sentence), (0, 0, 0, 0)))
+        out.print(plain(sentence))
     out.print()
     _show_ranking(out, result)
     if recorded := result.get("recorded"):
         out.print(
-            f"Recorded in the trace: {recorded['launches']:,} launches in {recorded['streams']} streams, "
-            f"{amounts.time(recorded['span_seconds'])} from first to last."
+            f"Recorded in the trace: {amounts.several(recorded['launches'], 'launch')} in "
+            f"{amounts.several(recorded['streams'], 'stream')}, {amounts.time(recorded['span_seconds'])} from first to last."
         )
     if result["roofline"]:
         out.print()
@@ -50,7 +49,7 @@ def show_plan(result: dict[str, Any]) -> None:
     _show_basis(out, result["basis"])
 
 
-def _show_ranking(out: Console, result: dict[str, Any]) -> None:
+def _show_ranking(out: Screen, result: dict[str, Any]) -> None:
     rows = table("strategy ", "streams", "predicted", "over best", "by ")
     best = result["ranking"][0]["predicted_seconds"]
     for row in result["ranking"]:
@@ -70,7 +69,7 @@ def _show_ranking(out: Console, result: dict[str, Any]) -> None:
     )
 
 
-def _show_roofline(out: Console, roof: dict[str, float]) -> None:
+def _show_roofline(out: Screen, roof: dict[str, float]) -> None:
     rows = table("roofline with transfers (predicted) ", "GFLOP/s", title=None)
     for name, key in (
         ("kernel alone", "roof"),
@@ -87,14 +86,12 @@ def _show_roofline(out: Console, roof: dict[str, float]) -> None:
     )
 
 
-def _show_kernels(out: Console, kernels: list[dict[str, Any]]) -> None:
+def _show_kernels(out: Screen, kernels: list[dict[str, Any]]) -> None:
     rows = table("kernel ", "dominant ", "best ", "streams", "predicted", "explicit", title="Every kernel")
     for kernel in kernels[:MOST_ROWS]:
         best = kernel["ranking"][0]
-        name = plain(kernel["name"])
-        name.truncate(36, overflow="ellipsis")
         rows.add_row(
-            name,
+            kernel["name"],
             kernel["dominant"],
             best["strategy"],
             str(best["streams"]),
@@ -106,7 +103,7 @@ def _show_kernels(out: Console, kernels: list[dict[str, Any]]) -> None:
         out.print(f"{len(kernels) - MOST_ROWS:,} more; all of them with --json.", style="dim")
 
 
-def _show_nodes(out: Console, nodes: list[dict[str, Any]]) -> None:
+def _show_nodes(out: Screen, nodes: list[dict[str, Any]]) -> None:
     rows = table("node ", "best ", "streams", "predicted", "explicit", "dominant ", title="On other nodes")
     for node in nodes:
         best = node["ranking"][0]
@@ -134,7 +131,7 @@ def amount_of(value: float, parameter: str) -> str:
     return f"× {value:.3g}" if parameter == "link" else f"{value:.0f}"
 
 
-def _show_sweep(out: Console, found: dict[str, Any]) -> None:
+def _show_sweep(out: Screen, found: dict[str, Any]) -> None:
     parameter = found["parameter"]
     names = list(found["points"][0]["predicted_seconds"])[:5]
     rows = table(
@@ -156,13 +153,11 @@ def _show_sweep(out: Console, found: dict[str, Any]) -> None:
         out.print("The best strategy stays the same over this range.")
 
 
-def _show_basis(out: Console, basis: list[dict[str, Any]]) -> None:
+def _show_basis(out: Screen, basis: list[dict[str, Any]]) -> None:
     rows = table("parameter ", "value", "kind ", "source ", title="What it rests on")
     for row in basis:
         value = row["value"] if isinstance(row["value"], str) else _value(row["value"], row["unit"])
-        source = plain(row["source"])
-        source.truncate(44, overflow="ellipsis")
-        rows.add_row(row["parameter"], value, row["kind"], source)
+        rows.add_row(row["parameter"], value, row["kind"], row["source"])
     out.print(rows)
 
 

@@ -29,18 +29,18 @@ DO = {
     "explicit": "Copy in, compute, copy out; nothing more pays here.",
     "mapped": "Let the kernel read and write mapped host memory (cudaHostAlloc with cudaHostAllocMapped): "
     "one thread an element, neighbours beside each other, each element touched once.",
-    "streams": "Cut the data into {streams} chunks, one a stream: cudaMemcpyAsync in for all, then the kernels, "
+    "streams": "Cut the data into {chunks}, one a stream: cudaMemcpyAsync in for all, then the kernels, "
     "then cudaMemcpyAsync out, from pinned buffers.",
-    "three-streams": "Cut the data into {streams} chunks and use three streams, one for copies in, one for kernels, one for "
+    "three-streams": "Cut the data into {chunks} and use three streams, one for copies in, one for kernels, one for "
     "copies out: chunk by chunk cudaMemcpyAsync in, the kernel and cudaMemcpyAsync out, from pinned buffers, each behind an "
     "event of the step before (cudaStreamWaitEvent).",
-    "hybrid": "Copy in with {streams} streams, and let each kernel write its results to mapped host memory.",
+    "hybrid": "Copy in with {streams}, and let each kernel write its results to mapped host memory.",
     "managed": "Managed memory as it is does; nothing need be copied.",
     "managed-prefetch": "Keep managed memory, and call cudaMemPrefetchAsync before and after the kernel.",
     "batched": "Hand all arrays of a direction to one cudaMemcpyBatchAsync, or pack them into one buffer.",
-    "graph": "Capture the copies and kernels of {streams} streams once as a CUDA graph and launch that.",
+    "graph": "Capture the copies and kernels of {streams} once as a CUDA graph and launch that.",
     "explicit-pageable": "Leave the copies as they are.",
-    "streams-pageable": "Use {streams} streams even without pinning; kernels hide behind the staging of later chunks.",
+    "streams-pageable": "Use {streams} even without pinning; kernels hide behind the staging of later chunks.",
 }
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
@@ -214,7 +214,8 @@ def _words(answer: Plan) -> list[str]:
     said.append(line + ".")
     if equal:
         said.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
-    said.append(DO[best.strategy].format(streams=best.streams))
+    numbers = {what + "s": amounts.several(best.streams, what) for what in ("stream", "chunk")}
+    said.append(DO[best.strategy].format(**numbers))
     said += _on_an_assumption(answer)
     if answer.problem.memory == "pageable" and not best.strategy.endswith("pageable"):
         said.append(

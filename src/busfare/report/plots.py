@@ -65,7 +65,7 @@ def timeline_plot(trace: Trace, axis: str = "recorded time, seconds") -> Plot | 
         label = f"GPU {row.gpu} {row.work}" if several else row.work
         hover = [
             f"{escape(_short(name))}<br>{amounts.time(length)}"
-            + (f"<br>{amounts.count(int(n))} operations, busy {busy:.0%}" if n > 1 else "")
+            + (f"<br>{amounts.several(int(n), 'operation')}, busy {busy:.0%}" if n > 1 else "")
             for name, length, n, busy in zip(row.longest, row.lengths, row.operations, row.busy, strict=True)
         ]
         data.append(
@@ -130,6 +130,31 @@ def histogram_plot(rows: list[dict[str, Any]]) -> Plot | None:
         "data": data,
         "layout": plot_layout(320, yaxis={"title": {"text": "% of transfers (recorded)"}}, barmode="group"),
     }
+
+
+def runs_plot(labels: list[str], seconds: list[float]) -> Plot:
+    """Whole runs below each other; those whose label says that they are predicted are hatched."""
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [escape(label) for label in labels],
+        "x": seconds,
+        "text": [amounts.time(value) for value in seconds],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "hoverinfo": "y+text",
+        "marker": {
+            "color": COLOUR["kernels"],
+            "pattern": bar_pattern(["/" if label.endswith("(predicted)") else "" for label in labels]),
+        },
+    }
+    layout = plot_layout(
+        90 + 42 * len(labels),
+        xaxis={"title": {"text": "whole run, seconds"}, "rangemode": "tozero"},
+        yaxis={"autorange": "reversed"},
+        margin={"l": 10, "r": 70, "t": 10, "b": 40},
+    )
+    return {"data": [bars], "layout": layout}
 
 
 def projection_plot(projections: list[dict[str, Any]]) -> Plot:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from busfare.advise import amounts
+from busfare.report.tables import Table
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
@@ -60,7 +58,7 @@ def show_projection(result: dict[str, Any]) -> None:
             console.print(_plain(f"Pageable copies: {p['pageable_copies']}."), style="dim")
         if p["transfers"]["unpriced"]:
             console.print(
-                f"{amounts.count(p['transfers']['unpriced'])} copies have no price by this model: their recorded "
+                f"Without a price by this model: {amounts.several(p['transfers']['unpriced'], 'copy')}; the recorded "
                 "time is kept.",
                 style="dim",
             )
@@ -106,7 +104,7 @@ def show_comparison(result: dict[str, Any]) -> None:
     console.print(paths)
     if best["unmatched"]:
         console.print(
-            f"{amounts.count(best['unmatched'])} copies are in one of the two traces only: not compared.",
+            f"Not compared, for in one of the two traces only: {amounts.several(best['unmatched'], 'copy')}.",
             style="dim",
         )
 
@@ -136,15 +134,13 @@ def show_nodes(result: dict[str, Any]) -> None:
         title="Nodes (rates of large copies, predicted from data sheets)",
     )
     for node in result["nodes"]:
-        title = Text(node["title"])
-        title.truncate(36, overflow="ellipsis")
         table.add_row(
             node["name"],
             str(node["gpus"]),
             node["host_link"],
             amounts.rate(node["h2d_bytes_per_second"]),
             amounts.rate(node["d2h_bytes_per_second"]),
-            title,
+            node["title"],
         )
     if result["nodes"]:
         console.print(table)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from busfare.advise import amounts
+from busfare.report.tables import Table, table
+from busfare.report.tables import console as _console
 
 __all__ = ["neighbour", "show_probe"]
 
-WIDTH = 100
 #: Long copies that differ by more than this from those without a neighbour are shown.
 LONG_BYTES, DIFFERENT = 1 << 26, 0.03
 
 
 def show_probe(result: dict[str, Any]) -> None:
     """The node's parameters, their residuals, and what is wrong with the machine."""
-    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    console = _console()
     node = result["node"]
     if result["virtual"]:
         console.print(
@@ -40,7 +36,7 @@ def show_probe(result: dict[str, Any]) -> None:
     for name, summary in (("pinned", result["residuals"]), ("pageable", result["residuals"]["pageable"])):
         if summary["count"]:
             console.print(
-                f"Residuals on {summary['count']} {name} cases that were not fitted: "
+                f"Residuals on {amounts.several(summary['count'], f'{name} case')}, not fitted: "
                 f"median {summary['median_percent']:.2f} %, largest {summary['max_percent']:.2f} %"
             )
     for n in result["neighbours"]:
@@ -56,7 +52,7 @@ def show_probe(result: dict[str, Any]) -> None:
         for row in result["left_out"]:
             reasons[row["why"]] = reasons.get(row["why"], 0) + 1
         for why, count in reasons.items():
-            console.print(f"left out, {count} case{'s' * (count > 1)}: {why}")
+            console.print(f"left out, {amounts.several(count, 'case')}: {why}")
 
 
 def neighbour(n: dict[str, Any]) -> str:
@@ -73,14 +69,10 @@ def neighbour(n: dict[str, Any]) -> str:
 
 
 def _paths(measured: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("GPU", "path"):
-        table.add_column(name, no_wrap=True)
-    for name in ("L+o", "g", "large copies", "both ways", "beside mapped", "pieces"):
-        table.add_column(name, justify="right", no_wrap=True)
+    shown = table("GPU ", "path ", "L+o", "g", "large copies", "both ways", "beside mapped", "pieces")
     for m in measured:
         path = f"{m['direction']} {m['memory']}" + (f" → GPU {m['peer']}" if m["peer"] is not None else "")
-        table.add_row(
+        shown.add_row(
             str(m["gpu"]),
             path,
             amounts.time(m["pieces"][0]["latency_overhead_s"]),
@@ -89,7 +81,7 @@ def _paths(measured: list[dict[str, Any]]) -> Table:
             *(_rate(m[f"{key}_gap_per_byte_s"]) for key in ("both_directions", "mapped")),
             str(len(m["pieces"])),
         )
-    return table
+    return shown
 
 
 def _rate(gap_per_byte_s: float | None) -> str:
@@ -97,18 +89,14 @@ def _rate(gap_per_byte_s: float | None) -> str:
 
 
 def _costs(costs: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("GPU", "call"):
-        table.add_column(name, no_wrap=True)
-    for name in ("on the host", "a MiB", "on the GPU"):
-        table.add_column(name, justify="right", no_wrap=True)
+    shown = table("GPU ", "call ", "on the host", "a MiB", "on the GPU")
     for cost in costs:
         rate = cost["call_per_byte_s"]
-        table.add_row(
+        shown.add_row(
             "–" if cost["gpu"] is None else str(cost["gpu"]),
             cost["call"],
             amounts.time(cost["call_s"]),
             "–" if rate is None else amounts.time(rate * 2**20),
             "–" if cost["device_s"] is None else amounts.time(cost["device_s"]),
         )
-    return table
+    return shown

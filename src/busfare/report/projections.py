@@ -56,16 +56,18 @@ def compared(
 
     Without `models`, every model that has a price for some copy. Raises InputError if there is none.
     """
-    comparisons, refused = [], []
+    comparisons: list[Comparison] = []
+    refused: list[str] = []
     for name in models or model_names():
         try:
             comparisons.append(compare(trace, actual, recorded_on, to, name))
         except InputError as error:
             if models:
                 raise
-            refused.append(error)
+            # Its text alone: a kept error holds this frame, and with it both traces, until the interpreter ends.
+            refused.append(str(error))
     if not comparisons:
-        raise refused[0]
+        raise InputError(refused[0])
     every = [_comparison(c) for c in sorted(comparisons, key=lambda c: c.wmape_percent)]
     where = {
         "predicted": str(trace.path),

@@ -67,7 +67,7 @@ def _summary(result: dict[str, Any]) -> str:
 def _facts(cell: dict[str, Any]) -> str:
     checked = f"checked against {cell['checked_against']}" if cell["checked_against"] else "not checked"
     return (
-        f"{cell['title']}; {cell['levels']} levels of {cell['level_elements']:,} doubles; "
+        f"{cell['title']}; {amounts.several(cell['levels'], 'level')} of {cell['level_elements']:,} doubles; "
         f"{amounts.size(cell['h2d_bytes'])} in, {amounts.size(cell['d2h_bytes'])} out; kernel alone "
         f"{amounts.time(cell['measured_kernel_seconds'])}, link both ways {amounts.time(cell['measured_link_seconds'])}; "
         f"{checked}"

@@ -1,12 +1,8 @@
-"""The report of a trace as tables in a terminal, no wider than 100 columns."""
+"""The report of a trace as tables in a terminal, as wide as it is."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 
 from busfare.advise import amounts
 from busfare.report.gains import (
@@ -18,21 +14,18 @@ from busfare.report.gains import (
     unexplained_said,
     what_if_said,
 )
+from busfare.report.tables import Bar, Indented, Screen, Table, headed
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
 
-__all__ = ["path_of", "show_report"]
+__all__ = ["path_of", "show_omissions", "show_report"]
 
 
 def path_of(row: dict[str, Any]) -> str:
     """'h2d pageable → device'."""
     ends = " → ".join(row[side] or "unknown" for side in ("source_memory", "destination_memory"))
     return f"{row['direction'] or '?'}  {ends}"
-
-
-def _bar(share: float, width: int = 24) -> str:
-    return "█" * round(share * width) if share > 0 else ""
 
 
 def show_report(result: dict[str, Any]) -> None:
@@ -121,9 +114,7 @@ def show_report(result: dict[str, Any]) -> None:
         console.print()
         tops = _table("kernel ", "count", "time", title="Longest kernels")
         for row in result["top_kernels"][:5]:
-            name = _plain(row["name"])
-            name.truncate(74, overflow="ellipsis")
-            tops.add_row(name, amounts.count(row["count"]), amounts.time(row["seconds"]))
+            tops.add_row(row["name"], amounts.count(row["count"]), amounts.time(row["seconds"]))
         console.print(tops)
     gaps = [g for g in result["idle_gaps"] if makespan and g["seconds"] > 0.005 * makespan]
     if gaps:
@@ -139,7 +130,7 @@ def show_report(result: dict[str, Any]) -> None:
                 str(gap["device"]),
                 amounts.time(gap["start_seconds"]),
                 amounts.time(gap["seconds"]),
-                _plain(call),
+                call,
             )
         console.print(idle)
     if result["critical_path"]:
@@ -150,7 +141,7 @@ def show_report(result: dict[str, Any]) -> None:
                 path.add_row(row["part"], amounts.time(row["seconds"]), f"{row['share']:.1%}")
         console.print(path)
     _show_findings(console, result)
-    _show_omissions(console, result["omissions"])
+    show_omissions(console, result["omissions"])
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> Table:
@@ -174,37 +165,37 @@ def _histogram(rows: list[dict[str, Any]], transfers: dict[str, Any]) -> Table:
         table.add_row(
             f"{amounts.size(row['lower_bytes'])} – {amounts.size(row['upper_bytes'])}",
             amounts.count(row["count"]),
-            _bar(row["count"] / counts if counts else 0),
+            Bar(row["count"] / counts if counts else 0),
             amounts.time(row["seconds"]),
-            _bar(row["seconds"] / seconds if seconds else 0),
+            Bar(row["seconds"] / seconds if seconds else 0),
         )
     return table
 
 
-def _show_findings(console: Console, result: dict[str, Any]) -> None:
+def _show_findings(console: Screen, result: dict[str, Any]) -> None:
     console.print()
     if not result["findings"]:
         console.print(nothing_found(result), style="bold")
         return
-    console.print("What to do", style="bold", end="")
-    console.print(_plain(f"  (gains are predicted, {basis_said(result)})"), style="dim")
+    console.print(headed("What to do", f"gains are predicted, {basis_said(result)}"))
     if result["recording_cost"]:
-        console.print(Padding(_plain(said_of_cost(result["recording_cost"])), (0, 0, 0, 2)), style="dim")
+        console.print(Indented(_plain(said_of_cost(result["recording_cost"])), 2), style="dim")
     for number, finding in enumerate(result["findings"], 1):
         said = gain_said(finding, result)
         console.print(f"{number}. {finding['title']}: {said}")
-        console.print(Padding(_plain(finding["evidence"]), (0, 0, 0, 3)), style="dim")
-        console.print(Padding(_plain(finding["change"]), (0, 0, 0, 3)))
+        console.print(Indented(_plain(finding["evidence"])), style="dim")
+        console.print(Indented(_plain(finding["change"])))
         for text in (overlaps_said(finding, result), what_if_said(finding)):
             if text:
-                console.print(Padding(_plain(text), (0, 0, 0, 3)), style="dim")
+                console.print(Indented(_plain(text)), style="dim")
 
 
-def _show_omissions(console: Console, omissions: list[dict[str, Any]]) -> None:
+def show_omissions(console: Screen, omissions: list[dict[str, Any]]) -> None:
+    """What was skipped, repaired or unknown in a trace."""
     if not omissions:
         return
     console.print()
     console.print("What this trace does not tell", style="bold")
     for omission in omissions:
         count = f"{amounts.count(omission['count'])} " if omission["count"] else ""
-        console.print(Padding(_plain(f"{omission['id']}: {count}{omission['what']}"), (0, 0, 0, 3)))
+        console.print(Indented(_plain(f"{omission['id']}: {count}{omission['what']}")))

@@ -6,9 +6,9 @@ from html import escape
 from typing import Any
 
 from busfare.advise import amounts
-from busfare.report.document import document, section, table
+from busfare.report.document import document, place, section, table, words
 from busfare.report.gains import said_of_cost
-from busfare.report.plots import COLOUR, bar_pattern, plot_layout, timeline_plot
+from busfare.report.plots import runs_plot, timeline_plot
 from busfare.trace import Trace
 
 __all__ = ["what_if_page"]
@@ -22,7 +22,7 @@ WORDS = (
 def what_if_page(result: dict[str, Any], recorded: Trace, predicted: Trace) -> str:
     """The page; `predicted` is the run with all changes."""
     where = f"recorded on {result['from']}" if result["from"] else "recorded on a machine that is not known"
-    body = [f"<h1>{escape(result['trace'])}</h1><p class='dim'>{escape(where)}</p>"]
+    body = [f"<h1>{place(result['trace'])}</h1><p class='dim'>{escape(where)}</p>"]
     plots: dict[str, Any] = {"gains": _gains(result)}
     rows = [
         (
@@ -39,7 +39,7 @@ def what_if_page(result: dict[str, Any], recorded: Trace, predicted: Trace) -> s
     said = f"<p>{escape(said_of_cost(cost))}</p>" if cost else ""
     body.append(section("Whole run", f'<div id="gains" class="plot"></div>{table(columns, rows)}{said}'))
     if result["rests_on"]:
-        items = "".join(f"<li>{escape(text)}</li>" for text in result["rests_on"])
+        items = "".join(f"<li>{words(text)}</li>" for text in result["rests_on"])
         body.append(section("Holds if", f"<ul>{items}</ul>"))
     for name, title, trace in (
         ("recorded", "Time line, as recorded", recorded),
@@ -51,7 +51,7 @@ def what_if_page(result: dict[str, Any], recorded: Trace, predicted: Trace) -> s
     body.append(section("Critical path", table(("part", "recorded", "predicted"), _path(result))))
     if result["omissions"]:
         items = "".join(
-            f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count'])} {escape(o['what'])}</li>"
+            f"<li><b>{escape(o['id'])}</b>: {amounts.count(o['count'])} {words(o['what'])}</li>"
             for o in result["omissions"]
         )
         body.append(section("What this trace does not tell", f"<ul>{items}</ul>"))
@@ -78,21 +78,4 @@ def _gains(result: dict[str, Any]) -> dict[str, Any]:
     unchanged = ["recorded", *["without the recorder's cost (predicted)" for _ in bare]]
     labels = [*unchanged, *(f"{row['title']} (predicted)" for row in rows)]
     seconds = [baseline["recorded_seconds"], *bare, *(row["predicted_seconds"] for row in rows)]
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [escape(label) for label in labels],
-        "x": seconds,
-        "text": [amounts.time(value) for value in seconds],
-        "textposition": "outside",
-        "cliponaxis": False,
-        "hoverinfo": "y+text",
-        "marker": {"color": COLOUR["kernels"], "pattern": bar_pattern([""] + ["/"] * (len(labels) - 1))},
-    }
-    layout = plot_layout(
-        90 + 42 * len(labels),
-        xaxis={"title": {"text": "whole run, seconds"}, "rangemode": "tozero"},
-        yaxis={"autorange": "reversed"},
-        margin={"l": 10, "r": 70, "t": 10, "b": 40},
-    )
-    return {"data": [bars], "layout": layout}
+    return runs_plot(labels, seconds)

@@ -16,6 +16,7 @@ from busfare.replay.what_if import Outcome, WhatIf, what_if
 from busfare.report.gains import said_of_cost
 from busfare.report.recording_cost import without_recorder
 from busfare.report.tables import console, plain, table
+from busfare.report.terminal import show_omissions
 from busfare.trace import Trace
 
 __all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "show_what_if"]
@@ -162,8 +163,4 @@ def show_what_if(result: dict[str, Any]) -> None:
     for name in dict.fromkeys([*before, *after]):
         parts.add_row(name, amounts.time(before.get(name, 0.0)), amounts.time(after.get(name, 0.0)))
     out.print(parts)
-    if result["omissions"]:
-        out.print()
-        out.print("What this trace does not tell", style="bold")
-        for omission in result["omissions"]:
-            out.print(plain(f"   {omission['id']}: {amounts.count(omission['count'])} {omission['what']}"))
+    show_omissions(out, result["omissions"])

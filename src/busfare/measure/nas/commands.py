@@ -59,7 +59,8 @@ def bench(
     cases, left_out = cases_of(benchmark, machine, programs, *asked)
     on_gpu = any(case.mode != "cpu" for case in cases)
     if not on_gpu and not asked[0]:
-        say(f"only mode cpu runs here: {left_out[0]['why']}")
+        # No progress: whoever asked for a GPU's modes by default is not to miss it.
+        print(f"only mode cpu runs here: {left_out[0]['why']}", file=sys.stderr)
     size = size or (_SIZE_ON_GPU if on_gpu else _SIZE_ON_CPU)
     limits = None
     if on_gpu and named is None:

@@ -1,0 +1,111 @@
+"""The packages as users get them: built once, installed outside the tree, and every first command run there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: Not optimised: what the compiled modules compute is other tests' affair.
+SETTINGS = {"cmake.build-type": "Plain"}
+
+
+def build(kind: str, source: Path, folder: Path, settings: dict[str, str]) -> Path:
+    """The package that the project's build makes of `source`, by the tools already installed."""
+    code = (
+        "import sys, scikit_build_core.build as b\n"
+        f"print(b.build_{kind}({str(folder)!r}, {settings | {'build-dir': str(folder / 'build')}!r}))"
+    )
+    environment = os.environ | {"CXXFLAGS": "-O0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=source, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build("sdist", ROOT, folder, {})) as packed:
+        packed.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that is built from the source distribution."""
+    return build("wheel", source, tmp_path_factory.mktemp("wheel"), SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of a fresh environment that has the wheel, and of this one only what it depends on."""
+    folder = tmp_path_factory.mktemp("fresh")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    packages = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+    # Paths in a .pth come behind the environment's own packages, and no .pth of theirs is read: no editable install is.
+    depends_on = [p for p in sys.path if p.endswith("site-packages")]
+    Path(packages, "dependencies.pth").write_text("\n".join(depends_on) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+    command += ["--no-index", "--disable-pip-version-check", "--ignore-installed", str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "bin"
+
+
+def test_the_wheel_of_the_tree_holds_what_the_one_of_the_source_distribution_holds(
+    wheel: Path, tmp_path: Path
+) -> None:
+    from_tree = build("wheel", ROOT, tmp_path, {"wheel.cmake": "false"})
+    python, whole = (set(zipfile.ZipFile(made).namelist()) for made in (from_tree, wheel))
+    compiled = {name for name in whole if name.endswith(".so")}
+    assert {name.split("/")[-1].split(".")[0] for name in compiled} == {
+        "_core", "_kineto_events", "_lanes", "_rows", "_sqlite_columns", "libbusfare_recorder",
+    }  # fmt: skip
+    assert whole - compiled == python
+    tracked = subprocess.run(
+        ["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    assert {name.removeprefix("src/") for name in tracked} <= python
+
+
+COMMANDS = {
+    "demo": ("demo",),
+    "report": ("report", "{trace}"),
+    "what-if": ("what-if", "{trace}", "--pin", "--async"),
+    "project": ("project", "{trace}", "--to", "gh200"),
+    "plan": ("plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm"),
+    "record": ("record", "--help"),
+    "nodes": ("nodes",),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_installed_command_runs_outside_the_tree(installed: Path, tmp_path: Path, command: str) -> None:
+    found = subprocess.run(
+        [installed / "python", "-c", "import busfare; print(busfare.__path__[0])"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    assert Path(found).is_relative_to(installed.parent)
+    trace = Path(found) / "examples" / "smooth-out-of-core-h100.json.gz"
+    arguments = [part.format(trace=trace) for part in COMMANDS[command]]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [installed / "busfare", *arguments],
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) > 3
+    if command == "demo":
+        assert (tmp_path / "busfare-demo" / "report.html").stat().st_size > 100_000
