@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Prediction"]
+from busfare.cost.ranges import beside, figures_of, range_of
+from busfare.node import Node
+
+__all__ = ["Prediction", "range_beside"]
+
+#: Strategies that were measured as methods of migration.
+METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explicit-pageable": "pageable",
+           "streams-pageable": "pageable"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +23,11 @@ class Prediction:
     streams: int
     seconds: float
     by: str
+
+
+def range_beside(strategy: str, seconds: float | None, node: Node, method: str = "") -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of what a strategy, or a migration method, is predicted to take on `node`."""
+    figures = figures_of(node)
+    method = method or METHODS.get(strategy, "")
+    found = range_of("method", method, figures) if method else range_of("strategy", strategy, figures)
+    return beside(seconds, found, "datasheet" if figures == "datasheet" else "probed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busfare.advise import amounts
+from busfare.report.ranges import with_range
 
 __all__ = ["basis_said", "gain_said", "nothing_found", "said_of_cost", "what_if_said"]
 
@@ -29,7 +30,8 @@ def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
     run_seconds = cost["replayed_seconds"] if cost else result["makespan_seconds"]
     if gain is None:
         return "gain not known"
-    said = f"saves {'' if finding['by_replay'] else 'at most '}{amounts.time(gain)}"
+    key = "predicted_gain_seconds"
+    said = f"saves {with_range(finding, key) if finding['by_replay'] else f'at most {amounts.time(gain)}'}"
     if run_seconds:
         said += f" of {amounts.time(run_seconds)} ({gain / run_seconds:.0%})"
     return said + (", by replay" if finding["by_replay"] else "")

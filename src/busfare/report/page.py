@@ -11,6 +11,7 @@ from busfare.report.document import section as _section
 from busfare.report.document import table as _table
 from busfare.report.gains import basis_said, gain_said, nothing_found, said_of_cost, what_if_said
 from busfare.report.plots import histogram_plot, projection_plot, timeline_plot
+from busfare.report.ranges import with_range
 from busfare.trace import Trace
 
 __all__ = ["projection_page", "report_page"]
@@ -116,9 +117,9 @@ def _projections(result: dict[str, Any]) -> str:
             (
                 p["to"],
                 amounts.time(moved["recorded_seconds"]),
-                amounts.time(moved["predicted_seconds"]),
+                with_range(moved),
                 amounts.time(run["recorded_seconds"]),
-                amounts.time(run["predicted_seconds"]),
+                with_range(run),
             )
         )
     columns = (

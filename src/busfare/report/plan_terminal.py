@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 
 from busfare.advise import amounts
+from busfare.report.ranges import said_of_ranges, with_range
 from busfare.report.tables import console, plain, table
 
 __all__ = ["amount_of", "show_plan"]
@@ -55,11 +56,12 @@ def _show_ranking(out: Console, result: dict[str, Any]) -> None:
         rows.add_row(
             row["strategy"],
             str(row["streams"]),
-            amounts.time(row["predicted_seconds"]),
+            with_range(row),
             f"{row['predicted_seconds'] / best - 1:+.1%}",
             row["by"],
         )
     out.print(rows)
+    out.print(said_of_ranges(result["ranking"][0]), style="dim")
     bounds = result["bounds"]
     out.print(
         f"Bounds (predicted): full overlap {amounts.time(bounds['full_overlap_seconds'])}, "
@@ -96,7 +98,7 @@ def _show_kernels(out: Console, kernels: list[dict[str, Any]]) -> None:
             kernel["dominant"],
             best["strategy"],
             str(best["streams"]),
-            amounts.time(best["predicted_seconds"]),
+            with_range(best),
             amounts.time(kernel["bounds"]["no_overlap_seconds"]),
         )
     out.print(rows)
@@ -112,7 +114,7 @@ def _show_nodes(out: Console, nodes: list[dict[str, Any]]) -> None:
             plain(node["node"]),
             best["strategy"],
             str(best["streams"]),
-            amounts.time(best["predicted_seconds"]),
+            with_range(best),
             amounts.time(node["bounds"]["no_overlap_seconds"]),
             node["dominant"],
         )

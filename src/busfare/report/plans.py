@@ -13,6 +13,7 @@ from busfare.node import Node, load_node
 from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, with_options
 from busfare.plan.file import read_plan_file
+from busfare.plan.prediction import range_beside
 from busfare.plan.roofline import roofline_of
 from busfare.plan.sweep import Sweep, sweep
 
@@ -141,7 +142,13 @@ def _answer(answer: Plan) -> dict[str, Any]:
     return {
         "name": answer.problem.name,
         "ranking": [
-            {"strategy": p.strategy, "streams": p.streams, "predicted_seconds": p.seconds, "by": p.by}
+            {
+                "strategy": p.strategy,
+                "streams": p.streams,
+                "predicted_seconds": p.seconds,
+                **range_beside(p.strategy, p.seconds, answer.machine.node),
+                "by": p.by,
+            }
             for p in answer.ranking
         ],
         "dominant": answer.dominant,

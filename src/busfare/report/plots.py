@@ -7,6 +7,7 @@ from typing import Any
 
 from busfare.advise import amounts
 from busfare.report import timeline
+from busfare.report.ranges import whiskers
 from busfare.trace import Trace
 
 __all__ = [
@@ -147,6 +148,9 @@ def projection_plot(projections: list[dict[str, Any]]) -> Plot:
             "textposition": "outside",
             "cliponaxis": False,
             "hoverinfo": "x+text+name",
+            "error_y": whiskers(
+                [None, *(p["transfers" if name == "transfers" else "makespan"] for p in projections)]
+            ),
             "marker": {"color": colour, "pattern": bar_pattern(shapes)},
         }
         for (name, values), colour in zip(bars.items(), (COLOUR["h2d"], COLOUR["kernels"]), strict=True)

@@ -9,6 +9,7 @@ import polars as pl
 from busfare import account, advise
 from busfare.errors import InputError
 from busfare.node import Node
+from busfare.report.ranges import finding_range
 from busfare.trace import Trace
 from busfare.trace.beside import beside
 
@@ -51,6 +52,7 @@ def summarise(
     account.find_lengths(trace, advise.unions())
     found = beside(operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
+    run_seconds = cost["replayed_seconds"] if cost else totals.makespan_seconds
     return {
         "schema": SCHEMA,
         "trace": {
@@ -107,6 +109,7 @@ def summarise(
                 "evidence": finding.evidence,
                 "change": finding.change,
                 "predicted_gain_seconds": finding.gain_seconds,
+                **finding_range(finding, run_seconds, node),
                 "gain_is": GAIN_IS[finding.by_replay],
                 "by_replay": finding.by_replay,
                 "bound_seconds": finding.bound_seconds,

@@ -9,6 +9,7 @@ from busfare.advise import amounts
 from busfare.report.document import document, section, table
 from busfare.report.gains import said_of_cost
 from busfare.report.plots import COLOUR, bar_pattern, plot_layout, timeline_plot
+from busfare.report.ranges import whiskers, with_range
 from busfare.trace import Trace
 
 __all__ = ["what_if_page"]
@@ -28,7 +29,7 @@ def what_if_page(result: dict[str, Any], recorded: Trace, predicted: Trace) -> s
         (
             f"{row['title']} (predicted)",
             amounts.count(row["touched"]),
-            amounts.time(row["predicted_seconds"]),
+            with_range(row),
             f"{row['gain_percent']:+.1f} %",
             "–" if row["speedup"] is None else f"{row['speedup']:.3f}×",
         )
@@ -84,6 +85,7 @@ def _gains(result: dict[str, Any]) -> dict[str, Any]:
         "y": [escape(label) for label in labels],
         "x": seconds,
         "text": [amounts.time(value) for value in seconds],
+        "error_x": whiskers([None, *(None for _ in bare), *rows]),
         "textposition": "outside",
         "cliponaxis": False,
         "hoverinfo": "y+text",

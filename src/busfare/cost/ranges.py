@@ -1,0 +1,146 @@
+"""The 80 % range beside a prediction, and the rung that it stands on: how far off that rung was on held-out data.
+
+The table `ranges.toml` is derived from measurements by `validation/ranges.py`, which says how and prints how often the
+truth lay inside.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from busfare.cost.batch import Batch, priced
+from busfare.node import Node, catalogue_names
+from busfare.node.arrays import FloatArray
+
+__all__ = [
+    "FILE",
+    "NOTHING_KNOWN",
+    "Ranged",
+    "beside",
+    "figures_of",
+    "gain_beside",
+    "range_of",
+    "ranged",
+    "rung_of",
+    "seconds_between",
+]
+
+FILE = Path(__file__).with_suffix(".toml")
+#: What figures of a node are taken from, and where held-out data is looked for when there is none of them: wider and wider.
+WIDER = {
+    "probed": ("probed", "elsewhere", "datasheet"),
+    "elsewhere": ("elsewhere", "datasheet"),
+    "datasheet": ("datasheet",),
+}
+#: Built-in models and the rung of their prices.
+RUNGS = {
+    "calibrated": "calibrated",
+    "loggp": "probed",
+    "datasheet": "datasheet",
+    "ahead": "datasheet",
+    "peak": "datasheet",
+    "envelope": "datasheet",
+}
+NOTHING_KNOWN = "no held-out data of this kind"
+
+
+class Ranged(NamedTuple):
+    """Factors of a predicted time, at most 1 and at least 1."""
+
+    low: float
+    high: float
+
+
+def rung_of(model: str) -> str | None:
+    """The rung of a model's prices; None for a model of others."""
+    return RUNGS.get(model)
+
+
+def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
+    """What the figures of `nodes` are for a memory kind: `probed` there, `elsewhere` (a measured node of the catalogue
+    stands for a machine of its kind), or `datasheet` where one of them was not measured.
+    """
+    if any(node is None or not node.measured_both_ways(memory) for node in nodes):
+        return "datasheet"
+    known = catalogue_names()
+    return "elsewhere" if any(node is not None and node.name in known for node in nodes) else "probed"
+
+
+@cache
+def _table() -> dict[tuple[str, str, str], list[tuple[float, Ranged]]]:
+    """By what, model and figures: ranges with the bytes that they hold up to, smallest first."""
+    found: dict[tuple[str, str, str], list[tuple[float, Ranged]]] = {}
+    for row in tomllib.loads(FILE.read_text("utf-8"))["range"]:
+        key = row["what"], row["model"], row["figures"]
+        band = row.get("up_to_bytes", float("inf")), Ranged(row["low"], row["high"])
+        found.setdefault(key, []).append(band)
+    return {key: sorted(bands) for key, bands in found.items()}
+
+
+def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged | None:
+    """The range of `what` (a memory kind, `run`, `change`: the run after it, `strategy` or `method`) by `model` (of
+    strategies, methods and changes: which), from the nearest wider figures that have held-out data; None where none have.
+    """
+    for wider in WIDER[figures]:
+        for name in dict.fromkeys((model, "any", "datasheet") if model in RUNGS else (model, "any")):
+            bands = _table().get((what, name, wider), ())
+            found = next((ranged for most, ranged in bands if bytes_ < most), None)
+            if found is not None:
+                return found
+    return None
+
+
+def ranged(
+    operations: pl.DataFrame, model: str, to: Node, recorded_on: Node | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Factors, low and high, of every operation's price by `model` on `to`: shape (rows,); NaN where none is known.
+
+    The copies of one path are off together: sum lows, and sum highs.
+    """
+    nodes = (to, recorded_on) if model == "calibrated" else (to,)
+    return (
+        priced(operations, lambda batch: _factors(batch, model, nodes, 0)),
+        priced(operations, lambda batch: _factors(batch, model, nodes, 1)),
+    )
+
+
+def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int) -> FloatArray | None:
+    if batch.kind == "set" or model not in RUNGS or batch.direction == "p2p":
+        return None
+    what = "pinned" if batch.memory == "mapped" else batch.memory
+    figures = figures_of(*nodes, memory=what) if RUNGS[model] != "datasheet" else "datasheet"
+    sizes, place = np.unique(batch.sizes, return_inverse=True)
+    ranges = [range_of(what, model, figures, size) for size in sizes.tolist()]
+    return np.array([np.nan if one is None else one[end] for one in ranges])[place]
+
+
+def beside(
+    seconds: float | None, ranged: Ranged | None, rung: str | None, reason: str = NOTHING_KNOWN
+) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of a predicted time; null with a `reason` where no range is known."""
+    if seconds is None or ranged is None:
+        return seconds_between(None, None, rung, reason)
+    return seconds_between(seconds * ranged.low, seconds * ranged.high, rung)
+
+
+def seconds_between(
+    low: float | None, high: float | None, rung: str | None, reason: str = NOTHING_KNOWN
+) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung`, with a `reason` where they are not known."""
+    known = low is not None and high is not None and np.isfinite([low, high]).all()
+    keys = {"low_seconds": low if known else None, "high_seconds": high if known else None, "rung": rung}
+    return keys if known else keys | {"reason": reason}
+
+
+def gain_beside(gain: float, run: float, change: str, figures: str) -> tuple[float, float]:
+    """The least and the most seconds that a change gains of a run of `run` seconds, where `gain` is predicted: by the range
+    of the run after it. `change`: the options of `what-if` that stand for it, without their values.
+    """
+    found, after = range_of("change", change, figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
+    return gain - after * (found.high - 1.0), gain + after * (1.0 - found.low)
