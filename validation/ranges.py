@@ -17,7 +17,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,9 @@ ENOUGH = len(STUDENT) + 2
 COPIES = ("pinned", "pageable", "managed", "device")
 #: What the changes of a program are called in the table: the options of `what-if`.
 ANY = "any"
+#: Programs that no model was tried on when it was made: ranges of changes rest on these alone. Those of the others are
+#: held against them, and printed.
+UNTRIED, TRIED = "pairs-unseen/", "tried"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Ranges of predictions and their coverage.")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name} anew")
     options = parser.parse_args()
-    kinds = {kind: groups for kind, groups in sorted(_kinds().items(), key=_order) if _enough(kind, groups)}
+    found = _kinds()
+    tried = {kind: found.pop(kind) for kind in list(found) if kind.what == TRIED}
+    kinds = {kind: groups for kind, groups in sorted(found.items(), key=_order) if _enough(kind, groups)}
     lines = [_HEAD]
     met = True
     print("model figures what up to bytes: range | cases, groups | inside, held out | inside, stated")
@@ -74,6 +79,9 @@ def main() -> int:
             f"{kind.model:28} {kind.figures:9} {kind.what:8} {kind.up_to_bytes or '':>8} {low:7.3f} {high:7.3f} | "
             f"{cases:5} {len(groups):3} | {100 * covered:5.1f} % | {100 * every:5.1f} %"
         )
+        if others := tried.get(replace(kind, what=TRIED)) if kind.what == "change" else None:
+            share = float(np.mean([_inside(g.ratios, low, high) for g in others.values()]))
+            print(f"  of {len(others)} programs that models were tried on: {100 * share:.1f} % inside")
         lines.append(_row(kind, low, high, len(groups), cases, covered))
     for rung, shares in inside.items():
         percent = 100 * float(np.nanmean(shares))
@@ -122,6 +130,8 @@ def _judged(row: dict[str, str], part: str) -> Iterable[tuple[Kind, str, float]]
     if what == "gain":
         # Shares of the run: what is judged is the time of the run after the change.
         what, predicted, actual = "change", 1 - predicted, 1 - actual
+        if not row["machine"].startswith(UNTRIED):
+            model, what = ANY, TRIED
     if predicted <= 0 or actual <= 0:
         return
     ratio = actual / predicted
@@ -130,7 +140,7 @@ def _judged(row: dict[str, str], part: str) -> Iterable[tuple[Kind, str, float]]
     if what in ("change", "strategy", "method"):
         yield Kind(model, figures, what), group, ratio
         yield Kind(ANY, figures, what), group, ratio
-    elif what == "run":
+    elif what in ("run", TRIED):
         yield Kind(model, figures, what), group, ratio
     elif what in COPIES and model != "calibrated":
         size = int(row["bytes"])

@@ -7,6 +7,7 @@ truth lay inside.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ __all__ = [
     "Ranged",
     "beside",
     "figures_of",
+    "finding_between",
     "gain_beside",
     "range_of",
     "ranged",
@@ -144,3 +146,18 @@ def gain_beside(gain: float, run: float, change: str, figures: str) -> tuple[flo
     """
     found, after = range_of("change", change, figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
     return gain - after * (found.high - 1.0), gain + after * (1.0 - found.low)
+
+
+def finding_between(
+    gain: float | None, by_replay: bool, options: Sequence[str], run: float, node: Node | None
+) -> tuple[float, float] | None:
+    """The least and the most seconds of what a finding gains of a run of `run` seconds: from nothing to its bound where it
+    is only bounded; None where it is not. `options`: those of `what-if` that show it; `node`: where it was recorded.
+    """
+    if gain is None:
+        return None
+    if not by_replay:
+        return 0.0, gain
+    change = " ".join(option for option in options if option.startswith("--"))
+    low, high = gain_beside(gain, run, change, figures_of(node))
+    return max(0.0, low), high

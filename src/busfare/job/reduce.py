@@ -30,10 +30,13 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class JobFinding(msgspec.Struct, frozen=True):
-    """A finding over all traces that have it; `gain_ns` sums their gains, `unbounded` counts those without one."""
+    """A finding over all traces that have it; `gain_ns` sums their gains, `low_ns` and
+    `high_ns` the ends of their ranges, for what is off in one trace is off in all; `unbounded` counts those without one."""
 
     traces: int
     gain_ns: int
+    low_ns: int
+    high_ns: int
     unbounded: int
     replayed: int  # traces whose gain is by replay; that of the others is an upper bound
     largest: Found
@@ -109,7 +112,9 @@ class Job:
             self.sizes.add(str(sized.upper_bytes), sized)
         for found in part.findings:
             gain = found.gain_ns
-            self.findings.add(found.id, JobFinding(1, gain or 0, gain is None, found.by_replay, found, rank))
+            gained = gain or 0, found.low_ns or 0, found.high_ns or 0
+            job_wide = JobFinding(1, *gained, gain is None, found.by_replay, found, rank)
+            self.findings.add(found.id, job_wide)
         for id, left in _by_id(part.omissions).items():
             self.omissions.add(id, JobOmission(1, left.count, left.what, path))
         for link in part.traffic:
@@ -178,6 +183,8 @@ def _found(a: JobFinding, b: JobFinding) -> JobFinding:
     return JobFinding(
         a.traces + b.traces,
         a.gain_ns + b.gain_ns,
+        a.low_ns + b.low_ns,
+        a.high_ns + b.high_ns,
         a.unbounded + b.unbounded,
         a.replayed + b.replayed,
         first.largest,

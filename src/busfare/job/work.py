@@ -21,7 +21,7 @@ from busfare.trace.printable import printable
 __all__ = ["LAYOUT", "Outcome", "Stamp", "Work", "decoded", "do_part", "failed", "stamp_of"]
 
 #: Raised whenever `Partial` changes: what an earlier busfare kept is then not used again.
-LAYOUT = 1
+LAYOUT = 2
 
 #: What a worker does with a part, given the node that the user named: its Outcome as JSON.
 Work = Callable[[Part, "Node | None"], bytes]

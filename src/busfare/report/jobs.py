@@ -9,6 +9,7 @@ from rich.padding import Padding
 
 from busfare.advise import amounts
 from busfare.report.gains import what_if_said
+from busfare.report.ranges import with_range
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
 from busfare.report.tables import table as _table
@@ -203,7 +204,9 @@ def gain_said(finding: dict[str, Any]) -> str:
     traces, replayed = finding["traces"], finding["traces_by_replay"]
     if finding["traces_without_gain"] == traces:
         return f"gain not known, in {several(traces, 'trace')}"
-    said = f"{amounts.time(finding['predicted_gain_seconds'])} in {several(traces, 'trace')}"
+    key = "predicted_gain_seconds"
+    gain = with_range(finding, key) if replayed == traces else amounts.time(finding[key])
+    said = f"{gain} in {several(traces, 'trace')}"
     if replayed == traces:
         return f"saves {said}, by replay"
     by = f" (by replay in {replayed:,}, an upper bound in the others)" if replayed else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from busfare.advise import Finding, amounts
-from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
+from busfare.cost.ranges import NOTHING_KNOWN, figures_of, finding_between, gain_beside, seconds_between
 from busfare.node import Node
 
 if TYPE_CHECKING:
@@ -61,14 +61,10 @@ def whiskers(rows: list[dict[str, Any] | None], key: str = "predicted_seconds") 
 
 
 def finding_range(finding: Finding, run_seconds: float, node: Node | None) -> dict[str, Any]:
-    """The range of what a finding gains of a run of `run_seconds`: from nothing to the bound where it is only bounded."""
-    if finding.gain_seconds is None:
-        return seconds_between(None, None, "calibrated", "nothing in the trace bounds it")
-    if not finding.by_replay:
-        return seconds_between(0.0, finding.gain_seconds, "calibrated")
-    change = " ".join(option for option in finding.what_if if option.startswith("--"))
-    low, high = gain_beside(finding.gain_seconds, run_seconds, change, figures_of(node))
-    return seconds_between(max(0.0, low), high, "calibrated")
+    """The range of what a finding gains of a run of `run_seconds`, recorded on `node`."""
+    ends = finding_between(finding.gain_seconds, finding.by_replay, finding.what_if, run_seconds, node)
+    low, high = ends or (None, None)
+    return seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
 
 
 def outcome_range(
