@@ -60,7 +60,9 @@ class Group:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Ranges of predictions and their coverage.")
-    parser.add_argument("--write", action="store_true", help=f"write {FILE.name} anew")
+    parser.add_argument(
+        "--write", type=Path, nargs="?", const=FILE, metavar="FILE", help=f"write the table, {FILE.name} else"
+    )
     options = parser.parse_args()
     found = _kinds()
     tried = {kind: found.pop(kind) for kind in list(found) if kind.what == TRIED}
@@ -91,7 +93,7 @@ def main() -> int:
             f"{rung}: {percent:.1f} % of held-out truths inside, over {len(shares)} kinds ({'met' if good else 'MISSED'})"
         )
     if options.write:
-        FILE.write_text("\n".join(lines), "utf-8")
+        options.write.write_text("\n".join(lines), "utf-8")
     return 0 if met else 1
 
 

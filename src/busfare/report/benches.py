@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from busfare.advise import amounts
+from busfare.report.ranges import with_range
 from busfare.report.tables import console, plain, table
 
 __all__ = ["fastest", "seen", "show_methods", "show_strategies"]
@@ -53,7 +54,7 @@ def _cell(cell: dict[str, Any], word: str) -> Table:
             version["strategy"],
             str(version["streams"]),
             amounts.time(version["measured_seconds"]),
-            "–" if predicted is None else amounts.time(predicted),
+            "–" if predicted is None else with_range(version),
             "–" if error is None else f"{error:+.1f} %",
             "–" if host is None else amounts.time(host),
         )
@@ -119,7 +120,7 @@ def _case(cell: dict[str, Any]) -> Table:
             amounts.time(m["measured_seconds"]),
             f"{50 * m['spread']:.1f}%",
             *(amounts.time(ranges[name]) if ranges[name] else "–" for name in ranges),
-            "–" if m["predicted_seconds"] is None else amounts.time(m["predicted_seconds"]),
+            "–" if m["predicted_seconds"] is None else with_range(m),
             "–" if error is None else f"{error:+.1f}%",
         )
     return shown

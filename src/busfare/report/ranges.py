@@ -50,12 +50,13 @@ def said_of_ranges(row: dict[str, Any]) -> str:
     return f"In brackets: 80 % ranges, from how far predictions by {stands} lay from held-out measurements."
 
 
-def whiskers(rows: list[dict[str, Any] | None], key: str = "predicted_seconds") -> dict[str, Any]:
-    """Error bars, in plotly's words, of the bars of `rows`: none for a recorded one (None)."""
+def whiskers(rows: list[dict[str, Any] | None], unit: float = 1.0) -> dict[str, Any]:
+    """Error bars, in plotly's words, of the predicted times of `rows`, in 1/`unit` s; a recorded one (None) has none."""
     ends = [(0.0, 0.0)] * len(rows)
     for place, row in enumerate(rows):
         if row is not None and row.get("low_seconds") is not None:
-            ends[place] = row[key] - row["low_seconds"], row["high_seconds"] - row[key]
+            seconds = row["predicted_seconds"]
+            ends[place] = unit * (seconds - row["low_seconds"]), unit * (row["high_seconds"] - seconds)
     down, up = zip(*ends, strict=True)
     return {"type": "data", "symmetric": False, "arrayminus": list(down), "array": list(up), "thickness": 1.2}
 
