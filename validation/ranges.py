@@ -32,8 +32,10 @@ SHARE = 0.8
 BANDS = (64 * 1024, 4 * 1024 * 1024, 0)
 #: One-sided 90 % quantiles of Student's t by degrees of freedom, 1 to 7 [any table].
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415)
+#: A range over so many times its least time says nothing: none is stated (baselines that know of no start).
+USELESS = 1000
 ENOUGH = len(STUDENT) + 2
-COPIES = ("pinned", "pageable", "managed", "device")
+COPIES = ("pinned", "pageable", "managed", "device", "p2p")
 #: What the changes of a program are called in the table: the options of `what-if`.
 ANY = "any"
 #: Programs that no model was tried on when it was made: ranges of changes rest on these alone. Those of the others are
@@ -73,6 +75,11 @@ def main() -> int:
     inside: dict[str, list[float]] = defaultdict(list)
     for kind, groups in kinds.items():
         low, high = stated(list(groups.values()))
+        if high > USELESS * low:
+            print(
+                f"{kind.model:28} {kind.figures:9} {kind.what:8} {kind.up_to_bytes or '':>8} no range: {low:.3g} to {high:.3g}"
+            )
+            continue
         covered = held_out(list(groups.values()))
         every = float(np.mean([_inside(g.ratios, low, high) for g in groups.values()]))
         cases = sum(len(g.ratios) for g in groups.values())

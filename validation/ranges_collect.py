@@ -31,7 +31,7 @@ from datasheet import without_copy_rates
 from node_change import moved
 from pairs.judged import Machine, NoAnswerError
 from pairs.table import FILE, Plan, read_plan
-from published import LARGE_BYTES, Row, node_of, read, sift
+from published import LARGE_BYTES, Row, node_of, read, same_gpu, sift
 from replay_pairs import machines_in
 
 from busfare import cost
@@ -41,7 +41,7 @@ from busfare.errors import BusfareError
 from busfare.measure.profile import profile
 from busfare.measure.raw import read as read_raw
 from busfare.measure.residual import residuals
-from busfare.node import Node, load_node
+from busfare.node import Node, NvlinkLink, catalogue_names, load_node
 from busfare.plan import machine_of
 from busfare.project.projection import transfers_priced
 from busfare.replay.changes import Change
@@ -53,6 +53,11 @@ SHARED = Path(os.environ.get("BUSFARE_SHARED", "../shared"))
 #: What a machine is called in the catalogue by its data sheet alone.
 DATA_SHEETS = {"h100": "h100-sxm", "h200": "h200-sxm"}
 FROM_DATA_SHEETS = ("datasheet", "ahead", "peak", "envelope")
+COPIED = ("pinned", "pageable", "managed")
+#: What notes say of copies between GPUs that do not go straight from one to the other, or by a kernel.
+NOT_DIRECT = re.compile(
+    r"disabled|staged|p2p off|across|\bsm\b|bridges|inferred|virtual|unverified|not verified"
+)
 #: Published copies of other machines that each machine's are carried from.
 CARRIED_FROM = 12
 PAIRS = ("pairs", "pairs-held-out", "pairs-machines", "pairs-unseen")
@@ -108,8 +113,9 @@ def published() -> Iterator[Truth]:
     seconds: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     nodes: dict[tuple[str, str, str, int], Node] = {}
     for row in kept:
-        node = node_of(row)
-        wanted = row.direction in ("h2d", "d2h") and row.memory in ("pinned", "pageable", "managed")
+        between = row.direction == "p2p" and not NOT_DIRECT.search(row.notes)
+        node = _of_several(row) if between else node_of(row)
+        wanted = between or (row.direction in ("h2d", "d2h") and row.memory in COPIED)
         if node is None or not wanted or not row.copied or not row.bytes_per_second > 0:
             continue
         wire = f"{row.link}{row.generation}x{row.width}"
@@ -126,12 +132,27 @@ def published() -> Iterator[Truth]:
         operations = one_copy(direction, memory, [size])
         for name in FROM_DATA_SHEETS:
             predicted = float(cost.model(name).seconds(operations, node)[0])
-            yield Truth("datasheet", name, memory, direction, size, machine, "", predicted, actual)
-        if size >= LARGE_BYTES // 2:
+            what = "p2p" if direction == "p2p" else memory
+            yield Truth("datasheet", name, what, direction, size, machine, "", predicted, actual)
+        if size >= LARGE_BYTES // 2 and direction != "p2p":
             large[direction, memory].append((machine, node, size, actual))
     for (direction, memory), found in large.items():
         yield from _carried(direction, memory, found)
     yield from _of_traces()
+
+
+def _of_several(row: Row) -> Node | None:
+    """The catalogue's machine whose GPUs are joined as the row says."""
+    for name in catalogue_names():
+        node = load_node(name)
+        gpus = [gpu.name for gpu in node.gpus()]
+        if len(gpus) > 1 and same_gpu(node, row):
+            wires = node.route(gpus[0], gpus[1]).links
+            if [(str(w.generation), str(w.links)) for w in wires if isinstance(w, NvlinkLink)][:1] == [
+                (row.generation, row.width)
+            ]:
+                return node
+    return None
 
 
 def _of_probes() -> Iterator[tuple[tuple[str, str, str, int], list[float]]]:
@@ -140,8 +161,10 @@ def _of_probes() -> Iterator[tuple[tuple[str, str, str, int], list[float]]]:
     for path in sorted((RESULTS / "probe").glob("*-run1.json.gz")):
         for m in read_raw(path).measurements:
             c = m.case
-            memory = c.memory in ("pinned", "pageable") and c.mode == "copies" and c.count == 1
-            if "-x2" not in path.name and c.bytes and (memory or c.mode == "prefetch"):
+            one = c.mode == "copies" and c.count == 1 and c.memory in ("pinned", "pageable")
+            several = "-x2" in path.name
+            if c.bytes and (c.direction == "p2p" and c.mode == "copies" and c.count == 1 if several
+                            else one or c.mode == "prefetch"):  # fmt: skip
                 machine = f"NVIDIA {path.name[:4].upper()}, results/probe"
                 seconds[machine, c.direction, c.memory, c.bytes].append(m.undisturbed_s)
     return iter(seconds.items())
@@ -225,12 +248,12 @@ def _by_size(priced: pl.DataFrame, machine: str, kinds: Iterable[str]) -> Iterat
 
 def probe() -> Iterator[Truth]:
     """`here`: the second process on the same machine; `there`: the first one on another machine of the kind."""
+    jobs = []
+    firsts = sorted((RESULTS / "probe").glob("*-run1.json.gz"))
+    for kind in (("h100", False), ("h200", False), ("h200", True)):
+        own = [p for p in firsts if (p.name[:4], "-x2" in p.name) == kind]
+        jobs += list(zip(own, [*own[1:], own[0]], strict=True))
     with ProcessPoolExecutor(2) as pool:
-        firsts = sorted(p for p in (RESULTS / "probe").glob("*-run1.json.gz") if "-x2" not in p.name)
-        jobs = []
-        for path in firsts:
-            own = [p for p in firsts if p.name[:4] == path.name[:4] and p != path]
-            jobs.append((path, own[firsts.index(path) % len(own)]))
         for found in pool.map(_probed, jobs):
             yield from found
 
@@ -244,10 +267,16 @@ def _probed(job: tuple[Path, Path]) -> list[Truth]:
         if not record.exists():
             continue
         for r in residuals(measured, read_raw(record), held_out_only=False):
-            if r.case.mode == "copies" and r.case.count == 1 and r.case.bytes:
+            between = r.case.direction == "p2p"
+            if (
+                r.case.mode == "copies"
+                and r.case.count == 1
+                and r.case.bytes
+                and between == ("-x2" in path.name)
+            ):
                 machine = path.name.partition("-run1")[0]
                 found.append(
-                    Truth(figures, "loggp", r.case.memory, r.case.direction, r.case.bytes, machine,
+                    Truth(figures, "loggp", "p2p" if between else r.case.memory, r.case.direction, r.case.bytes, machine,
                           "" if figures == "probed" else record.name.partition("-run1")[0],
                           r.predicted_s, r.measured_s)
                 )  # fmt: skip

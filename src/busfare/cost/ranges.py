@@ -49,6 +49,8 @@ RUNGS = {
     "peak": "datasheet",
     "envelope": "datasheet",
 }
+#: Models whose errors are taken to be no larger than those of data sheets, where nobody has measured them.
+ABOVE = ("calibrated", "loggp")
 NOTHING_KNOWN = "no held-out data of this kind"
 
 
@@ -90,7 +92,7 @@ def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged
     strategies, methods and changes: which), from the nearest wider figures that have held-out data; None where none have.
     """
     for wider in WIDER[figures]:
-        for name in dict.fromkeys((model, "any", "datasheet") if model in RUNGS else (model, "any")):
+        for name in (model, "any", "datasheet") if model in ABOVE else (model, "any"):
             bands = _table().get((what, name, wider), ())
             found = next((ranged for most, ranged in bands if bytes_ < most), None)
             if found is not None:
@@ -113,10 +115,11 @@ def ranged(
 
 
 def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int) -> FloatArray | None:
-    if batch.kind == "set" or model not in RUNGS or batch.direction == "p2p":
+    if batch.kind == "set" or model not in RUNGS:
         return None
-    what = "pinned" if batch.memory == "mapped" else batch.memory
-    figures = figures_of(*nodes, memory=what) if RUNGS[model] != "datasheet" else "datasheet"
+    what = "p2p" if batch.direction == "p2p" else {"mapped": "pinned"}.get(batch.memory, batch.memory)
+    memory = what if what in ("pageable", "managed") else "pinned"
+    figures = figures_of(*nodes, memory=memory) if RUNGS[model] != "datasheet" else "datasheet"
     sizes, place = np.unique(batch.sizes, return_inverse=True)
     ranges = [range_of(what, model, figures, size) for size in sizes.tolist()]
     return np.array([np.nan if one is None else one[end] for one in ranges])[place]
