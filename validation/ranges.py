@@ -50,14 +50,15 @@ class Kind:
     model: str
     figures: str
     what: str
-    up_to_bytes: int = 0
+    below_bytes: int = 0
 
 
 @dataclass
 class Group:
-    """Truth over prediction of one machine, or of one program."""
+    """Truth over prediction of one machine, or of one program, and the parts of results/ranges that they are from."""
 
     ratios: list[float]
+    parts: set[str]
 
 
 def main() -> int:
@@ -71,27 +72,26 @@ def main() -> int:
     kinds = {kind: groups for kind, groups in sorted(found.items(), key=_order) if _enough(kind, groups)}
     lines = [_HEAD]
     met = True
-    print("model figures what up to bytes: range | cases, groups | inside, held out | inside, stated")
+    print("model figures what below bytes: range | cases, groups | inside, held out | inside, stated")
     inside: dict[str, list[float]] = defaultdict(list)
     for kind, groups in kinds.items():
         low, high = stated(list(groups.values()))
         if high > USELESS * low:
-            print(
-                f"{kind.model:28} {kind.figures:9} {kind.what:8} {kind.up_to_bytes or '':>8} no range: {low:.3g} to {high:.3g}"
-            )
+            where = f"{kind.model:28} {kind.figures:9} {kind.what:8} {kind.below_bytes or '':>8}"
+            print(f"{where} no range: {low:.3g} to {high:.3g}")
             continue
         covered = held_out(list(groups.values()))
         every = float(np.mean([_inside(g.ratios, low, high) for g in groups.values()]))
         cases = sum(len(g.ratios) for g in groups.values())
         inside[_rung(kind)].append(covered)
         print(
-            f"{kind.model:28} {kind.figures:9} {kind.what:8} {kind.up_to_bytes or '':>8} {low:7.3f} {high:7.3f} | "
+            f"{kind.model:28} {kind.figures:9} {kind.what:8} {kind.below_bytes or '':>8} {low:7.3f} {high:7.3f} | "
             f"{cases:5} {len(groups):3} | {100 * covered:5.1f} % | {100 * every:5.1f} %"
         )
         if others := tried.get(replace(kind, what=TRIED)) if kind.what == "change" else None:
             share = float(np.mean([_inside(g.ratios, low, high) for g in others.values()]))
             print(f"  of {len(others)} programs that models were tried on: {100 * share:.1f} % inside")
-        lines.append(_row(kind, low, high, len(groups), cases, covered))
+        lines.append(_row(kind, (low, high), list(groups.values()), covered))
     for rung, shares in inside.items():
         percent = 100 * float(np.nanmean(shares))
         good = GOAL[0] <= percent <= GOAL[1]
@@ -120,7 +120,7 @@ def _rung(kind: Kind) -> str:
 
 def _order(item: tuple[Kind, object]) -> tuple[str, str, str, float]:
     kind = item[0]
-    return kind.what, kind.model, kind.figures, kind.up_to_bytes or math.inf
+    return kind.what, kind.model, kind.figures, kind.below_bytes or math.inf
 
 
 def _kinds() -> dict[Kind, dict[str, Group]]:
@@ -128,8 +128,11 @@ def _kinds() -> dict[Kind, dict[str, Group]]:
     for path in sorted(FOLDER.glob("*.csv.gz")):
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                for kind, group, ratio in _judged(row, path.name.partition(".")[0]):
-                    found[kind].setdefault(group, Group([])).ratios.append(ratio)
+                part = path.name.partition(".")[0]
+                for kind, name, ratio in _judged(row, part):
+                    group = found[kind].setdefault(name, Group([], set()))
+                    group.ratios.append(ratio)
+                    group.parts.add(part)
     return found
 
 
@@ -151,12 +154,16 @@ def _judged(row: dict[str, str], part: str) -> Iterable[tuple[Kind, str, float]]
         yield Kind(ANY, figures, what), group, ratio
     elif what in ("run", TRIED):
         yield Kind(model, figures, what), group, ratio
-    elif what in COPIES and model != "calibrated":
+    elif banded(Kind(model, figures, what)):
         size = int(row["bytes"])
         yield Kind(model, figures, what, next((b for b in BANDS if size < b), 0)), group, ratio
     elif what in COPIES:
-        # Sums over a program's copies of a path, and large published ones: no size tells them apart.
         yield Kind(model, figures, what), f"{part}: {group}", ratio
+
+
+def banded(kind: Kind) -> bool:
+    """Whether sizes tell ranges apart: not of carried copies, which are sums over a program's copies of a path, and large."""
+    return kind.what in COPIES and kind.model != "calibrated"
 
 
 def stated(groups: Sequence[Group]) -> tuple[float, float]:
@@ -210,12 +217,16 @@ _HEAD = """# How far truths lay from predictions, on machines and programs that 
 """
 
 
-def _row(kind: Kind, low: float, high: float, groups: int, cases: int, covered: float) -> str:
-    size = f"up_to_bytes = {kind.up_to_bytes}\n" if kind.up_to_bytes else ""
+def _row(kind: Kind, ends: tuple[float, float], groups: Sequence[Group], covered: float) -> str:
+    size = f"below_bytes = {kind.below_bytes}\n" if kind.below_bytes else ""
+    if banded(kind) and kind.below_bytes != BANDS[0]:
+        size = f"from_bytes = {BANDS[BANDS.index(kind.below_bytes) - 1]}\n{size}"
     held = f"inside_percent = {100 * covered:.1f}\n" if math.isfinite(covered) else ""
+    parts = ", ".join(f"{part}.csv.gz" for part in sorted(set().union(*(g.parts for g in groups))))
     return (
         f'[[range]]\nwhat = "{kind.what}"\nmodel = "{kind.model}"\nfigures = "{kind.figures}"\n{size}'
-        f"low = {low:.4g}\nhigh = {high:.4g}\ngroups = {groups}\ncases = {cases}\n{held}"
+        f"low = {ends[0]:.4g}\nhigh = {ends[1]:.4g}\ngroups = {len(groups)}\n"
+        f'cases = {sum(len(g.ratios) for g in groups)}\n{held}source = "{parts}"\n'
     )
 
 
