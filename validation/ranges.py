@@ -162,7 +162,7 @@ def _judged(row: dict[str, str], part: str) -> Iterable[tuple[Kind, str, float]]
 
 
 def banded(kind: Kind) -> bool:
-    """Whether sizes tell ranges apart: not of carried copies, which are sums over a program's copies of a path, and large."""
+    """Whether sizes tell ranges apart: not of carried copies, which are sums over a path's copies, or large."""
     return kind.what in COPIES and kind.model != "calibrated"
 
 

@@ -77,14 +77,14 @@ def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
 
 
 @cache
-def _table() -> dict[tuple[str, str, str], list[tuple[float, Ranged]]]:
-    """By what, model and figures: ranges with the bytes that they hold up to, smallest first."""
-    found: dict[tuple[str, str, str], list[tuple[float, Ranged]]] = {}
+def _table() -> dict[tuple[str, str, str], list[tuple[float, float, Ranged]]]:
+    """By what, model and figures: ranges with the bytes from and below which they hold."""
+    found: dict[tuple[str, str, str], list[tuple[float, float, Ranged]]] = {}
     for row in tomllib.loads(FILE.read_text("utf-8"))["range"]:
         key = row["what"], row["model"], row["figures"]
-        band = row.get("up_to_bytes", float("inf")), Ranged(row["low"], row["high"])
-        found.setdefault(key, []).append(band)
-    return {key: sorted(bands) for key, bands in found.items()}
+        sizes = row.get("from_bytes", 0), row.get("below_bytes", float("inf"))
+        found.setdefault(key, []).append((*sizes, Ranged(row["low"], row["high"])))
+    return found
 
 
 def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged | None:
@@ -94,7 +94,7 @@ def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged
     for wider in WIDER[figures]:
         for name in (model, "any", "datasheet") if model in ABOVE else (model, "any"):
             bands = _table().get((what, name, wider), ())
-            found = next((ranged for most, ranged in bands if bytes_ < most), None)
+            found = next((ranged for least, most, ranged in bands if least <= bytes_ < most), None)
             if found is not None:
                 return found
     return None
