@@ -18,7 +18,8 @@ def basis_said(result: dict[str, Any]) -> str:
     by_replay = any(finding["by_replay"] for finding in result["findings"])
     figures = "what was measured on" if node["measured"] and by_replay else "the data sheet of"
     guess = ", a guess from the GPU's name; set --node" if node["guessed_from_gpu_name"] else ""
-    return f"by {figures} {node['name']}{guess}"
+    ranges = "; in brackets, 80 % ranges" if by_replay else ""
+    return f"by {figures} {node['name']}{guess}{ranges}"
 
 
 def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
