@@ -113,6 +113,7 @@ def test_figures_are_the_machines_own_or_those_of_one_of_its_kind_or_data_sheets
     own = load_node(str(ROOT / "results/pairs/h200/node.toml"))
     assert figures_of(own) == "probed"
     assert figures_of(probed) == figures_of(own, probed) == "elsewhere"
+    assert figures_of(load_node("gtx-titan")) == "datasheet"  # a paper's figures, of another tool
     assert figures_of(sheet) == figures_of(own, sheet) == figures_of(None) == "datasheet"
 
 

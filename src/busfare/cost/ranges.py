@@ -67,13 +67,19 @@ def rung_of(model: str) -> str | None:
 
 
 def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
-    """What the figures of `nodes` are for a memory kind: `probed` there, `elsewhere` (a measured node of the catalogue
-    stands for a machine of its kind), or `datasheet` where one of them was not measured.
+    """What the figures of `nodes` are for a memory kind: `probed` there, `elsewhere` (a probed node of the catalogue
+    stands for a machine of its kind), or `datasheet` where one of them was not probed: nobody knows how far the figures
+    that others measured with other tools carry.
     """
-    if any(node is None or not node.measured_both_ways(memory) for node in nodes):
+    if any(node is None or not _probed(node, memory) for node in nodes):
         return "datasheet"
     known = catalogue_names()
     return "elsewhere" if any(node is not None and node.name in known for node in nodes) else "probed"
+
+
+def _probed(node: Node, memory: str) -> bool:
+    measured = [node.measurement(direction, memory) for direction in ("h2d", "d2h")]
+    return all(one is not None and one.tool.startswith("busfare probe") for one in measured)
 
 
 @cache
