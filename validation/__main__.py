@@ -19,6 +19,7 @@ SCRIPTS = (
     "host_pieces.py",
     "kernels_there.py",
     "node_change.py",
+    "ranges.py",
     "probe_reading.py",
     "waits.py",
     "bench.py",

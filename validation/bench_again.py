@@ -29,13 +29,17 @@ PROBES = Path(__file__).parents[1] / "results" / "probe"
 _HEAD = 400
 
 
-def predicted_again(result: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The same result with predictions of today. Raises InputError where its node file is not beside it."""
+def predicted_again(
+    result: dict[str, Any], path: Path, known: tuple[Machine, str] | None = None
+) -> dict[str, Any]:
+    """The same result with predictions of today; `known`: by the figures of this machine, and its name. Raises InputError
+    where the result's node file is not beside it.
+    """
     named = re.search(r"--node (\S+)", result["command"])
     node = path.parent / Path(named[1]).name if named else path.with_suffix(".toml")
     if not node.exists():
         raise InputError(f"{node}: not there; put the node file that the result names beside it")
-    machine, source = _machine(node)
+    machine, source = known or _machine(node)
     if "strategies" in result["schema"]:
         cells = [_strategies(cell, machine) for cell in result["cells"]]
         return result | {"again": source, "cells": cells}

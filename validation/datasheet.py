@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -166,7 +167,7 @@ def _table(
     for sweep in sweeps:
         node = node_of(sweep[0])
         assert node is not None
-        node = node if copy_rates else _without_copy_rates(node)
+        node = node if copy_rates else without_copy_rates(node)
         judged = [row for row in sweep if row.size >= SMALLEST_BYTES]
         sizes = np.array([row.size for row in judged])
         actual = sizes / np.array([row.bytes_per_second for row in judged])
@@ -191,7 +192,7 @@ def _table(
     return met
 
 
-def _without_copy_rates(node: Node) -> Node:
+def without_copy_rates(node: Node) -> Node:
     """The node without its processor's measured `memcpy` rates: some were read off the very sweeps judged
     here.
     """
@@ -201,7 +202,7 @@ def _without_copy_rates(node: Node) -> Node:
         "cache_bytes": None,
     }
     parts = tuple(msgspec.structs.replace(c, **bare) if isinstance(c, Cpu) else c for c in node.components)
-    return Node(node.name, parts, node.links, node.title, node.description, node.measured, node.sources)
+    return replace(node, components=parts)
 
 
 if __name__ == "__main__":

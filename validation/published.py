@@ -144,7 +144,7 @@ def node_of(row: Row) -> Node | None:
     """The catalogue's machine with that GPU on such a link, else the link in short; None where neither is."""
     for name in catalogue_names():
         node = load_node(name)
-        if _same_gpu(node, row) and _same_link(node, row):
+        if same_gpu(node, row) and _same_link(node, row):
             return node
     short = {"pcie": f"pcie:{row.generation}x{row.width}", "nvlink": f"nvlink:{row.generation}x{row.width}"}
     try:
@@ -153,7 +153,7 @@ def node_of(row: Row) -> Node | None:
         return None
 
 
-def _same_gpu(node: Node, row: Row) -> bool:
+def same_gpu(node: Node, row: Row) -> bool:
     words = row.gpu.split("(")[0].lower().replace("-", " ").split()
     title = node.gpus()[0].title.lower()
     return all(word in title for word in words) or (row.link == "nvlink-c2c" and words[0] == node.name)

@@ -80,7 +80,7 @@ def test_gains_say_which_figures_they_rest_on(capsys: pytest.CaptureFixture[str]
     ):
         result = summarise(recorded, load_node(node))
         show_report(result)
-        assert f"(gains are predicted, by {said})" in capsys.readouterr().out
+        assert f"(gains are predicted, by {said}; in brackets, 80 % ranges)" in capsys.readouterr().out
         assert said in report_page(result, recorded)
     copies = trace(copy(0, 16_000, 1 << 26, memory="pageable"), kernel(16_000, 17_000))
     show_report(summarise(copies, load_node("h100-probed")))

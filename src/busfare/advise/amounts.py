@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["count", "rate", "several", "size", "time"]
+__all__ = ["between", "count", "rate", "several", "size", "time"]
 
 
 def size(bytes_: float) -> str:
@@ -22,6 +22,16 @@ def time(seconds: float) -> str:
             value = seconds / limit
             return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
     return f"{seconds / 1e-9:.0f} ns" if seconds else "0 s"
+
+
+def between(seconds: float, low: float | None, high: float | None) -> str:
+    """A predicted time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'; without one where it is not known."""
+    if low is None or high is None or not seconds:
+        return time(seconds)
+    said = time(seconds)
+    limit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[said.rpartition(" ")[2]]
+    ends = (f"{end:.3g}" if abs(end) < 999.5 else f"{end:,.0f}" for end in (low / limit, high / limit))
+    return f"{said} ({'–'.join(ends)})"
 
 
 def rate(bytes_per_second: float | None) -> str:

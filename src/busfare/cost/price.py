@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from busfare.cost.ranges import ranged, rung_of, seconds_between
 from busfare.cost.registry import model, model_names
 from busfare.cost.staging import measured_copy
 from busfare.errors import InputError
@@ -71,7 +72,7 @@ def trusted(
 def price(
     node: Node, direction: str, memory: str, bytes_: int, latency_from: Node | None = None
 ) -> list[dict[str, Any]]:
-    """`model`, `seconds` and `bytes_per_second` of one copy, by every model that applies.
+    """`model`, `seconds` with their range and rung, and `bytes_per_second` of one copy, by every model that applies.
 
     Raises InputError for a direction, memory kind or size that no copy has.
     """
@@ -90,5 +91,7 @@ def price(
         seconds = float(asked.seconds(operations, node)[0])
         if math.isfinite(seconds):
             rate = bytes_ / seconds if seconds > 0 else None
-            prices.append({"model": name, "seconds": seconds, "bytes_per_second": rate})
+            low, high = (float(factor[0]) * seconds for factor in ranged(operations, name, node))
+            ranges = seconds_between(low, high, rung_of(name))
+            prices.append({"model": name, "seconds": seconds, **ranges, "bytes_per_second": rate})
     return prices

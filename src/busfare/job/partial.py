@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from busfare import account, advise
+from busfare.cost.ranges import finding_between
 from busfare.job.place import Place, place_of
 from busfare.job.rates import LinkRate, best_rates
 from busfare.job.traffic import LinkTraffic, link_traffic
@@ -56,6 +57,8 @@ class Found(msgspec.Struct, frozen=True):
     rests_on: tuple[str, ...] = ()
     what_if: tuple[str, ...] = ()
     overlaps_with: tuple[str, ...] = ()
+    low_ns: int | None = None  # the 80 % range of the gain
+    high_ns: int | None = None
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -152,6 +155,7 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
                 f.rests_on,
                 f.what_if,
                 f.overlaps_with,
+                *(_ns(end) for end in _gain_between(f, totals, node) or ()),
             )
             for f in advise.findings(trace, node, advise.rebuilt(trace, node))
         ],
@@ -160,6 +164,10 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         unrouted_bytes=unrouted,
         omissions=[Left(o.id, o.count, _text(o.what)) for o in trace.omissions],
     )
+
+
+def _gain_between(f: advise.Finding, totals: account.Totals, node: Node | None) -> tuple[float, float] | None:
+    return finding_between(f.gain_seconds, f.by_replay, f.what_if, totals.makespan_seconds, node)
 
 
 def _ns(seconds: float) -> int:

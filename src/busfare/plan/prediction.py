@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Prediction"]
+from busfare.cost.ranges import Ranged, beside, figures_of, range_of
+from busfare.node import Node
+
+__all__ = ["Prediction", "range_beside"]
+
+#: Strategies that were measured as methods of migration.
+METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explicit-pageable": "pageable",
+           "streams-pageable": "pageable"}  # fmt: skip
+
+#: A copy as long as those of strategies that are worth planning.
+LONG_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +30,16 @@ class Prediction:
     seconds: float
     by: str
     assumes: tuple[str, ...] = ()
+
+
+def range_beside(strategy: str, seconds: float | None, node: Node, method: str = "") -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of what a strategy, or a migration method, is predicted to take on `node`."""
+    figures = figures_of(node)
+    method = method or METHODS.get(strategy, "")
+    found = range_of("method", method, figures) if method else range_of("strategy", strategy, figures)
+    if figures == "datasheet" and found is not None:
+        # Strategies were run on two GPUs; copies were measured on many.
+        memory = next((kind for kind in ("pageable", "managed") if method.startswith(kind)), "pinned")
+        copies = range_of(memory, "datasheet", figures, LONG_BYTES) or found
+        found = Ranged(min(found.low, copies.low), max(found.high, copies.high))
+    return beside(seconds, found, "datasheet" if figures == "datasheet" else "probed")

@@ -8,7 +8,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.project.projection import PATH, transfers_priced
+from busfare.project.projection import ENDS, NS, PATH, transfers_priced, whole_sum
 from busfare.trace import Trace
 
 __all__ = ["Comparison", "compare", "wmape_percent"]
@@ -18,11 +18,13 @@ __all__ = ["Comparison", "compare", "wmape_percent"]
 class Comparison:
     """One model's predictions against what was recorded. `count`: transfers compared.
 
-    `by_path`: direction, source_memory, destination_memory, count, recorded_seconds, predicted_seconds, wmape_percent.
+    `by_path`: direction, source_memory, destination_memory, count, recorded_seconds, predicted_seconds, low_seconds,
+    high_seconds, wmape_percent, inside_percent: how many of the copies took a time in the range of their prediction.
     """
 
     model: str
     wmape_percent: float
+    inside_percent: float | None
     count: int
     unmatched: int
     unpriced: int
@@ -41,9 +43,9 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
     what only one of the runs has is counted as unmatched. Raises InputError if nothing matches or has a price.
     """
     priced = _numbered(transfers_priced(trace, recorded_on, to, model))
-    taken = _numbered(transfers_priced(actual, to, to, "envelope").drop("predicted_seconds"))
+    taken = _numbered(transfers_priced(actual, to, to, "envelope").drop(ENDS))
     keys = [*PATH, "bytes", "number"]
-    both = priced.select(*keys, "predicted_seconds").join(
+    both = priced.select(*keys, *ENDS).join(
         taken.select(*keys, "recorded_seconds"), on=keys, how="inner", nulls_equal=True
     )
     unmatched = priced.height + taken.height - 2 * both.height
@@ -58,21 +60,26 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
             f"model {model!r} has no price for any copy of {trace.path}; choose another with --model"
         )
     error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds")).alias("wmape_percent")
+    # A clock that counts nanoseconds tells no shorter times apart.
+    within = pl.col("recorded_seconds").is_between(pl.col("low_seconds") - NS, pl.col("high_seconds") + NS)
+    inside = (100.0 * within.mean()).alias("inside_percent")
     by_path = (
         compared.group_by(PATH)
         .agg(
             pl.len().alias("count"),
             error,
+            inside,
             pl.col("recorded_seconds").sum(),
-            pl.col("predicted_seconds").sum(),
+            *(whole_sum(name) for name in ENDS),
         )
-        .select(*PATH, "count", "recorded_seconds", "predicted_seconds", "wmape_percent")
+        .select(*PATH, "count", "recorded_seconds", *ENDS, "wmape_percent", "inside_percent")
         .with_columns(pl.when(pl.col("wmape_percent").is_finite()).then("wmape_percent"))
         .sort("recorded_seconds", "count", descending=True)
     )
     return Comparison(
         model=model,
         wmape_percent=float(compared.select(error).item()),
+        inside_percent=compared.select(inside).item(),
         count=compared.height,
         unmatched=unmatched,
         unpriced=both.height - compared.height,

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from busfare import account, cost
 from busfare.cost.calibrated import how_staged
+from busfare.cost.ranges import figures_of, range_of, ranged, rung_of
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.replay import Timeline, play, timeline
+from busfare.replay import Played, Timeline, play, timeline
 from busfare.replay.changes import Setting, ToNode
+from busfare.replay.edit import with_durations
 from busfare.replay.host_pace import host_changes
 from busfare.replay.options import kernel_changes
 from busfare.trace import Trace
 
-__all__ = ["Projection", "project", "transfers_priced"]
+__all__ = ["Projection", "project", "run_between", "transfers_priced", "whole_sum"]
 
 NS = 1e-9
+#: A predicted time and the ends of its range.
+ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
 MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
 
@@ -27,7 +32,8 @@ MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at thei
 class Projection:
     """What a run's transfers take on node B, by one model. Seconds.
 
-    `by_path`: direction, source_memory, destination_memory, count, bytes, recorded_seconds, predicted_seconds.
+    `by_path`: direction, source_memory, destination_memory, count, bytes, recorded_seconds, predicted_seconds, low_seconds,
+    high_seconds. `transfers_between` and `makespan_between` are the 80 % ranges of the predictions; None: not known.
     `unpriced` counts transfers that the model has no price for: their recorded time is kept. The replayed makespan
     is that of the run rebuilt unchanged: how well the replay knows it. `staging`: by what pageable copies change, in words;
     None where there are none, or the model is not `calibrated`.
@@ -44,19 +50,26 @@ class Projection:
     method: str
     by_path: pl.DataFrame
     unpriced: int
+    rung: str | None
+    transfers_between: tuple[float | None, float | None]
+    makespan_between: tuple[float, float]
     staging: str | None = None
 
 
 def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> pl.DataFrame:
-    """The transfers of `trace` with `recorded_seconds`, and `predicted_seconds` on `to` (null where `model` has none).
+    """The transfers of `trace` with `recorded_seconds`, and `predicted_seconds` on `to` (null where `model` has none), with
+    `low_seconds` and `high_seconds` (null where nothing is known of its errors).
 
     Raises InputError for an unknown model.
     """
     transfers = trace.operations.filter(account.is_transfer())
     predicted = cost.model(model, recorded_on=recorded_on).seconds(transfers, to)
+    low, high = ranged(transfers, model, to, recorded_on)
     return transfers.with_columns(
         recorded_seconds=(pl.col("end_ns") - pl.col("start_ns")) * NS,
         predicted_seconds=pl.Series(predicted).fill_nan(None),
+        low_seconds=pl.Series(predicted * low).fill_nan(None),
+        high_seconds=pl.Series(predicted * high).fill_nan(None),
     )
 
 
@@ -80,8 +93,9 @@ def project(
             f"{trace.path}: no copies in this trace; there is nothing to project (see `busfare report`)"
         )
     unpriced = transfers["predicted_seconds"].null_count()
+    kept = pl.col("predicted_seconds").is_null()
     transfers = transfers.with_columns(
-        pl.coalesce("predicted_seconds", "recorded_seconds").alias("predicted_seconds")
+        pl.when(kept).then("recorded_seconds").otherwise(name).alias(name) for name in ENDS
     )
     by_path = (
         transfers.group_by(PATH)
@@ -89,7 +103,7 @@ def project(
             pl.len().alias("count"),
             pl.col("bytes").sum(),
             pl.col("recorded_seconds").sum(),
-            pl.col("predicted_seconds").sum(),
+            *(whole_sum(name) for name in ENDS),
         )
         .sort("recorded_seconds", "count", descending=True)
     )
@@ -117,6 +131,9 @@ def project(
         by_path=by_path,
         unpriced=unpriced,
         staging=_staging(by_path, recorded_on, to) if model == "calibrated" else None,
+        rung=rung_of(model),
+        transfers_between=transfers.select(whole_sum(name) for name in ENDS[1:]).row(0),
+        makespan_between=run_between(after, model, recorded_on, to),
     )
 
 
@@ -125,3 +142,21 @@ def _staging(by_path: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
     staged = by_path.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
     found = {how_staged(str(way), recorded_on, to) for way in staged["direction"].drop_nulls().unique()}
     return "; ".join(sorted(found)) or None
+
+
+def whole_sum(name: str) -> pl.Expr:
+    """The sum; null where a part is not known."""
+    return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
+
+
+def run_between(run: Played, model: str, recorded_on: Node, to: Node) -> tuple[float, float]:
+    """The 80 % range of a run that was played with copies at their times on `to`, in seconds: the run with all copies at
+    their lows and at their highs, or what whole runs on another node were off, where that is wider.
+    """
+    whole = range_of("run", "calibrated", figures_of(recorded_on, to))
+    seconds = run.makespan_seconds
+    ends = [seconds * factor for factor in whole or (1.0, 1.0)]
+    for factors in ranged(run.timeline.operations, model, to, recorded_on):
+        times = np.where(np.isfinite(factors), factors, 1.0) * run.timeline.columns["operation_duration"]
+        ends.append(play(with_durations(run.timeline, times)).makespan_seconds)
+    return min(*ends, seconds), max(*ends, seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busfare.advise import amounts
+from busfare.report.ranges import with_range
 from busfare.report.tables import Table, console, plain, table
 
 __all__ = ["fastest", "seen", "show_methods", "show_strategies"]
@@ -52,7 +53,7 @@ def _cell(cell: dict[str, Any], word: str) -> Table:
             version["strategy"],
             str(version["streams"]),
             amounts.time(version["measured_seconds"]),
-            "–" if predicted is None else amounts.time(predicted),
+            "–" if predicted is None else with_range(version),
             "–" if error is None else f"{error:+.1f} %",
             "–" if host is None else amounts.time(host),
         )
@@ -121,7 +122,7 @@ def _case(cell: dict[str, Any]) -> Table:
             amounts.time(m["measured_seconds"]),
             f"{50 * m['spread']:.1f}%",
             *(amounts.time(ranges[name]) if ranges[name] else "–" for name in ranges),
-            "–" if m["predicted_seconds"] is None else amounts.time(m["predicted_seconds"]),
+            "–" if m["predicted_seconds"] is None else with_range(m),
             "–" if error is None else f"{error:+.1f}%",
         )
     return shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busfare.advise import amounts
+from busfare.report.ranges import with_range
 
 __all__ = [
     "basis_said",
@@ -28,7 +29,8 @@ def basis_said(result: dict[str, Any]) -> str:
     by_replay = any(finding["by_replay"] for finding in result["findings"])
     figures = "what was measured on" if node["measured"] and by_replay else "the data sheet of"
     guess = ", a guess from the GPU's name; set --from" if node["guessed_from_gpu_name"] else ""
-    return f"by {figures} {node['name']}{guess}"
+    ranges = "; in brackets, 80 % ranges" if by_replay else ""
+    return f"by {figures} {node['name']}{guess}{ranges}"
 
 
 def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
@@ -38,7 +40,8 @@ def gain_said(finding: dict[str, Any], result: dict[str, Any]) -> str:
     """
     gain, cost = finding["predicted_gain_seconds"], result["recording_cost"]
     run_seconds = cost["replayed_seconds"] if cost else result["makespan_seconds"]
-    said = f"saves {'' if finding['by_replay'] else 'at most '}{amounts.time(gain)}"
+    key = "predicted_gain_seconds"
+    said = f"saves {with_range(finding, key) if finding['by_replay'] else f'at most {amounts.time(gain)}'}"
     if run_seconds:
         said += f" of {amounts.time(run_seconds)} ({gain / run_seconds:.0%})"
     said += ", by replay" if finding["by_replay"] else ""

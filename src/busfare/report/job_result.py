@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from busfare.cost.ranges import seconds_between
 from busfare.job import Job
 from busfare.job.bounded import Sampled
 from busfare.job.health import SOUND
+from busfare.job.partial import Found
 from busfare.job.spread import RELATIVE_ERROR, Rank, Spread
 
 __all__ = ["SCHEMA", "job_result"]
@@ -231,6 +233,7 @@ def _findings(job: Job) -> list[dict[str, Any]]:
             "title": finding.largest.title,
             "traces": finding.traces,
             "predicted_gain_seconds": finding.largest.gain_ns * NS,
+            **_largest_range(finding.largest),
             "traces_without_gain": 0,  # every gain has a bound
             "traces_by_replay": finding.replayed,
             "overlaps_with": list(finding.largest.overlaps_with),
@@ -239,6 +242,7 @@ def _findings(job: Job) -> list[dict[str, Any]]:
                 "evidence": finding.largest.evidence,
                 "change": finding.largest.change,
                 "predicted_gain_seconds": finding.largest.gain_ns * NS,
+                **_largest_range(finding.largest),
                 "by_replay": finding.largest.by_replay,
                 "rests_on": list(finding.largest.rests_on),
                 "what_if": list(finding.largest.what_if),
@@ -246,6 +250,11 @@ def _findings(job: Job) -> list[dict[str, Any]]:
         }
         for id, finding in found
     ]
+
+
+def _largest_range(found: Found) -> dict[str, Any]:
+    low, high = (None if end is None else end * NS for end in (found.low_ns, found.high_ns))
+    return seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
 
 
 def _omissions(job: Job) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from busfare.report.bench_page import MEASURED, OTHERS, PREDICTED, heading, left
 from busfare.report.benches import seen
 from busfare.report.document import document, section, table
 from busfare.report.plots import Plot, bar_pattern, plot_layout
+from busfare.report.ranges import with_range
 
 __all__ = ["methods_page"]
 
@@ -129,7 +130,7 @@ def _methods(result: dict[str, Any]) -> str:
                     amounts.time(m["measured_seconds"]),
                     f"{50 * m['spread']:.1f} %",
                     *(amounts.time(ranges[name]) for name in _RANGES),
-                    "–" if m["predicted_seconds"] is None else amounts.time(m["predicted_seconds"]),
+                    "–" if m["predicted_seconds"] is None else with_range(m),
                     "–" if m["error_percent"] is None else f"{m['error_percent']:+.1f} %",
                 )
             )

@@ -22,6 +22,7 @@ from busfare.report.gains import (
     what_if_said,
 )
 from busfare.report.plots import Plot, histogram_plot, projection_plot, timeline_plot
+from busfare.report.ranges import with_range
 from busfare.trace import Trace
 
 __all__ = ["projection_page", "report_page"]
@@ -145,9 +146,9 @@ def _projections(result: dict[str, Any], title: str = "On other nodes") -> str:
             (
                 p["to"],
                 amounts.time(moved["recorded_seconds"]),
-                amounts.time(moved["predicted_seconds"]),
+                with_range(moved),
                 amounts.time(run["recorded_seconds"]),
-                amounts.time(run["predicted_seconds"]),
+                with_range(run),
             )
         )
     columns = (

@@ -9,6 +9,7 @@ from busfare.advise import amounts
 from busfare.report.document import document, section, table, words
 from busfare.report.plan_terminal import NOTE, amount_of
 from busfare.report.plots import COLOUR, Plot, bar_pattern, plot_layout
+from busfare.report.ranges import whiskers, with_range
 
 __all__ = ["plan_page"]
 
@@ -41,12 +42,7 @@ def plan_page(result: dict[str, Any]) -> str:
 
 def _ranking(result: dict[str, Any]) -> str:
     rows = (
-        (
-            r["strategy"],
-            (NOTE if r["assumes"] else "") + r["by"],
-            str(r["streams"]),
-            amounts.time(r["predicted_seconds"]),
-        )
+        (r["strategy"], (NOTE if r["assumes"] else "") + r["by"], str(r["streams"]), with_range(r))
         for r in result["ranking"]
     )
     bounds = result["bounds"]
@@ -64,7 +60,7 @@ def _answers(answers: list[dict[str, Any]], name: str) -> str:
             a["dominant"],
             a["ranking"][0]["strategy"],
             str(a["ranking"][0]["streams"]),
-            amounts.time(a["ranking"][0]["predicted_seconds"]),
+            with_range(a["ranking"][0]),
             amounts.time(a["bounds"]["no_overlap_seconds"]),
         )
         for a in answers
@@ -100,8 +96,9 @@ def _ranking_plot(result: dict[str, Any]) -> Plot:
         "orientation": "h",
         "y": [r["strategy"] for r in rows],
         "x": [r["predicted_seconds"] for r in rows],
-        "text": [amounts.time(r["predicted_seconds"]) for r in rows],
+        "text": [with_range(r) for r in rows],
         "textposition": "auto",
+        "error_x": whiskers([*rows]),
         "hoverinfo": "y+text",
         "marker": {"color": COLOUR["h2d"], "pattern": bar_pattern("/")},
     }

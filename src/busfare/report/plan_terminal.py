@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busfare.advise import amounts
+from busfare.report.ranges import said_of_ranges, with_range
 from busfare.report.tables import Screen, console, plain, table
 
 __all__ = ["NOTE", "amount_of", "show_plan"]
@@ -56,11 +57,12 @@ def _show_ranking(out: Screen, result: dict[str, Any]) -> None:
         rows.add_row(
             row["strategy"],
             str(row["streams"]),
-            amounts.time(row["predicted_seconds"]),
+            with_range(row),
             f"{round(row['predicted_seconds'] / best - 1, 3) + 0.0:+.1%}",
             (NOTE if row["assumes"] else "") + row["by"],
         )
     out.print(rows)
+    out.print(said_of_ranges(result["ranking"][0]), style="dim")
     bounds = result["bounds"]
     out.print(
         f"Bounds (predicted): full overlap {amounts.time(bounds['full_overlap_seconds'])}, "
@@ -95,7 +97,7 @@ def _show_kernels(out: Screen, kernels: list[dict[str, Any]]) -> None:
             kernel["dominant"],
             best["strategy"],
             str(best["streams"]),
-            amounts.time(best["predicted_seconds"]),
+            with_range(best),
             amounts.time(kernel["bounds"]["no_overlap_seconds"]),
         )
     out.print(rows)
@@ -111,7 +113,7 @@ def _show_nodes(out: Screen, nodes: list[dict[str, Any]]) -> None:
             plain(node["node"]),
             best["strategy"],
             str(best["streams"]),
-            amounts.time(best["predicted_seconds"]),
+            with_range(best),
             amounts.time(node["bounds"]["no_overlap_seconds"]),
             node["dominant"],
         )

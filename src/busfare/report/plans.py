@@ -13,6 +13,7 @@ from busfare.node import Node, load_node
 from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, with_options
 from busfare.plan.file import read_plan_file
+from busfare.plan.prediction import range_beside
 from busfare.plan.rank import break_even
 from busfare.plan.roofline import roofline_of
 from busfare.plan.sweep import Sweep, sweep
@@ -151,6 +152,7 @@ def _answer(answer: Plan) -> dict[str, Any]:
                 "strategy": p.strategy,
                 "streams": p.streams,
                 "predicted_seconds": p.seconds,
+                **range_beside(p.strategy, p.seconds, answer.machine.node),
                 "by": p.by,
                 "assumes": list(p.assumes),
             }

@@ -7,6 +7,7 @@ from typing import Any
 
 from busfare.advise import amounts
 from busfare.report import timeline
+from busfare.report.ranges import whiskers
 from busfare.trace import Trace
 
 __all__ = [
@@ -132,14 +133,15 @@ def histogram_plot(rows: list[dict[str, Any]]) -> Plot | None:
     }
 
 
-def runs_plot(labels: list[str], seconds: list[float]) -> Plot:
-    """Whole runs below each other; those whose label says that they are predicted are hatched."""
+def runs_plot(labels: list[str], seconds: list[float], whiskers: dict[str, Any] | None = None) -> Plot:
+    """Whole runs below each other; those whose label says that they are predicted are hatched, with `whiskers` as ranges."""
     bars = {
         "type": "bar",
         "orientation": "h",
         "y": [escape(label) for label in labels],
         "x": seconds,
         "text": [amounts.time(value) for value in seconds],
+        **({"error_x": whiskers} if whiskers else {}),
         "textposition": "outside",
         "cliponaxis": False,
         "hoverinfo": "y+text",
@@ -178,6 +180,9 @@ def projection_plot(projections: list[dict[str, Any]]) -> Plot:
             "textposition": "outside",
             "cliponaxis": False,
             "hoverinfo": "x+text+name",
+            "error_y": whiskers(
+                [None, *(p["transfers" if name == "transfers" else "makespan"] for p in projections)]
+            ),
             "marker": {"color": colour, "pattern": bar_pattern(shapes)},
         }
         for (name, values), colour in zip(bars.items(), (COLOUR["h2d"], COLOUR["kernels"]), strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busfare.advise import amounts
+from busfare.report.ranges import said_of_ranges, with_range
 from busfare.report.tables import Table
 from busfare.report.tables import console as _console
 from busfare.report.tables import plain as _plain
@@ -35,13 +36,14 @@ def show_projection(result: dict[str, Any]) -> None:
         moved, run = p["transfers"], p["makespan"]
         table.add_row(
             f"{p['to']} (predicted)",
-            amounts.time(moved["predicted_seconds"]),
+            with_range(moved),
             _change(moved["recorded_seconds"], moved["predicted_seconds"]),
-            amounts.time(run["predicted_seconds"]),
+            with_range(run),
             _change(run["recorded_seconds"], run["predicted_seconds"]),
         )
     console.print(table)
     console.print(f"Whole run: {first['makespan']['method']}.", style="dim")
+    console.print(said_of_ranges(first["makespan"]), style="dim")
     for p in result["projections"]:
         console.print()
         paths = _table("path ", "count", "recorded", "predicted", "change", title=f"{p['to']}, by path")
@@ -50,7 +52,7 @@ def show_projection(result: dict[str, Any]) -> None:
                 path_of(row),
                 amounts.count(row["count"]),
                 amounts.time(row["recorded_seconds"]),
-                amounts.time(row["predicted_seconds"]),
+                with_range(row),
                 _change(row["recorded_seconds"], row["predicted_seconds"]),
             )
         console.print(paths)
@@ -82,10 +84,13 @@ def show_comparison(result: dict[str, Any]) -> None:
         "model ",
         "copies compared",
         "WMAPE",
+        "in range",
         title="Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded",
     )
     for m in result["models"]:
-        table.add_row(m["model"], amounts.count(m["count"]), f"{m['wmape_percent']:.2f} %")
+        inside = m["inside_percent"]
+        within = "–" if inside is None else f"{inside:.0f} %"
+        table.add_row(m["model"], amounts.count(m["count"]), f"{m['wmape_percent']:.2f} %", within)
     console.print(table)
     best = result["models"][0]
     console.print()
@@ -98,7 +103,7 @@ def show_comparison(result: dict[str, Any]) -> None:
             path_of(row),
             amounts.count(row["count"]),
             amounts.time(row["recorded_seconds"]),
-            amounts.time(row["predicted_seconds"]),
+            with_range(row),
             "–" if error is None else f"{error:.2f} %",
         )
     console.print(paths)
@@ -113,9 +118,12 @@ def show_prices(result: dict[str, Any]) -> None:
     """One copy by every model."""
     console = _console()
     what = f"{result['direction']}, {result['memory']}, {amounts.size(result['bytes'])} on {result['node']} (predicted)"
-    table = _table("model ", "time", "rate", title=what)
+    table = _table("model ", "time (80 % range)", "rate", "rung ", title=what)
     for price in result["prices"]:
-        table.add_row(price["model"], amounts.time(price["seconds"]), amounts.rate(price["bytes_per_second"]))
+        rung = price["rung"] or f"– ({price['reason']})"
+        table.add_row(
+            price["model"], with_range(price, "seconds"), amounts.rate(price["bytes_per_second"]), rung
+        )
     console.print(table)
     if result["trust"]:
         console.print(_plain(f"Trust {result['trust']['model']}: {result['trust']['why']}."), style="dim")

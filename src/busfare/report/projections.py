@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
+
 from busfare.cost import model_names
+from busfare.cost.ranges import rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.project import Comparison, Projection, compare
@@ -36,17 +39,25 @@ def _projection(p: Projection) -> dict[str, Any]:
         "transfers": {
             "recorded_seconds": p.recorded_seconds,
             "predicted_seconds": p.predicted_seconds,
+            **seconds_between(*p.transfers_between, p.rung),
             "unpriced": p.unpriced,
         },
         "makespan": {
             "recorded_seconds": p.recorded_makespan_seconds,
             "replayed_seconds": p.replayed_makespan_seconds,
             "predicted_seconds": p.predicted_makespan_seconds,
+            **seconds_between(*p.makespan_between, p.rung),
             "method": p.method,
         },
         "pageable_copies": p.staging,
-        "by_path": p.by_path.to_dicts(),
+        "by_path": _paths(p.by_path, p.rung),
     }
+
+
+def _paths(by_path: pl.DataFrame, rung: str | None) -> list[dict[str, Any]]:
+    return [
+        row | seconds_between(row["low_seconds"], row["high_seconds"], rung) for row in by_path.to_dicts()
+    ]
 
 
 def compared(
@@ -82,8 +93,9 @@ def _comparison(c: Comparison) -> dict[str, Any]:
     return {
         "model": c.model,
         "wmape_percent": c.wmape_percent,
+        "inside_percent": c.inside_percent,
         "count": c.count,
         "unmatched": c.unmatched,
         "unpriced": c.unpriced,
-        "by_path": c.by_path.to_dicts(),
+        "by_path": _paths(c.by_path, rung_of(c.model)),
     }

@@ -10,6 +10,7 @@ from busfare.report.bench_page import MEASURED, OTHERS, PREDICTED, heading, left
 from busfare.report.benches import fastest, seen
 from busfare.report.document import document, section, table
 from busfare.report.plots import Plot, bar_pattern, plot_layout
+from busfare.report.ranges import whiskers, with_range
 
 __all__ = ["strategies_page"]
 
@@ -80,7 +81,8 @@ def _bars(cell: dict[str, Any], word: str) -> Plot:
     labels = [v["strategy"] + (f" ({v['streams']})" if v["streams"] > 1 else "") for v in shown]
     data = [
         _bar(word, labels, [v["measured_seconds"] for v in shown], MEASURED, ""),
-        _bar("predicted", labels, [v["predicted_seconds"] for v in shown], PREDICTED, "/"),
+        _bar("predicted", labels, [v["predicted_seconds"] for v in shown], PREDICTED, "/")
+        | {"error_y": whiskers([*shown], unit=1e3)},
     ]
     limit = cell["limit"]["seconds"] * 1e3
     line = {
@@ -142,7 +144,7 @@ def _versions(cell: dict[str, Any]) -> str:
             str(v["streams"]),
             amounts.time(v["measured_seconds"]),
             " – ".join(amounts.time(s) for s in v["measured_interval_seconds"]),
-            "–" if v["predicted_seconds"] is None else amounts.time(v["predicted_seconds"]),
+            "–" if v["predicted_seconds"] is None else with_range(v),
             "–" if v["error_percent"] is None else f"{v['error_percent']:+.1f} %",
             "–" if v["measured_host_seconds"] is None else amounts.time(v["measured_host_seconds"]),
             "yes" if v["checked"] else "no",

@@ -9,6 +9,7 @@ import polars as pl
 from busfare import account, advise
 from busfare.errors import InputError
 from busfare.node import Node
+from busfare.report.ranges import finding_range
 from busfare.trace import Trace
 from busfare.trace.beside import beside
 from busfare.trace.omissions import INCOMPLETE
@@ -53,6 +54,7 @@ def summarise(
     found = beside(operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
     path = _critical_path(run) if run is not None else None
+    run_seconds = cost["replayed_seconds"] if cost else totals.makespan_seconds
     return {
         "schema": SCHEMA,
         "trace": {
@@ -113,6 +115,7 @@ def summarise(
                 "evidence": finding.evidence,
                 "change": finding.change,
                 "predicted_gain_seconds": finding.gain_seconds,
+                **finding_range(finding, run_seconds, node),
                 "gain_is": GAIN_IS[finding.by_replay],
                 "by_replay": finding.by_replay,
                 "bound_seconds": finding.bound_seconds,

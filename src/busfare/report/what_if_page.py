@@ -9,6 +9,7 @@ from busfare.advise import amounts
 from busfare.report.document import document, place, section, table, words
 from busfare.report.gains import said_of_cost
 from busfare.report.plots import runs_plot, timeline_plot
+from busfare.report.ranges import whiskers, with_range
 from busfare.trace import Trace
 
 __all__ = ["what_if_page"]
@@ -28,7 +29,7 @@ def what_if_page(result: dict[str, Any], recorded: Trace, predicted: Trace) -> s
         (
             f"{row['title']} (predicted)",
             amounts.count(row["touched"]),
-            amounts.time(row["predicted_seconds"]),
+            with_range(row),
             f"{row['gain_percent']:+.1f} %",
             "–" if row["speedup"] is None else f"{row['speedup']:.3f}×",
         )
@@ -78,4 +79,4 @@ def _gains(result: dict[str, Any]) -> dict[str, Any]:
     unchanged = ["recorded", *["without the recorder's cost (predicted)" for _ in bare]]
     labels = [*unchanged, *(f"{row['title']} (predicted)" for row in rows)]
     seconds = [baseline["recorded_seconds"], *bare, *(row["predicted_seconds"] for row in rows)]
-    return runs_plot(labels, seconds)
+    return runs_plot(labels, seconds, whiskers([None, *(None for _ in bare), *rows]))

@@ -14,6 +14,7 @@ from busfare.replay import Played, Timeline, critical_path_shares, play, timelin
 from busfare.replay.changes import Change, Setting
 from busfare.replay.what_if import Outcome, WhatIf, what_if
 from busfare.report.gains import said_of_cost
+from busfare.report.ranges import outcome_range, said_of_ranges, with_range
 from busfare.report.recording_cost import without_recorder
 from busfare.report.tables import console, plain, table
 from busfare.report.terminal import show_omissions
@@ -56,8 +57,12 @@ def answer_what_if(
             "range_seconds": _range(baseline),
             "critical_path": critical_path_shares(taken_apart),
         },
-        "changes": [_outcome(outcome, baseline) for outcome in found.alone],
+        "changes": [
+            _outcome(outcome, baseline) | outcome_range(outcome, baseline, [change], setting)
+            for outcome, change in zip(found.alone, changes, strict=True)
+        ],
         **_outcome(found.together, baseline),
+        **outcome_range(found.together, baseline, changes, setting),
         "range_seconds": _range(found.together.played),
         "critical_path": critical_path_shares(found.together.played.timeline),
         "omissions": [
@@ -134,11 +139,12 @@ def show_what_if(result: dict[str, Any]) -> None:
         shown.add_row(
             plain(f"{row['title']} (predicted)"),
             amounts.count(row["touched"]),
-            amounts.time(row["predicted_seconds"]),
+            with_range(row),
             f"{row['gain_percent']:+.1f} %",
             "–" if row["speedup"] is None else f"{row['speedup']:.3f}×",
         )
     out.print(shown)
+    out.print(said_of_ranges(result), style="dim")
     if cost:
         out.print(plain(said_of_cost(cost)), style="dim")
     low, high = result["range_seconds"]

@@ -10,6 +10,7 @@ from busfare.measure.bench.device import RANGES, MethodDevice, MethodRun
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.middle import median
 from busfare.measure.quiet import Processor
+from busfare.node import Node
 from busfare.plan import Machine, Problem, plan
 
 __all__ = [
@@ -113,12 +114,13 @@ class Measurement:
 
 @dataclass
 class MethodsRun:
-    """What one call measured; `kernel_s` is the kernel alone, `predicted` by case."""
+    """What one call measured; `kernel_s` is the kernel alone, `predicted` by case, for `node`."""
 
     measurements: list[Measurement] = field(default_factory=list)
     kernel_s: dict[Case, float] = field(default_factory=dict)
     predicted: dict[Case, Predicted] = field(default_factory=dict)
     allocation_s: dict[str, float] = field(default_factory=dict)
+    node: Node | None = None
     left_out: list[dict[str, str]] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -219,6 +221,7 @@ def run_methods(
                         found.measurements[n] = _measured_again(device, m, host)
         except (UnavailableError, WrongDataError) as error:
             found.left_out.append({"case": f"{method}, {size} ints", "why": str(error)})
+    found.node = machine.node
     for case in {m.case for m in found.measurements}:
         found.predicted[case] = predicted_of(case, found.kernel_s[case], machine)
     found.seconds = clock() - began

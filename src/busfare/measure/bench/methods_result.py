@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from busfare.cost.ranges import seconds_between
 from busfare.measure.bench.device import MethodDevice
 from busfare.measure.bench.methods import ACCESSES, ELEMENTS, Case, Measurement, MethodsRun, crossover
 from busfare.measure.middle import alike, median
+from busfare.plan.prediction import range_beside
 
 __all__ = ["PUBLISHED", "methods_result", "wrong_pairs"]
 
@@ -118,6 +120,7 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
         "runs_seconds": [sum(r.ranges.values()) for r in m.runs],
         "spread": m.spread,
         "predicted_seconds": predicted,
+        **_range(run, m.method, predicted, planned),
         "measured_gpu_seconds": gpu_s,
         "gpu_samples_seconds": run.gpu_samples(m),
         "measured_held_seconds": [dict(one) for one in m.held],
@@ -129,6 +132,15 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
         "gpu_error_percent": None if planned is None or gpu_s <= 0 else 100 * (planned / gpu_s - 1),
         "checked": checked,
     }
+
+
+def _range(run: MethodsRun, method: str, predicted: float | None, planned: float | None) -> dict[str, Any]:
+    """The range of the whole program: that of copies and kernel, beside what was measured of the processor's part."""
+    if predicted is None or planned is None or run.node is None:
+        return seconds_between(None, None, None, "not predicted")
+    ends = range_beside("", planned, run.node, method)
+    rest = predicted - planned
+    return ends | {key: rest + ends[key] for key in ("low_seconds", "high_seconds") if ends[key] is not None}
 
 
 def _crossover(run: MethodsRun, cases: list[Case]) -> dict[str, Any] | None:

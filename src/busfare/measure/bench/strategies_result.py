@@ -8,7 +8,9 @@ from busfare.measure.bench.device import StrategyDevice
 from busfare.measure.bench.predicting import STREAMED
 from busfare.measure.bench.strategies import Cell, Run, Version
 from busfare.measure.middle import alike, interval, median
+from busfare.node import Node
 from busfare.plan import Prediction
+from busfare.plan.prediction import range_beside
 
 __all__ = ["strategies_result"]
 
@@ -48,7 +50,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "measured_link_ends_seconds": [list(ends) for ends in cell.link.ends_s],
         "measured_one_way_seconds": list(cell.one_way_s),
         "checked_against": cell.against or None,
-        "versions": [_version(version) for version in cell.versions],
+        "versions": [_version(version, cell.predicted.machine.node) for version in cell.versions],
         "best": {
             "measured": {
                 "strategy": measured.strategy,
@@ -59,6 +61,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
                 "strategy": planned.strategy,
                 "streams": planned.streams,
                 "seconds": planned.seconds,
+                **range_beside(planned.strategy, planned.seconds, cell.predicted.machine.node),
             },
             "picked": _picked(planned, measured, taken),
             # What following the prediction costs against the fastest, measured.
@@ -80,7 +83,7 @@ def _picked(planned: Prediction, measured: Version, taken: Version | None) -> bo
     return taken is not None and alike(taken.timing.device_s, measured.timing.device_s)
 
 
-def _version(version: Version) -> dict[str, Any]:
+def _version(version: Version, node: Node) -> dict[str, Any]:
     timing, predicted = version.timing, version.predicted
     low, high = interval(timing.device_s)
     seconds = version.seconds
@@ -95,6 +98,10 @@ def _version(version: Version) -> dict[str, Any]:
         "samples_by_moment": list(version.visits),
         "held": timing.held,
         "predicted_seconds": predicted.seconds if predicted else None,
+        # No held-out machine had several GPUs.
+        **range_beside(
+            version.strategy, predicted.seconds if predicted and version.gpus == 1 else None, node
+        ),
         "predicted_by": predicted.by if predicted else None,
         "error_percent": 100 * (predicted.seconds / seconds - 1) if predicted else None,
         "checked": version.error_share is not None,

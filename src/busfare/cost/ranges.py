@@ -1,0 +1,172 @@
+"""The 80 % range beside a prediction, and the rung that it stands on: how far off that rung was on held-out data.
+
+The table `ranges.toml` is derived from measurements by `validation/ranges.py`, which says how and prints how often the
+truth lay inside.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from busfare.cost.batch import Batch, priced
+from busfare.node import Node, catalogue_names
+from busfare.node.arrays import FloatArray
+
+__all__ = [
+    "FILE",
+    "NOTHING_KNOWN",
+    "Ranged",
+    "beside",
+    "figures_of",
+    "finding_between",
+    "gain_beside",
+    "range_of",
+    "ranged",
+    "rung_of",
+    "seconds_between",
+]
+
+FILE = Path(__file__).with_suffix(".toml")
+#: What figures of a node are taken from, and where held-out data is looked for when there is none of them: wider and wider.
+WIDER = {
+    "probed": ("probed", "elsewhere", "datasheet"),
+    "elsewhere": ("elsewhere", "datasheet"),
+    "datasheet": ("datasheet",),
+}
+#: Built-in models and the rung of their prices.
+RUNGS = {
+    "calibrated": "calibrated",
+    "loggp": "probed",
+    "datasheet": "datasheet",
+    "ahead": "datasheet",
+    "peak": "datasheet",
+    "envelope": "datasheet",
+}
+#: Models whose errors are taken to be no larger than those of data sheets, where nobody has measured them.
+ABOVE = ("calibrated", "loggp")
+NOTHING_KNOWN = "no held-out data of this kind"
+
+
+class Ranged(NamedTuple):
+    """Factors of a predicted time, at most 1 and at least 1."""
+
+    low: float
+    high: float
+
+
+def rung_of(model: str) -> str | None:
+    """The rung of a model's prices; None for a model of others."""
+    return RUNGS.get(model)
+
+
+def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
+    """What the figures of `nodes` are for a memory kind: `probed` there, `elsewhere` (a probed node of the catalogue
+    stands for a machine of its kind), or `datasheet` where one of them was not probed: nobody knows how far the figures
+    that others measured with other tools carry.
+    """
+    if any(node is None or not _probed(node, memory) for node in nodes):
+        return "datasheet"
+    known = catalogue_names()
+    return "elsewhere" if any(node is not None and node.name in known for node in nodes) else "probed"
+
+
+def _probed(node: Node, memory: str) -> bool:
+    measured = [node.measurement(direction, memory) for direction in ("h2d", "d2h")]
+    return all(one is not None and one.tool.startswith("busfare probe") for one in measured)
+
+
+@cache
+def _table() -> dict[tuple[str, str, str], list[tuple[float, float, Ranged]]]:
+    """By what, model and figures: ranges with the bytes from and below which they hold."""
+    found: dict[tuple[str, str, str], list[tuple[float, float, Ranged]]] = {}
+    for row in tomllib.loads(FILE.read_text("utf-8"))["range"]:
+        key = row["what"], row["model"], row["figures"]
+        sizes = row.get("from_bytes", 0), row.get("below_bytes", float("inf"))
+        found.setdefault(key, []).append((*sizes, Ranged(row["low"], row["high"])))
+    return found
+
+
+def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged | None:
+    """The range of `what` (a memory kind, `run`, `change`: the run after it, `strategy` or `method`) by `model` (of
+    strategies, methods and changes: which), from the nearest wider figures that have held-out data; None where none have.
+    """
+    for wider in WIDER[figures]:
+        for name in (model, "any", "datasheet") if model in ABOVE else (model, "any"):
+            bands = _table().get((what, name, wider), ())
+            found = next((ranged for least, most, ranged in bands if least <= bytes_ < most), None)
+            if found is not None:
+                return found
+    return None
+
+
+def ranged(
+    operations: pl.DataFrame, model: str, to: Node, recorded_on: Node | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Factors, low and high, of every operation's price by `model` on `to`: shape (rows,); NaN where none is known.
+
+    The copies of one path are off together: sum lows, and sum highs.
+    """
+    nodes = (to, recorded_on) if model == "calibrated" else (to,)
+    return (
+        priced(operations, lambda batch: _factors(batch, model, nodes, 0)),
+        priced(operations, lambda batch: _factors(batch, model, nodes, 1)),
+    )
+
+
+def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int) -> FloatArray | None:
+    if batch.kind == "set" or model not in RUNGS:
+        return None
+    what = "p2p" if batch.direction == "p2p" else {"mapped": "pinned"}.get(batch.memory, batch.memory)
+    memory = what if what in ("pageable", "managed") else "pinned"
+    figures = figures_of(*nodes, memory=memory) if RUNGS[model] != "datasheet" else "datasheet"
+    sizes, place = np.unique(batch.sizes, return_inverse=True)
+    ranges = [range_of(what, model, figures, size) for size in sizes.tolist()]
+    return np.array([np.nan if one is None else one[end] for one in ranges])[place]
+
+
+def beside(
+    seconds: float | None, ranged: Ranged | None, rung: str | None, reason: str = NOTHING_KNOWN
+) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of a predicted time; null with a `reason` where no range is known."""
+    if seconds is None or ranged is None:
+        return seconds_between(None, None, rung, reason)
+    return seconds_between(seconds * ranged.low, seconds * ranged.high, rung)
+
+
+def seconds_between(
+    low: float | None, high: float | None, rung: str | None, reason: str = NOTHING_KNOWN
+) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung`, with a `reason` where they are not known."""
+    known = low is not None and high is not None and np.isfinite([low, high]).all()
+    keys = {"low_seconds": low if known else None, "high_seconds": high if known else None, "rung": rung}
+    return keys if known else keys | {"reason": reason}
+
+
+def gain_beside(gain: float, run: float, change: str, figures: str) -> tuple[float, float]:
+    """The least and the most seconds that a change gains of a run of `run` seconds, where `gain` is predicted: by the range
+    of the run after it. `change`: the options of `what-if` that stand for it, without their values.
+    """
+    found, after = range_of("change", change, figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
+    return gain - after * (found.high - 1.0), gain + after * (1.0 - found.low)
+
+
+def finding_between(
+    gain: float | None, by_replay: bool, options: Sequence[str], run: float, node: Node | None
+) -> tuple[float, float] | None:
+    """The least and the most seconds of what a finding gains of a run of `run` seconds: from nothing to its bound where it
+    is only bounded; None where it is not. `options`: those of `what-if` that show it; `node`: where it was recorded.
+    """
+    if gain is None:
+        return None
+    if not by_replay:
+        return 0.0, gain
+    change = " ".join(option for option in options if option.startswith("--"))
+    low, high = gain_beside(gain, run, change, figures_of(node))
+    return max(0.0, low), high

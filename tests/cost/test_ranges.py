@@ -1,0 +1,173 @@
+"""The ranges beside predictions: what the table holds, how it is looked up, and how often truths lie inside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busfare import cost
+from busfare.advise import amounts
+from busfare.cost.price import one_copy
+from busfare.cost.ranges import FILE, figures_of, finding_between, gain_beside, range_of, ranged, rung_of
+from busfare.node import catalogue_names, load_node
+
+ROOT = Path(__file__).parents[2]
+ROWS = tomllib.loads(FILE.read_text("utf-8"))["range"]
+
+
+@pytest.fixture
+def collect(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script that holds predictions against raw measurements."""
+    monkeypatch.syspath_prepend(str(ROOT / "validation"))
+    import ranges_collect
+
+    return ranges_collect
+
+
+def test_every_range_holds_its_prediction() -> None:
+    assert len(ROWS) > 50
+    assert all(0 < row["low"] <= 1 <= row["high"] for row in ROWS)
+    assert all(row["cases"] >= row["groups"] >= 2 for row in ROWS)
+
+
+def test_the_table_is_what_the_held_out_predictions_give_and_they_lie_inside(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    written = tmp_path / "ranges.toml"
+    command = [sys.executable, str(ROOT / "validation/ranges.py"), "--write", str(written)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert written.read_text("utf-8") == FILE.read_text("utf-8")
+    rungs = {
+        line.split(":")[0]: float(line.split()[1]) for line in done.stdout.splitlines() if "truths" in line
+    }
+    assert {"datasheet", "probed", "calibrated"} <= set(rungs)
+    assert all(75 <= percent <= 95 for percent in rungs.values()), rungs
+
+
+def test_a_second_process_on_a_probed_machine_lies_inside_as_often_as_stated(collect: ModuleType) -> None:
+    folder = collect.RESULTS / "probe"
+    names = ("h200-sixteenth", "h100-eleventh")
+    found = [
+        truth
+        for name, other in zip(names, reversed(names), strict=True)
+        for truth in collect._probed((folder / f"{name}-run1.json.gz", folder / f"{other}-run1.json.gz"))
+        if truth.figures == "probed" and truth.what == "pinned"
+    ]
+    inside = [
+        (known := range_of(t.what, "loggp", "probed", t.bytes)) is not None
+        and known.low <= t.actual / t.predicted <= known.high
+        for t in found
+    ]
+    assert len(inside) > 200
+    assert 0.7 <= np.mean(inside) <= 1.0
+
+
+def test_programs_that_no_model_was_tried_on_lie_inside_as_often_as_stated(collect: ModuleType) -> None:
+    machine = next(m for m in collect._machines("pairs-unseen") if m.name.endswith("2049"))
+    found = [t for t in collect._changed(("pairs-unseen", machine)) if t.figures == "probed"]
+    inside = []
+    for t in found:
+        low, high = gain_beside(t.predicted, 1.0, t.model, "probed")
+        inside.append(low <= t.actual <= high)
+    assert len(inside) == 12
+    assert np.mean(inside) >= 0.75
+
+
+def test_what_nobody_held_out_has_the_range_of_the_next_wider_rung() -> None:
+    assert range_of("managed", "loggp", "probed", 1 << 20) == range_of(
+        "managed", "datasheet", "datasheet", 1 << 20
+    )
+    assert range_of("change", "--prefetch", "probed") == range_of("change", "any", "probed")
+    assert range_of("moon", "loggp", "probed") is None
+
+
+def test_a_rung_that_knows_more_has_a_narrower_range() -> None:
+    for memory in ("pinned", "pageable"):
+        for size in (4096, 1 << 20, 64 << 20):
+            widths = [
+                known.high / known.low
+                for model, figures in (
+                    ("loggp", "probed"),
+                    ("loggp", "elsewhere"),
+                    ("datasheet", "datasheet"),
+                )
+                if (known := range_of(memory, model, figures, size))
+            ]
+            assert len(widths) == 3 and widths == sorted(widths)
+
+
+def test_figures_are_the_machines_own_or_those_of_one_of_its_kind_or_data_sheets() -> None:
+    probed, sheet = load_node("h200-probed"), load_node("h200-sxm")
+    own = load_node(str(ROOT / "results/pairs/h200/node.toml"))
+    assert figures_of(own) == "probed"
+    assert figures_of(probed) == figures_of(own, probed) == "elsewhere"
+    assert figures_of(load_node("gtx-titan")) == "datasheet"  # a paper's figures, of another tool
+    assert figures_of(sheet) == figures_of(own, sheet) == figures_of(None) == "datasheet"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(catalogue_names()),
+    st.sampled_from(["h2d", "d2h", "d2d"]),
+    st.sampled_from(["pageable", "pinned", "managed", "mapped"]),
+    st.integers(0, 1 << 40),
+)
+def test_a_price_lies_in_its_range(name: str, direction: str, memory: str, size: int) -> None:
+    for row in cost.price(load_node(name), direction, memory, size):
+        assert row["rung"] == rung_of(row["model"])
+        if row["low_seconds"] is None:
+            assert row["reason"]
+        else:
+            assert 0 <= row["low_seconds"] <= row["seconds"] <= row["high_seconds"]
+
+
+def test_models_of_others_have_no_range() -> None:
+    operations = pl.concat(
+        [one_copy("h2d", "pinned", [4096]), one_copy("p2p", "device", [4096])], how="vertical_relaxed"
+    )
+    low, high = ranged(operations, "flat", load_node("dgx-a100"))
+    assert np.isnan(low).all() and np.isnan(high).all()
+    low, high = ranged(operations, "datasheet", load_node("dgx-a100"))
+    assert (low < 1).all() and (high > 1).all()
+    low, high = ranged(operations.with_columns(kind=pl.lit("set")), "datasheet", load_node("dgx-a100"))
+    assert np.isnan(low).all() and np.isnan(high).all()
+
+
+def test_a_gain_that_is_only_bounded_may_be_nothing() -> None:
+    assert finding_between(0.2, False, (), 1.0, None) == (0.0, 0.2)
+    assert finding_between(None, False, (), 1.0, None) is None
+    low, high = finding_between(0.2, True, ("--pin",), 1.0, None) or (-1.0, -1.0)
+    assert 0 <= low < 0.2 < high <= 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "low", "high", "said"),
+    [
+        (0.0123, 0.0111, 0.0139, "12.3 ms (11.1–13.9)"),
+        (3.6e-6, 3.18e-6, 38.5e-6, "3.6 µs (3.18–38.5)"),
+        (6.5e-8, 6.5e-8, 6.708e-4, "65 ns (65–670,800)"),
+        (0.0123, None, None, "12.3 ms"),
+        (0.0, 0.0, 0.0, "0 s"),
+    ],
+)
+def test_a_time_and_its_range_share_a_unit(
+    seconds: float, low: float | None, high: float | None, said: str
+) -> None:
+    assert amounts.between(seconds, low, high) == said
+
+
+def test_a_model_that_knows_of_no_start_has_no_range_for_short_copies() -> None:
+    assert range_of("pinned", "envelope", "datasheet", 4096) is None
+    assert range_of("pinned", "envelope", "datasheet", 1 << 20) is not None

@@ -1,0 +1,149 @@
+"""Every predicted time that a command prints stands in a range, on a rung; or the result says why not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.node import load_node
+from busfare.project import project
+from busfare.replay.changes import Change, Setting, ToNode
+from busfare.replay.pinning import Pin
+from busfare.replay.waiting import Async
+from busfare.report.page import projection_page
+from busfare.report.plan_page import plan_page
+from busfare.report.plans import answer_plan
+from busfare.report.predictions import show_projection
+from busfare.report.projections import projection_result
+from busfare.report.what_ifs import answer_what_if
+from busfare.trace import read
+from tests.job.build_job import write_job
+from tests.traces import EXAMPLES, copy, kernel, trace
+
+HERE, THERE = (str(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz") for gpu in ("h100", "h200"))
+TRAIN = str(EXAMPLES / "train-images-h100.json.gz")
+KERNEL = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms")
+RUNGS = {"datasheet", "typical", "probed", "calibrated"}
+#: Limits, which are no predictions of what will be: what a link takes at its full rate, what a benchmark cannot beat.
+LIMITS = {"forward", "back", "limit"}
+
+
+def asked(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "busfare", *arguments, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def predictions(result: Any, where: str = "") -> Iterator[tuple[str, float | None, dict[str, Any]]]:
+    """Every object of a result that holds a predicted time, with its place and that time."""
+    if isinstance(result, list):
+        for number, one in enumerate(result):
+            yield from predictions(one, f"{where}[{number}]")
+    if isinstance(result, dict):
+        for key, value in result.items():
+            if key not in LIMITS:
+                yield from predictions(value, f"{where}.{key}")
+            price = key == "seconds" and "model" in result
+            named = key in ("predicted_seconds", "predicted_gain_seconds") or price
+            if named and not isinstance(value, dict):
+                yield f"{where}.{key}", value, result
+
+
+@pytest.mark.parametrize(
+    ("arguments", "least"),
+    [
+        (("price", "--node", "h200-probed", "--bytes", "64MB", "--memory", "pageable"), 4),
+        (("price", "--node", "dgx-a100", "--bytes", "64MB", "--memory", "device", "--direction", "p2p"), 4),
+        (("report", TRAIN), 1),
+        (("report", HERE), 2),
+        (("project", TRAIN, "--to", "h200-probed", "--to", "pcie:3x16"), 8),
+        (("project", HERE, "--to", "h200-sxm", "--model", "loggp", "--from", "h100-probed"), 4),
+        (("compare", HERE, THERE), 4),
+        (("what-if", TRAIN, "--pin", "--async", "--node", "h200-sxm"), 4),
+        (("what-if", HERE, "--streams", "3"), 2),
+        (("plan", *KERNEL, "--node", "h100-probed", "--to", "k20", "--sweep", "link"), 12),
+        (("bench", "strategies", "--virtual", "rtx-4090", "--node", "rtx-4090", "--quick"), 10),
+        (("bench", "methods", "--virtual", "rtx-4090", "--node", "rtx-4090", "--quick"), 10),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else None,
+)
+def test_every_predicted_time_of_a_command_stands_in_a_range(arguments: tuple[str, ...], least: int) -> None:
+    found = list(predictions(asked(*arguments)))
+    assert len(found) >= least
+    check(found)
+
+
+def test_every_gain_of_a_job_stands_in_a_range(tmp_path: Path) -> None:
+    folder = write_job(tmp_path / "job", 3)
+    (folder / "train.json.gz").write_bytes(Path(TRAIN).read_bytes())
+    found = list(predictions(asked("report", str(folder), "--node", "h100-sxm")))
+    assert found
+    check(found)
+
+
+def check(found: list[tuple[str, float | None, dict[str, Any]]]) -> None:
+    for where, seconds, row in found:
+        assert {"low_seconds", "high_seconds", "rung"} <= set(row), where
+        if row["low_seconds"] is None:
+            assert row["high_seconds"] is None and row["reason"], where
+        else:
+            assert seconds is not None and row["rung"] in RUNGS and "reason" not in row, where
+            slack = 1e-9 + 1e-9 * abs(seconds)
+            assert row["low_seconds"] - slack <= seconds <= row["high_seconds"] + slack, where
+
+
+def test_the_copies_of_a_path_are_off_together() -> None:
+    old, new = load_node("pcie:3x16"), load_node("pcie:4x16")
+    one = trace(copy(0, 5500, 64 << 20), kernel(5500, 6000))
+    many = trace(*(copy(at * 5500, (at + 1) * 5500, 64 << 20) for at in range(8)), kernel(44000, 44500))
+    low, high = project(one, old, new, "calibrated").transfers_between
+    lows, highs = project(many, old, new, "calibrated").transfers_between
+    assert low is not None and high is not None
+    assert (lows, highs) == (pytest.approx(8 * low), pytest.approx(8 * high))
+
+
+def test_a_run_of_slower_copies_is_longer_by_what_they_expose() -> None:
+    old, new = load_node("pcie:3x16"), load_node("pcie:4x16")
+    exposed = trace(*(copy(at * 5500, (at + 1) * 5500, 64 << 20, memory="pageable") for at in range(4)))
+    found = project(exposed, old, new, "calibrated")
+    high = found.transfers_between[1]
+    assert high is not None and high > 2 * found.predicted_seconds
+    assert found.makespan_between[1] == pytest.approx(high, rel=1e-3)
+
+
+@pytest.mark.parametrize("changes", [[Pin()], [Async()], [Pin(), Async()], [ToNode(load_node("k20")), Pin()]])
+def test_what_a_change_leaves_alone_has_no_range(changes: list[Change]) -> None:
+    setting = Setting(load_node("h100-sxm"))
+    result, _ = answer_what_if(read(Path(TRAIN)), changes, setting, guessed=False)
+    check(list(predictions(result)))
+    for row in result["changes"]:
+        width = row["high_seconds"] - row["low_seconds"]
+        assert (width == 0) == (row["touched"] == 0)
+
+
+def test_compare_counts_the_truths_inside() -> None:
+    result = asked("compare", HERE, HERE, "--from", "h100-sxm", "--to", "h100-sxm")
+    same = next(m for m in result["models"] if m["model"] == "calibrated")
+    assert same["wmape_percent"] == pytest.approx(0.0, abs=1e-6)
+    assert same["inside_percent"] == 100.0
+    assert all(0 <= m["inside_percent"] <= 100 for m in result["models"] if m["inside_percent"] is not None)
+
+
+def test_ranges_are_shown_beside_times_and_as_whiskers(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = read(Path(TRAIN))
+    nodes = load_node("h100-sxm"), load_node("h200-sxm")
+    result = projection_result([project(recorded, *nodes, "calibrated")])
+    show_projection(result)
+    shown = capsys.readouterr().out
+    assert " ms (" in shown and "80 % ranges" in shown
+    assert '"arrayminus":' in projection_page(result, recorded).replace(" ", "")
+    planned = answer_plan({"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm"})
+    assert '"arrayminus":' in plan_page(planned).replace(" ", "")

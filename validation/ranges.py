@@ -1,0 +1,234 @@
+"""The ranges of `busfare.cost.ranges`, derived from `results/ranges/*.csv.gz`, and how often the truth lay inside.
+
+Run `python validation/ranges.py` to print them with their coverage, `--write` to write `src/busfare/cost/ranges.toml`
+anew. A range is an 80 % one: from the 10th to the 90th percentile of truth over prediction, each machine (of programs:
+each program) with the same weight, and one more machine allowed for (conformal: of nine, the extremes). Fewer than nine
+machines get the prediction interval of Student's t over the logarithms. Coverage is judged on each machine with the range
+of the others, and printed beside how often all of them lie in the range that is stated. Exit status 1 where, over all
+kinds of a rung, fewer than 75 % or more than 95 % of the held-out truths lie inside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from busfare.cost.ranges import FILE
+
+FOLDER = Path(__file__).parents[1] / "results" / "ranges"
+#: Percent of the truths of a rung that should lie in its 80 % ranges.
+GOAL = (75.0, 95.0)
+SHARE = 0.8
+#: Copies up to here are mostly start, up to there start and bytes, beyond bytes.
+BANDS = (64 * 1024, 4 * 1024 * 1024, 0)
+#: One-sided 90 % quantiles of Student's t by degrees of freedom, 1 to 7 [any table].
+STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415)
+#: A range over so many times its least time says nothing: none is stated (baselines that know of no start).
+USELESS = 1000
+ENOUGH = len(STUDENT) + 2
+COPIES = ("pinned", "pageable", "managed", "device", "p2p")
+#: What the changes of a program are called in the table: the options of `what-if`.
+ANY = "any"
+#: Programs that no model was tried on when it was made: ranges of changes rest on these alone. Those of the others are
+#: held against them, and printed.
+UNTRIED, TRIED = "pairs-unseen/", "tried"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What shares one range."""
+
+    model: str
+    figures: str
+    what: str
+    below_bytes: int = 0
+
+
+@dataclass
+class Group:
+    """Truth over prediction of one machine, or of one program, and the parts of results/ranges that they are from."""
+
+    ratios: list[float]
+    parts: set[str]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Ranges of predictions and their coverage.")
+    parser.add_argument(
+        "--write", type=Path, nargs="?", const=FILE, metavar="FILE", help=f"write the table, {FILE.name} else"
+    )
+    options = parser.parse_args()
+    found = _kinds()
+    tried = {kind: found.pop(kind) for kind in list(found) if kind.what == TRIED}
+    kinds = {kind: groups for kind, groups in sorted(found.items(), key=_order) if _enough(kind, groups)}
+    lines = [_HEAD]
+    met = True
+    print("model figures what below bytes: range | cases, groups | inside, held out | inside, stated")
+    inside: dict[str, list[float]] = defaultdict(list)
+    for kind, groups in kinds.items():
+        low, high = stated(list(groups.values()))
+        if high > USELESS * low:
+            where = f"{kind.model:28} {kind.figures:9} {kind.what:8} {kind.below_bytes or '':>8}"
+            print(f"{where} no range: {low:.3g} to {high:.3g}")
+            continue
+        covered = held_out(list(groups.values()))
+        every = float(np.mean([_inside(g.ratios, low, high) for g in groups.values()]))
+        cases = sum(len(g.ratios) for g in groups.values())
+        inside[_rung(kind)].append(covered)
+        print(
+            f"{kind.model:28} {kind.figures:9} {kind.what:8} {kind.below_bytes or '':>8} {low:7.3f} {high:7.3f} | "
+            f"{cases:5} {len(groups):3} | {100 * covered:5.1f} % | {100 * every:5.1f} %"
+        )
+        if others := tried.get(replace(kind, what=TRIED)) if kind.what == "change" else None:
+            share = float(np.mean([_inside(g.ratios, low, high) for g in others.values()]))
+            print(f"  of {len(others)} programs that models were tried on: {100 * share:.1f} % inside")
+        lines.append(_row(kind, (low, high), list(groups.values()), covered))
+    for rung, shares in inside.items():
+        percent = 100 * float(np.nanmean(shares))
+        good = GOAL[0] <= percent <= GOAL[1]
+        met &= good
+        print(
+            f"{rung}: {percent:.1f} % of held-out truths inside, over {len(shares)} kinds ({'met' if good else 'MISSED'})"
+        )
+    if options.write:
+        options.write.write_text("\n".join(lines), "utf-8")
+    return 0 if met else 1
+
+
+def _enough(kind: Kind, groups: dict[str, Group]) -> bool:
+    """A change or strategy that few programs show has the range of any."""
+    named = kind.what in ("change", "strategy", "method") and kind.model != ANY
+    return len(groups) >= (ENOUGH if named else 2)
+
+
+def _rung(kind: Kind) -> str:
+    if kind.model in ("ahead", "peak", "envelope"):
+        return "baselines"
+    if kind.what in ("run", "change") or kind.model == "calibrated":
+        return "calibrated"
+    return kind.figures
+
+
+def _order(item: tuple[Kind, object]) -> tuple[str, str, str, float]:
+    kind = item[0]
+    return kind.what, kind.model, kind.figures, kind.below_bytes or math.inf
+
+
+def _kinds() -> dict[Kind, dict[str, Group]]:
+    found: dict[Kind, dict[str, Group]] = defaultdict(dict)
+    for path in sorted(FOLDER.glob("*.csv.gz")):
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                part = path.name.partition(".")[0]
+                for kind, name, ratio in _judged(row, part):
+                    group = found[kind].setdefault(name, Group([], set()))
+                    group.ratios.append(ratio)
+                    group.parts.add(part)
+    return found
+
+
+def _judged(row: dict[str, str], part: str) -> Iterable[tuple[Kind, str, float]]:
+    predicted, actual = float(row["predicted"]), float(row["actual"])
+    model, figures, what = row["model"], row["figures"], row["what"]
+    if what == "gain":
+        # Shares of the run: what is judged is the time of the run after the change.
+        what, predicted, actual = "change", 1 - predicted, 1 - actual
+        if not row["machine"].startswith(UNTRIED):
+            model, what = ANY, TRIED
+    if predicted <= 0 or actual <= 0:
+        return
+    ratio = actual / predicted
+    # Programs differ more than machines of one kind do; of published copies and probes the machine is what differs.
+    group = row["program"] if part in ("changes", "moved", "bench") else row["machine"]
+    if what in ("change", "strategy", "method"):
+        yield Kind(model, figures, what), group, ratio
+        yield Kind(ANY, figures, what), group, ratio
+    elif what in ("run", TRIED):
+        yield Kind(model, figures, what), group, ratio
+    elif banded(Kind(model, figures, what)):
+        size = int(row["bytes"])
+        yield Kind(model, figures, what, next((b for b in BANDS if size < b), 0)), group, ratio
+    elif what in COPIES:
+        yield Kind(model, figures, what), f"{part}: {group}", ratio
+
+
+def banded(kind: Kind) -> bool:
+    """Whether sizes tell ranges apart: not of carried copies, which are sums over a path's copies, or large."""
+    return kind.what in COPIES and kind.model != "calibrated"
+
+
+def stated(groups: Sequence[Group]) -> tuple[float, float]:
+    """The range for a machine, or a program, that is not among `groups`; it holds the prediction itself."""
+    low, high = _quantiles(groups)
+    return min(low, 1.0), max(high, 1.0)
+
+
+def _quantiles(groups: Sequence[Group]) -> tuple[float, float]:
+    count = len(groups)
+    ratios = np.concatenate([g.ratios for g in groups])
+    weights = np.concatenate([np.full(len(g.ratios), 1 / len(g.ratios)) for g in groups])
+    if count >= ENOUGH:
+        level = min(1.0, (1 + SHARE) / 2 * (count + 1) / count)
+        return -_at(-ratios, weights, level), _at(ratios, weights, level)
+    seen = np.log(ratios)
+    mean = float(np.average(seen, weights=weights))
+    spread = math.sqrt(float(np.average((seen - mean) ** 2, weights=weights)) * count / (count - 1))
+    reach = STUDENT[count - 2] * spread * math.sqrt(1 + 1 / count)
+    return math.exp(mean - reach), math.exp(mean + reach)
+
+
+def _at(values: np.ndarray, weights: np.ndarray, level: float) -> float:
+    """The smallest of `values` up to which `level` of the weight lies."""
+    order = np.argsort(values)
+    share = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][min(np.searchsorted(share, level - 1e-9), len(values) - 1)])
+
+
+def held_out(groups: Sequence[Group]) -> float:
+    """The share of each group's truths in the range of the others, on average over groups; NaN for fewer than three."""
+    if len(groups) < 3:
+        return math.nan
+    shares = []
+    for place, group in enumerate(groups):
+        low, high = stated([*groups[:place], *groups[place + 1 :]])
+        shares.append(_inside(group.ratios, low, high))
+    return float(np.nanmean(shares))
+
+
+def _inside(scores: Sequence[float], low: float, high: float) -> float:
+    listed = np.asarray(scores)
+    return float(np.mean((listed >= low - 1e-9) & (listed <= high + 1e-9)))
+
+
+_HEAD = """# How far truths lay from predictions, on machines and programs that were not used for them: 80 % ranges.
+# Written by `python validation/ranges.py --write` from results/ranges; not by hand.
+# low, high: factors of the predicted time (of a change: of the run after it). figures: what the nodes' figures are,
+# measured there (probed), on another machine of the kind (elsewhere), or the data sheet. groups: the machines, or the
+# programs, that it was derived from. inside_percent: of each group's truths, in the range of the other groups.
+"""
+
+
+def _row(kind: Kind, ends: tuple[float, float], groups: Sequence[Group], covered: float) -> str:
+    size = f"below_bytes = {kind.below_bytes}\n" if kind.below_bytes else ""
+    if banded(kind) and kind.below_bytes != BANDS[0]:
+        size = f"from_bytes = {BANDS[BANDS.index(kind.below_bytes) - 1]}\n{size}"
+    held = f"inside_percent = {100 * covered:.1f}\n" if math.isfinite(covered) else ""
+    parts = ", ".join(f"{part}.csv.gz" for part in sorted(set().union(*(g.parts for g in groups))))
+    return (
+        f'[[range]]\nwhat = "{kind.what}"\nmodel = "{kind.model}"\nfigures = "{kind.figures}"\n{size}'
+        f"low = {ends[0]:.4g}\nhigh = {ends[1]:.4g}\ngroups = {len(groups)}\n"
+        f'cases = {sum(len(g.ratios) for g in groups)}\n{held}source = "{parts}"\n'
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
