@@ -226,7 +226,7 @@ def test_a_limit_that_is_passed_sets_the_exit_status(limit: str, status: int) ->
 
 def test_what_if_writes_both_time_lines_and_a_page(tmp_path: Path) -> None:
     line, page = tmp_path / "line.json", tmp_path / "page.html"
-    done = run("what-if", TRACE, "--pin", "h2d", "--perfetto", str(line), "--html", str(page))
+    done = run("what-if", TRACE, "--pin", "h2d", "--wide", "--perfetto", str(line), "--html", str(page))
     assert done.returncode == 0
     assert "pin the host buffers of h2d" in done.stdout
     names = {

@@ -40,4 +40,4 @@ def test_mutated_traces_are_reduced_or_reported(
     assert job.traces and job.failed
     msgspec.json.encode(job_result(job))
     show_job(job_result(job))
-    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 100
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 160

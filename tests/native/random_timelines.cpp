@@ -174,6 +174,7 @@ bool plays(const Columns& c) {
     again.own = x.own;
     again.wait_lag = x.wait_lag;
     again.wait = x.wait;
+    again.wait_key = x.wait_key;
     again.launch_lag = x.launch_lag;
     again.order_lag = x.order_lag;
     again.extra = x.extra;
