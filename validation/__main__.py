@@ -20,6 +20,7 @@ SCRIPTS = (
     "kernels_there.py",
     "node_change.py",
     "ranges.py",
+    "cases.py",
     "probe_reading.py",
     "waits.py",
     "bench.py",

@@ -7,6 +7,9 @@ import pytest
 
 from busfare.advise import Finding, findings, guess_node, rebuilt
 from busfare.node import Node, load_node
+from busfare.replay import timeline
+from busfare.replay.arguments import AsArguments
+from busfare.replay.changes import Setting
 from busfare.trace import Trace, read, tables
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 
@@ -104,6 +107,16 @@ def test_symbol_copies_in_a_loop_are_found_by_their_calls() -> None:
     finding = found(trace(*copies, calls=calls), "symbol-copies")
     assert finding is not None
     assert finding.evidence.startswith("60 copies")
+
+
+def test_what_is_read_from_symbols_is_no_kernel_argument() -> None:
+    copies = [copy(20 * i + 5, 20 * i + 7, 4, "d2h", correlation=i + 1) for i in range(60)]
+    calls = [
+        call(20 * i, 20 * i + 8, "cudaMemcpyFromSymbol", "operation", correlation=i + 1) for i in range(60)
+    ]
+    recorded = trace(*copies, calls=calls)
+    assert found(recorded, "symbol-copies") is None
+    assert AsArguments().apply(timeline(recorded), Setting(None)).count == 0
 
 
 def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:

@@ -198,3 +198,12 @@ def test_a_file_that_names_thousands_of_gpus_is_refused() -> None:
     assert of_gpus(1024).operations.height == 1024
     with pytest.raises(InputError, match="operations of 1,025 GPUs"):
         of_gpus(1025)
+
+
+def test_copies_that_calls_made_and_the_profiler_left_out_are_named() -> None:
+    calls = [{"start_ns": n, "end_ns": n + 1, "name": "hipMemcpy"} for n in range(3)]
+    calls += [{"start_ns": 9, "end_ns": 10, "name": "hipLaunchKernel"}]
+    assert omitted(trace_of([operation(5, 6)], calls)) == {"copies-not-recorded": 3}
+    copied = operation(5, 6, kind="copy", direction="h2d", bytes=8)
+    assert omitted(trace_of([copied, operation(7, 8)], calls)).keys().isdisjoint({"copies-not-recorded"})
+    assert omitted(trace_of([copied], calls))["kernels-not-recorded"] == 1

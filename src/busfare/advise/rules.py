@@ -145,16 +145,16 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
     calls = calls_named(trace.calls, SYMBOL_COPY)
-    static = (pl.col("source_memory") == "static") | (pl.col("destination_memory") == "static")
+    static = pl.col("destination_memory") == "static"
     called = rows_of_calls(trace, COPY & ~static.fill_null(False), SYMBOL_COPY)
-    copies = called.beside(rows_of(trace, COPY & static))
+    copies = called.beside(rows_of(trace, COPY & static.fill_null(False)))
     if max(copies.height, calls.height) < MANY:
         return
     host = _seconds(calls)
     yield Finding(
         "symbol-copies",
-        "Copies to or from symbols in a loop",
-        f"{amounts.several(max(copies.height, calls.height), 'copy')} to or from __constant__ or __device__ symbols took "
+        "Copies to symbols in a loop",
+        f"{amounts.several(max(copies.height, calls.height), 'copy')} to __constant__ or __device__ symbols took "
         f"{amounts.time(copies.seconds())} on the GPU and {amounts.time(host)} of the host's time.",
         "Pass the values as kernel arguments, or set the symbol once before the loop.",
         union_of(calls).length() * NS if calls.height else copies.exposed,

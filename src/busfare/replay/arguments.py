@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 @dataclass(frozen=True)
 class AsArguments:
     """Small copies to the GPU between two kernels of a stream travel as the second one's arguments, and so do copies to
-    and from symbols: they and their calls are gone.
+    symbols: they and their calls are gone.
     """
 
     @property
@@ -44,14 +44,14 @@ class AsArguments:
 
 
 def _symbols(timeline: Timeline) -> Mask:
-    """Copies to or from __constant__ and __device__ symbols, by call or by memory; shape (operations,)."""
+    """Copies to __constant__ and __device__ symbols, by call or by memory; shape (operations,)."""
     words = words_of(timeline.operations)
     launched = timeline.columns["operation_launched"] != 0
     called = np.zeros(timeline.operations.height, bool)
     if timeline.calls.height:
         by_name = calls_named(timeline, SYMBOL_COPY)
         called[launched] = by_name[timeline.columns["operation_call"][launched]]
-    static = words.among("source_memory", "static") | words.among("destination_memory", "static")
+    static = words.among("destination_memory", "static")
     return np.asarray(words.among("kind", "copy") & (called | static))
 
 

@@ -73,6 +73,8 @@ def _listed(places: list[int]) -> str:
 
 def nothing_found(result: dict[str, Any]) -> str:
     """What stands in place of findings: a trace in which the GPU does nothing tells nothing about its transfers."""
+    if any(omission["id"] == "copies-not-recorded" for omission in result["omissions"]):
+        return "The trace holds none of the copies that its calls made: it does not tell what there is to do about them."
     if any(result[key]["count"] for key in ("kernels", "communication", "transfers", "graph_work")):
         return "Nothing worth doing about transfers was found."
     return "The trace holds no kernels and no transfers: it does not tell what there is to do."

@@ -41,7 +41,8 @@ BLOCKING_COPY = (
     r"|^(cu|hip|hipDrv)Memcpy([HDA]to[HDA]|2D|2DUnaligned|3D|Peer|3DPeer)?$"
     r"|^hipMemcpy(WithStream|Param2D)$"
 )
-SYMBOL_COPY = r"Memcpy(To|From)Symbol"
+#: Values handed over in `__constant__` or `__device__` variables.
+SYMBOL_COPY = r"MemcpyToSymbol"
 EVENT_RECORD = r"^(cuda|cu|hip)EventRecord(WithFlags)?$"
 GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch$"
 #: Functions of the program's that a stream runs on the host, between its other work.

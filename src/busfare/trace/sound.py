@@ -22,6 +22,12 @@ from busfare.trace.words import NONE, of_codes, words_of
 
 __all__ = ["make_sound", "with_printable"]
 
+#: Work that calls of these names launch, and that a profiler may have been told to leave out.
+KINDS_CALLED = (
+    ("copies", "copy", r"^(cuda|cu|hip)Memcpy"),
+    ("kernels", "kernel", r"^(cuda|cu|hip)(Ext|Module)?LaunchKernel"),
+)
+
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
@@ -183,6 +189,15 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
         omissions.add(
             "no-calls", "the trace holds no API calls: what the host did and waited for is not known"
         )
+    else:
+        for what, kind, pattern in KINDS_CALLED:
+            if not trace.operations["kind"].is_in([kind, "graph"]).any():
+                called = trace.calls["name"].cast(pl.String).str.contains(pattern).sum()
+                omissions.add_if(
+                    int(called),
+                    f"{what}-not-recorded",
+                    f"calls that launch {what}, of which the trace holds none: record them, too",
+                )
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
