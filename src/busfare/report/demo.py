@@ -16,6 +16,7 @@ from busfare.report.document import table as page_table
 from busfare.report.page import report_page
 from busfare.report.plots import runs_plot
 from busfare.report.projections import projection_result
+from busfare.report.ranges import whiskers, with_range
 from busfare.report.summary import summarise
 from busfare.report.tables import console, table
 from busfare.report.terminal import show_report
@@ -49,8 +50,12 @@ def run_demo(folder: Path) -> Path:
     shown = table(
         "run ", "whole run", "speed-up", title="The change advised, and the same program recorded after it"
     )
-    for name, seconds, speedup in runs:
-        shown.add_row(name, amounts.time(seconds), speedup)
+    rows = [
+        (name, with_range(row) if row else amounts.time(seconds), f"{runs[0][1] / seconds:.1f} ×")
+        for name, seconds, row in runs
+    ]
+    for cells in rows:
+        shown.add_row(*cells)
     out.print()
     out.print(shown)
     shown = table(
@@ -63,12 +68,13 @@ def run_demo(folder: Path) -> Path:
         f"{RECORDED_ON} (recorded)", *(amounts.time(p["makespan"]["recorded_seconds"]) for p in (old, new))
     )
     for pair in zip(old["projections"], new["projections"], strict=True):
-        times = (amounts.time(p["makespan"]["predicted_seconds"]) for p in pair)
+        times = (with_range(p["makespan"]) for p in pair)
         shown.add_row(f"{pair[0]['to']} (predicted)", *times)
     out.print()
     out.print(shown)
-    plot = runs_plot([name for name, *_ in runs], [seconds for _, seconds, _ in runs])
-    rows = [(name, amounts.time(seconds), speedup) for name, seconds, speedup in runs]
+    plot = runs_plot(
+        [name for name, *_ in runs], [seconds for _, seconds, _ in runs], whiskers([row for *_, row in runs])
+    )
     more = (
         "The change advised, and the program recorded after it",
         plot,
@@ -86,13 +92,11 @@ def _example(name: str) -> Trace:
         return read(path)
 
 
-def _runs(what_if: dict[str, Any], after_seconds: float) -> list[tuple[str, float, str]]:
-    """Each run with its seconds, and how many times as fast as the program as it is."""
-    before = what_if["baseline"]["recorded_seconds"]
-    runs = [
-        ("as it is (recorded)", before),
-        ("pinned (predicted)", what_if["changes"][0]["predicted_seconds"]),
-        (f"{CHANGED} (predicted)", what_if["predicted_seconds"]),
-        (f"{CHANGED} (recorded)", after_seconds),
+def _runs(what_if: dict[str, Any], after_seconds: float) -> list[tuple[str, float, dict[str, Any] | None]]:
+    """Each run with its seconds; predicted ones with the row of the result that has their range."""
+    return [
+        ("as it is (recorded)", what_if["baseline"]["recorded_seconds"], None),
+        ("pinned (predicted)", what_if["changes"][0]["predicted_seconds"], what_if["changes"][0]),
+        (f"{CHANGED} (predicted)", what_if["predicted_seconds"], what_if),
+        (f"{CHANGED} (recorded)", after_seconds, None),
     ]
-    return [(name, seconds, f"{before / seconds:.1f} ×") for name, seconds in runs]
