@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import TextIOWrapper
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -253,9 +254,14 @@ def probe() -> Iterator[Truth]:
     for kind in (("h100", False), ("h200", False), ("h200", True)):
         own = [p for p in firsts if (p.name[:4], "-x2" in p.name) == kind]
         jobs += list(zip(own, [*own[1:], own[0]], strict=True))
-    with ProcessPoolExecutor(2) as pool:
+    with _processes() as pool:
         for found in pool.map(_probed, jobs):
             yield from found
+
+
+def _processes() -> ProcessPoolExecutor:
+    """Processes of their own: a copy of one whose threads Polars has started may wait for ever."""
+    return ProcessPoolExecutor(2, mp_context=get_context("spawn"))
 
 
 def _probed(job: tuple[Path, Path]) -> list[Truth]:
@@ -288,7 +294,7 @@ def _probed(job: tuple[Path, Path]) -> list[Truth]:
 
 def bench() -> Iterator[Truth]:
     paths = sorted((RESULTS / "bench").rglob("*-h[12]00.json"))
-    with ProcessPoolExecutor(2) as pool:
+    with _processes() as pool:
         for found in pool.map(_benched, paths):
             yield from found
 
@@ -373,7 +379,7 @@ def moved_programs() -> Iterator[Truth]:
     for place, origin in enumerate(every):
         others = [m for m in every if m.kind != origin.kind]
         jobs += [(origin, others[(2 * place + step) % len(others)]) for step in (0, 1)]
-    with ProcessPoolExecutor(2) as pool:
+    with _processes() as pool:
         for found in pool.map(_moved, jobs):
             yield from found
 
@@ -410,7 +416,7 @@ def _moved(job: tuple[Machine, Machine]) -> list[Truth]:
 
 def changes() -> Iterator[Truth]:
     jobs = [(folder, m) for folder in PAIRS for m in _machines(folder)]
-    with ProcessPoolExecutor(2) as pool:
+    with _processes() as pool:
         for found in pool.map(_changed, jobs):
             yield from found
 

@@ -45,6 +45,7 @@ def test_migrations_count_as_transfers_and_graph_work_as_work() -> None:
     totals = account.totals(trace(moved, graph))
     assert totals.transfers.count == 1
     assert (totals.graph_work, totals.kernels) == (1, 0)
+    assert sum(gpu.kernels for gpu in totals.gpus) == 0
     assert totals.transfers.exposed_seconds == pytest.approx(5e-6)
 
 

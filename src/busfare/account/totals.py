@@ -188,7 +188,9 @@ def of_gpu(device: int | None) -> pl.Expr:
 def _gpu_totals(device: int | None, lanes: Lanes) -> GpuTotals:
     its = of_gpu(device)
     busy, kernels_busy = lanes.lengths(its, its & is_work())
-    work, carried = (lanes.groups.filter(its & part) for part in (is_work(), is_communication()))
+    work, carried = (
+        lanes.groups.filter(its & part) for part in (pl.col("kind") == "kernel", is_communication())
+    )
     return GpuTotals(
         device=device,
         kernels=int(work["count"].sum()),

@@ -67,7 +67,7 @@ def show_projection(result: dict[str, Any]) -> None:
 
 
 def _change(old: float, new: float) -> str:
-    return f"{new / old - 1:+.1%}" if old else "–"
+    return f"{round(new / old - 1, 3) + 0.0:+.1%}" if old else "–"  # no minus before nothing
 
 
 def show_comparison(result: dict[str, Any]) -> None:
