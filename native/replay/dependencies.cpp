@@ -119,11 +119,12 @@ class Builder {
         }
     }
 
-    // What the null stream stands for, whether or not anything runs in it: blocking streams used since it last ran
-    // something.
+    // What the null stream stands for, whether or not anything runs in it: blocking streams used since it
+    // last ran something.
     std::span<const Index> implied_by(Index stream) const {
         const Index context = t_.streams.context[stream];
-        if (context == kNone || static_cast<StreamKind>(t_.streams.kind[stream]) != StreamKind::legacy) return {};
+        if (context == kNone || static_cast<StreamKind>(t_.streams.kind[stream]) != StreamKind::legacy)
+            return {};
         return barriers_[context].used_since;
     }
 

@@ -11,9 +11,11 @@ namespace busfare::replay {
 namespace {
 
 constexpr Time kNever = std::numeric_limits<Time>::min();
-// Time stamps of one GPU, and of a host and a GPU that were aligned, agree to about this; more is a contradiction.
+// Time stamps of one GPU, and of a host and a GPU that were aligned, agree to about this; more is a
+// contradiction.
 constexpr Time kTolerance = 5000;
-// The clock of a GPU is ahead of the host's by no more than its quickest launches take; of so many around a call.
+// The clock of a GPU is ahead of the host's by no more than its quickest launches take; of so many around a
+// call.
 constexpr std::ptrdiff_t kLaunchesAround = 8;
 // How many operations of a stream are looked at for one that a contradicted wait may have waited for.
 constexpr int kMostSteps = 4096;
@@ -226,8 +228,8 @@ class Explainer {
         }
     }
 
-    // How far the clock of a device may be ahead of the host's around a call: by the quickest of the launches there
-    // that found the device ready.
+    // How far the clock of a device may be ahead of the host's around a call: by the quickest of the launches
+    // there that found the device ready.
     Time tolerance(Index operation, Index call) const {
         const Index device = t_.streams.device[t_.operations.stream[operation]];
         if (device == kNone) return kTolerance;
@@ -245,8 +247,8 @@ class Explainer {
                r_.operation_end[operation] > r_.call_end[call] + tolerance(operation, call);
     }
 
-    // Of what each call waits for, the last operation that had ended when it returned; in place of one that had not,
-    // the last before it in its stream that had.
+    // Of what each call waits for, the last operation that had ended when it returned; in place of one that
+    // had not, the last before it in its stream that had.
     void look_at_waits() {
         last_awaited_.assign(t_.calls.size(), kNone);
         contradicted_.assign(t_.calls.size(), 0);
@@ -258,7 +260,8 @@ class Explainer {
         for (const Edge& edge : d_.edges) {
             if (!is_call(edge.to) || is_call(edge.from)) continue;
             Index o = edge.from - calls_;
-            // A staged copy to the device returns once its last part is in the staging buffer: before its end.
+            // A staged copy to the device returns once its last part is in the staging buffer: before its
+            // end.
             const bool staged = static_cast<Wait>(t_.calls.wait[edge.to]) == Wait::own &&
                                 first_start(static_cast<std::size_t>(edge.to)) <= r_.call_end[edge.to];
             int steps = 0;
@@ -315,9 +318,10 @@ class Explainer {
     std::vector<Time> before_, engine_free_;
     std::vector<std::uint8_t> turns_;  ///< whether what it follows ran on another unit
     std::vector<Index> lined_up_;
-    std::vector<std::vector<std::pair<Index, Time>>> quick_;  ///< by device: calls whose work found it ready, and how soon
-    std::vector<Index> last_awaited_;                         ///< of each call
-    std::vector<std::uint8_t> contradicted_;                  ///< whether something that a call waits for outlasts it
+    std::vector<std::vector<std::pair<Index, Time>>>
+        quick_;                               ///< by device: calls whose work found it ready, and how soon
+    std::vector<Index> last_awaited_;         ///< of each call
+    std::vector<std::uint8_t> contradicted_;  ///< whether something that a call waits for outlasts it
 };
 
 }  // namespace

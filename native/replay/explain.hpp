@@ -19,7 +19,7 @@ struct Recorded {
 
 // Columns of a timeline that replays as it was recorded.
 struct Explained {
-    std::vector<Time> own, wait_lag;                 // of calls
+    std::vector<Time> own, wait_lag;  // of calls
     // Of calls: what is left of a wait where the recording contradicts a part of it.
     std::vector<std::uint8_t> wait;
     std::vector<Index> wait_key;
