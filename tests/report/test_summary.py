@@ -71,6 +71,12 @@ def test_a_guessed_node_is_said_to_be_a_guess() -> None:
     assert summarise(trace(copy(0, 1, 1)))["node"] is None
 
 
+@pytest.fixture(autouse=True)
+def as_wide_as_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are where they are whatever terminal the tests are started from."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 def test_gains_say_which_figures_they_rest_on(capsys: pytest.CaptureFixture[str]) -> None:
     """A real recording. Bounds that nothing replayed are the data sheet's, whatever was measured."""
     recorded = read(EXAMPLES / "train-images-h100.json.gz")
