@@ -180,7 +180,7 @@ def _(ask: Ask, folder: Path) -> tuple[str, bool]:
         export.wait(1, n * MS + 9_000, n * MS + 950_000, 3 * n + 2, eventId=n + 1)
     answer = ask("report", export.write(folder / "idle.sqlite"), "--json").json
     gain = sum(f["predicted_gain_seconds"] or 0 for f in answer["findings"]) / answer["makespan_seconds"]
-    return f"{len(answer['findings'])} findings, gains {gain:.0%} of the run", not answer["findings"]
+    return f"findings: {len(answer['findings'])}, gains {gain:.0%} of the run", not answer["findings"]
 
 
 @case("a limit held against it", "report idle.sqlite --fail-if 'exposed > 20%'")
@@ -204,7 +204,10 @@ def _(ask: Ask, folder: Path) -> tuple[str, bool]:
     path = folder / "results.json"
     path.write_text(json.dumps({"traceEvents": [named, event], "otherData": {"DurationNs": "1"}}))
     done = ask("report", path)
-    return f"exit {done.status}: {(done.err or done.out).strip().splitlines()[0][-70:]}", done.status == 2
+    return (
+        f"exit {done.status}: {(done.err or done.out).strip().splitlines()[0].rpartition(': ')[2].partition(';')[0]}",
+        done.status == 2,
+    )
 
 
 @case("a page written over the trace", "report trace.json.gz --html trace.json.gz")
