@@ -16,8 +16,8 @@ from statistics import median
 import numpy as np
 
 from busfare.node import load_node
-from busfare.replay import Timeline, timeline
-from busfare.replay.host_caches import PRIVATE_CACHE_BYTES, gaps_without
+from busfare.timeline import Timeline, timeline
+from busfare.timeline.host_caches import PRIVATE_CACHE_BYTES, gaps_without
 from busfare.trace import read
 
 FOLDER = Path(__file__).parents[1] / "results" / "pairs"

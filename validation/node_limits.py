@@ -28,10 +28,10 @@ from replay_pairs import FOLDER, Machine, machines_in
 from busfare.measure.quiet import SLOW
 from busfare.node import Node, load_node
 from busfare.project.projection import PATH, transfers_priced
-from busfare.replay import Timeline, play, timeline
-from busfare.replay.changes import Setting, ToNode
-from busfare.replay.edit import with_durations
-from busfare.replay.host_pace import Host, host_changes
+from busfare.timeline import Timeline, play, timeline
+from busfare.timeline.changes import Setting, ToNode
+from busfare.timeline.edit import with_durations
+from busfare.timeline.host_pace import Host, host_changes
 from busfare.trace import Trace, read
 
 #: What may be known of the other machine.

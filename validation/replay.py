@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 
 from busfare.node import load_node
-from busfare.replay import Timeline, play, timeline
-from busfare.replay.changes import Change, Setting, ToNode
-from busfare.replay.pinning import Pin
-from busfare.replay.streams import Streams
-from busfare.replay.waiting import Async
-from busfare.replay.what_if import what_if
+from busfare.timeline import Timeline, play, timeline
+from busfare.timeline.changes import Change, Setting, ToNode
+from busfare.timeline.pinning import Pin
+from busfare.timeline.streams import Streams
+from busfare.timeline.waiting import Async
+from busfare.timeline.what_if import what_if
 from busfare.trace import read
 
 #: Percent: the makespan, and the busy time of each stream.

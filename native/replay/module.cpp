@@ -1,4 +1,4 @@
-// The Python module busfare.replay._core: columns in, columns out.
+// The Python module busfare.timeline._core: columns in, columns out.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>

@@ -11,7 +11,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.measure.record import environment
-from busfare.replay import timeline
+from busfare.timeline import timeline
 from busfare.trace import recorded as reader
 from busfare.trace.recording import Recording
 

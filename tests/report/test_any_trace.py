@@ -14,8 +14,6 @@ from busfare import account, cost
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import project
-from busfare.replay.changes import Setting
-from busfare.replay.options import Options, changes_of
 from busfare.report.export import perfetto, perfetto_beside
 from busfare.report.page import report_page
 from busfare.report.predictions import show_projection
@@ -24,6 +22,8 @@ from busfare.report.summary import summarise
 from busfare.report.terminal import show_report
 from busfare.report.what_if_page import what_if_page
 from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
+from busfare.timeline.changes import Setting
+from busfare.timeline.options import Options, changes_of
 from busfare.trace import tables
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
 from tests.traces import trace

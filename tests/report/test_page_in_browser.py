@@ -11,9 +11,6 @@ import pytest
 
 from busfare.node import load_node
 from busfare.project import project
-from busfare.replay.changes import Kernels, Setting
-from busfare.replay.pinning import Pin
-from busfare.replay.streams import Streams
 from busfare.report.page import report_page
 from busfare.report.plan_page import plan_page
 from busfare.report.plans import answer_plan
@@ -21,6 +18,9 @@ from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.report.what_if_page import what_if_page
 from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.timeline.changes import Kernels, Setting
+from busfare.timeline.pinning import Pin
+from busfare.timeline.streams import Streams
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, copy, kernel, trace
 

@@ -13,15 +13,15 @@ import pytest
 
 from busfare.node import load_node
 from busfare.project import project
-from busfare.replay.changes import Change, Setting, ToNode
-from busfare.replay.pinning import Pin
-from busfare.replay.waiting import Async
 from busfare.report.page import projection_page
 from busfare.report.plan_page import plan_page
 from busfare.report.plans import answer_plan
 from busfare.report.predictions import show_projection
 from busfare.report.projections import projection_result
 from busfare.report.what_ifs import answer_what_if
+from busfare.timeline.changes import Change, Setting, ToNode
+from busfare.timeline.pinning import Pin
+from busfare.timeline.waiting import Async
 from busfare.trace import read
 from tests.job.build_job import write_job
 from tests.traces import EXAMPLES, copy, kernel, trace

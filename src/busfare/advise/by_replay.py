@@ -14,17 +14,17 @@ from busfare.advise import amounts
 from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.replay import Timeline, critical_path_shares, play
-from busfare.replay.arguments import AsArguments
-from busfare.replay.batching import Batch, Collect, loop_nanoseconds
-from busfare.replay.changes import Applied, Change, Remove, Setting
-from busfare.replay.pinning import Pin
-from busfare.replay.prefetch import Prefetch
-from busfare.replay.repeated import Dedupe
-from busfare.replay.resident import KeepOnGpu
-from busfare.replay.selection import among
-from busfare.replay.streams import Streams, are_pipelines
-from busfare.replay.waiting import Async, DropSynchronisations
+from busfare.timeline import Timeline, critical_path_shares, play
+from busfare.timeline.arguments import AsArguments
+from busfare.timeline.batching import Batch, Collect, loop_nanoseconds
+from busfare.timeline.changes import Applied, Change, Remove, Setting
+from busfare.timeline.pinning import Pin
+from busfare.timeline.prefetch import Prefetch
+from busfare.timeline.repeated import Dedupe
+from busfare.timeline.resident import KeepOnGpu
+from busfare.timeline.selection import among
+from busfare.timeline.streams import Streams, are_pipelines
+from busfare.timeline.waiting import Async, DropSynchronisations
 from busfare.trace.beside import several
 
 __all__ = ["priced_by_replay"]

@@ -19,7 +19,7 @@ from busfare.trace import Trace
 from busfare.trace.beside import several
 
 if TYPE_CHECKING:
-    from busfare.replay import Timeline
+    from busfare.timeline import Timeline
 
 __all__ = ["findings", "unions"]
 

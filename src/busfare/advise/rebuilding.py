@@ -10,7 +10,7 @@ from busfare.trace.replayed import REPLAYED_ROWS
 from busfare.trace.summed import summed_of
 
 if TYPE_CHECKING:
-    from busfare.replay import Timeline
+    from busfare.timeline import Timeline
 
 __all__ = ["MOST_ROWS", "rebuilt"]
 
@@ -23,6 +23,6 @@ def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
         return None
     if trace.calls.height + trace.operations.height > MOST_ROWS:
         return None
-    from busfare.replay import timeline
+    from busfare.timeline import timeline
 
     return timeline(trace, node)

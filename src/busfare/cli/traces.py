@@ -136,9 +136,9 @@ def what_if(
     from busfare.advise import guess_node
     from busfare.node import load_node
     from busfare.quantities import parse_seconds
-    from busfare.replay.changes import Setting
-    from busfare.replay.options import Options, changes_of
     from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
+    from busfare.timeline.changes import Setting
+    from busfare.timeline.options import Options, changes_of
 
     options = Options(
         pin=pin,
@@ -205,8 +205,8 @@ def project(
     """What the copies and the whole run would take on another node."""
     from busfare.node import load_node
     from busfare.project import project as project_trace
-    from busfare.replay import timeline
     from busfare.report.projections import projection_result
+    from busfare.timeline import timeline
 
     targets = [load_node(text) for text in to]
     read = read_trace(trace)

@@ -12,11 +12,11 @@ from busfare.cost.calibrated import how_staged
 from busfare.cost.ranges import figures_of, range_of, ranged, rung_of
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.replay import Played, Timeline, play, timeline
-from busfare.replay.changes import Setting, ToNode
-from busfare.replay.edit import with_durations
-from busfare.replay.host_pace import host_changes
-from busfare.replay.options import kernel_changes
+from busfare.timeline import Played, Timeline, play, timeline
+from busfare.timeline.changes import Setting, ToNode
+from busfare.timeline.edit import with_durations
+from busfare.timeline.host_pace import host_changes
+from busfare.timeline.options import kernel_changes
 from busfare.trace import Trace
 
 __all__ = ["Projection", "project", "run_between", "transfers_priced", "whole_sum"]

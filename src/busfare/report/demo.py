@@ -10,8 +10,6 @@ from busfare.advise import amounts
 from busfare.node import load_node
 from busfare.output import write_file
 from busfare.project import project
-from busfare.replay.changes import Setting
-from busfare.replay.options import Options, changes_of
 from busfare.report.document import table as page_table
 from busfare.report.page import report_page
 from busfare.report.plots import runs_plot
@@ -21,6 +19,8 @@ from busfare.report.summary import summarise
 from busfare.report.tables import console, table
 from busfare.report.terminal import show_report
 from busfare.report.what_ifs import answer_what_if
+from busfare.timeline.changes import Setting
+from busfare.timeline.options import Options, changes_of
 from busfare.trace import Trace, read
 
 __all__ = ["run_demo"]

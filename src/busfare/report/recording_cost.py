@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from busfare.replay import Timeline
-from busfare.replay.recording_cost import unrecorded
+from busfare.timeline import Timeline
+from busfare.timeline.recording_cost import unrecorded
 
 __all__ = ["without_recorder"]
 

@@ -15,7 +15,7 @@ from busfare.trace.beside import beside
 from busfare.trace.omissions import INCOMPLETE
 
 if TYPE_CHECKING:
-    from busfare.replay import Timeline
+    from busfare.timeline import Timeline
 
 __all__ = ["SCHEMA", "summarise"]
 
@@ -139,7 +139,7 @@ def _node(node: Node, guessed: bool) -> dict[str, Any]:
 
 
 def _critical_path(run: Timeline) -> list[dict[str, Any]]:
-    from busfare.replay import critical_path_shares
+    from busfare.timeline import critical_path_shares
 
     return critical_path_shares(run)
 
@@ -147,7 +147,7 @@ def _critical_path(run: Timeline) -> list[dict[str, Any]]:
 def _unexplained(path: list[dict[str, Any]] | None) -> float | None:
     if path is None:
         return None
-    from busfare.replay import unexplained_seconds
+    from busfare.timeline import unexplained_seconds
 
     return unexplained_seconds(path)
 

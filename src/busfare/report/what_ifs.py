@@ -10,14 +10,14 @@ import polars as pl
 
 from busfare.advise import amounts
 from busfare.node import Node
-from busfare.replay import Played, Timeline, critical_path_shares, play, timeline
-from busfare.replay.changes import Change, Setting
-from busfare.replay.what_if import Outcome, WhatIf, what_if
 from busfare.report.gains import said_of_cost
 from busfare.report.ranges import outcome_range, said_of_ranges, with_range
 from busfare.report.recording_cost import without_recorder
 from busfare.report.tables import console, plain, table
 from busfare.report.terminal import show_omissions
+from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
+from busfare.timeline.changes import Change, Setting
+from busfare.timeline.what_if import Outcome, WhatIf, what_if
 from busfare.trace import Trace
 
 __all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "show_what_if"]

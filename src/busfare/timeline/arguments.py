@@ -1,0 +1,76 @@
+"""Small values that a kernel needs, handed over with its launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.edit import calls_named, without_operations
+from busfare.timeline.timeline import Timeline
+from busfare.trace.api_calls import SYMBOL_COPY
+from busfare.trace.words import words_of
+
+__all__ = ["ARGUMENT_BYTES", "AsArguments"]
+
+#: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB.
+ARGUMENT_BYTES = 4096
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class AsArguments:
+    """Small copies to the GPU between two kernels of a stream travel as the second one's arguments, and so do copies to
+    symbols: they and their calls are gone.
+    """
+
+    @property
+    def title(self) -> str:
+        return "small values as kernel arguments"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        removed = _symbols(timeline) | _before_kernels(timeline)
+        return Applied(
+            without_operations(timeline, removed),
+            int(removed.sum()),
+            int(timeline.operations["bytes"].fill_null(0).to_numpy()[removed].sum()),
+            [
+                "the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs), and only the next kernel needs them"
+            ],
+        )
+
+
+def _symbols(timeline: Timeline) -> Mask:
+    """Copies to __constant__ and __device__ symbols, by call or by memory; shape (operations,)."""
+    words = words_of(timeline.operations)
+    launched = timeline.columns["operation_launched"] != 0
+    called = np.zeros(timeline.operations.height, bool)
+    if timeline.calls.height:
+        by_name = calls_named(timeline, SYMBOL_COPY)
+        called[launched] = by_name[timeline.columns["operation_call"][launched]]
+    static = words.among("destination_memory", "static")
+    return np.asarray(words.among("kind", "copy") & (called | static))
+
+
+def _before_kernels(timeline: Timeline) -> Mask:
+    """Launched copies to the GPU whose stream's next kernel takes them and all like them since the one before, of
+    ARGUMENT_BYTES at most together; shape (operations,).
+    """
+    words = words_of(timeline.operations)
+    sizes = timeline.operations["bytes"].fill_null(ARGUMENT_BYTES + 1).to_numpy()
+    small = words.among("kind", "copy") & words.among("direction", "h2d") & (sizes <= ARGUMENT_BYTES)
+    small &= timeline.columns["operation_launched"] != 0
+    kernels = words.among("kind", "kernel")
+    found = np.zeros(len(small), bool)
+    streams = timeline.columns["operation_stream"]
+    for stream in np.unique(streams[small]):
+        rows = np.flatnonzero(streams == stream)
+        behind = np.cumsum(kernels[rows])  # the copies before a stream's kernel number n have n - 1 here
+        chosen = small[rows]
+        together = np.bincount(behind[chosen], weights=sizes[rows][chosen], minlength=int(behind[-1]) + 1)
+        fits = (together <= ARGUMENT_BYTES) & (np.arange(len(together)) < behind[-1])
+        found[rows[chosen & fits[behind]]] = True
+    return found

@@ -1,0 +1,319 @@
+"""GPU work in the order in which the host issued it: which call launched it, in which stream, on which engine."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.account import Union, names_of
+from busfare.timeline.host_calls import HostCalls, alike
+from busfare.trace import Trace
+from busfare.trace.api_calls import PREFETCH
+from busfare.trace.row_lookup import first_pairs
+from busfare.trace.words import words_of
+
+__all__ = [
+    "CLASSES",
+    "ENGINE_BYTES",
+    "FAULT_NS",
+    "LOWEST_STREAM",
+    "DeviceWork",
+    "Engines",
+    "behind_observed",
+    "class_of",
+    "engines",
+    "issued",
+    "observed_before",
+    "unit_of",
+]
+
+Rows = NDArray[np.int32]
+#: Streams with lower numbers are those of faults: no synchronisation waits for what runs in them.
+LOWEST_STREAM = -1
+Times = NDArray[np.int64]
+#: Operations whose lags are alike.
+CLASSES = ("kernel", "set", "migration", "graph", "pinned copy", "pageable copy", "other copy")
+ENGINE_WORK = ("h2d", "d2h", "p2p", "kernels")
+#: Shorter copies to the GPU travel with the commands: probes of H100s and H200s find no turn between a kernel and them,
+#: and 3 to 5 µs for longer ones and for all copies back (results/probe, after-kernel).
+ENGINE_BYTES = 4096
+STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
+#: A wait shorter than this needs no reason of its own, and work that waits for other work begins within this of its end:
+#: one stream's wait for another takes 16 µs on an MI300X, 5 on an H100. Nanoseconds.
+UNEXPLAINED_NS = BEHIND_NS = 20_000
+#: The same behind migrations, which the driver does in batches: those followed each other by 50 to 400 µs on an H100 and an
+#: H200. Nanoseconds.
+FAULT_NS = 500_000
+#: How many operations that ended right before are looked at for one that was issued before.
+MOST_LOOKED_AT = 8
+#: Clocks of host and GPU agree to about this, in nanoseconds.
+TOLERANCE_NS = 5_000
+
+
+class DeviceWork(NamedTuple):
+    """`operations`: the trace's columns in issue order with `row` (of the trace), `call` (position among the calls,
+    -1 before the first), `launched` and `stream_number`. `streams`: a row a stream, with `device_number`,
+    `context_number`, `kind_number` and `kind_known`.
+    """
+
+    operations: pl.DataFrame
+    streams: pl.DataFrame
+
+
+def issued(trace: Trace, host: HostCalls) -> DeviceWork:
+    """The operations of `trace` that have times, sorted as the calls issued them."""
+    operations = trace.operations.with_row_index("row")
+    starts, ends = operations["start_ns"], operations["end_ns"]
+    if starts.null_count() or ends.null_count() or (ends < starts).any():
+        operations = operations.filter(starts.is_not_null() & (ends >= starts))
+    begun = operations["start_ns"].to_numpy()
+    launching = first_pairs(host.inside, operations)
+    called = host.inside["call"].to_numpy()
+    known = launching >= 0
+    launched = np.zeros(len(begun), bool)
+    launched[known] = begun[known] >= host.inside["start_ns"].to_numpy()[launching[known]]
+    position = np.searchsorted(host.calls["start_ns"].to_numpy(), begun, side="right") - 1
+    call = position.astype(np.int32)
+    call[launched] = called[launching[launched]]
+    if words_of(operations).among("kind", "migration").any():
+        by = _prefetching(operations, host)
+        call, launched = np.where(launched | (by < 0), call, by), launched | (by >= 0)
+    operations = _with_streams(operations, launched)
+    if not launched.all():
+        call = _before_what_follows(operations, call, launched)
+    order = np.lexsort((begun, call))  # like starts keep their order
+    operations = operations[order].with_columns(
+        call=pl.Series(call[order]), launched=pl.Series(launched[order])
+    )
+    number, used = alike(operations.select("process", "device", "context", "stream"))
+    return DeviceWork(
+        operations.with_columns(stream_number=pl.Series(number.astype(np.int32))), _streams(trace, used)
+    )
+
+
+def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
+    """The prefetch call that made each migration, -1 where none did; shape (operations,).
+
+    What moves to the GPU while no kernel runs there is no answer to a fault of one.
+    """
+    found = np.full(operations.height, -1, np.int32)
+    names = names_of(host.calls)
+    named = np.array([bool(name and re.search(PREFETCH, name)) for name in names.texts], bool)
+    calls = host.calls.select("process", "start_ns", call=pl.int_range(pl.len(), dtype=pl.Int32))
+    calls = calls.filter(pl.Series(named[names.of])) if named.any() else calls.clear()
+    if calls.is_empty():
+        return found
+    starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
+    words = words_of(operations)
+    kernels = words.among("kind", "kernel", "graph")
+    moved = np.flatnonzero(words.among("kind", "migration") & words.among("direction", "h2d"))
+    alone = Union.of(starts[kernels], ends[kernels]).covered_within(starts[moved], ends[moved]) == 0
+    moved = moved[alone][np.argsort(starts[moved[alone]], kind="stable")]
+    by = (
+        operations[moved]
+        .select("process", "start_ns")
+        .join_asof(calls, on="start_ns", by="process", strategy="backward", check_sortedness=False)
+    )
+    found[moved] = by["call"].fill_null(-1).to_numpy()
+    return found
+
+
+def _with_streams(operations: pl.DataFrame, launched: NDArray[np.bool_]) -> pl.DataFrame:
+    """Streams and devices of all operations, whether the trace tells them or not.
+
+    Faults make migrations, which no call launched: the stream that profilers name (0) is not one that anybody waits for.
+    """
+    faults = words_of(operations).among("kind", "migration") & ~launched
+    stream = pl.col("stream").fill_null(-1)
+    if faults.any():
+        direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int64)
+        stream = pl.when(pl.Series(faults)).then(direction).otherwise(stream)
+    return operations.with_columns(stream.alias("stream"), pl.col("device").fill_null(0))
+
+
+def _before_what_follows(operations: pl.DataFrame, call: Rows, launched: NDArray[np.bool_]) -> Rows:
+    """`call`, for an operation without a call of its own no later than that of any that its stream ran after it.
+
+    A trace that begins while the GPU has work queued shows that work long after calls that came later.
+    """
+    starts = operations["start_ns"].to_numpy()
+    stream, _ = alike(operations.select("process", "device", "context", "stream"))
+    process, _ = alike(operations.select("process"))
+    last = np.int64(call.max()) + 1
+    of_stream = _least_from(np.where(launched, call, last), starts, stream, last)
+    bounded = np.where(launched, call, np.minimum(call, of_stream))
+    # Among themselves they keep the order in which they began.
+    of_process = _least_from(np.where(launched, last, bounded), starts, process, last)
+    return np.where(launched, call, np.minimum(bounded, of_process)).astype(np.int32)
+
+
+def _least_from(values: Times, starts: Times, group: NDArray[np.uint32], most: np.int64) -> Times:
+    """The least of `values`, which are at most `most`, of those in each one's group that start no earlier; shape (n,)."""
+    order = np.lexsort((starts, group))[::-1]
+    # One running minimum for all groups: those of higher number, which come first, are above all others.
+    height = group[order].astype(np.int64) * (most + 2)
+    least = np.empty(len(values), np.int64)
+    least[order] = np.minimum.accumulate(values[order] + height) - height
+    return least
+
+
+def _streams(trace: Trace, used: pl.DataFrame) -> pl.DataFrame:
+    """`used` streams and those in which events were recorded, with what the trace says of them."""
+    if trace.events.height:
+        of_context = used.select("process", "context", "device").unique(
+            ["process", "context"], keep="first", maintain_order=True
+        )
+        marked = trace.events.select("process", "context", "stream").drop_nulls().unique(maintain_order=True)
+        marked = marked.join(of_context, on=["process", "context"], how="inner", maintain_order="left")
+        unused = marked.join(used, on=["process", "context", "stream"], how="anti", maintain_order="left")
+        used = pl.concat([used, unused.select(used.columns)])
+    kinds = trace.streams.select("process", "context", "stream", "kind").unique(
+        ["process", "context", "stream"], keep="last", maintain_order=True
+    )
+    used = used.join(
+        kinds, on=["process", "context", "stream"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    return used.with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int32).alias("stream_number"),
+        device_number=pl.struct("process", "device").rank("dense").cast(pl.Int32) - 1,
+        context_number=pl.struct("process", "device", "context").rank("dense").cast(pl.Int32) - 1,
+        kind_known=pl.col("kind").is_not_null() | (pl.col("stream") < LOWEST_STREAM),
+        # A stream that the trace says nothing of: nothing is assumed to wait for it.
+        kind_number=pl.col("kind")
+        .cast(pl.String)
+        .replace_strict(STREAM_KINDS, default=2)
+        .fill_null(2)
+        .cast(pl.UInt8),
+    )
+
+
+def class_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
+    """The number of each operation's class in `CLASSES`; shape (operations,)."""
+    words = words_of(operations)
+    found = np.full(operations.height, CLASSES.index("other copy"), np.uint8)
+    for memory in ("pinned", "pageable"):
+        either = words.among("source_memory", memory) | words.among("destination_memory", memory)
+        found[either] = CLASSES.index(f"{memory} copy")
+    for kind in ("kernel", "set", "migration", "graph"):
+        found[words.among("kind", kind)] = CLASSES.index(kind)
+    return found
+
+
+def unit_of(operations: pl.DataFrame, operation_class: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """0 for work of the multiprocessors, 1 for that of the copy engines; shape (operations,)."""
+    copies = np.array([name.endswith("copy") or name == "migration" for name in CLASSES], np.uint8)
+    short = operations["bytes"].fill_null(ENGINE_BYTES).to_numpy() < ENGINE_BYTES
+    with_commands = words_of(operations).among("direction", "h2d") & short
+    return np.where(with_commands, np.uint8(0), copies[operation_class])
+
+
+class Engines(NamedTuple):
+    """`of`: the engine of each operation, -1 for none. `slots`: how many each engine runs at once."""
+
+    of: Rows
+    slots: Rows
+    names: list[str]
+
+
+def engines(work: DeviceWork, trace: Trace) -> Engines:
+    """A copy engine a direction and GPU, and the kernels of a GPU where several streams compete for it.
+
+    An engine runs as many at once as the recording shows it doing at most: what a kernel leaves free of a GPU is
+    not in a trace.
+    """
+    operations = work.operations
+    gpu_of_stream, gpus = _physical_gpus(work.streams, trace)
+    stream = operations["stream_number"].to_numpy()
+    gpu = gpu_of_stream[stream]
+    words = words_of(operations)
+    what = np.full(operations.height, -1, np.int64)
+    what[words.among("kind", "kernel", "graph")] = len(ENGINE_WORK) - 1
+    copies = words.among("kind", "copy", "migration")
+    for number, direction in enumerate(ENGINE_WORK[:-1]):
+        what[copies & words.among("direction", direction)] = number
+    starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
+    lane = np.where(what >= 0, gpu * len(ENGINE_WORK) + what, -1)
+    of = np.full(operations.height, -1, np.int32)
+    slots: list[int] = []
+    names: list[str] = []
+    for number in np.unique(lane[lane >= 0]):
+        mine = lane == number
+        work_name = ENGINE_WORK[int(number) % len(ENGINE_WORK)]
+        # Kernels of one stream never compete.
+        if work_name == "kernels" and (stream[mine] == stream[mine][0]).all():
+            continue
+        of[mine] = len(slots)
+        slots.append(_at_once(starts[mine], ends[mine]))
+        names.append(f"{work_name} of {gpus[int(number) // len(ENGINE_WORK)]}")
+    return Engines(of, np.array(slots, np.int32), names)
+
+
+def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
+    """The number of the GPU behind each stream, and the GPUs' names: processes may call different GPUs alike."""
+    known = trace.devices.select("device", "process", gpu=pl.coalesce("uuid", "bus_id")).drop_nulls("gpu")
+    own = {(device, process): gpu for device, process, gpu in known.iter_rows() if process is not None}
+    everywhere = {device: gpu for device, process, gpu in known.iter_rows() if process is None}
+    names: dict[str, int] = {}
+    numbers = []
+    for process, device in streams.select("process", "device").iter_rows():
+        alike = everywhere.get(device, f"gpu {device} of process {process or 0}")
+        numbers.append(names.setdefault(own.get((device, process), alike), len(names)))
+    return np.array(numbers, np.int64), list(names)
+
+
+def _at_once(starts: Times, ends: Times) -> int:
+    """The most intervals that overlap by more than the clocks' disagreement."""
+    ends = np.maximum(ends - TOLERANCE_NS // 5, starts)
+    times = np.concatenate([starts, ends])
+    steps = np.concatenate([np.ones(len(starts), np.int64), -np.ones(len(ends), np.int64)])
+    order = np.lexsort((steps, times))
+    return max(1, int(np.cumsum(steps[order]).max()))
+
+
+def observed_before(operations: pl.DataFrame, groups: NDArray[np.int64] | None = None) -> Rows:
+    """The operation that ended last before each starts, within its group; -1 for none. Shape (operations,).
+
+    What stands in for a dependency that the trace does not hold.
+    """
+    starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
+    if len(starts) == 0:
+        return np.zeros(0, np.int32)
+    group = np.zeros(len(starts), np.int64) if groups is None else groups
+    order = np.lexsort((ends, group))
+    # One sorted key for all groups: the group's number above the time.
+    origin, span = int(starts.min()), int(ends.max() - starts.min()) + 2
+    key = group[order] * span + (ends[order] - origin)
+    at = np.searchsorted(key, group * span + (starts - origin), side="right") - 1
+    found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    same = (found >= 0) & (group[np.maximum(found, 0)] == group) & (found < np.arange(len(starts)))
+    return np.where(same, found, -1).astype(np.int32)
+
+
+def behind_observed(operations: pl.DataFrame, starts: Times, ends: Times, extra: Times) -> Rows:
+    """For work that waited `extra` for no reason that the trace tells, the operation of its GPU that ended right before
+    it began; -1 for none. Times in nanoseconds; all of shape (operations,).
+
+    Profilers leave out events, prefetches' streams and copies that share an engine. What was issued later is no reason.
+    """
+    found = np.full(len(starts), -1, np.int32)
+    waiting = np.flatnonzero((extra > UNEXPLAINED_NS) & operations["launched"].to_numpy())
+    if len(waiting) == 0:
+        return found
+    gpu = alike(operations.select("process", "device"))[0].astype(np.int64)
+    order = np.lexsort((ends, gpu))
+    span = int(ends.max() - ends.min()) + 2 * FAULT_NS
+    within = np.where(words_of(operations).among("kind", "migration"), FAULT_NS, BEHIND_NS)[order]
+    key = gpu[order] * span + (ends[order] - int(ends.min()))
+    wanted = gpu[waiting] * span + (starts[waiting] - int(ends.min()))
+    at = np.searchsorted(key, wanted + TOLERANCE_NS // 5, side="right") - 1
+    for _ in range(MOST_LOOKED_AT):
+        place = np.maximum(at, 0)
+        near = (at >= 0) & (key[place] >= wanted - within[place]) & (found[waiting] < 0)
+        chosen = near & (order[place] < waiting)
+        found[waiting[chosen]] = order[place[chosen]]
+        at -= 1
+    return found

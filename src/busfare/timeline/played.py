@@ -1,0 +1,193 @@
+"""A timeline played: when everything happens, and what the run spent its time on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.account import Union
+from busfare.timeline import _core
+from busfare.timeline.shared_links import shared_links
+from busfare.timeline.timeline import Timeline
+from busfare.timeline.waits import WAIT
+from busfare.trace.communication import CLASSES, kind_codes
+from busfare.trace.tables import KINDS, WAITS_FOR
+from busfare.trace.words import words_of
+
+__all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play", "unexplained_seconds"]
+
+Times = NDArray[np.int64]
+NS = 1e-9
+#: What a stretch of the critical path is, as the core numbers it; `operation` is told apart by its kind.
+STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
+
+
+#: No gap on the GPU, and around it, is taken to be shorter without a recorder. Nanoseconds.
+LEAST_LAG_NS = 200
+#: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
+LONGEST_WAKE_UP_NS = 1_000_000
+#: Steps of the critical path as people read them.
+PARTS = {
+    "kernel": "kernels",
+    "graph": "kernels",
+    "communication": "communication",
+    "copy": "copies",
+    "migration": "copies",
+    "set": "memory sets",
+    "launch": "launches",
+    "queue": "gaps between operations",
+    "unexplained": "unexplained waits",
+    "host": "host between calls",
+    "call": "host in calls",
+    "wake-up": "host waking up",
+}
+
+
+@dataclass(frozen=True)
+class Played:
+    """Start and end of every call and operation, ns from the start of the run."""
+
+    timeline: Timeline
+    call_start: Times
+    call_end: Times
+    operation_start: Times
+    operation_end: Times
+    makespan_ns: int
+
+    @property
+    def makespan_seconds(self) -> float:
+        return self.makespan_ns * NS
+
+
+def play(timeline: Timeline) -> Played:
+    """Plays `timeline`; Ctrl-C stops it."""
+    found = _core.play(_linked(timeline))
+    return Played(
+        timeline,
+        found["call_start"],
+        found["call_end"],
+        found["operation_start"],
+        found["operation_end"],
+        int(found["makespan"]),
+    )
+
+
+def critical_path(timeline: Timeline) -> pl.DataFrame:
+    """The chain of waits that makes the run as long as it is: step, row, start_ns, end_ns, from 0 to the makespan.
+
+    `step` is of STEPS; an operation's is its kind in place of 'operation'. `row` is of the timeline's operations for
+    operation, launch, queue and unexplained, and of its calls otherwise.
+    """
+    found = _core.play(_linked(timeline), path=True)
+    path = pl.DataFrame(
+        {
+            "step": found["path_step"],
+            "row": found["path_row"],
+            "start_ns": found["path_start"],
+            "end_ns": found["path_end"],
+        }
+    )
+    names = pl.Enum([*STEPS, *KINDS])
+    step = pl.col("step").replace_strict(dict(enumerate(STEPS)), return_dtype=pl.String)
+    kind = timeline.operations["kind"].cast(pl.String)
+    of_kind = (
+        kind.gather(pl.Series(np.where(found["path_step"] == 0, found["path_row"], 0)))
+        if kind.len()
+        else None
+    )
+    return path.with_columns(
+        step=(step if of_kind is None else pl.when(pl.col("step") == 0).then(of_kind).otherwise(step)).cast(
+            names
+        )
+    )
+
+
+def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
+    """What the chain that decides the run's length consists of, longest first: part, seconds, share.
+
+    Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
+    """
+    found = _core.play(_linked(taken_apart), path=True)
+    lengths = found["path_end"] - found["path_start"]
+    # Steps by number, and behind them operations by kind.
+    step = found["path_step"].astype(np.int64)
+    operation = step == STEPS.index("operation")
+    step[operation] = len(STEPS) + kind_codes(taken_apart.operations)[found["path_row"][operation]]
+    names = [*STEPS, *CLASSES.categories]
+    total, sums = int(lengths.sum()), dict.fromkeys([*PARTS.values(), "other"], 0)
+    unexplained = _unexplained_in_calls(taken_apart, found["path_step"], found["path_row"], lengths)
+    in_calls = _in_own_calls(taken_apart, found["path_step"], found["path_row"], lengths)
+    lengths = lengths - unexplained - in_calls
+    sums[PARTS["unexplained"]], sums[PARTS["call"]] = int(unexplained.sum()), int(in_calls.sum())
+    for number in np.flatnonzero(np.bincount(step)).tolist():
+        part = PARTS.get(names[number], "other") if number < len(names) else "other"
+        sums[part] += int(lengths[step == number].sum())
+    parts = sorted(
+        ((part, length) for part, length in sums.items() if length > 0), key=lambda p: (-p[1], p[0])
+    )
+    return [
+        {"part": part, "seconds": length * NS, "share": length / total if total else 0.0}
+        for part, length in parts
+    ]
+
+
+def unexplained_seconds(shares: list[dict[str, Any]]) -> float:
+    """How much of a run nothing in its trace explains, from `critical_path_shares`."""
+    return sum(float(part["seconds"]) for part in shares if part["part"] == PARTS["unexplained"])
+
+
+def _unexplained_in_calls(
+    timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], lengths: Times
+) -> Times:
+    """Of each stretch of the critical path, what lies in a call while the GPU works, though the call's wait was given up, or
+    long after what it waits for had ended; ns, shape (steps,).
+    """
+    waits = words_of(timeline.calls).among("waits_for", *WAITS_FOR[1:])
+    given_up = waits & (timeline.columns["call_wait"] == WAIT["none"])
+    in_call = np.flatnonzero(steps == STEPS.index("call"))
+    in_call = in_call[given_up[rows[in_call]]]
+    waking = np.flatnonzero((steps == STEPS.index("wake-up")) & (lengths > LONGEST_WAKE_UP_NS))
+    found = np.zeros(len(lengths), np.int64)
+    chosen = np.concatenate([in_call, waking])
+    if len(chosen) == 0:
+        return found
+    operations, calls = timeline.operations, timeline.calls[rows[chosen]]
+    busy = Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
+    ends = calls["end_ns"].to_numpy()
+    starts = np.maximum(calls["start_ns"].to_numpy(), ends - lengths[chosen])
+    share = busy.covered_within(starts, ends) / np.maximum(ends - starts, 1)
+    found[chosen] = np.rint(share * lengths[chosen])
+    return found
+
+
+def _in_own_calls(timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], lengths: Times) -> Times:
+    """Of each unexplained stretch before an operation, what lies within the call that launched it, which was at work: it
+    loads modules, sets up contexts and fills buffers; ns, shape (steps,).
+    """
+    found = np.zeros(len(lengths), np.int64)
+    waiting = np.flatnonzero(steps == STEPS.index("unexplained"))
+    of = rows[waiting]
+    launched = timeline.columns["operation_launched"][of] != 0
+    waiting, of = waiting[launched], of[launched]
+    begun = timeline.operations["start_ns"].to_numpy()[of]
+    returned = timeline.calls["end_ns"].to_numpy()[timeline.columns["operation_call"][of]]
+    late = np.clip(begun - returned, 0, lengths[waiting])
+    found[waiting] = lengths[waiting] - late
+    return found
+
+
+def _linked(timeline: Timeline) -> dict[str, NDArray[Any]]:
+    """The columns with the links that copies share, at the times that they have now."""
+    columns = timeline.columns
+    if timeline.closer_ns:
+        columns = columns | {
+            name: columns[name] - np.clip(columns[name] - LEAST_LAG_NS, 0, timeline.closer_ns)
+            for name in ("operation_order_lag", "operation_launch_lag", "call_wait_lag")
+        }
+    if timeline.node is None:
+        return columns
+    return shared_links(columns, timeline.operations, timeline.node)

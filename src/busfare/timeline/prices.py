@@ -1,0 +1,124 @@
+"""What copies would take: on another node, over another link, from another memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare import cost
+from busfare.cost.loggp import piecewise_seconds
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.timeline.timeline import Timeline
+from busfare.trace.words import words_of
+
+__all__ = [
+    "STAGED_ABOVE_BYTES",
+    "as_they_are",
+    "nanoseconds_on",
+    "nanoseconds_packed",
+    "nanoseconds_pinned",
+    "nanoseconds_prefetched",
+    "packing_nanoseconds",
+    "pageable",
+    "pinned_source",
+    "staged",
+]
+
+Times = NDArray[np.float64]
+#: One core writes a packed buffer at about this rate where staging was not measured, in bytes per second.
+PACKING_BYTES_PER_S = 8e9
+#: Smaller pageable copies to the GPU are handed over with their call, and staged nowhere.
+STAGED_ABOVE_BYTES = 64 * 1024
+#: Copies of pageable memory between these sizes take longer by what one core takes to copy the bytes.
+STAGED_BYTES = (256 * 1024, 4 * 1024 * 1024)
+
+
+def as_they_are(timeline: Timeline) -> pl.DataFrame:
+    """The operations with the times that they have in this timeline."""
+    duration = pl.Series(timeline.columns["operation_duration"])
+    return timeline.operations.with_columns(end_ns=pl.col("start_ns") + duration)
+
+
+def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) -> Times:
+    """What every operation takes on `to`; its own time where `model` has no price. Shape (operations,)."""
+    operations = as_they_are(timeline)
+    predicted = cost.model(model, recorded_on=recorded_on).seconds(operations, to) * 1e9
+    transfer = operations["kind"].is_in(["copy", "migration"]).to_numpy()
+    kept = timeline.columns["operation_duration"].astype(np.float64)
+    return np.where(transfer & np.isfinite(predicted), predicted, kept)
+
+
+def pinned_source(node: Node) -> str:
+    """The cost model for copies from pinned memory on `node`: what was measured there, or the data sheet."""
+    return "loggp" if node.measured_both_ways("pinned") else "datasheet"
+
+
+def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
+    """What these copies between host and device take from pinned memory; shape (rows,).
+
+    Raises InputError where the node is not known.
+    """
+    if node is None:
+        raise InputError(
+            "the trace names no GPU that busfare knows; say where it was recorded with --from NODE"
+        )
+    return cost.model(pinned_source(node), recorded_on=node).seconds(_from(operations, "pinned"), node) * 1e9
+
+
+def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> Times:
+    """What these copies take from the memory that they are from: pageable as measured on `node`, less what a call takes
+    for a single byte, else as from pinned memory; shape (rows,). Raises InputError where the node is not known.
+    """
+    pinned = nanoseconds_pinned(operations, node)
+    if node is None or not node.measured_both_ways("pageable"):
+        return pinned
+    model = cost.model("loggp", recorded_on=node)
+    one_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))
+    staged = (model.seconds(operations, node) - model.seconds(one_byte, node)) * 1e9
+    return np.where(pageable(operations), staged, pinned)
+
+
+def packing_nanoseconds(sizes: Times, node: Node | None) -> Times:
+    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`. Shape (rows,)."""
+    measured = node.measurement("h2d", "pageable", 0, None) if node is not None else None
+    if measured is None:
+        return sizes / PACKING_BYTES_PER_S * 1e9
+    small, large = piecewise_seconds(measured, np.array(STAGED_BYTES, np.float64))
+    rate = float(large - small) / (STAGED_BYTES[1] - STAGED_BYTES[0])
+    return np.asarray(sizes * rate * 1e9)
+
+
+def pageable(operations: pl.DataFrame) -> NDArray[np.bool_]:
+    """Copies from or to pageable memory; shape (rows,)."""
+    words = words_of(operations)
+    return np.asarray(
+        words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
+    )
+
+
+def staged(operations: pl.DataFrame) -> NDArray[np.bool_]:
+    """Copies of pageable memory that the host moves through a staging buffer; shape (rows,)."""
+    return pageable(operations) & (operations["bytes"].fill_null(0).to_numpy() > STAGED_ABOVE_BYTES)
+
+
+def nanoseconds_prefetched(operations: pl.DataFrame, node: Node | None) -> Times:
+    """What moving these bytes of managed memory takes in one piece: as measured on `node`, else as from pinned memory.
+
+    Shape (rows,). Raises InputError where the node is not known.
+    """
+    if node is None or not node.measured_both_ways("managed"):
+        return nanoseconds_pinned(operations, node)
+    return cost.model("loggp", recorded_on=node).seconds(_from(operations, "managed"), node) * 1e9
+
+
+def _from(operations: pl.DataFrame, memory: str) -> pl.DataFrame:
+    """The operations as copies from or to host memory of a kind."""
+    kind = pl.lit(memory, dtype=operations["source_memory"].dtype)
+    h2d = pl.col("direction") == "h2d"
+    return operations.with_columns(
+        kind=pl.lit("copy", dtype=operations["kind"].dtype),
+        source_memory=pl.when(h2d).then(kind).otherwise("source_memory"),
+        destination_memory=pl.when(~h2d).then(kind).otherwise("destination_memory"),
+    )

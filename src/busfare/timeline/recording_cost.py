@@ -1,0 +1,165 @@
+"""What recording cost the host, taken out of a run again, where it is known how long the run takes unrecorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busfare.timeline.edit import calls_named, with_durations
+from busfare.timeline.played import play
+from busfare.timeline.prices import staged
+from busfare.timeline.timeline import Timeline
+from busfare.trace.api_calls import GRAPH_LAUNCH
+
+__all__ = ["Unrecorded", "unrecorded"]
+
+#: No recorder takes longer over a call than this; what is left to explain is then something else. Nanoseconds.
+MOST_NS = 30_000
+#: What a call takes in any case, where it took longer under the recorder. Nanoseconds.
+LEAST_CALL_NS = 500
+#: Recording the launch of a graph costs so many times what a kernel's does, and so much more with each node: 3.4 µs with
+#: one node, 12 with 6, 36 with 24 and 139 with 96, where a kernel's costs 0.9 (results/recorder, -graphs.json).
+GRAPH_TIMES, NODE_TIMES = 4.0, 1.3
+#: Of all that can be taken out: what gains less than this more says nothing of what a call costs.
+SATURATED = 0.95
+#: Recording a call costs 0.7 to 1.4 µs in loops and up to 4 in PyTorch's steps (results/recorder). Nanoseconds.
+LEAST_KNOWN_NS, MOST_KNOWN_NS = 1_000, 4_000
+#: Where copies that the host stages take this part of the run, two processes differ by how fast it stages.
+STAGING_SHARE = 0.1
+#: By so much at most: 1.3 times from one process to the next in unrecorded runs (results/pairs, video_edges).
+MOST_BY_PACE = 0.3
+#: Paces are told apart to one part in so many.
+PARTS = 10_000
+#: By so much at most a gap on the GPU is longer for the recorder: recordings of the same program with and without one
+#: differ by 1 to 2.5 µs an operation where the GPU is never idle for the host (results/pairs-unseen, tone_map). Nanoseconds.
+MOST_GAP_NS = 3_000
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """The run as it is without its recorder: `timeline`, nanoseconds taken out a call, how long it then is, and how many
+    times as long the host took in the process that was not recorded. What gaps on the GPU are shorter by: its `closer_ns`.
+    """
+
+    timeline: Timeline
+    call_ns: int
+    makespan_ns: int
+    pace: float = 1.0
+
+
+def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
+    """`timeline` with the same time taken out of each call and the gap before it, so much that the run takes `target_ns`.
+
+    A recorder does about the same for every call, before its start is noted and after, but more for graphs, by their nodes.
+    Where that cannot explain the difference, calls are taken to have cost what the recorder is known to cost, and the gaps
+    on the GPU, where its work waits for each other, are shorter; where that explains less, no more is taken out of calls
+    than still makes the run shorter. Where the host stages much, more tells two runs of a
+    program apart: calls are then taken to have cost what the recorder is known to cost, and the rest, which may go either
+    way, is how fast the host worked in that process, staging and between calls. The result says how long the run then is.
+    """
+    before = play(timeline).makespan_ns
+    by_host = staged(timeline.operations)
+    paced = int(timeline.columns["operation_duration"][by_host].sum()) >= STAGING_SHARE * before
+    if timeline.calls.height == 0 or (before <= target_ns and not paced):
+        return Unrecorded(timeline, 0, before)
+    least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if paced else (0, MOST_NS)
+    fastest = play(_without(timeline, most)).makespan_ns
+    if not paced and fastest > target_ns:
+        closer = _closer(_without(timeline, LEAST_KNOWN_NS), target_ns)
+        makespan = play(closer).makespan_ns
+        if makespan < fastest:
+            return Unrecorded(closer, LEAST_KNOWN_NS, makespan)
+    reached = max(target_ns, round(before - SATURATED * (before - fastest)))
+    call_ns = max(_least(lambda ns: _without(timeline, ns), reached, most), least)
+    changed, pace = _without(timeline, call_ns), 1.0
+    makespan = play(changed).makespan_ns
+    if paced and makespan != target_ns:
+        pace = _pace(changed, by_host, target_ns)
+        changed = _at_pace(changed, by_host, pace)
+        makespan = play(changed).makespan_ns
+    return Unrecorded(changed, call_ns, makespan, pace)
+
+
+def _closer(timeline: Timeline, target_ns: int) -> Timeline:
+    """Gaps on the GPU are shorter, by so much that the run takes `target_ns` or by `MOST_GAP_NS`."""
+
+    def shorter(ns: int) -> Timeline:
+        return replace(timeline, closer_ns=ns)
+
+    return shorter(_least(shorter, target_ns, MOST_GAP_NS))
+
+
+def _pace(timeline: Timeline, staged: NDArray[np.bool_], target_ns: int) -> float:
+    """How many times as long the host takes in a run of `target_ns`, as nearly as `MOST_BY_PACE` allows."""
+    low, high = round(PARTS / (1 + MOST_BY_PACE)), round(PARTS * (1 + MOST_BY_PACE))
+    while low < high:
+        middle = (low + high) // 2
+        if play(_at_pace(timeline, staged, middle / PARTS)).makespan_ns < target_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return low / PARTS
+
+
+def _least(changed: Callable[[int], Timeline], target_ns: int, most: int) -> int:
+    """The least number up to `most` with which the changed run takes no more than `target_ns`; `most` if none does."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high) // 2
+        if play(changed(middle)).makespan_ns > target_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return high
+
+
+def _at_pace(timeline: Timeline, staged: NDArray[np.bool_], pace: float) -> Timeline:
+    """What the host does takes `pace` times as long: `staged` copies, its calls, and what lies between them."""
+    columns = timeline.columns
+    duration, gap, own = (columns[name] for name in ("operation_duration", "call_gap", "call_own"))
+    slower = with_durations(timeline, np.where(staged, pace * duration, duration))
+    return slower.with_columns(
+        call_gap=np.where(gap > 0, np.rint(pace * gap), gap).astype(np.int64),
+        call_own=np.rint(pace * own).astype(np.int64),
+    )
+
+
+def _without(timeline: Timeline, call_ns: int) -> Timeline:
+    """Half of `call_ns` out of each plain call, half out of the gap before it; what one lacks, the other gives.
+
+    Of what goes out of a call, half lay before the GPU had its work, which then starts so much earlier, and half behind:
+    where the call waits for work, between the end of that and its return.
+    """
+    columns = timeline.columns
+    gap, own = columns["call_gap"], columns["call_own"]
+    cost = np.rint(call_ns * _times_a_call(timeline)).astype(np.int64)
+    spare_gap, spare_own = np.maximum(gap, 0), np.maximum(own - LEAST_CALL_NS, 0)
+    from_own = np.minimum(spare_own, cost // 2)
+    from_gap = np.minimum(spare_gap, cost - from_own)
+    from_own = np.minimum(spare_own, cost - from_gap)
+    launch, wake = columns["operation_launch_lag"], columns["call_wait_lag"]
+    half = from_own // 2
+    called = columns["operation_launched"] != 0
+    earlier = np.where(called, half[np.maximum(columns["operation_call"], 0)] if len(half) else 0, 0)
+    return timeline.with_columns(
+        call_gap=gap - from_gap,
+        call_own=own - from_own,
+        call_wait_lag=wake - np.clip(wake - LEAST_CALL_NS, 0, half),
+        operation_launch_lag=launch - np.clip(launch - LEAST_CALL_NS, 0, earlier),
+    )
+
+
+def _times_a_call(timeline: Timeline) -> NDArray[np.float64]:
+    """How many times as much recording each call costs as recording a plain one; shape (calls,)."""
+    columns = timeline.columns
+    times = np.ones(len(columns["call_own"]))
+    graphs = calls_named(timeline, GRAPH_LAUNCH)
+    if graphs.any():
+        nodes = np.bincount(
+            columns["operation_call"][columns["operation_launched"] != 0], minlength=len(times)
+        )
+        times[graphs] = GRAPH_TIMES + NODE_TIMES * nodes[graphs]
+    return times

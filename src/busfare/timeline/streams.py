@@ -1,0 +1,186 @@
+"""One stream's chunks of work (copies in, kernels, copies out) spread over several streams and as many buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.errors import InputError
+from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.edit import usual_call_ns
+from busfare.timeline.kernel_room import with_own_kernel_engines
+from busfare.timeline.selection import matching
+from busfare.timeline.timeline import Timeline
+from busfare.timeline.waits import WAIT
+from busfare.trace.words import words_of
+
+__all__ = ["Streams", "are_pipelines", "chunks"]
+
+LEGACY, BLOCKING = 0, 1
+MOST_KERNELS_A_CHUNK = 64
+#: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
+MUCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Chunk i runs in stream i mod `count`; the host waits for chunk i - `count` + 1 where it waited for chunk i."""
+
+    count: int
+    kernel: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.count} stream{'s' * (self.count != 1)}" + (
+            f" for {self.kernel}" if self.kernel else ""
+        )
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        if self.count < 1:
+            raise InputError(f"--streams {self.count}: give 1 or more")
+        if timeline.calls.height == 0:  # what the host would wait for is not known: the observed order stays
+            return Applied(timeline, 0)
+        found = chunks(timeline, self.kernel)
+        rested: list[str] = []
+        touched, size = 0, 0
+        changed = timeline
+        for stream in np.unique(timeline.columns["operation_stream"]):
+            mine = np.where(timeline.columns["operation_stream"] == stream, found, -1)
+            if len(np.unique(mine[mine >= 0])) < 2 or self.count == 1:
+                continue
+            changed = _spread(changed, mine, int(stream), self.count)
+            touched += int((mine >= 0).sum())
+            size += int(timeline.operations.filter(pl.Series(mine >= 0))["bytes"].sum())
+            rested = [
+                f"chunks do not need each other's results, and the GPU holds {self.count} sets of buffers",
+                "copies of pageable memory go on holding the host up",
+            ]
+        if touched:
+            changed = with_own_kernel_engines(changed)
+        return Applied(changed, touched, size, rested)
+
+
+def chunks(timeline: Timeline, kernel: str = "") -> NDArray[np.int64]:
+    """The number of the chunk that each operation is in, -1 for none; shape (operations,).
+
+    A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
+    description matches `kernel`).
+    """
+    words = words_of(timeline.operations)
+    into = words.among("kind", "copy") & words.among("direction", "h2d")
+    wanted = words.among("kind", "kernel", "graph") & matching(timeline, kernel)
+    streams = timeline.columns["operation_stream"]
+    order = np.argsort(streams, kind="stable")
+    into, streams = into[order], streams[order]
+    begins = into.copy()
+    begins[1:] &= ~into[:-1] | (streams[1:] != streams[:-1])
+    another = np.ones(len(order), bool)
+    another[1:] = begins[1:] | (streams[1:] != streams[:-1])
+    number = np.cumsum(another) - 1  # of the part of a stream up to the next beginning
+    whole = begins[another] & (np.bincount(number, weights=wanted[order], minlength=0) > 0)
+    chunk = np.empty(len(order), np.int64)
+    chunk[order] = np.where(whole[number], number, -1)
+    return chunk
+
+
+def are_pipelines(timeline: Timeline) -> bool:
+    """Whether most chunks look like parts of one data set: some in, a few kernels, some out; or much in.
+
+    A step of training or of an inference loop begins with a copy, too, but its many kernels need what the step before
+    left on the GPU.
+    """
+    chunk = chunks(timeline)
+    inside = chunk >= 0
+    words = words_of(timeline.operations)
+    into, out = words.among("direction", "h2d"), words.among("direction", "d2h")
+    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
+
+    def of_chunks(weights: NDArray[Any]) -> NDArray[Any]:
+        return np.bincount(chunk[inside], weights=weights[inside])
+
+    kernels = of_chunks(words.among("kind", "kernel", "graph"))
+    number = int(np.count_nonzero(np.bincount(chunk[inside])))
+    if number < 2:
+        return False
+    much = of_chunks(np.where(into, sizes, 0)) >= MUCH_BYTES * kernels
+    # A chunk holds a kernel: numbers that are none have none.
+    fitting = (kernels > 0) & (kernels <= MOST_KERNELS_A_CHUNK) & ((of_chunks(out) > 0) | much)
+    return 2 * int(np.count_nonzero(fitting)) > number
+
+
+def _spread(timeline: Timeline, chunk: NDArray[np.int64], stream: int, count: int) -> Timeline:
+    """Moves the chunks of `stream` to new streams. What is in no chunk waits for them, and they for it."""
+    columns = dict(timeline.columns)
+    numbers = np.unique(chunk[chunk >= 0])
+    order = np.searchsorted(numbers, chunk)
+    first_new, context = len(columns["stream_device"]), int(columns["stream_context"].max(initial=-1)) + 1
+    inside = chunk >= 0
+    moved = columns["operation_stream"].copy()
+    moved[inside] = first_new + order[inside] % count
+    columns["operation_stream"] = moved
+    columns["stream_device"] = np.append(
+        columns["stream_device"], np.full(count, columns["stream_device"][stream], np.int32)
+    )
+    columns["stream_context"] = np.append(columns["stream_context"], np.full(count, context, np.int32))
+    columns["stream_kind"] = np.append(columns["stream_kind"], np.full(count, BLOCKING, np.uint8))
+    columns["stream_context"][stream], columns["stream_kind"][stream] = context, LEGACY
+    # Copied before they change: other timelines share the arrays.
+    streams = pl.concat([timeline.streams, timeline.streams[[stream] * count]])
+    changed = replace(timeline, columns=columns, streams=streams)
+    return _wait_later(changed, chunk, numbers, count, stream)
+
+
+def _wait_later(
+    timeline: Timeline, chunk: NDArray[np.int64], numbers: NDArray[np.int64], count: int, stream: int
+) -> Timeline:
+    """Waits within chunk i become waits for the end of chunk i - count + 1; those of the last chunk wait for all."""
+    columns = timeline.columns
+    calls = columns["operation_call"]
+    rows = np.flatnonzero(chunk >= 0)
+    order = np.searchsorted(numbers, chunk[rows])
+    last_row = np.full(len(numbers), -1, np.int64)
+    np.maximum.at(last_row, order, rows)
+    first_call = np.full(len(numbers), np.iinfo(np.int64).max)
+    np.minimum.at(first_call, order, calls[rows].astype(np.int64))
+    # The chunk that each call falls into: from the first call of one to the first call of the next.
+    owner = np.searchsorted(first_call, np.arange(len(columns["call_own"])), side="right") - 1
+    threads = np.unique(columns["call_thread"][calls[rows]])
+    pageable = timeline.operations.select(
+        found=(
+            (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
+        ).fill_null(False)
+    )["found"].to_numpy()
+    staged = np.zeros(len(owner), bool)
+    staged[calls[pageable & (columns["operation_launched"] != 0)]] = True
+    waiting = (
+        (columns["call_wait"] != WAIT["none"])
+        & (owner >= 0)
+        & ~staged
+        & np.isin(columns["call_thread"], threads)
+    )
+    copying = np.zeros(len(owner), bool)
+    copying[calls[rows][columns["operation_launched"][rows] != 0]] = True
+    wait, key, own = columns["call_wait"].copy(), columns["call_wait_key"].copy(), columns["call_own"].copy()
+    usual = usual_call_ns(timeline, r"Memcpy.*Async")
+    last = len(numbers) - 1
+    device = int(columns["stream_device"][stream])
+    rows_waiting = np.flatnonzero(waiting)
+    # A program with several buffers waits once a chunk: where the one stream's program waited last.
+    last_of_chunk = np.full(len(numbers), -1, np.int64)
+    np.maximum.at(last_of_chunk, owner[rows_waiting], rows_waiting)
+    for call in rows_waiting:
+        mine = int(owner[call])
+        if copying[call]:
+            own[call] = min(int(own[call]), usual)
+        earlier = mine - count + 1
+        if mine == last and call >= calls[last_row[last]]:
+            wait[call], key[call] = WAIT["device"], device
+        elif earlier < 0 or call != last_of_chunk[mine]:
+            wait[call] = WAIT["none"]
+        else:
+            wait[call], key[call] = WAIT["given"], last_row[earlier]
+    return timeline.with_columns(call_wait=wait, call_wait_key=key, call_own=own)

@@ -1,0 +1,306 @@
+"""A trace as a timeline that can be changed and played: columns of calls and operations with what each waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.account import calls_named, names_of
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.timeline import _core
+from busfare.timeline.device_work import (
+    CLASSES,
+    LOWEST_STREAM,
+    behind_observed,
+    class_of,
+    engines,
+    issued,
+    observed_before,
+    unit_of,
+)
+from busfare.timeline.host_calls import between_calls, handed_over, outermost
+from busfare.timeline.shared_links import alone, shared_links
+from busfare.timeline.waits import acts, waits
+from busfare.trace import Omission, Trace
+from busfare.trace.api_calls import HOST_FUNCTION
+
+__all__ = ["COLUMN_TYPES", "LONGEST_NS", "Timeline", "timeline"]
+
+Columns = dict[str, NDArray[Any]]
+#: Types that the core takes, by the column's name behind its table; all others are times, int64.
+COLUMN_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
+    **dict.fromkeys(
+        ("call", "stream", "engine", "takes", "links", "device", "context", "slots", "opposite"), np.int32
+    ),
+    **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
+    **dict.fromkeys(("bytes_per_s", "both"), np.float64),
+}
+
+
+#: A wait that is cut down may uncover others; seldom more than one round of them.
+MOST_PASSES = 3
+PAGEABLE = CLASSES.index("pageable copy")
+TIMES = ("start_ns", "end_ns")
+#: A year and some. The core's sums over all columns stay within 64 bits.
+LONGEST_NS = 1 << 55
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A run in a form that plays. Times in nanoseconds from `origin_ns` of the trace.
+
+    `node` is the machine whose links the copies share, where it is known.
+
+    `columns` are those of `busfare.timeline._core`; rows of `operations` and `calls` (the trace's columns) are
+    parallel to them. A changed timeline is another one: nothing is changed in place.
+    """
+
+    trace: Trace
+    origin_ns: int
+    recorded_ns: int
+    columns: Columns
+    operations: pl.DataFrame
+    calls: pl.DataFrame
+    streams: pl.DataFrame
+    operation_class: NDArray[np.uint8]
+    call_class: NDArray[np.uint8]
+    call_name: NDArray[np.uint32]  # of `call_names`
+    call_names: list[str]
+    usual_order_ns: NDArray[np.int64]  # by class: how soon work starts behind other work of its unit
+    unexplained_ns: int
+    omissions: list[Omission]
+    node: Node | None = None
+    closer_ns: int = (
+        0  # what gaps on the GPU, and around it, are shorter by than the columns say when this plays
+    )
+
+    def with_columns(self, **columns: NDArray[Any]) -> Timeline:
+        """The same run with some columns of the core replaced."""
+        return replace(self, columns={**self.columns, **columns})
+
+
+def timeline(trace: Trace, node: Node | None = None) -> Timeline:
+    """`trace` taken apart; `node` is where it was recorded. Raises InputError where it holds nothing with times."""
+    trace, moved = _within_a_year(trace)
+    host = outermost(trace.calls)
+    work = issued(trace, host)
+    calls, operations = host.calls, work.operations
+    if operations.height == 0 and calls.height == 0:
+        raise InputError(f"{trace.path}: nothing in this trace has times; there is nothing to replay")
+    starts = [int(frame["start_ns"].min()) for frame in (calls, operations) if frame.height]  # type: ignore[arg-type]
+    ends = [int(frame["end_ns"].max()) for frame in (calls, operations) if frame.height]  # type: ignore[arg-type]
+    origin = min(starts)
+    done = acts(trace, host, work)
+    waiting_for = waits(host, work, done)
+    after, released = _stand_ins(operations, origin)
+    engine = engines(work, trace)
+    call_after = handed_over(calls)
+    columns: Columns = {
+        "call_thread": calls["thread_number"].to_numpy(),
+        "call_gap": between_calls(calls, call_after, origin),
+        "call_own": (calls["end_ns"] - calls["start_ns"]).to_numpy(),
+        "call_after": call_after,
+        "call_wait": waiting_for.kind,
+        "call_wait_key": waiting_for.key,
+        "call_wait_lag": np.zeros(calls.height, np.int64),
+        "call_act": done.kind,
+        "call_act_stream": done.stream,
+        "call_act_event": done.event,
+        "operation_call": operations["call"].to_numpy(),
+        "operation_launched": operations["launched"].cast(pl.UInt8).to_numpy(),
+        "operation_stream": operations["stream_number"].to_numpy(),
+        "operation_engine": engine.of,
+        "operation_takes": np.ones(operations.height, np.int32),
+        "operation_duration": (operations["end_ns"] - operations["start_ns"]).to_numpy(),
+        "operation_launch_lag": np.zeros(operations.height, np.int64),
+        "operation_order_lag": np.zeros(operations.height, np.int64),
+        "operation_extra": np.zeros(operations.height, np.int64),
+        "operation_turn": (operations["start_ns"] - origin).to_numpy().astype(np.int64),
+        "operation_after": after,
+        "operation_released": released,
+        "operation_unordered": np.zeros(operations.height, np.uint8),
+        "operation_bytes_per_s": np.zeros(operations.height),
+        "operation_link_begin": np.zeros(0, np.int64),
+        "operation_links": np.zeros(0, np.int32),
+        "stream_device": np.where(
+            work.streams["stream"] < LOWEST_STREAM, -1, work.streams["device_number"].to_numpy()
+        ),
+        "stream_context": work.streams["context_number"].to_numpy(),
+        "stream_kind": work.streams["kind_number"].to_numpy(),
+        "engine_slots": engine.slots,
+        "link_bytes_per_s": np.zeros(0),
+        "link_both": np.zeros(0),
+        "link_opposite": np.zeros(0, np.int32),
+    }
+    columns = {
+        name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
+        for name, values in columns.items()
+    }
+    names = names_of(calls)
+    call_class = np.minimum(names.of, 255).astype(np.uint8)
+    operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
+    starts_ns, ends_ns = _since(operations["start_ns"], origin), _since(operations["end_ns"], origin)
+    recorded: Columns = {
+        "call_start": _since(calls["start_ns"], origin),
+        "call_end": _since(calls["end_ns"], origin),
+        "operation_start": starts_ns,
+        "operation_end": ends_ns,
+        "call_class": call_class,
+        "operation_class": operation_class,
+        "operation_unit": unit_of(operations, operation_class),
+    }
+    explained = _core.explain(columns, recorded)
+    behind = behind_observed(operations, starts_ns, ends_ns, explained["operation_extra"])
+    if (behind >= 0).any():
+        columns["operation_after"] = np.where(behind >= 0, behind, columns["operation_after"])
+        explained = _core.explain(columns, recorded)
+    narrowed, dropped = explained["waits_narrowed"], explained["waits_dropped"]
+    for _ in range(MOST_PASSES):
+        if not (explained["waits_narrowed"] or explained["waits_dropped"]):
+            break
+        # Later waits may cover what a wait that was cut down no longer does.
+        columns.update({name: explained[name] for name in ("call_wait", "call_wait_key")})
+        explained = _core.explain(columns, recorded)
+    columns.update({name: explained[name] for name in columns if name in explained})
+    columns.update(_late_launches(columns, calls, starts_ns, origin, operation_class))
+    if node is not None:
+        linked = shared_links(columns, operations, node)
+        if len(linked["link_bytes_per_s"]):
+            columns["operation_duration"], columns["operation_demand"] = alone(
+                linked, operations, starts_ns, ends_ns
+            )
+    return Timeline(
+        trace=trace,
+        origin_ns=origin,
+        recorded_ns=max(ends) - origin,
+        columns=columns,
+        operations=operations,
+        calls=calls,
+        streams=work.streams,
+        operation_class=operation_class,
+        call_class=call_class,
+        call_name=names.of,
+        call_names=[name or "" for name in names.texts],
+        usual_order_ns=explained["typical_order"],
+        unexplained_ns=int(columns["operation_extra"].sum()),
+        omissions=_omissions(
+            operations,
+            calls,
+            work.streams,
+            waiting_for.observed,
+            waiting_for.unknown,
+            done.lost,
+            moved,
+            int((behind >= 0).sum()),
+            narrowed,
+            dropped + explained["orders_dropped"],
+        ),
+        node=node,
+    )
+
+
+def _late_launches(
+    columns: Columns,
+    calls: pl.DataFrame,
+    starts: NDArray[np.int64],
+    origin: int,
+    operation_class: NDArray[np.uint8],
+) -> Columns:
+    """Waits that nothing explains of operations that only their call held up, and that began soon after its end:
+    launching them took longer.
+
+    In a changed run that time passes while they wait for something else. Copies of pageable memory keep theirs: there
+    the host hands over bytes.
+    """
+    lag, extra = columns["operation_launch_lag"], columns["operation_extra"]
+    if not len(calls):
+        return {}
+    by = np.where(columns["operation_launched"] != 0, columns["operation_call"], 0)
+    began, ended = _since(calls["start_ns"], origin)[by], _since(calls["end_ns"], origin)[by]
+    late = (columns["operation_launched"] != 0) & (operation_class != PAGEABLE) & (extra > 0)
+    late &= (starts - extra == began + lag) & (starts <= ended + lag)
+    return {
+        "operation_launch_lag": np.where(late, lag + extra, lag),
+        "operation_extra": np.where(late, 0, extra),
+    }
+
+
+def _within_a_year(trace: Trace) -> tuple[Trace, int]:
+    """`trace` with times later than a year after its first one at that year's end, and how many rows that moved.
+
+    No clock that works gives such times.
+    """
+    tables = {name: getattr(trace, name) for name in ("operations", "calls", "events")}
+    firsts = [frame["start_ns"].min() for frame in tables.values() if frame["start_ns"].count()]
+    lasts = [frame[name].max() for frame in tables.values() for name in TIMES if frame[name].count()]
+    end = min(firsts, default=0) + LONGEST_NS
+    if max(lasts, default=0) <= end:
+        return trace, 0
+    late = pl.any_horizontal(pl.col(*TIMES) > end)
+    moved = sum(frame.filter(late).height for frame in tables.values())
+    kept = {name: frame.with_columns(pl.col(*TIMES).clip(upper_bound=end)) for name, frame in tables.items()}
+    return replace(trace, **kept), moved
+
+
+def _since(times: pl.Series, origin: int) -> NDArray[np.int64]:
+    return np.ascontiguousarray((times - origin).to_numpy().astype(np.int64))
+
+
+def _stand_ins(operations: pl.DataFrame, origin: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Observed order for work inside graph launches and for work that no recorded call launched."""
+    launched = operations["launched"].to_numpy()
+    in_graph = operations["graph_node"].is_not_null().to_numpy() & launched
+    after = np.full(operations.height, -1, np.int32)
+    if in_graph.any():
+        groups = np.where(in_graph, operations["call"].to_numpy().astype(np.int64) + 1, 0)
+        after = np.where(in_graph, observed_before(operations, groups), after).astype(np.int32)
+    if not launched.all():
+        processes = operations.select(pl.col("process").fill_null(-1).rank("dense"))["process"].to_numpy()
+        before = observed_before(operations, processes.astype(np.int64))
+        after = np.where(launched, after, before).astype(np.int32)
+    alone = ~launched & (after < 0)
+    released = np.where(alone, operations["start_ns"].to_numpy() - origin, 0).astype(np.int64)
+    return after, released
+
+
+def _omissions(
+    operations: pl.DataFrame,
+    calls: pl.DataFrame,
+    streams: pl.DataFrame,
+    observed: int,
+    unknown: int,
+    lost: int,
+    moved: int,
+    behind: int,
+    narrowed: int,
+    dropped: int,
+) -> list[Omission]:
+    unlaunched = operations.height - int(operations["launched"].sum())
+    in_graph = int((operations["graph_node"].is_not_null() & operations["launched"]).sum())
+    used = streams[operations["stream_number"].unique()]
+    unknown_kind = 0 if used.height < 2 else int((~used["kind_known"]).sum())
+    said = [
+        ("replay-launches", unlaunched, "GPU operations without a recorded call keep the order in which they were observed"),
+        ("replay-graphs", in_graph, "operations inside graph launches keep the order in which they were observed"),
+        ("replay-waits", observed, "waits whose target the trace does not name wait for what was observed to end last"),
+        ("replay-waits-unknown", unknown, "calls that may wait, while nothing that the trace shows ended, keep their time"),
+        ("replay-events", lost, "waits of streams for events whose record the trace lacks are left out"),
+        ("replay-host-functions", calls_named(calls, HOST_FUNCTION).height,
+         "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
+         "tell; a change to what they wait for may gain more than is said"),
+        ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
+        ("replay-streams", unknown_kind, "streams of unknown kind are taken not to wait for the default stream"),
+        ("replay-orders", behind,
+         "operations that wait for a reason that the trace does not tell, and begin as another ends, are taken to wait for "
+         "that one"),
+        ("replay-contradictions", dropped, "waits that the recorded times contradict are left out"),
+        ("replay-narrowed", narrowed,
+         "waits that return before some of what they wait for ends: taken to wait for what had ended by then"),
+    ]  # fmt: skip
+    return [Omission(id, count, what) for id, count, what in said if count]

@@ -1,0 +1,105 @@
+"""Waits of the host that go: those of copies, and those that a program asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.edit import (
+    ASYNC_COPY,
+    calls_named,
+    next_on_thread,
+    usual_call_ns,
+    without_calls,
+    without_waits,
+)
+from busfare.timeline.prices import pageable
+from busfare.timeline.selection import among, bytes_of, calls_of, matching
+from busfare.timeline.timeline import Timeline
+from busfare.timeline.waits import WAIT
+
+__all__ = ["Async", "DropSynchronisations"]
+
+SYNCHRONISE = r"Synchronize$"
+
+
+@dataclass(frozen=True)
+class Async:
+    """Copies no longer hold the host up: those to the GPU or, with a pattern, whichever match in either direction."""
+
+    pattern: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"copy without waiting: {self.pattern}" if self.pattern else "copy to the GPU without waiting"
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        columns = timeline.columns
+        directions = ("h2d", "d2h") if self.pattern else ("h2d",)
+        chosen = among(timeline, "kind", "copy") & among(timeline, "direction", *directions)
+        chosen &= ~pageable(timeline.operations) & matching(timeline, self.pattern)
+        back = bool((chosen & among(timeline, "direction", "d2h")).any())
+        calls = calls_of(timeline, chosen)
+        following = next_on_thread(timeline)
+        waiting = np.isin(columns["call_wait"], [WAIT["stream"], WAIT["given"]])
+        # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
+        behind = following[calls]
+        behind = behind[behind >= 0]
+        synchronising = np.zeros(len(calls), bool)
+        synchronising[behind] = waiting[behind]
+        blocking = calls & (columns["call_wait"] != WAIT["none"])
+        usual = usual_call_ns(timeline, ASYNC_COPY)
+        own = np.where(synchronising, 0, np.minimum(columns["call_own"], usual))
+        # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
+        freed = chosen & (columns["operation_launched"] != 0)
+        freed[freed] = (blocking & (columns["call_wait"] == WAIT["operation"]))[
+            columns["operation_call"][freed]
+        ]
+        changed = without_waits(timeline, blocking | synchronising, own).with_columns(
+            operation_extra=np.where(freed, 0, columns["operation_extra"])
+        )
+        touched = int(blocking.sum() + synchronising.sum())
+        return Applied(
+            changed,
+            touched,
+            bytes_of(timeline, chosen) if touched else 0,
+            [
+                "nothing overwrites a buffer before its copy is done",
+                *(["the host reads what comes back only behind a wait that stays"] if back else []),
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class DropSynchronisations:
+    """Explicit waits go, but for those behind a copy to the host and the last of each thread."""
+
+    pattern: str = ""
+
+    @property
+    def title(self) -> str:
+        return "synchronise only where the host needs a result" + (
+            f": {self.pattern}" if self.pattern else ""
+        )
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        columns = timeline.columns
+        waiting = calls_named(timeline, SYNCHRONISE) & (columns["call_wait"] != WAIT["none"])
+        if self.pattern:
+            waiting &= calls_named(timeline, self.pattern)
+        out = calls_of(timeline, among(timeline, "direction", "d2h"))
+        needed = np.zeros(len(waiting), bool)
+        following = next_on_thread(timeline)
+        needed[following[out][following[out] >= 0]] = True
+        last = np.zeros(len(waiting), bool)
+        for thread in np.unique(columns["call_thread"][waiting]):
+            last[np.flatnonzero(waiting & (columns["call_thread"] == thread))[-1]] = True
+        dropped = waiting & ~needed & ~last
+        return Applied(
+            without_calls(timeline, dropped),
+            int(dropped.sum()),
+            0,
+            ["the host reads no result between these waits, and reuses no buffer that is still on its way"],
+        )

@@ -1,0 +1,192 @@
+"""What a timeline means, played the slow way: every wait in full, one decision at a time, nothing kept for later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.timeline.random_columns import BLOCKING, LEGACY, Columns
+
+__all__ = ["Waits", "play", "waits"]
+
+NONE, OWN, STREAM, DEVICE, EVENT, OPERATION = range(6)
+RECORD = 1
+
+
+@dataclass
+class Waits:
+    """Rows of the operations that each operation, and each call's return, waits for."""
+
+    operation: list[set[int]] = field(default_factory=list)
+    call: list[set[int]] = field(default_factory=list)
+
+
+def waits(c: Columns) -> Waits:
+    """By the rules of streams, events and the legacy default stream; nothing is left out because it is implied."""
+    found = Waits()
+    told: dict[int, set[int]] = {}  # by stream: what it was told to wait for
+    recorded: dict[int, set[int]] = {}
+    looked_at: dict[tuple[int, int], int] = {}
+    stream_of = c["operation_stream"].tolist()
+    device_of = [int(c["stream_device"][stream]) for stream in stream_of]
+
+    def issue(o: int) -> None:
+        stream = stream_of[o]
+        before = {p for p in range(o) if stream_of[p] == stream} | told.get(stream, set())
+        if c["operation_after"][o] >= 0:
+            before.add(int(c["operation_after"][o]))
+        across = {LEGACY: BLOCKING, BLOCKING: LEGACY}.get(int(c["stream_kind"][stream]))
+        before |= {
+            p
+            for p in range(o)
+            if c["stream_context"][stream_of[p]] == c["stream_context"][stream]
+            and c["stream_kind"][stream_of[p]] == across
+        }
+        found.operation.append(before)
+
+    for call in range(-1, len(c["call_own"])):
+        issued = len(found.operation)
+        if call >= 0 and c["call_act"][call] and c["call_act_stream"][call] >= 0:
+            stream, event = int(c["call_act_stream"][call]), int(c["call_act_event"][call])
+            if c["call_act"][call] == RECORD:
+                recorded[event] = _given(c, stream_of, stream, issued) | told.get(stream, set())
+            else:
+                told[stream] = told.get(stream, set()) | recorded.get(event, set())
+        mine = np.flatnonzero(c["operation_call"] == call).tolist()
+        for o in mine:
+            issue(o)
+        if call < 0:
+            continue
+        key, issued = int(c["call_wait_key"][call]), len(found.operation)
+        device = (int(c["call_thread"][call]), key)
+        found.call.append(
+            {
+                NONE: lambda: set(),
+                OWN: lambda mine=mine: {o for o in mine if c["operation_launched"][o]},
+                STREAM: lambda key=key, n=issued: (
+                    _given(c, stream_of, key, n) | _open(told, found, stream_of, key)
+                ),
+                # A thread that has waited for a device looks at what was issued since.
+                DEVICE: lambda key=key, device=device, n=issued: {
+                    p for p in range(looked_at.get(device, 0), n) if device_of[p] == key
+                },
+                EVENT: lambda key=key: set(recorded.get(key, set())),
+                OPERATION: lambda key=key: {key},
+            }[int(c["call_wait"][call])]()
+        )
+        if c["call_wait"][call] == DEVICE:
+            looked_at[device] = issued
+    return found
+
+
+def _given(c: Columns, stream_of: list[int], stream: int, issued: int) -> set[int]:
+    """What a stream was given so far; the legacy default stream stands for the blocking ones of its context, too."""
+    legacy = c["stream_kind"][stream] == LEGACY
+    return {
+        p
+        for p in range(issued)
+        if stream_of[p] == stream
+        or (
+            legacy
+            and c["stream_kind"][stream_of[p]] == BLOCKING
+            and c["stream_context"][stream_of[p]] == c["stream_context"][stream] >= 0
+        )
+    }
+
+
+def _open(told: dict[int, set[int]], found: Waits, stream_of: list[int], stream: int) -> set[int]:
+    """What a stream was told to wait for that no operation in it waits for yet."""
+    last = max((p for p in range(len(found.operation)) if stream_of[p] == stream), default=None)
+    return told.get(stream, set()) - (found.operation[last] if last is not None else set())
+
+
+class _Run:
+    def __init__(self, c: Columns) -> None:
+        self.c = c
+        self.waits = waits(c)
+        self.call_start: dict[int, int] = {}
+        self.call_end: dict[int, int] = {}
+        self.ready: dict[int, int] = {}
+        self.start: dict[int, int] = {}
+        self.end: dict[int, int] = {}
+        threads = c["call_thread"].tolist()
+        self.before = [
+            max((p for p in range(call) if threads[p] == threads[call]), default=None)
+            for call in range(len(threads))
+        ]
+
+    def run(self) -> None:
+        while True:
+            while self._anything_certain():
+                pass
+            decisions = list(self._decisions())
+            if not decisions:
+                return
+            _, operation, start = min(decisions)
+            self._runs(operation, start)
+
+    def _anything_certain(self) -> bool:
+        c, known = self.c, len(self.call_start) + len(self.call_end) + len(self.ready)
+        for call, before in enumerate(self.before):
+            if call not in self.call_start:
+                after, gap = int(c["call_after"][call]), int(c["call_gap"][call])
+                needs = [p for p in (before, after) if p is not None and p >= 0]
+                if all(p in self.call_end for p in needs):
+                    start = [self.call_end[before] + (gap if after < 0 else 0)] if before is not None else []
+                    start += [self.call_end[after] + gap] if after >= 0 else []
+                    self.call_start[call] = max(start, default=gap)
+            elif call not in self.call_end and all(o in self.end for o in self.waits.call[call]):
+                ends = [self.end[o] + int(c["call_wait_lag"][call]) for o in self.waits.call[call]]
+                self.call_end[call] = max([self.call_start[call] + int(c["call_own"][call]), *ends])
+        for o, before in enumerate(self.waits.operation):
+            launched = bool(c["operation_launched"][o])
+            call = int(c["operation_call"][o])
+            if o in self.ready or (launched and call not in self.call_start) or not before <= self.end.keys():
+                continue
+            times = [0, int(c["operation_released"][o])]
+            times += [self.call_start[call] + int(c["operation_launch_lag"][o])] if launched else []
+            times += [self.end[p] + int(c["operation_order_lag"][o]) for p in before]
+            self.ready[o] = max(times) + int(c["operation_extra"][o])
+            if c["operation_engine"][o] < 0:
+                self._runs(o, self.ready[o])
+        return known != len(self.call_start) + len(self.call_end) + len(self.ready)
+
+    def _runs(self, o: int, start: int) -> None:
+        self.start[o] = start
+        self.end[o] = start + int(self.c["operation_duration"][o])
+
+    def _decisions(self) -> Iterator[tuple[int, int, int]]:
+        """For each engine that somebody wants: when it takes whom, and when that one starts."""
+        of = self.c["operation_engine"].tolist()
+        for engine, slots in enumerate(self.c["engine_slots"].tolist()):
+            wanting = [o for o in self.ready if o not in self.start and of[o] == engine]
+            if not wanting:
+                continue
+            first = min(self.ready[o] for o in wanting)
+            ends = sorted(self.end[o] for o in self.start if of[o] == engine)
+            running = [end for end in ends if end > first]
+            now = first if len(running) < slots else running[-slots]
+            # Those who have waited go before those who come just then.
+            queue = [o for o in wanting if self.ready[o] < now] or [
+                o for o in wanting if self.ready[o] == now
+            ]
+            taken = min(queue, key=lambda o: (self.c["operation_turn"][o], o))
+            start = max(now, self.ready[taken])
+            if slots == 1 and ends:
+                start = max(self.ready[taken], ends[-1] + int(self.c["operation_order_lag"][taken]))
+            yield now, taken, start
+
+
+def play(c: Columns) -> dict[str, list[int]]:
+    """Start and end of every call and operation."""
+    run = _Run(c)
+    run.run()
+    calls, operations = range(len(c["call_own"])), range(len(c["operation_call"]))
+    return {
+        "call_start": [run.call_start[call] for call in calls],
+        "call_end": [run.call_end[call] for call in calls],
+        "operation_start": [run.start[o] for o in operations],
+        "operation_end": [run.end[o] for o in operations],
+    }

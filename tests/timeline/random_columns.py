@@ -1,0 +1,155 @@
+"""Random timelines as columns of the core: threads that hand over, streams of all kinds, events, engines, links."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from busfare.timeline.timeline import COLUMN_TYPES
+
+__all__ = ["Columns", "as_columns", "columns", "timelines"]
+
+Columns = dict[str, np.ndarray[Any, Any]]
+LEGACY, BLOCKING, NON_BLOCKING = 0, 1, 2
+#: The shortest operation, and how far lags go below zero; so what is known when an operation starts comes in time.
+SHORTEST, EARLIEST = 20, -4
+
+
+@st.composite
+def timelines(
+    draw: st.DrawFn,
+    *,
+    calls: int = 24,
+    engines: bool = True,
+    links: bool = False,
+    early: bool = True,
+    unordered: bool = False,
+    squeezed: bool = False,
+) -> Columns:
+    """Valid columns with up to `calls` calls. `early`: lags may lie below zero; `unordered`: orders may be broken;
+    `squeezed`: operations may take several slots of their engine.
+    """
+    chance = draw(st.randoms(use_true_random=False))
+    scale = draw(st.sampled_from([1, 300, 5000]))
+    count = draw(st.integers(1, calls))
+    return columns(
+        chance,
+        count,
+        scale,
+        engines=engines,
+        links=links,
+        early=early,
+        unordered=unordered,
+        squeezed=squeezed,
+    )
+
+
+def columns(
+    chance: Random,
+    count: int,
+    scale: int,
+    *,
+    engines: bool,
+    links: bool,
+    early: bool,
+    unordered: bool,
+    squeezed: bool = False,
+) -> Columns:
+    """A timeline of `count` calls whose times are multiples of `scale` ns."""
+    pick = chance.randint
+    earliest = EARLIEST if early else 0
+    devices, threads = pick(1, 2), pick(1, 3)
+    streams = [
+        {"device": device, "context": device, "kind": kind}
+        for device in range(devices)
+        for kind in [LEGACY] * pick(0, 1) + [BLOCKING] * pick(0, 2) + [NON_BLOCKING] * pick(1, 2)
+    ]
+    slots = [pick(1, 3 + squeezed) for _ in range(pick(1, 3))] if engines else []
+    wires = pick(1, 3) if links else 0
+    call_rows: list[dict[str, int]] = []
+    rows: list[dict[str, Any]] = []
+    on: list[list[int]] = []
+    for call in range(-1, count):
+        for _ in range(pick(0, 2)):
+            launched = int(call >= 0 and pick(0, 5) > 0)
+            duration = pick(SHORTEST, 90) * scale
+            engine = pick(-1, len(slots) - 1) if slots else -1
+            rows.append(
+                {
+                    "call": call,
+                    "launched": launched,
+                    "stream": pick(0, len(streams) - 1),
+                    "engine": engine,
+                    "takes": pick(1, slots[engine]) if squeezed and engine >= 0 else 1,
+                    "duration": duration,
+                    "launch_lag": pick(earliest, 30) * scale,
+                    "order_lag": pick(2 * earliest, 9) * scale,
+                    "extra": max(0, pick(-30, 9)) * scale,
+                    "turn": pick(0, 40),
+                    "after": pick(0, len(rows) - 1) if rows and pick(0, 6) == 0 else -1,
+                    "released": 0 if launched else pick(0, 500) * scale,
+                    "unordered": pick(0, 7) if unordered else 0,
+                    "bytes_per_s": float(pick(1, 40)) if wires and pick(0, 3) else 0.0,
+                }
+            )
+            on.append(chance.sample(range(wires), pick(1, wires)) if rows[-1]["bytes_per_s"] else [])
+        if call >= 0:
+            call_rows.append(_call(chance, call, threads, streams, devices, rows, scale, earliest))
+    columns = {
+        **{f"call_{name}": [row[name] for row in call_rows] for name in call_rows[0]},
+        **{f"operation_{name}": [row[name] for row in rows] for name in OPERATION_COLUMNS},
+        "operation_link_begin": np.cumsum([0, *map(len, on)]) if wires else [],
+        "operation_links": [link for way in on for link in way],
+        **{f"stream_{name}": [stream[name] for stream in streams] for name in streams[0]},
+        "engine_slots": slots,
+        "link_bytes_per_s": [float(pick(1, 60)) for _ in range(wires)],
+        "link_both": [pick(5, 10) / 10 for _ in range(wires)],
+        "link_opposite": [pick(-1, wires - 1) for _ in range(wires)],
+    }
+    return as_columns(columns)
+
+
+OPERATION_COLUMNS = (
+    "call", "launched", "stream", "engine", "takes", "duration", "launch_lag", "order_lag", "extra", "turn",
+    "after", "released", "unordered", "bytes_per_s",
+)  # fmt: skip
+
+
+def _call(
+    chance: Random,
+    call: int,
+    threads: int,
+    streams: list[dict[str, int]],
+    devices: int,
+    rows: list[dict[str, Any]],
+    scale: int,
+    earliest: int,
+) -> dict[str, int]:
+    pick = chance.randint
+    wait = pick(0, 5) if pick(0, 1) else 0
+    if wait == 5 and not rows:
+        wait = 0
+    most = {2: len(streams), 3: devices, 4: 3, 5: len(rows)}
+    return {
+        "thread": min(pick(0, threads - 1), call),
+        "gap": pick(0, 30) * scale,
+        "own": pick(0, 30) * scale,
+        "after": pick(0, call - 1) if call and pick(0, 5) == 0 else -1,
+        "wait": wait,
+        "wait_key": pick(0, most[wait] - 1) if wait in most else -1,
+        "wait_lag": pick(earliest, 9) * scale,
+        "act": max(0, pick(-1, 2)),
+        "act_stream": pick(-1, len(streams) - 1),
+        "act_event": pick(0, 2),
+    }
+
+
+def as_columns(lists: dict[str, Any]) -> Columns:
+    """The types that the core takes."""
+    return {
+        name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
+        for name, values in lists.items()
+    }

@@ -1,0 +1,266 @@
+"""Columns that make no timeline are refused by name, whatever is wrong with them; a long play can be stopped."""
+
+from __future__ import annotations
+
+import signal
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busfare.timeline import _core
+from busfare.timeline.timeline import COLUMN_TYPES
+from tests.timeline.random_columns import Columns, as_columns, columns, timelines
+
+GOOD = columns(Random(5), 30, 1, engines=True, links=True, early=True, unordered=False)
+MOST = np.iinfo(np.int64).max
+
+
+def put(name: str, row: int, value: Any) -> Columns:
+    changed = GOOD[name].copy()
+    changed[row] = value
+    return GOOD | {name: changed}
+
+
+def test_the_columns_are_good_as_they_are() -> None:
+    assert _core.play(GOOD)["makespan"] > 0
+    assert all(len(values) for values in GOOD.values())
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda values: values.astype(np.float32),
+        lambda values: values.astype(np.int16),
+        lambda values: values.astype(values.dtype.newbyteorder(">")) if values.itemsize > 1 else values[:0],
+        lambda values: values.reshape(1, -1),
+        lambda values: np.repeat(values, 2)[::2],
+        lambda values: values.tolist(),
+        lambda values: None,
+        lambda values: values.astype(str),
+    ],
+    ids=["float32", "int16", "byte order", "2-D", "strided", "list", "none", "text"],
+)
+def test_another_type_or_shape(name: str, spoil: Any) -> None:
+    spoilt = spoil(GOOD[name])
+    if (
+        isinstance(spoilt, np.ndarray)
+        and spoilt.size == 1
+        and spoilt.ndim == 1
+        and spoilt.dtype == GOOD[name].dtype
+    ):
+        spoilt = spoilt.reshape(1, 1)  # one value is contiguous whatever its stride
+    with pytest.raises(ValueError, match=name):
+        _core.play(GOOD | {name: spoilt})
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_column_is_missing(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        _core.play({key: values for key, values in GOOD.items() if key != name})
+
+
+#: Whose lengths are those of their tables: all but the first of each table, which says how long it is.
+FOLLOWING = [
+    name
+    for name in GOOD
+    if name not in ("call_thread", "operation_call", "operation_links", "stream_device", "engine_slots")
+]
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize("by", [-1, 1])
+def test_another_length(name: str, by: int) -> None:
+    other = np.resize(GOOD[name], len(GOOD[name]) + by)
+    with pytest.raises(ValueError, match="link_" if name == "link_bytes_per_s" else name):
+        _core.play(GOOD | {name: other})
+
+
+@pytest.mark.parametrize("name", ["call_thread", "operation_call", "stream_device", "engine_slots"])
+def test_a_table_too_short_for_what_names_it(name: str) -> None:
+    with pytest.raises(ValueError, match="replay: column"):
+        _core.play(GOOD | {name: GOOD[name][:0]})
+
+
+OUT_OF_RANGE = [
+    *[("call_thread", value) for value in (-1, 30, 2**31 - 1)],
+    *[("call_gap", value) for value in (-1, MOST, -MOST - 1)],
+    *[("call_own", value) for value in (-1, MOST, -MOST - 1)],
+    *[("call_after", value) for value in (-2, 7, 29, 2**31 - 1)],
+    *[("call_wait", value) for value in (6, 255)],
+    *[("call_wait_lag", value) for value in (MOST, -MOST - 1)],
+    *[("call_act", value) for value in (3, 255)],
+    *[("operation_call", value) for value in (-2, 30, 2**31 - 1)],
+    *[("operation_stream", value) for value in (-1, 99, 2**31 - 1)],
+    *[("operation_engine", value) for value in (-2, 99, 2**31 - 1)],
+    *[("operation_duration", value) for value in (-1, MOST, -MOST - 1)],
+    *[("operation_launch_lag", value) for value in (MOST, -MOST - 1)],
+    *[("operation_order_lag", value) for value in (MOST, -MOST - 1)],
+    *[("operation_extra", value) for value in (-1, MOST)],
+    *[("operation_after", value) for value in (-2, 7, 2**31 - 1)],
+    ("operation_released", MOST),
+    *[("operation_unordered", value) for value in (8, 255)],
+    *[("operation_bytes_per_s", value) for value in (-1.0, np.nan, np.inf, -np.inf)],
+    *[("operation_link_begin", value) for value in (-1, MOST)],
+    *[("operation_links", value) for value in (-1, 99, 2**31 - 1)],
+    *[("engine_slots", value) for value in (0, -1, -(2**31))],
+    *[("link_bytes_per_s", value) for value in (0.0, -1.0, np.nan, -np.inf)],
+    *[("link_both", value) for value in (0.0, -1.0, np.nan, np.inf)],
+    *[("link_opposite", value) for value in (-2, 99)],
+    *[("stream_device", value) for value in (-2, 99, 2**31 - 1)],
+    *[("stream_context", value) for value in (-2, 99, 2**31 - 1)],
+    *[("stream_kind", value) for value in (3, 255)],
+]
+
+
+@pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
+def test_a_value_out_of_range(name: str, value: Any) -> None:
+    row = 7 if len(GOOD[name]) > 7 else 0
+    # A wait for an operation looks at that one's call first.
+    seen_by = "(operation_call|call_wait_key)" if name == "operation_call" else name
+    with pytest.raises(ValueError, match=f"column {seen_by}, row [0-9]"):
+        _core.play(put(name, row, value))
+
+
+@pytest.mark.parametrize(("wait", "key"), [(2, 99), (2, -1), (3, 99), (3, -1), (4, -1), (5, -1), (5, 2**30)])
+def test_a_wait_for_what_there_is_not(wait: int, key: int) -> None:
+    with pytest.raises(ValueError, match="column call_wait_key, row 7"):
+        _core.play(
+            put("call_wait", 7, wait) | {"call_wait_key": put("call_wait_key", 7, key)["call_wait_key"]}
+        )
+
+
+def test_a_wait_for_an_operation_that_comes_later() -> None:
+    later = int(np.flatnonzero(GOOD["operation_call"] > 7)[0])
+    spoilt = put("call_wait", 7, 5) | {"call_wait_key": put("call_wait_key", 7, later)["call_wait_key"]}
+    with pytest.raises(ValueError, match="call_wait_key"):
+        _core.play(spoilt)
+
+
+def test_times_that_cannot_be_added_up() -> None:
+    durations = np.full_like(GOOD["operation_duration"], 2**60)
+    with pytest.raises(ValueError, match=r"column operation_duration, row [0-9]"):
+        _core.play(GOOD | {"operation_duration": durations, "call_own": np.zeros_like(GOOD["call_own"])})
+
+
+def test_a_copy_over_a_link_that_takes_for_ever() -> None:
+    with pytest.raises(ValueError, match="link_bytes_per_s"):
+        _core.play(GOOD | {"link_bytes_per_s": np.full_like(GOOD["link_bytes_per_s"], 5e-324)})
+
+
+def test_a_link_that_is_never_full() -> None:
+    free = np.full_like(GOOD["link_bytes_per_s"], np.inf)
+    played = _core.play(GOOD | {"link_bytes_per_s": free})
+    lasted = played["operation_end"] - played["operation_start"]
+    assert lasted.tolist() == GOOD["operation_duration"].tolist()
+
+
+def test_recorded_times_that_run_backwards() -> None:
+    played = _core.play(GOOD)
+    trace = {name: played[name] for name in ("call_start", "call_end", "operation_start", "operation_end")}
+    trace["call_class"] = np.zeros(len(GOOD["call_own"]), np.uint8)
+    trace["operation_class"] = trace["operation_unit"] = np.zeros(len(GOOD["operation_call"]), np.uint8)
+    assert len(_core.explain(GOOD, trace)["call_own"]) == len(GOOD["call_own"])
+    for name in trace:
+        with pytest.raises(ValueError, match=name):
+            _core.explain(GOOD, trace | {name: trace[name][:-1]})
+        if trace[name].dtype == np.int64:
+            with pytest.raises(ValueError, match=name.partition("_")[0]):
+                _core.explain(GOOD, trace | {name: np.where(trace[name] >= 0, MOST, 0)})
+    with pytest.raises(ValueError, match="column start"):
+        _core.alone(GOOD, trace["operation_start"].astype(np.float64), trace["operation_end"])
+    with pytest.raises(ValueError, match="column end"):
+        _core.alone(GOOD, trace["operation_end"] + 1, trace["operation_start"])
+
+
+@given(timelines(links=True, unordered=True), st.data())
+def test_any_column_may_hold_anything(good: Columns, data: st.DataObject) -> None:
+    """It plays or is refused; nothing else."""
+    name = data.draw(st.sampled_from([name for name in good if len(good[name])]))
+    kind = good[name].dtype
+    extreme = (
+        [np.nan, np.inf, -np.inf, 5e-324, 1e308]
+        if kind == np.float64
+        else [np.iinfo(kind).min, np.iinfo(kind).max]
+    )
+    value = data.draw(st.sampled_from(extreme) | st.integers(0, 100))
+    spoilt = good[name].copy()
+    spoilt[data.draw(st.integers(0, len(spoilt) - 1))] = value
+    try:
+        _core.play(good | {name: spoilt}, path=True)
+    except ValueError as complaint:
+        assert "replay: column" in str(complaint)
+
+
+def test_rows_that_double_what_a_stream_waits_for() -> None:
+    """An event recorded in a stream that waits for it, over and over: lists stay short."""
+    count = 4000
+    rows = as_columns(
+        {name: np.resize(values, count) for name, values in GOOD.items() if name.startswith("call_")}
+        | {name: values[:0] for name, values in GOOD.items() if name.startswith("operation_")}
+        | {name: values for name, values in GOOD.items() if not name.startswith(("call_", "operation_"))}
+    )
+    rows |= {
+        "call_after": np.full(count, -1, np.int32),
+        "call_wait": np.zeros(count, np.uint8),
+        "call_act": (np.arange(count) % 2 + 1).astype(np.uint8),
+        "call_act_stream": np.zeros(count, np.int32),
+        "call_act_event": np.zeros(count, np.int32),
+    }
+    one = {name: values[:1] for name, values in GOOD.items() if name.startswith("operation_")}
+    one |= {"operation_call": np.zeros(1, np.int32), "operation_after": np.full(1, -1, np.int32)}
+    one |= {"operation_stream": np.full(1, len(GOOD["stream_kind"]) - 1, np.int32)}
+    one |= {"operation_link_begin": np.zeros(0, np.int64), "operation_links": np.zeros(0, np.int32)}
+    rows["call_act_stream"][0] = len(GOOD["stream_kind"]) - 1
+    assert len(_core.play(rows | one)["call_end"]) == count
+
+
+def test_every_column_has_its_type() -> None:
+    assert all(
+        values.dtype == COLUMN_TYPES.get(name.partition("_")[2], np.int64) for name, values in GOOD.items()
+    )
+
+
+def stopped_soon(rows: Columns) -> None:
+    """Plays with a Ctrl-C that comes once the core is at work."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.002)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _core.play(rows)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_ctrl_c_stops_a_long_play() -> None:
+    count = 2_000_000
+    rows = {name: np.zeros(count, GOOD[name].dtype) for name in GOOD if name.startswith("call_")}
+    rows["call_after"] -= 1
+    nothing = {name: GOOD[name][:0] for name in GOOD if not name.startswith("call_")}
+    stopped_soon(rows | nothing)
+
+
+def test_ctrl_c_stops_many_copies_that_share_a_link() -> None:
+    count = 30_000
+    rows = {name: np.zeros(count, GOOD[name].dtype) for name in GOOD if name.startswith("operation_")}
+    rows["operation_call"] -= 1
+    rows["operation_after"] -= 1
+    rows["operation_engine"] -= 1
+    rows["operation_takes"] += 1
+    rows["operation_stream"] += np.arange(count, dtype=np.int32)
+    rows["operation_duration"] += 1_000_000_000 + np.arange(count)
+    rows["operation_bytes_per_s"] += 1e9
+    rows["operation_link_begin"] = np.arange(count + 1, dtype=np.int64)
+    rows |= {name: np.zeros(count, GOOD[name].dtype) for name in ("stream_device", "stream_context")}
+    rows |= {"stream_kind": np.full(count, 2, np.uint8), "engine_slots": np.ones(0, np.int32)}
+    rows |= {
+        "link_bytes_per_s": np.array([1e9]),
+        "link_both": np.ones(1),
+        "link_opposite": -np.ones(1, np.int32),
+    }
+    stopped_soon(rows | {name: GOOD[name][:0] for name in GOOD if name.startswith("call_")})

@@ -1,0 +1,649 @@
+"""Each change on a run small enough to say beforehand what it makes of it; and two programs changed for real."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from busfare.cost.loggp import piecewise_seconds
+from busfare.errors import InputError
+from busfare.node import Node, load_node
+from busfare.timeline import critical_path_shares, play, timeline
+from busfare.timeline.arguments import ARGUMENT_BYTES, AsArguments
+from busfare.timeline.batching import Batch, Collect, loop_nanoseconds
+from busfare.timeline.changes import Change, CopySpeed, Kernels, Remove, Setting, ToNode
+from busfare.timeline.device_work import unit_of
+from busfare.timeline.host_caches import SCATTERED
+from busfare.timeline.pinning import Pin
+from busfare.timeline.prefetch import Prefetch
+from busfare.timeline.prices import packing_nanoseconds
+from busfare.timeline.repeated import Dedupe
+from busfare.timeline.streams import Streams, chunks
+from busfare.timeline.waiting import Async, DropSynchronisations
+from busfare.timeline.waits import WAIT
+from busfare.timeline.what_if import what_if
+from busfare.trace import Trace, read
+from tests.traces import EXAMPLES, call, copy, kernel, trace
+
+MIB = 1 << 20
+PCIE3 = load_node("pcie:3x16")
+HERE = Setting(PCIE3)
+
+
+def predicted(recorded: Trace, *changes: Change, setting: Setting = HERE) -> float:
+    """The makespan in µs after all of `changes`."""
+    return what_if(timeline(recorded), changes, setting).together.played.makespan_ns / 1000
+
+
+def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
+    # 64 MiB in 16 ms from pageable memory; pinned the link takes 5.1 ms.
+    recorded = trace(
+        copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
+        calls=[call(0, 16_015, "cudaMemcpy", "operation", correlation=1)],
+    )
+    assert 4_900 < predicted(recorded, Pin()) < 5_700
+    assert predicted(recorded, Pin("no such buffer")) == 16_015
+    assert predicted(recorded, Pin("h2d pageable")) < 5_700
+
+
+def test_pinning_a_copy_whose_call_is_not_in_the_trace() -> None:
+    recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(16_010, 16_020))
+    assert 4_900 < predicted(recorded, Pin()) < 5_700
+
+
+def test_pinning_takes_the_staging_of_the_first_bytes_away() -> None:
+    # 135 µs from the call to the copy, where others take 5: the driver fills its first buffer. A small copy has none.
+    def recorded(size: int) -> Trace:
+        lags = [5] * 12 + [135] * 3
+        return trace(
+            *[
+                copy(600 * n + 5 + lags[n], 600 * n + 560, size, memory="pageable", correlation=n)
+                for n in range(15)
+            ],
+            calls=[
+                call(600 * n + 5, 600 * n + 565, "cudaMemcpyAsync", "operation", correlation=n)
+                for n in range(15)
+            ],
+        )
+
+    large, small = timeline(recorded(4 * MIB)), timeline(recorded(4096))
+    assert large.columns["operation_extra"].max() > 100_000
+    assert not Pin().apply(large, HERE).timeline.columns["operation_extra"].any()
+    kept = Pin().apply(small, HERE).timeline.columns["operation_extra"]
+    # Its 4 KiB are written into the command in a microsecond.
+    assert (kept == np.maximum(small.columns["operation_extra"] - 1024, 0)).all() and kept.any()
+
+
+def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
+    def recorded(*looks: float) -> Trace:
+        return trace(
+            copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
+            calls=[
+                call(0, 16_000, "cudaMemcpyAsync", correlation=1),
+                *[call(at, at + 1, "cudaGetLastError") for at in looks],
+                call(36_000, 36_010, "cudaDeviceSynchronize", "device"),
+            ],
+        )
+
+    # 20 ms of the host's own, which now hide the copy. One stretch so long is work on data of its own; in short ones
+    # it had to fetch the 2 MiB of its cache again.
+    assert predicted(recorded(), Pin()) == pytest.approx(20_010, abs=20)
+    fetched = SCATTERED * 2 * MIB / 8e9 * 1e6
+    assert predicted(recorded(*range(16_100, 36_000, 100)), Pin()) == pytest.approx(20_010 - fetched, abs=20)
+
+
+def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
+    """PyTorch's `.cpu()`: the staged copy has waited already, and the wait behind it finds nothing; pinned, it waits."""
+    recorded = trace(
+        kernel(5, 20_005, correlation=1),
+        copy(20_006, 20_106, MIB, "d2h", memory="pageable", correlation=2),
+        calls=[
+            call(0, 4, "cudaLaunchKernel", correlation=1),
+            call(6, 20_110, "cudaMemcpyAsync", "operation", correlation=2),
+            call(20_111, 20_113, "cudaStreamSynchronize", "stream"),
+            call(25_000, 25_001, "cudaGetLastError"),
+        ],
+    )
+    assert predicted(recorded, Pin()) == pytest.approx(25_001, abs=40)
+
+
+def test_a_blocking_copy_that_returned_once_staged_waits_for_its_end_when_pinned() -> None:
+    # Staged in 20 µs, and on its way to the GPU behind the call; pinned, the host staged nothing, and waits.
+    recorded = trace(
+        copy(22, 40, 200_000, memory="pageable", correlation=1),
+        calls=[call(0, 20, "cudaMemcpy", correlation=1), call(120, 121, "cudaGetLastError")],
+    )
+    changed = Pin().apply(timeline(recorded), HERE).timeline
+    assert changed.columns["call_wait"][0] == WAIT["operation"]
+    played = play(changed)
+    ended, took = played.operation_end[0], changed.columns["operation_duration"][0]
+    assert played.call_end[0] > ended > took
+    assert played.call_end[0] < 20_000 + took
+
+
+def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> None:
+    node = load_node("h200-probed")
+    recorded = trace(
+        *[copy(10 * n, 10 * n + 1, 1024, memory="pageable", correlation=n) for n in range(20)],
+        calls=[call(2 * n - 50, 2 * n - 49, "cudaMemcpyAsync", correlation=n) for n in range(20)],
+    )
+    run = timeline(recorded, node)
+    changed = Pin().apply(run, Setting(node)).timeline
+    alone = node.measurement("h2d", "pinned", 0, None)
+    assert alone is not None
+    cycle = piecewise_seconds(alone, np.array([1024.0]))[0] * 1e9
+    turn = changed.columns["operation_order_lag"] + changed.columns["operation_duration"]
+    assert (turn[1:] >= cycle - 2).all()
+
+
+def test_pinning_without_a_node_says_what_is_missing() -> None:
+    recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"))
+    with pytest.raises(InputError, match="--from"):
+        predicted(recorded, Pin(), setting=Setting(None))
+
+
+def blocking_copy_then_host_work() -> Trace:
+    return trace(
+        copy(5, 1005, 4 * MIB, correlation=1),
+        kernel(3010, 5010, correlation=2),
+        calls=[
+            call(0, 1010, "cudaMemcpy", "operation", correlation=1),
+            call(3005, 3008, "cudaLaunchKernel", correlation=2),
+            call(3009, 5015, "cudaDeviceSynchronize", "device"),
+        ],
+    )
+
+
+def test_a_copy_that_waits_no_longer_runs_beside_the_host() -> None:
+    assert predicted(blocking_copy_then_host_work(), Async()) == pytest.approx(5015 - 1005, abs=10)
+
+
+def test_a_wait_right_behind_a_copy_goes_with_it() -> None:
+    """PyTorch's blocking copy: asynchronous, and a wait for its stream."""
+    recorded = blocking_copy_then_host_work()
+    calls = [
+        call(0, 4, "cudaMemcpyAsync", correlation=1),
+        call(5, 1010, "cudaStreamSynchronize", "stream", stream=7),
+        *(recorded.calls.rows(named=True)[1:]),
+    ]
+    rewritten = trace(*recorded.operations.rows(named=True), calls=calls)
+    assert predicted(rewritten, Async()) == pytest.approx(5015 - 1005, abs=10)
+
+
+def test_waits_between_kernels_go_and_those_for_results_stay() -> None:
+    operations, calls = [], []
+    for at in range(4):
+        start = 200.0 * at
+        operations.append(kernel(start + 10, start + 110, correlation=at))
+        calls += [
+            call(start, start + 4, "cudaLaunchKernel", correlation=at),
+            call(start + 5, start + 115, "cudaDeviceSynchronize", "device"),
+        ]
+    recorded = trace(*operations, calls=calls)
+    # Four kernels of 100 µs, no longer 85 µs of host work after each.
+    assert predicted(recorded, DropSynchronisations()) < 480
+    assert predicted(recorded, DropSynchronisations("Stream")) == 715
+    operations.append(copy(111, 116, 64, "d2h", correlation=9))
+    calls[1] |= {"end_ns": 121_000}
+    calls.insert(1, call(4.2, 4.8, "cudaMemcpyAsync", correlation=9))
+    found = what_if(timeline(trace(*operations, calls=calls)), [DropSynchronisations()], HERE)
+    assert found.together.count == 2
+
+
+def test_small_copies_become_one() -> None:
+    operations = [copy(10.0 * at + 3, 10.0 * at + 8, 4096, correlation=at) for at in range(100)]
+    calls = [call(10.0 * at, 10.0 * at + 9, "cudaMemcpy", "operation", correlation=at) for at in range(100)]
+    recorded = trace(*operations, calls=calls)
+    # 99 calls of 9 µs are gone with the host's µs behind each; packing takes 51 µs, the copy 37.
+    assert 88 < predicted(recorded, Batch(64 * 1024)) < 96
+    assert predicted(recorded, Batch(4096)) == 999
+
+
+@pytest.mark.parametrize(("memory", "waits"), [("pinned", False), ("pageable", True)])
+def test_what_is_packed_stays_in_the_memory_of_its_pieces(memory: str, waits: bool) -> None:
+    node = load_node("h100-probed")
+    operations = [
+        copy(10.0 * at + 3, 10.0 * at + 8, 32_768, memory=memory, correlation=at) for at in range(64)
+    ]
+    calls = [call(10.0 * at, 10.0 * at + 6, "cudaMemcpyAsync", correlation=at) for at in range(64)]
+    calls.append(call(640, 645, "cudaDeviceSynchronize", "device"))
+    packed = Batch(64 * 1024).apply(timeline(trace(*operations, calls=calls), node), Setting(node)).timeline
+    size = 64 * 32_768
+    as_one = price(node, memory, size) - (price(node, memory, 1) if waits else 0)
+    assert packed.operations["bytes"].to_list() == [size]
+    assert packed.columns["operation_duration"][0] == pytest.approx(1e9 * as_one, abs=1)
+    assert (packed.columns["call_wait"][63] == WAIT["operation"]) == waits
+    # The host packs before it sends.
+    staging = (price(node, "pageable", 4 * MIB) - price(node, "pageable", MIB // 4)) / (4 * MIB - MIB // 4)
+    assert play(packed).operation_start[0] == pytest.approx(1e9 * staging * size, abs=10_000)
+
+
+def price(node: Node, memory: str, size: int) -> float:
+    """Seconds of one copy to the GPU, as the node was measured."""
+    measured = node.measurement("h2d", memory, 0, None)
+    assert measured is not None
+    return float(piecewise_seconds(measured, np.array([float(size)]))[0])
+
+
+def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
+    operations, calls = [], []
+    for at in range(20):
+        operations += [
+            copy(20.0 * at + 3, 20.0 * at + 5, 4096, correlation=2 * at),
+            kernel(20.0 * at + 12, 20.0 * at + 18, correlation=2 * at + 1),
+        ]
+        calls += [
+            call(20.0 * at, 20.0 * at + 6, "cudaMemcpy", "operation", correlation=2 * at),
+            call(20.0 * at + 7, 20.0 * at + 10, "cudaLaunchKernel", correlation=2 * at + 1),
+        ]
+    found = what_if(timeline(trace(*operations, calls=calls)), [Batch(64 * 1024)], HERE)
+    assert found.together.count == 0
+
+
+def test_small_results_come_back_once() -> None:
+    operations, calls = [], []
+    for at in range(20):
+        start = 130.0 * at
+        operations += [
+            kernel(start + 5, start + 105, correlation=2 * at),
+            copy(start + 110, start + 112, 8, "d2h", correlation=2 * at + 1),
+        ]
+        calls += [
+            call(start, start + 3, "cudaLaunchKernel", correlation=2 * at),
+            call(start + 4, start + 120, "cudaMemcpy", "operation", correlation=2 * at + 1),
+        ]
+    recorded = trace(*operations, calls=calls)
+    # Twenty kernels of 100 µs behind each other, one copy at the end.
+    assert predicted(recorded, Collect(64)) == pytest.approx(20 * 101 + 20, rel=0.01)
+    assert predicted(recorded, Collect(8)) == predicted(recorded) == 2590
+    # A copy of 2 µs and two turns between units of 3.5 µs to each kernel.
+    assert predicted(recorded, Async("d2h")) == pytest.approx(20 * 109, rel=0.02)
+    assert predicted(recorded, Async()) == 2590
+
+
+def pipeline(chunks_: int = 8, memory: str = "pinned", blocking: bool = True) -> Trace:
+    """In 1 ms, kernel 1 ms, out 1 ms, one chunk behind the other in one stream."""
+    operations: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    name, waits = ("cudaMemcpy", "operation") if blocking else ("cudaMemcpyAsync", "none")
+    for at in range(chunks_):
+        start, ids = 3020.0 * at, 3 * at
+        called = start if blocking else 10.0 * at
+        operations += [
+            copy(start + 5, start + 1005, 12 * MIB, memory=memory, correlation=ids),
+            kernel(start + 1012, start + 2012, correlation=ids + 1),
+            copy(start + 2013, start + 3013, 12 * MIB, "d2h", memory=memory, correlation=ids + 2),
+        ]
+        calls += [
+            call(called, called + (1007 if blocking else 3), name, waits, correlation=ids),
+            call(
+                called + (1009 if blocking else 4),
+                called + (1011 if blocking else 6),
+                "cudaLaunchKernel",
+                correlation=ids + 1,
+            ),
+            call(
+                called + (1012 if blocking else 7),
+                called + (3015 if blocking else 9),
+                name,
+                waits,
+                correlation=ids + 2,
+            ),
+        ]
+    if not blocking:
+        calls.append(call(10.0 * chunks_, 3020.0 * chunks_, "cudaDeviceSynchronize", "device"))
+    return trace(*operations, calls=calls)
+
+
+def test_chunks_are_copies_in_kernels_and_copies_out() -> None:
+    taken_apart = timeline(pipeline(3))
+    assert chunks(taken_apart).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert set(chunks(taken_apart, "no such kernel")) == {-1}
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_three_streams_overlap_copies_in_kernels_and_copies_out(blocking: bool) -> None:
+    recorded = pipeline(8, blocking=blocking)
+    # Eight steps of 1 ms and the two that fill and drain the pipeline.
+    assert predicted(recorded, Streams(3)) == pytest.approx(10_000, rel=0.03)
+    # With two buffers a chunk waits until the one before the last is out.
+    assert 10_000 < predicted(recorded, Streams(2)) < 16_500
+    assert predicted(recorded, Streams(1)) == predicted(recorded)
+
+
+def test_without_calls_nobody_knows_what_streams_would_wait_for() -> None:
+    operations = []
+    for at in range(0, 4000, 1000):
+        operations += [
+            copy(at, at + 400, 8 * MIB),
+            kernel(at + 410, at + 900),
+            copy(at + 910, at + 950, MIB, "d2h"),
+        ]
+    outcome = what_if(timeline(trace(*operations)), [Streams(3)], HERE).together
+    assert outcome.count == 0 and outcome.played.makespan_ns == 3_950_000
+
+
+def test_pinned_copies_are_submitted_like_those_that_the_trace_has_else_like_launches() -> None:
+    operations, calls = [], []
+    for at in range(10):  # small pageable copies: each call stages its bytes for 12 µs
+        start = 40.0 * at
+        operations.append(copy(start + 5, start + 11, 4096, memory="pageable", correlation=2 * at))
+        operations.append(kernel(start + 17, start + 18, correlation=2 * at + 1))
+        calls.append(call(start, start + 12, "cudaMemcpyAsync", correlation=2 * at))
+        calls.append(call(start + 12, start + 16, "cudaLaunchKernel", correlation=2 * at + 1))
+    recorded = trace(*operations, calls=calls)
+    like_launches = predicted(recorded) - predicted(recorded, Pin())
+    assert like_launches >= 10 * (12 - 4)
+    operations.append(copy(500, 502, 64, memory="pinned", correlation=99))
+    calls.append(call(490, 492, "cudaMemcpyAsync", correlation=99))
+    recorded = trace(*operations, calls=calls)
+    like_pinned = predicted(recorded) - predicted(recorded, Pin())
+    assert 10 * (12 - 2) <= like_pinned < like_launches + 10
+
+
+def test_streams_without_end_do_no_better_than_the_busiest_engine() -> None:
+    assert predicted(pipeline(8), Streams(64)) >= 8_000
+
+
+def test_pageable_copies_do_not_overlap_by_streams_alone() -> None:
+    assert predicted(pipeline(8, memory="pageable"), Streams(3)) > 16_000
+
+
+def test_buffers_sent_again_are_sent_once() -> None:
+    operations = [copy(100.0 * at + 5, 100.0 * at + 55, MIB, correlation=at) for at in range(5)]
+    calls = [call(100.0 * at, 100.0 * at + 60, "cudaMemcpy", "operation", correlation=at) for at in range(5)]
+    recorded = trace(*operations, calls=calls)
+    with pytest.raises(InputError, match="--fingerprint"):
+        predicted(recorded, Dedupe())
+    marked = recorded.operations.with_columns(
+        fingerprint=pl.Series([1, 1, 2, 1, 1], dtype=pl.UInt64),
+        source_address=pl.Series([64, 64, 128, 64, 64], dtype=pl.UInt64),
+        destination_address=pl.lit(4096, pl.UInt64),
+    )
+    recorded.operations = marked
+    # The second and the fifth stand there already; the fourth, too, was sent before: it stays somewhere else. Of the
+    # host's 40 µs on either side of each, 5 are taken to have gone into coming to the call and returning from it.
+    run = timeline(recorded)
+    applied = Dedupe().apply(run, HERE)
+    assert applied.count == 3 and applied.bytes == 3 * MIB
+    assert any("room to keep 1.05 MB" in condition for condition in applied.rests_on)
+    assert play(applied.timeline).makespan_ns / 1e3 == 460 - 3 * 60 - 5 * 5
+    # From one buffer of the host's, into which it then wrote the first bytes again: before the fourth that no longer
+    # takes it what writing a MiB takes, here all of its 40 µs and not 5.
+    recorded.operations = marked.with_columns(source_address=pl.lit(64, pl.UInt64))
+    assert predicted(recorded, Dedupe()) == 460 - 3 * 60 - 4 * 5 - 40
+
+
+def test_what_is_removed_takes_its_calls_along() -> None:
+    recorded = pipeline(4)
+    assert predicted(recorded, Remove("d2h")) == pytest.approx(predicted(recorded) - 4 * 1001, rel=0.02)
+    assert predicted(recorded, Remove("h2d"), Remove("d2h"), Remove("p2p")) < 4_200
+
+
+def test_copies_twice_as_fast_take_half_their_time() -> None:
+    recorded = pipeline(4)
+    assert predicted(recorded, CopySpeed(2)) == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.001)
+
+
+def test_kernels_by_rule_and_another_node() -> None:
+    recorded = pipeline(4)
+    assert predicted(recorded, Kernels(0.5)) == pytest.approx(predicted(recorded) - 4 * 500, rel=0.001)
+    assert predicted(recorded, Kernels(0.5, "other")) == predicted(recorded)
+    faster = predicted(recorded, ToNode(load_node("pcie:4x16")))
+    assert faster == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.06)
+
+
+def test_copies_to_symbols_leave_with_their_calls() -> None:
+    operations = [copy(50.0 * at + 5, 50.0 * at + 7, 64, correlation=at) for at in range(60)]
+    calls = [
+        call(50.0 * at, 50.0 * at + 20, "cudaMemcpyToSymbol", "operation", correlation=at) for at in range(60)
+    ]
+    # Between two of them 5 µs of the host's 30 went into returning from one, and 5 into coming to the other.
+    assert predicted(trace(*operations, calls=calls), AsArguments()) == 2970 - 60 * 20 - 59 * 10
+
+
+def terms_then_kernel(size: int, copies: int = 1, kernels: int = 50) -> Trace:
+    """Each kernel of 20 µs behind `copies` blocking copies of `size` bytes, each 10 µs of the host's time."""
+    operations, calls = [], []
+    begin = 0.0
+    for at in range(kernels):
+        for number in range(copies):
+            correlation = 100 * at + number + 1
+            operations.append(copy(begin + 5, begin + 6, size, memory="pageable", correlation=correlation))
+            calls.append(call(begin, begin + 10, "cuMemcpyHtoD", "operation", correlation=correlation))
+            begin += 10
+        operations.append(kernel(begin + 5, begin + 25, correlation=100 * at + 99))
+        calls.append(call(begin, begin + 5, "cuLaunchKernel", correlation=100 * at + 99))
+        begin += 30
+    return trace(*operations, calls=calls)
+
+
+def test_small_values_of_the_next_kernel_travel_with_its_launch() -> None:
+    recorded = terms_then_kernel(24)
+    applied = what_if(timeline(recorded), [AsArguments()], HERE).together
+    assert applied.played.makespan_ns < play(timeline(recorded)).makespan_ns - 49 * 10_000
+    assert AsArguments().apply(timeline(recorded), HERE).count == 50
+    assert "kernel arguments" in AsArguments().apply(timeline(recorded), HERE).rests_on[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "copies", "found"),
+    [
+        (ARGUMENT_BYTES, 1, 50),
+        (ARGUMENT_BYTES + 1, 1, 0),
+        (ARGUMENT_BYTES // 2, 2, 100),
+        (ARGUMENT_BYTES // 2 + 1, 2, 0),  # together they are too much
+    ],
+)
+def test_only_so_many_bytes_fit_into_arguments(size: int, copies: int, found: int) -> None:
+    assert AsArguments().apply(timeline(terms_then_kernel(size, copies)), HERE).count == found
+
+
+def test_a_copy_that_no_kernel_follows_is_no_argument() -> None:
+    alone = trace(
+        copy(5, 6, 24, memory="pageable", correlation=1),
+        calls=[call(0, 10, "cuMemcpyHtoD", "operation", correlation=1)],
+    )
+    assert AsArguments().apply(timeline(alone), HERE).count == 0
+
+
+def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> None:
+    size = 2 * MIB
+    pages: list[dict[str, Any]] = [
+        copy(100 + 400.0 * at, 300 + 400.0 * at, size, memory="managed", stream=None) | {"kind": "migration"}
+        for at in range(16)
+    ]
+    faulting, quiet = kernel(50, 7050, correlation=1), kernel(7060, 7260, correlation=2)
+    calls = [
+        call(40, 45, "cudaLaunchKernel", correlation=1),
+        call(46, 49, "cudaLaunchKernel", correlation=2),
+        call(49.5, 7265, "cudaDeviceSynchronize", "device"),
+    ]
+    recorded = trace(faulting, *pages, quiet, calls=calls)
+    # Two runs of 200 µs, as the quiet one shows, and 32 MiB over the link.
+    link = 32 * MIB / 12.3e9 * 1e6
+    assert predicted(recorded, Prefetch()) == pytest.approx(40 + 400 + link, rel=0.1)
+
+
+def test_a_kernel_that_faults_stands_still_between_the_moves_too() -> None:
+    """Batches of faults 250 µs apart, each moving for 20 µs, as on an H200: nothing shows the kernel without them."""
+    pages: list[dict[str, Any]] = [
+        copy(200 + 250.0 * at, 220 + 250.0 * at, 512 << 10, memory="managed", stream=None)
+        | {"kind": "migration"}
+        for at in range(64)
+    ]
+    # 1 ms of work follows the last move.
+    calls = [
+        call(40, 45, "cudaLaunchKernel", correlation=1),
+        call(46, 17_000, "cudaDeviceSynchronize", "device"),
+    ]
+    recorded = trace(kernel(50, 16_970, correlation=1), *pages, calls=calls)
+    link = 32 * MIB / 12.3e9 * 1e6
+    assert predicted(recorded, Prefetch()) == pytest.approx(50 + 1_000 + link, rel=0.1)
+
+
+def test_changes_are_played_alone_and_together_and_the_first_run_stays() -> None:
+    taken_apart = timeline(pipeline(8, memory="pageable"))
+    before = {name: values.copy() for name, values in taken_apart.columns.items()}
+    found = what_if(taken_apart, [Pin(), Streams(3)], HERE)
+    assert [outcome.title for outcome in found.alone] == ["pin the host buffers", "3 streams"]
+    assert found.together.gain_seconds(found.baseline) > max(
+        o.gain_seconds(found.baseline) for o in found.alone
+    )
+    assert all(np.array_equal(taken_apart.columns[name], values) for name, values in before.items())
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
+    """Recorded on the GPU before and after: pinned buffers and three streams in place of one."""
+    node = load_node(f"{gpu}-probed")
+    before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"), node)
+    after = read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz")
+    found = what_if(before, [Pin(), Streams(3)], Setting(node))
+    speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
+    measured = before.recorded_ns / timeline(after).recorded_ns
+    assert speedup == pytest.approx(measured, rel=0.1)
+
+
+def test_a_training_program_with_pinned_buffers_ran_as_foretold() -> None:
+    before = timeline(read(EXAMPLES / "train-images-h100.json.gz"))
+    after = timeline(read(EXAMPLES / "train-images-pinned-h100.json.gz"))
+    found = what_if(before, [Pin(), Async()], Setting(load_node("h100-probed")))
+    speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
+    assert speedup == pytest.approx(before.recorded_ns / after.recorded_ns, rel=0.1)
+
+
+def test_playing_is_deterministic() -> None:
+    taken_apart = timeline(pipeline(8))
+    first, second = play(taken_apart), play(taken_apart)
+    assert np.array_equal(first.operation_start, second.operation_start)
+
+
+def small_copies(lag: float, direction: str = "h2d") -> Trace:
+    """Blocking copies of 32 KiB from pageable memory, 2 µs each, that begin `lag` µs after their call.
+
+    To the GPU the call returns 3 µs before the end, as they do; back it returns 5 µs after it.
+    """
+    end = lag + 2 + (-3 if direction == "h2d" else 5)
+    return trace(
+        *[
+            copy(50.0 * n + lag, 50.0 * n + lag + 2, 32 << 10, direction, memory="pageable", correlation=n)
+            for n in range(40)
+        ],
+        calls=[call(50.0 * n, 50.0 * n + end, "cudaMemcpy", "operation", correlation=n) for n in range(40)],
+    )
+
+
+def test_a_blocking_copy_of_pinned_memory_returns_after_its_end() -> None:
+    # 5 µs to the copy and 2 for it; then the host wakes up 3.3 µs later, as it does behind other copies.
+    for direction in ("h2d", "d2h"):
+        pinned = Pin().apply(timeline(small_copies(5, direction)), HERE).timeline
+        found = play(pinned)
+        assert (found.call_end - found.operation_end == 3300).all()
+
+
+def test_small_copies_hand_their_bytes_over_with_the_call() -> None:
+    # Every fourth starts 20 µs later than the others: of that 8 µs are its 32 KiB at 4 GB/s, the rest stays.
+    recorded = small_copies(5)
+    late = pl.int_range(pl.len()) % 4 == 3
+    recorded.operations = recorded.operations.with_columns(
+        pl.when(late).then(pl.col(name) + 20_000).otherwise(name).alias(name)
+        for name in ("start_ns", "end_ns")
+    )
+    recorded.calls = recorded.calls.with_columns(
+        end_ns=pl.when(late).then(pl.col("end_ns") + 20_000).otherwise("end_ns")
+    )
+    taken_apart = timeline(recorded)
+    pinned = Pin().apply(taken_apart, HERE).timeline
+    before, after = taken_apart.columns["operation_extra"], pinned.columns["operation_extra"]
+    assert set(before.tolist()) == {0, 20_000} and set(after.tolist()) == {0, 20_000 - (32 << 10) // 4}
+
+
+def test_a_copy_that_no_longer_blocks_waits_for_nothing_but_its_turn() -> None:
+    """A blocking copy back of 8 bytes begins 12 µs after its kernel; an asynchronous one where the stream lets it."""
+    operations, calls = [], []
+    for n in range(40):
+        start = 60.0 * n
+        operations.append(kernel(start + 6, start + 20, correlation=2 * n))
+        operations.append(copy(start + 32, start + 33, 8, "d2h", correlation=2 * n + 1))
+        calls.append(call(start, start + 4, "cudaLaunchKernel", correlation=2 * n))
+        calls.append(call(start + 5, start + 38, "cudaMemcpy", "operation", correlation=2 * n + 1))
+    calls.append(call(2400, 2405, "cudaDeviceSynchronize", "device"))
+    taken_apart = timeline(trace(*operations, calls=calls))
+    assert taken_apart.columns["operation_extra"].max() > 5_000
+    free = Async("d2h").apply(taken_apart, HERE).timeline
+    assert not free.columns["operation_extra"][1::2].any()
+    # The host's time between its calls decides: 22 µs in place of 60 a step, and less.
+    assert play(free).makespan_ns < 40 * 30_000
+
+
+def test_short_copies_to_the_gpu_travel_with_the_commands() -> None:
+    operations = timeline(
+        trace(kernel(0, 1), copy(2, 3, 64), copy(4, 5, 4096), copy(6, 7, 64, "d2h"), copy(8, 9, None))
+    )
+    units = unit_of(operations.operations, operations.operation_class)
+    assert units.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_waited_for() -> None:
+    """As PyTorch copies a value back: the call returns with the copy done, and the synchronisation behind has no wait."""
+    operations, calls = [], []
+    for n in range(40):
+        start = 60.0 * n
+        operations.append(copy(start + 9, start + 10, 512, "d2h", memory="pageable", correlation=n))
+        calls.append(call(start, start + 14, "cudaMemcpyAsync", correlation=n))
+        calls.append(call(start + 15, start + 16, "cudaStreamSynchronize", "stream"))
+    pinned = Pin().apply(timeline(trace(*operations, calls=calls)), HERE).timeline
+    found = play(pinned)
+    # Submitted in 0.45 of a launch, of which the trace has none: 5 µs; and 2 µs on the way.
+    assert (found.operation_start - found.call_start[::2] == 2250 + 2000).all()
+    assert (found.call_end[1::2] - found.operation_end == 3300).all()
+
+
+def test_packed_copies_take_the_loop_that_makes_them_along_where_it_goes_too() -> None:
+    # 20 copies, 50 µs of the host between two, 7 of them in a call of its own; then a kernel.
+    operations, calls = [], []
+    for at in range(20):
+        operations.append(copy(50.0 * at + 2, 50.0 * at + 4, 4096, correlation=at))
+        calls += [
+            call(50.0 * at, 50.0 * at + 4, "cudaMemcpyAsync", correlation=at),
+            call(50.0 * at + 20, 50.0 * at + 27, "cudaGetLastError", correlation=100 + at),
+        ]
+    operations.append(kernel(1030, 1130, correlation=99))
+    calls.append(call(1020, 1025, "cudaLaunchKernel", correlation=99))
+    recorded = trace(*operations, calls=calls)
+    packed, without = (predicted(recorded, Batch(64 * 1024, with_loop=gone)) for gone in (False, True))
+    # 19 × 39 µs of the loop outside of calls, and 19 calls of 4 µs; what lies behind the last copy stays.
+    assert predicted(recorded) - without == pytest.approx(19 * (39 + 4), abs=5)
+    assert loop_nanoseconds(timeline(recorded), 64 * 1024) == 19 * 39_000
+    assert without < packed < predicted(recorded)
+    (rests_on,) = what_if(timeline(recorded), [Batch(64 * 1024, with_loop=True)], HERE).together.rests_on
+    assert "one array" in rests_on
+
+
+def test_packing_says_the_rate_that_it_reckons_with() -> None:
+    node = load_node("h100-probed")
+    operations = [copy(10.0 * at + 3, 10.0 * at + 8, 4096, correlation=at) for at in range(64)]
+    calls = [call(10.0 * at, 10.0 * at + 2, "cudaMemcpyAsync", correlation=at) for at in range(64)]
+    recorded = timeline(trace(*operations, calls=calls))
+    rates = []
+    for setting in (HERE, Setting(node)):
+        (rests_on,) = Batch(64 * 1024).apply(recorded, setting).rests_on
+        rates.append(float(re.findall(r"packing runs at ([\d.]+) GB/s", rests_on)[0]))
+        nanoseconds = float(packing_nanoseconds(np.array([1e9]), setting.recorded_on)[0])
+        assert rates[-1] == pytest.approx(1e9 / nanoseconds, rel=0.05)
+    assert rates[0] == 8.0 != rates[1]
+
+
+def test_communication_is_a_part_of_its_own_of_the_critical_path() -> None:
+    operations = [kernel(10, 30, correlation=1), kernel(35, 95, "ncclDevKernel_SendRecv()", correlation=2)]
+    calls = [call(0, 5, "cudaLaunchKernel", correlation=1), call(6, 9, "cudaLaunchKernel", correlation=2)]
+    parts = {
+        row["part"]: row["seconds"] for row in critical_path_shares(timeline(trace(*operations, calls=calls)))
+    }
+    assert parts["kernels"] == pytest.approx(20e-6)
+    assert parts["communication"] == pytest.approx(60e-6)

@@ -1,0 +1,138 @@
+"""Any two changes can be asked for together, on any run: none crashes another, and the run that they make plays."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busfare.advise import guess_node
+from busfare.errors import InputError
+from busfare.node import load_node
+from busfare.timeline import Timeline, critical_path_shares, play, timeline
+from busfare.timeline.changes import Setting
+from busfare.timeline.options import Options, changes_of
+from busfare.trace import Trace, read
+from tests.traces import EXAMPLES, call, copy, kernel, trace
+
+SHARED = os.environ.get("BUSFARE_SHARED")
+PUBLISHED = sorted(p for p in Path(SHARED, "data/traces").rglob("*") if p.is_file()) if SHARED else []
+CHANGES: dict[str, dict[str, Any]] = {
+    "pin": {"pin": ""},
+    "asynchronous": {"asynchronous": ""},
+    "all asynchronous": {"asynchronous": "."},
+    "drop synchronisations": {"drop_synchronisations": ""},
+    "batch": {"batch_below": "64KiB"},
+    "batch all": {"batch_below": "1GiB"},
+    "collect": {"collect_below": "1MiB"},
+    "as arguments": {"as_arguments": True},
+    "streams": {"streams": 3},
+    "dedupe": {"dedupe": True},
+    "prefetch": {"prefetch": True},
+    "remove": {"remove": ("h2d", "set")},
+    "remove all": {"remove": ("copy", "migration")},
+    "node": {"node": "gh200"},
+    "link": {"link": "pcie:5x8"},
+    "kernels": {"kernels": ("0.5x",)},
+    "host": {"host": "0.8x"},
+    "copy speed": {"copy_speed": "2x"},
+}
+PAIRS = list(itertools.combinations(CHANGES, 2))
+HERE = load_node("h100-sxm")
+
+
+def played_together(taken_apart: Timeline, first: str, second: str) -> int:
+    """The makespan in ns after both, or -1 where the run lacks what one of them needs."""
+    node = guess_node(taken_apart.trace) or HERE
+    try:
+        for change in changes_of(Options(**{**CHANGES[first], **CHANGES[second]}), node):
+            taken_apart = change.apply(taken_apart, Setting(node)).timeline
+    except InputError as refused:
+        assert "\n" not in str(refused)
+        return -1
+    assert sum(part["seconds"] for part in critical_path_shares(taken_apart)) >= 0
+    return play(taken_apart).makespan_ns
+
+
+def all_pairs(recorded: Trace) -> None:
+    taken_apart = timeline(recorded)
+    makespan = play(taken_apart).makespan_ns
+    for first, second in PAIRS:
+        found = played_together(taken_apart, first, second)
+        assert found >= -1
+        # Work that is gone, or faster, holds nothing up for long: packing and other links may cost some.
+        if {first, second} <= {"remove", "remove all", "copy speed", "kernels", "dedupe"}:
+            assert found <= 1.02 * makespan + 100_000, (first, second)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
+def test_all_pairs_of_changes_play_on_our_own_recordings(path: Path) -> None:
+    all_pairs(read(path))
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
+def test_all_pairs_of_changes_play_on_published_traces(path: Path) -> None:
+    all_pairs(read(path))
+
+
+SIZES = st.sampled_from([None, 0, 4, 3000, 70_000, 5_000_000])
+CALLS = {"none": "cudaMemcpyAsync", "operation": "cudaMemcpy", "device": "cudaDeviceSynchronize"}
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Trace:
+    """A run of up to 25 operations: any kinds, sizes that are not known, calls that are missing, times that overlap."""
+    operations: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    now = 0.0
+    for number in range(draw(st.integers(1, 25))):
+        now += draw(st.sampled_from([0.5, 4.0, 60.0]))
+        took = draw(st.sampled_from([0.0, 2.0, 90.0]))
+        at = {
+            "stream": draw(st.sampled_from([None, 7, 13])),
+            "context": draw(st.sampled_from([None, 1])),
+            "correlation": draw(st.sampled_from([None, number, number // 2])),
+        }
+        kind = draw(st.sampled_from(["kernel", "copy", "migration", "set", "graph"]))
+        direction = draw(st.sampled_from(["h2d", "d2h", "d2d"]))
+        memory = draw(st.sampled_from([None, "pageable", "pinned", "managed"]))
+        if kind in ("copy", "migration"):
+            operations.append(copy(now, now + took, draw(SIZES), direction, memory, **at) | {"kind": kind})
+        else:
+            operations.append(kernel(now, now + took, **at) | {"kind": kind})
+        if draw(st.booleans()):
+            waits = draw(st.sampled_from(list(CALLS)))
+            begun = now - draw(st.sampled_from([0.0, 3.0, 30.0]))
+            ended = max(begun, now + took + draw(st.sampled_from([-80.0, -1.0, 3.0])))
+            calls.append(call(begun, ended, CALLS[waits], waits, correlation=number))
+    return trace(*operations, calls=calls)
+
+
+@settings(max_examples=60)
+@given(runs(), st.lists(st.sampled_from(PAIRS), min_size=3, max_size=3))
+def test_any_two_changes_play_on_any_run(recorded: Trace, pairs: list[tuple[str, str]]) -> None:
+    taken_apart = timeline(recorded)
+    assert abs(play(taken_apart).makespan_ns - taken_apart.recorded_ns) <= 0.01 * taken_apart.recorded_ns + 1
+    for first, second in pairs:
+        assert played_together(taken_apart, first, second) >= -1
+
+
+def test_sizes_that_are_not_known_stay_unknown_when_others_are_packed() -> None:
+    operations = [
+        copy(10.0 * n, 10.0 * n + 3, None if n == 4 else 512, correlation=n, context=1) for n in range(5)
+    ]
+    operations += [kernel(60, 80, correlation=5, context=1)]
+    calls = [call(10.0 * n, 10.0 * n + 2, "cudaMemcpyAsync", correlation=n) for n in range(6)]
+    packed = changes_of(Options(batch_below="64KiB"), HERE)[0].apply(
+        timeline(trace(*operations, calls=calls)), Setting(HERE)
+    )
+    assert packed.count == 4
+    assert packed.timeline.operations["bytes"].dtype == pl.Int64
+    assert packed.timeline.operations["bytes"].to_list() == [2048, None, None]

@@ -1,0 +1,192 @@
+"""The core of the replay: every rule kept, nothing invented, and the same as playing the slow way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from busfare.timeline import _core
+from tests.timeline import naive
+from tests.timeline.random_columns import Columns, as_columns, timelines
+from tests.timeline.recordings import TIMES, recorded, taken_apart
+
+
+def times(found: dict[str, Any]) -> dict[str, list[int]]:
+    return {name: found[name].tolist() for name in TIMES}
+
+
+@given(timelines())
+def test_it_plays_as_the_slow_way_does(columns: Columns) -> None:
+    assert times(_core.play(columns)) == naive.play(columns)
+
+
+@given(timelines(calls=80, links=True, unordered=True))
+def test_time_never_goes_backwards(columns: Columns) -> None:
+    played = _core.play(columns)
+    assert (played["call_start"] >= 0).all() and (played["operation_start"] >= 0).all()
+    assert (played["call_end"] >= played["call_start"] + columns["call_own"]).all()
+    assert (played["operation_end"] >= played["operation_start"]).all()
+    assert played["makespan"] == max([*played["call_end"], *played["operation_end"]])
+    for thread in np.unique(columns["call_thread"]):
+        calls = np.flatnonzero(columns["call_thread"] == thread)
+        assert (played["call_start"][calls[1:]] >= played["call_end"][calls[:-1]]).all()
+
+
+@given(timelines(calls=40, links=True))
+def test_everything_waits_for_what_it_depends_on(columns: Columns) -> None:
+    played, depends = _core.play(columns), naive.waits(columns)
+    end = played["operation_end"]
+    for operation, before in enumerate(depends.operation):
+        lag = columns["operation_order_lag"][operation]
+        assert all(played["operation_start"][operation] >= end[o] + lag for o in before)
+    for call, waited in enumerate(depends.call):
+        assert all(played["call_end"][call] >= end[o] + columns["call_wait_lag"][call] for o in waited)
+    launched = columns["operation_launched"] != 0
+    called = played["call_start"][columns["operation_call"][launched]]
+    assert (played["operation_start"][launched] >= called + columns["operation_launch_lag"][launched]).all()
+    assert (played["operation_start"] >= columns["operation_released"]).all()
+    handed = columns["call_after"] >= 0
+    given_at = played["call_end"][columns["call_after"][handed]]
+    assert (played["call_start"][handed] >= given_at + columns["call_gap"][handed]).all()
+
+
+@given(timelines(calls=60, early=False))
+def test_an_engine_never_runs_more_than_it_has_room_for(columns: Columns) -> None:
+    played = _core.play(columns)
+    for engine, slots in enumerate(columns["engine_slots"]):
+        mine = columns["operation_engine"] == engine
+        starts, ends = played["operation_start"][mine], played["operation_end"][mine]
+        assert all(((starts <= at) & (ends > at)).sum() <= slots for at in starts)
+
+
+@given(timelines(calls=60, unordered=True))
+def test_operations_last_as_long_as_they_should(columns: Columns) -> None:
+    played = _core.play(columns)
+    lasted = played["operation_end"] - played["operation_start"]
+    assert lasted.tolist() == columns["operation_duration"].tolist()
+
+
+@given(timelines(calls=60, links=True, unordered=True))
+def test_the_same_timeline_plays_the_same_again(columns: Columns) -> None:
+    first = times(_core.play(columns))
+    assert times(_core.play(columns)) == first
+    assert times(_core.play(columns, path=True)) == first
+
+
+@given(timelines(calls=60, links=True, unordered=True))
+def test_the_critical_path_leads_from_the_start_to_the_end_without_a_hole(columns: Columns) -> None:
+    played = _core.play(columns, path=True)
+    starts, ends = played["path_start"], played["path_end"]
+    assert starts[0] == 0 and ends[-1] == played["makespan"]
+    assert (ends[:-1] == starts[1:]).all() and (ends >= starts).all()
+    operations = played["path_row"][played["path_step"] == 0]
+    assert (starts[played["path_step"] == 0] == played["operation_start"][operations]).all()
+
+
+@given(timelines(calls=60, early=False))
+def test_the_critical_path_holds_whole_operations(columns: Columns) -> None:
+    played = _core.play(columns, path=True)
+    on_path = played["path_step"] == 0
+    rows = played["path_row"][on_path]
+    assert (played["path_end"][on_path] == played["operation_end"][rows]).all()
+    unexplained = played["path_step"] == 3
+    lasted = (played["path_end"] - played["path_start"])[unexplained]
+    rows = played["path_row"][unexplained]
+    allowed = columns["operation_extra"][rows]
+    free = (columns["operation_launched"][rows] == 0) & (played["path_start"][unexplained] == 0)
+    assert (lasted <= np.where(free, np.iinfo(np.int64).max, allowed)).all()
+
+
+@given(timelines(calls=60, engines=False), st.data())
+def test_without_engines_a_faster_part_never_slows_the_whole(columns: Columns, data: st.DataObject) -> None:
+    before = _core.play(columns)
+    name = data.draw(st.sampled_from(["operation_duration", "operation_extra", "call_own", "call_gap"]))
+    assume(len(columns[name]))
+    row = data.draw(st.integers(0, len(columns[name]) - 1))
+    faster = columns[name].copy()
+    faster[row] = data.draw(st.integers(0, int(faster[row])))
+    after = _core.play(columns | {name: faster})
+    assert all((after[what] <= before[what]).all() for what in TIMES)
+
+
+def test_with_engines_a_faster_kernel_can_make_the_run_longer() -> None:
+    """A copy that is ready earlier takes the engine from a short one that a long kernel waits for."""
+
+    def makespan(kernel: int) -> int:
+        count = 4  # kernel, long copy behind it; short copy, long kernel behind it
+        return int(
+            _core.play(
+                as_columns(
+                    {
+                        **{key: [] for key in COLUMNS_OF_CALLS},
+                        **{f"operation_{name}": [0] * count for name in ZEROS},
+                        "operation_call": [-1] * count,
+                        "operation_after": [-1] * count,
+                        "operation_stream": [0, 0, 1, 1],
+                        "operation_engine": [-1, 0, 0, -1],
+                        "operation_takes": [1] * count,
+                        "operation_duration": [kernel, 1000, 10, 1000],
+                        "operation_released": [0, 0, 105, 0],
+                        "operation_link_begin": [],
+                        "operation_links": [],
+                        "stream_device": [0, 0],
+                        "stream_context": [0, 0],
+                        "stream_kind": [2, 2],
+                        "engine_slots": [1],
+                        "link_bytes_per_s": [],
+                        "link_both": [],
+                        "link_opposite": [],
+                    }
+                )
+            )["makespan"]
+        )
+
+    assert makespan(110) == 115 + 1000
+    assert makespan(100) == 100 + 1000 + 10 + 1000
+
+
+ZEROS = ("launched", "launch_lag", "order_lag", "extra", "turn", "unordered", "bytes_per_s")
+COLUMNS_OF_CALLS = [
+    f"call_{name}"
+    for name in (
+        "thread", "gap", "own", "after", "wait", "wait_key", "wait_lag", "act", "act_stream", "act_event",
+    )
+]  # fmt: skip
+
+
+@given(timelines(calls=60), st.integers(1, 3))
+def test_what_was_played_is_explained_and_plays_the_same(columns: Columns, classes: int) -> None:
+    # Only a staged copy returns well before its end: of any other wait that is taken as a contradiction.
+    staged = columns["call_wait"] == 1
+    columns["call_wait_lag"] = np.where(
+        staged, columns["call_wait_lag"], np.maximum(columns["call_wait_lag"], -5000)
+    )
+    played = _core.play(columns)
+    again = _core.play(taken_apart(columns, recorded(columns, played, classes)))
+    assert times(again) == times(played)
+
+
+@given(timelines(calls=60, unordered=True), st.integers(1, 3))
+def test_broken_orders_are_seen_in_the_recording(columns: Columns, classes: int) -> None:
+    assume((columns["engine_slots"] == 1).all())
+    played = _core.play(columns)
+    again = _core.play(taken_apart(columns, recorded(columns, played, classes)))
+    assert times(again) == times(played)
+
+
+def test_nothing_at_all_plays_in_no_time() -> None:
+    nothing = as_columns(
+        {key: [] for key in [*COLUMNS_OF_CALLS, *(f"operation_{name}" for name in ZEROS)]}
+        | {
+            f"operation_{name}": []
+            for name in ("call", "stream", "engine", "takes", "duration", "after", "released")
+        }
+        | {"operation_link_begin": [], "operation_links": [], "engine_slots": []}
+        | {f"stream_{name}": [] for name in ("device", "context", "kind")}
+        | {f"link_{name}": [] for name in ("bytes_per_s", "both", "opposite")}
+    )
+    found = _core.play(nothing, path=True)
+    assert found["makespan"] == 0 and len(found["path_row"]) == 0

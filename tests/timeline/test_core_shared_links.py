@@ -1,0 +1,146 @@
+"""Copies that share links: each has its max-min fair part at every moment, and what it carries is all it should."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busfare.timeline import _core
+from tests.timeline.random_columns import Columns, timelines
+from tests.timeline.random_columns import columns as random_columns
+from tests.timeline.recordings import recorded, taken_apart
+
+Flows = list[int]
+SLACK = 1e-9
+
+
+def links_of(columns: Columns, operation: int) -> list[int]:
+    begin, end = columns["operation_link_begin"][operation : operation + 2]
+    return (
+        columns["operation_links"][begin:end].tolist() if columns["operation_bytes_per_s"][operation] else []
+    )
+
+
+def room(columns: Columns, flows: Flows) -> dict[int, float]:
+    """What each link in use carries at most while these flows are under way."""
+    used = {link for flow in flows for link in links_of(columns, flow)}
+    return {
+        link: float(
+            columns["link_bytes_per_s"][link]
+            * (columns["link_both"][link] if columns["link_opposite"][link] in used else 1)
+        )
+        for link in used
+    }
+
+
+def fair_rates(columns: Columns, flows: Flows) -> dict[int, float]:
+    """All grow alike; who meets a full link, or has all it can use, stays."""
+    left, rates, growing = room(columns, flows), dict.fromkeys(flows, 0.0), set(flows)
+    while growing:
+        users = {link: sum(link in links_of(columns, flow) for flow in growing) for link in left}
+        steps = [left[link] / count for link, count in users.items() if count]
+        steps += [columns["operation_bytes_per_s"][flow] - rates[flow] for flow in growing]
+        step = min(steps)
+        for flow in growing:
+            rates[flow] += step
+        left = {link: rest - step * users[link] for link, rest in left.items()}
+        growing = {
+            flow
+            for flow in growing
+            if rates[flow] < columns["operation_bytes_per_s"][flow] * (1 - SLACK)
+            and all(left[link] > SLACK for link in links_of(columns, flow))
+        }
+    return rates
+
+
+def moments(columns: Columns, played: dict[str, Any]) -> list[tuple[int, int, Flows]]:
+    """Stretches of time in which the same copies are under way."""
+    sharing = [o for o in range(len(columns["operation_call"])) if links_of(columns, o)]
+    start, end = played["operation_start"], played["operation_end"]
+    times = sorted({int(at) for o in sharing for at in (start[o], end[o])})
+    return [
+        (a, b, [o for o in sharing if start[o] <= a and end[o] >= b]) for a, b in itertools.pairwise(times)
+    ]
+
+
+@given(timelines(links=True, early=False))
+def test_what_a_copy_gets_adds_up_to_its_bytes(columns: Columns) -> None:
+    played = _core.play(columns)
+    carried = np.zeros(len(columns["operation_call"]))
+    changes = np.ones(len(carried))
+    for begin, end, flows in moments(columns, played):
+        for flow, rate in fair_rates(columns, flows).items():
+            carried[flow] += rate / columns["operation_bytes_per_s"][flow] * (end - begin)
+            changes[flow] += 1
+    for flow in range(len(carried)):
+        wanted = columns["operation_duration"][flow]
+        if links_of(columns, flow):  # every change of the paces is on a whole nanosecond
+            assert abs(carried[flow] - wanted) <= changes[flow]
+        else:
+            assert played["operation_end"][flow] - played["operation_start"][flow] == wanted
+
+
+@given(timelines(links=True, early=False))
+def test_no_link_is_overfull_and_nobody_can_have_more_unless_a_smaller_one_has_less(columns: Columns) -> None:
+    for _, _, flows in moments(columns, _core.play(columns)):
+        rates, most = fair_rates(columns, flows), room(columns, flows)
+        load = {link: sum(rates[f] for f in flows if link in links_of(columns, f)) for link in most}
+        assert all(load[link] <= most[link] * (1 + 1e-6) for link in most)
+        for flow in flows:
+            full = [link for link in links_of(columns, flow) if load[link] >= most[link] * (1 - 1e-6)]
+            largest = [
+                link
+                for link in full
+                if all(rates[f] <= rates[flow] * (1 + 1e-6) for f in flows if link in links_of(columns, f))
+            ]
+            assert largest or rates[flow] >= columns["operation_bytes_per_s"][flow] * (1 - 1e-6)
+
+
+@given(timelines(links=True, early=False))
+def test_the_time_alone_is_found_from_when_copies_ran(columns: Columns) -> None:
+    played = _core.play(columns)
+    alone = _core.alone(columns, played["operation_start"], played["operation_end"])
+    allowed = 1 + len(moments(columns, played))
+    assert (abs(alone - columns["operation_duration"]) <= allowed).all()
+
+
+@given(timelines(calls=8, links=True, early=False, engines=False), st.integers(1, 3))
+def test_shared_copies_play_again_as_they_were_explained(columns: Columns, classes: int) -> None:
+    """Without engines, where a nanosecond of rounding may not change who goes first."""
+    played = _core.play(columns)
+    trace = recorded(columns, played, classes)
+    found = taken_apart(columns, trace)
+    found["operation_duration"] = _core.alone(found, trace["operation_start"], trace["operation_end"])
+    again = _core.play(found)
+    # A link that gives the tenth of a copy's rate makes ten nanoseconds of one.
+    allowed = 40 * 10 * (1 + len(moments(columns, played)))
+    for name in ("call_start", "call_end", "operation_start", "operation_end"):
+        assert (abs(again[name] - played[name]) <= allowed).all()
+
+
+def test_two_directions_of_one_link_slow_each_other_down() -> None:
+    """Rates 100 and 100, both 0.75 in use together: two copies of 100 ns take 133 ns side by side."""
+    some = random_columns(Random(1), 1, 1, engines=False, links=True, early=False, unordered=False)
+    two = {name: np.zeros(2, values.dtype) for name, values in some.items() if name.startswith("operation_")}
+    two |= {name: values[:0] for name, values in some.items() if name.startswith("call_")}
+    two |= {f"stream_{name}": np.zeros(2, some[f"stream_{name}"].dtype) for name in ("device", "context")}
+    two |= {"stream_kind": np.full(2, 2, np.uint8), "engine_slots": np.zeros(0, np.int32)}
+    for name in ("operation_call", "operation_after", "operation_engine"):
+        two[name] -= 1
+    two["operation_takes"] += 1
+    two["operation_stream"] = np.array([0, 1], np.int32)
+    two["operation_duration"] += 100
+    two["operation_bytes_per_s"] += 100
+    two["operation_link_begin"], two["operation_links"] = np.arange(3), np.array([0, 1], np.int32)
+    two |= {"link_bytes_per_s": np.full(2, 100.0), "link_both": np.full(2, 0.75)}
+    two["link_opposite"] = np.array([1, 0], np.int32)
+    assert _core.play(two)["operation_end"].tolist() == [133, 133]
+    assert _core.play(two | {"operation_released": np.array([0, 100])})["operation_end"].tolist() == [
+        100,
+        200,
+    ]

@@ -1,0 +1,87 @@
+"""A run replayed unchanged is the run that was recorded: our own recordings from an H100 and an H200."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from busfare.timeline import Played, critical_path, play, timeline
+from busfare.trace import Trace, read
+from tests.traces import EXAMPLES
+
+SHARED = os.environ.get("BUSFARE_SHARED")
+PUBLISHED = (
+    sorted(
+        path
+        for path in Path(SHARED, "data/traces").rglob("*")
+        if path.is_file() and path.suffix not in (".md", ".txt")
+    )
+    if SHARED
+    else []
+)
+RECORDED = sorted(EXAMPLES.glob("*.json.gz"))
+
+
+def as_recorded(trace: Trace) -> Played:
+    played = play(timeline(trace))
+    recorded = played.timeline.recorded_ns
+    assert abs(played.makespan_ns - recorded) <= 0.01 * recorded
+    assert busiest_error(played) <= 0.02
+    return played
+
+
+def busiest_error(played: Played) -> float:
+    """The largest relative error of a stream's busy time."""
+    operations = played.timeline.operations
+    busy = (
+        operations.select("stream_number", recorded=pl.col("end_ns") - pl.col("start_ns"))
+        .with_columns(replayed=pl.Series(played.operation_end - played.operation_start))
+        .group_by("stream_number")
+        .sum()
+        .filter(pl.col("recorded") > 0)
+    )
+    errors = (busy["replayed"] / busy["recorded"] - 1).abs()
+    return float(errors.max() or 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
+def test_our_own_recordings_replay_as_they_were(path: Path) -> None:
+    played = as_recorded(read(path))
+    operations = played.timeline.operations
+    shifts = np.abs(played.operation_start + played.timeline.origin_ns - operations["start_ns"].to_numpy())
+    assert int(shifts.max()) <= 1000
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
+def test_little_of_our_own_recordings_stays_unexplained(path: Path) -> None:
+    """Operations start when their dependencies say, and not only because the recording says so."""
+    taken_apart = timeline(read(path))
+    path_of_run = critical_path(taken_apart)
+    unexplained = path_of_run.filter(pl.col("step") == "unexplained")
+    assert int((unexplained["end_ns"] - unexplained["start_ns"]).sum()) <= 0.01 * taken_apart.recorded_ns
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
+def test_the_critical_path_covers_the_run_without_a_hole(path: Path) -> None:
+    taken_apart = timeline(read(path))
+    steps = critical_path(taken_apart)
+    assert steps["start_ns"][0] == 0
+    assert steps["end_ns"][-1] == play(taken_apart).makespan_ns
+    assert (steps["start_ns"][1:] == steps["end_ns"][:-1]).all()
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
+def test_published_traces_replay_as_they_were(path: Path) -> None:
+    as_recorded(read(path))
+
+
+@pytest.mark.conformance
+def test_there_are_published_traces() -> None:
+    if SHARED is None:
+        pytest.skip("BUSFARE_SHARED does not say where the published traces are")
+    assert len(PUBLISHED) == 27

@@ -1,0 +1,369 @@
+"""What waits for what, on traces worked out by hand: shorten one thing, and see what moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from busfare.errors import InputError
+from busfare.timeline import Timeline, critical_path, play, timeline
+from busfare.timeline.timeline import LONGEST_NS
+from busfare.trace import Trace, read
+from tests.traces import call, copy, kernel, trace
+
+
+def after_shortening(recorded: Trace, row: int, to_us: float) -> dict[str, Any]:
+    """Start and end of every operation, and the makespan, in µs, when operation `row` of the trace takes `to_us`."""
+    taken_apart = timeline(recorded)
+    unchanged = play(taken_apart)
+    assert unchanged.makespan_ns == taken_apart.recorded_ns
+    order = taken_apart.operations["row"].to_list()
+    duration = taken_apart.columns["operation_duration"].copy()
+    duration[order.index(row)] = round(to_us * 1000)
+    played = play(taken_apart.with_columns(operation_duration=duration))
+    starts = {r: played.operation_start[at] / 1000 for at, r in enumerate(order)}
+    return {"starts": starts, "makespan": played.makespan_ns / 1000}
+
+
+def launched(
+    *work: tuple[float, float, int], streams: bool = True
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Kernels of (start, end, stream), each launched 5 µs apart from time 0 on."""
+    operations = [
+        kernel(start, end, stream=stream, context=1, correlation=at)
+        for at, (start, end, stream) in enumerate(work)
+    ]
+    calls = [call(5 * at, 5 * at + 3, "cudaLaunchKernel", correlation=at) for at in range(len(work))]
+    return operations, calls
+
+
+def test_a_stream_keeps_its_order() -> None:
+    operations, calls = launched((10, 110, 7), (111, 211, 7))
+    found = after_shortening(trace(*operations, calls=calls), 0, 50)
+    assert found["starts"][1] == 61
+    assert found["makespan"] == 161
+
+
+def test_streams_do_not_wait_for_each_other() -> None:
+    operations, calls = launched((10, 110, 13), (15, 115, 14))
+    found = after_shortening(trace(*operations, calls=calls), 0, 50)
+    assert found["starts"][1] == 15
+    assert found["makespan"] == 115
+
+
+def test_a_launch_is_not_earlier_than_its_call() -> None:
+    operations, calls = launched((10, 30, 7), (31, 51, 7))
+    calls[1] |= {"start_ns": 20_000, "end_ns": 23_000}
+    found = after_shortening(trace(*operations, calls=calls), 0, 1)
+    assert 20 < found["starts"][1] <= 31
+
+
+@pytest.mark.parametrize(("second", "waits"), [("blocking", True), ("non-blocking", False)])
+def test_the_default_stream_stands_between_blocking_streams(second: str, waits: bool) -> None:
+    # The last two run side by side: one kernel at a time is not what keeps the second waiting. Nor does it begin as the
+    # first ends where nothing says that it waits for that.
+    late = 0 if waits else 30
+    operations, calls = launched((10, 110, 7), (111 + late, 211 + late, 13), (300, 400, 14), (310, 390, 15))
+    for row, at in ((2, 290), (3, 300)):
+        calls[row] |= {"start_ns": at * 1000, "end_ns": (at + 3) * 1000}
+    streams = [
+        {"process": 1, "context": 1, "stream": 7, "kind": "null"},
+        {"process": 1, "context": 1, "stream": 13, "kind": second},
+        {"process": 1, "context": 1, "stream": 14, "kind": "non-blocking"},
+        {"process": 1, "context": 1, "stream": 15, "kind": "non-blocking"},
+    ]
+    found = after_shortening(trace(*operations, calls=calls, streams=streams), 0, 50)
+    assert found["starts"][1] == (61 if waits else 141)
+
+
+def test_the_default_stream_waits_for_blocking_streams() -> None:
+    operations, calls = launched((10, 110, 13), (12, 52, 14), (111, 211, 7))
+    streams = [
+        {"process": 1, "context": 1, "stream": stream, "kind": kind}
+        for stream, kind in ((7, "null"), (13, "blocking"), (14, "blocking"))
+    ]
+    found = after_shortening(trace(*operations, calls=calls, streams=streams), 0, 20)
+    assert found["starts"][2] == 53  # now behind stream 14
+
+
+def event(kind: str, at: float, stream: int, correlation: int, **more: Any) -> dict[str, Any]:
+    return {
+        "kind": kind, "start_ns": round(at * 1000), "end_ns": round(at * 1000) + 500, "process": 1, "context": 1,
+        "stream": stream, "event": 3, "correlation": correlation,
+    } | more  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ["last record", "correlation", "sync number"])
+def test_a_stream_waits_for_an_event_of_another(said: str) -> None:
+    operations, calls = launched((10, 110, 13), (111, 211, 14))
+    calls[1] |= {"start_ns": 9_000, "end_ns": 9_500}
+    calls += [
+        call(4, 4.5, "cudaEventRecord", correlation=100),
+        call(7, 7.5, "cudaStreamWaitEvent", correlation=101),
+    ]
+    more = {"correlation": {"record_correlation": 100}, "sync number": {"event_sync": 9}}.get(said, {})
+    events = [
+        event("record", 4, 13, 100, **({"event_sync": 9} if said == "sync number" else {})),
+        event("wait", 7, 14, 101, **more),
+    ]
+    found = after_shortening(trace(*operations, calls=calls, events=events), 0, 50)
+    assert found["starts"][1] == 61
+
+
+def test_an_event_recorded_behind_a_wait_passes_it_on() -> None:
+    """Stream 14 records an event right after it was told to wait: who waits for that event waits for stream 13."""
+    operations, calls = launched((10, 110, 13), (111, 211, 15))
+    calls[1] |= {"start_ns": 9_000, "end_ns": 9_200}
+    names = [
+        ("cudaEventRecord", 100),
+        ("cudaStreamWaitEvent", 101),
+        ("cudaEventRecord", 102),
+        ("cudaStreamWaitEvent", 103),
+    ]
+    calls += [call(4 + at, 4.5 + at, name, correlation=number) for at, (name, number) in enumerate(names)]
+    operations.append(kernel(1, 2, stream=14, context=1, correlation=99))
+    calls.append(call(0.2, 0.4, "cudaLaunchKernel", correlation=99))
+    events = [
+        event("record", 4, 13, 100), event("wait", 5, 14, 101, record_correlation=100),
+        event("record", 6, 14, 102, event=4), event("wait", 7, 15, 103, event=4, record_correlation=102),
+    ]  # fmt: skip
+    found = after_shortening(trace(*operations, calls=calls, events=events), 1, 50)
+    assert found["starts"][2] == 61
+
+
+@pytest.mark.parametrize(
+    ("name", "waits_for", "more"),
+    [
+        ("cudaDeviceSynchronize", "device", {}),
+        ("cudaStreamSynchronize", "stream", {"stream": 7}),
+        ("cudaStreamSynchronize", "stream", {}),
+    ],
+)
+def test_the_host_waits_and_goes_on_when_the_gpu_is_done(
+    name: str, waits_for: str, more: dict[str, int]
+) -> None:
+    operations, calls = launched((10, 110, 7), (130, 230, 7))
+    calls[1] |= {"start_ns": 120_000, "end_ns": 123_000}
+    calls.append(call(4, 113, name, waits_for, **more))
+    found = after_shortening(trace(*operations, calls=calls), 0, 50)
+    assert found["starts"][1] == 80
+    assert found["makespan"] == 180
+
+
+def test_a_wait_for_one_stream_is_none_for_another() -> None:
+    operations, calls = launched((10, 110, 13), (12, 40, 14))
+    calls.append(call(9, 43, "cudaStreamSynchronize", "stream", stream=14))
+    calls.append(call(50, 51, "cudaGetLastError"))
+    found = after_shortening(trace(*operations, calls=calls), 1, 8)
+    assert found["starts"][0] == 10
+    assert found["makespan"] == 110
+
+
+def test_a_blocking_copy_holds_the_host_up() -> None:
+    recorded = trace(
+        copy(10, 110, 1 << 20, correlation=1),
+        kernel(130, 230, correlation=2),
+        calls=[
+            call(0, 113, "cudaMemcpy", "operation", correlation=1),
+            call(120, 123, "cudaLaunchKernel", correlation=2),
+        ],
+    )
+    assert after_shortening(recorded, 0, 50)["starts"][1] == 80
+
+
+def test_an_asynchronous_copy_of_pageable_memory_holds_the_host_up_all_the_same() -> None:
+    recorded = trace(
+        copy(10, 110, 1 << 20, memory="pageable", correlation=1),
+        kernel(130, 230, correlation=2),
+        calls=[
+            call(0, 105, "cudaMemcpyAsync", correlation=1),
+            call(120, 123, "cudaLaunchKernel", correlation=2),
+        ],
+    )
+    # Back a little before the copy's end: what is left then is on its way from the staging buffer.
+    assert after_shortening(recorded, 0, 50)["starts"][1] == 80
+
+
+def test_driver_calls_inside_runtime_calls_count_once() -> None:
+    operations, calls = launched((10, 110, 7), (111, 211, 7))
+    calls.append(call(1, 2, "cuLaunchKernel", correlation=0))
+    taken_apart = timeline(trace(*operations, calls=calls))
+    assert taken_apart.calls.height == 2
+    assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
+
+
+def test_threads_that_take_turns_hand_the_work_over() -> None:
+    """As PyTorch's backward pass does: shorten the first thread's wait, and the second starts earlier."""
+    recorded = trace(
+        kernel(10, 1010, correlation=1),
+        kernel(1520, 1620, correlation=2),
+        calls=[
+            call(0, 4, "cudaLaunchKernel", correlation=1),
+            call(5, 1013, "cudaDeviceSynchronize", "device"),
+            call(1510, 1514, "cudaLaunchKernel", correlation=2, thread=2),
+        ],
+    )
+    assert after_shortening(recorded, 0, 500)["starts"][1] == 1020
+
+
+def test_threads_that_work_at_the_same_time_hand_nothing_over() -> None:
+    recorded = trace(
+        kernel(10, 1010, correlation=1, stream=13),
+        kernel(520, 620, correlation=2, stream=14),
+        calls=[
+            call(0, 4, "cudaLaunchKernel", correlation=1),
+            call(5, 1013, "cudaStreamSynchronize", "stream", stream=13),
+            call(510, 514, "cudaLaunchKernel", correlation=2, thread=2),
+        ],
+    )
+    assert after_shortening(recorded, 0, 100)["starts"][1] == 520
+
+
+def test_copies_of_one_direction_share_an_engine_and_of_two_do_not() -> None:
+    operations = [
+        copy(10, 110, 1 << 20, stream=13, correlation=0),
+        copy(111, 211, 1 << 20, stream=14, correlation=1),
+        copy(20, 120, 1 << 20, "d2h", stream=15, correlation=2),
+    ]
+    calls = [call(3 * at, 3 * at + 2, "cudaMemcpyAsync", correlation=at) for at in range(3)]
+    found = after_shortening(trace(*operations, calls=calls), 0, 50)
+    assert found["starts"] == {0: 10, 1: 20, 2: 61}  # the copy back is the second to start
+
+
+def test_a_launch_that_waited_for_room_in_the_queue_waits_less_when_kernels_are_quicker() -> None:
+    count, length = 1500, 100.0
+    operations = [
+        kernel(10 + length * at, 10 + length * at + length - 1, correlation=at) for at in range(count)
+    ]
+    calls = []
+    for at in range(count):
+        start = 5.0 * at if at < 1000 else calls[-1]["end_ns"] / 1000 + 1
+        # From the thousandth on, each launch waits until the kernel a thousand before it has ended.
+        end = start + 3 if at < 1000 else max(start + 3, 10 + length * (at - 1000) + length + 1)
+        calls.append(call(start, end, "cudaLaunchKernel", correlation=at))
+    taken_apart = timeline(trace(*operations, calls=calls))
+    assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
+    quicker = taken_apart.columns["operation_duration"] // 10
+    played = play(taken_apart.with_columns(operation_duration=quicker))
+    assert played.call_end[-1] < 0.3 * (calls[-1]["end_ns"])
+
+
+def test_a_graph_launch_keeps_the_order_that_was_observed() -> None:
+    operations = [
+        kernel(10, 110, correlation=1, stream=7, graph_node=1),
+        kernel(111, 211, correlation=1, stream=8, graph_node=2),
+    ]
+    recorded = trace(*operations, calls=[call(0, 5, "cudaGraphLaunch", correlation=1)])
+    assert after_shortening(recorded, 0, 50)["starts"][1] == 61
+    assert "replay-graphs" in {o.id for o in timeline(recorded).omissions}
+
+
+def test_without_calls_the_order_is_the_one_observed() -> None:
+    recorded = trace(kernel(0, 100, stream=13), kernel(101, 201, stream=14))
+    assert after_shortening(recorded, 0, 50)["starts"][1] == 51
+    (omission,) = [o for o in timeline(recorded).omissions if o.id == "replay-launches"]
+    assert omission.count == 2
+
+
+def test_what_the_recording_contradicts_is_left_out_and_counted() -> None:
+    operations, calls = launched((10, 110, 7), (50, 150, 7))
+    recorded = trace(*operations, calls=calls)
+    taken_apart = timeline(recorded)
+    assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
+    assert "replay-contradictions" in {o.id for o in taken_apart.omissions}
+
+
+def test_a_launch_that_took_longer_passes_while_its_kernel_waits_for_something_else() -> None:
+    late = [20.0 * (n == 5) for n in range(10)]
+    operations = [
+        kernel(100.0 * n + 5 + late[n], 100.0 * n + 15 + late[n], stream=7, correlation=n) for n in range(10)
+    ]
+    calls = [call(100.0 * n, 100.0 * n + 4 + late[n], "cudaLaunchKernel", correlation=n) for n in range(10)]
+    recorded = trace(*operations, calls=calls)
+    # The kernel before lasts until 600 µs, and 20 µs more are not waited for then.
+    found = after_shortening(recorded, 4, 600 - 405)
+    assert 600 <= found["starts"][5] <= 602
+    # Nor does it come sooner where nothing else holds it up.
+    assert after_shortening(recorded, 4, 5)["starts"][5] == 525
+    assert timeline(recorded).unexplained_ns == 0
+    # A call that was soon over held nothing up for so long.
+    calls[5] = call(500, 504, "cudaLaunchKernel", correlation=5)
+    recorded = trace(*operations, calls=calls)
+    assert timeline(recorded).unexplained_ns == 20_000
+    assert after_shortening(recorded, 4, 600 - 405)["starts"][5] >= 620
+
+
+def test_a_wait_that_nothing_explains_is_kept_and_called_unexplained() -> None:
+    operations, calls = launched((10, 110, 7), (400, 500, 7))
+    taken_apart = timeline(trace(*operations, calls=calls))
+    assert taken_apart.unexplained_ns > 250_000
+    steps = critical_path(taken_apart)
+    unexplained = steps.filter(pl.col("step") == "unexplained")
+    assert int((unexplained["end_ns"] - unexplained["start_ns"]).sum()) == taken_apart.unexplained_ns
+
+
+def test_the_critical_path_names_what_the_run_waited_for() -> None:
+    recorded = trace(
+        copy(10, 1010, 1 << 20, correlation=1),
+        kernel(1015, 1115, correlation=2),
+        calls=[
+            call(0, 4, "cudaMemcpyAsync", correlation=1),
+            call(5, 8, "cudaLaunchKernel", correlation=2),
+            call(9, 1120, "cudaDeviceSynchronize", "device"),
+        ],
+    )
+    steps = critical_path(timeline(recorded))
+    length = dict(
+        steps.group_by(pl.col("step").cast(pl.String))
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+        .iter_rows()
+    )
+    assert length["copy"] == 1_000_000 and length["kernel"] == 100_000
+    assert sum(length.values()) == 1_120_000
+
+
+def test_a_trace_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="nothing to replay"):
+        timeline(trace())
+
+
+def test_a_changed_timeline_leaves_the_first_as_it_was() -> None:
+    operations, calls = launched((10, 110, 7), (111, 211, 7))
+    first: Timeline = timeline(trace(*operations, calls=calls))
+    before = {name: values.copy() for name, values in first.columns.items()}
+    first.with_columns(operation_duration=np.zeros(2, np.int64))
+    assert all(np.array_equal(first.columns[name], values) for name, values in before.items())
+
+
+def test_times_of_a_broken_clock_replay_too() -> None:
+    far = 2.0**61 / 1000
+    recorded = trace(
+        kernel(0, 0),
+        kernel(0, far),
+        kernel(far, far),
+        calls=[call(-0.001, 0, "cudaLaunchKernel", correlation=7)],
+    )
+    taken_apart = timeline(recorded)
+    assert play(taken_apart).makespan_ns == taken_apart.recorded_ns == LONGEST_NS
+    assert {o.id: o.count for o in taken_apart.omissions}["replay-late"] == 2
+
+
+def test_host_functions_in_streams_are_named_as_what_the_trace_does_not_tell() -> None:
+    """JAX's waits of one thread for another, between calls, recorded on an H200; programs without have none of it."""
+    folder = Path(__file__).parents[2] / "results" / "pairs-unseen" / "h200-2026-11-22-2137"
+    for name, functions in (("jax_regression", 360), ("graph_inference", 0)):
+        said = {o.id: o.count for o in timeline(read(folder / f"{name}-before.bf")).omissions}
+        assert said.get("replay-host-functions", 0) == functions
+
+
+def test_hashing_what_is_copied_is_out_of_the_gap_in_which_another_thread_hands_over() -> None:
+    """Recorded with the hashes of what was copied, a run of JAX, whose threads copy by turns, took twice as long."""
+    folder = Path(__file__).parents[2] / "results" / "pairs-unseen" / "h200-2026-11-22-2137"
+    hashed = read(folder / "jax_regression-before-fingerprint.bf")
+    without = play(timeline(hashed)).makespan_ns
+    hashed.calls = hashed.calls.drop("recorder_ns")
+    assert without < 0.7 * play(timeline(hashed)).makespan_ns

@@ -1,0 +1,222 @@
+"""Waits that the recorded times contradict in part: what is consistent stays, and what is not explained is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from busfare.node import load_node
+from busfare.report.gains import unexplained_said
+from busfare.report.summary import summarise
+from busfare.timeline import Timeline, critical_path_shares, play, timeline, unexplained_seconds
+from busfare.timeline.changes import CopySpeed, Remove, Setting
+from busfare.timeline.edit import with_durations
+from busfare.timeline.prefetch import Prefetch
+from busfare.timeline.waits import WAIT
+from busfare.trace import Trace
+from tests.traces import call, copy, kernel, trace
+
+HERE = Setting(load_node("pcie:3x16"))
+MIB = 1 << 20
+
+
+def migration(start: float, end: float, size: int = MIB, direction: str = "h2d") -> dict[str, Any]:
+    """A move of managed memory as profilers write it: of stream 0, launched by nobody."""
+    return copy(start, end, size, direction, "managed", stream=0, context=1) | {"kind": "migration"}
+
+
+def share(recorded: Trace, part: str) -> float:
+    """How much of the critical path is of this part."""
+    return next((p["share"] for p in critical_path_shares(timeline(recorded)) if p["part"] == part), 0.0)
+
+
+def makespan_after(taken_apart: Timeline, row: int, to_us: float) -> float:
+    """The makespan in µs when operation `row` of the trace takes `to_us`."""
+    duration = taken_apart.columns["operation_duration"].copy()
+    duration[taken_apart.operations["row"].to_list().index(row)] = round(to_us * 1000)
+    return play(with_durations(taken_apart, duration)).makespan_ns / 1000
+
+
+def omitted(taken_apart: Timeline) -> dict[str, int]:
+    return {o.id: o.count for o in taken_apart.omissions}
+
+
+def faulting(moves: int = 40) -> Trace:
+    """A kernel of 9 ms that faults all the time, a wait for it, and pages that come back once the host reads them."""
+    into = [migration(100 + 200.0 * n, 250 + 200.0 * n) for n in range(moves)]
+    back = [migration(9_100 + 50.0 * n, 9_140 + 50.0 * n, direction="d2h") for n in range(8)]
+    calls = [
+        call(0, 5, "cudaLaunchKernel", correlation=1),
+        call(6, 9_030, "cudaDeviceSynchronize", "device"),
+        call(9_600, 9_605, "cudaFree", "device"),
+    ]
+    return trace(kernel(10, 9_010, context=1, correlation=1), *into, *back, calls=calls)
+
+
+def test_pages_that_move_after_a_wait_do_not_undo_it() -> None:
+    recorded = faulting()
+    assert share(recorded, "kernels") > 0.9
+    assert makespan_after(timeline(recorded), 0, 1000) < 2_000
+    assert "replay-contradictions" not in omitted(timeline(recorded))
+
+
+def test_what_outlasts_a_wait_leaves_the_rest_of_it() -> None:
+    """Another thread gave stream 14 more to do while the first waited for the device."""
+    operations = [
+        kernel(10, 1_010, stream=13, context=1, correlation=1),
+        kernel(20, 420, stream=14, context=1, correlation=2),
+        kernel(425, 3_000, stream=14, context=1, correlation=3),
+    ]
+    calls = [
+        call(0, 3, "cudaLaunchKernel", correlation=1),
+        call(4, 7, "cudaLaunchKernel", correlation=2),
+        call(8, 11, "cudaLaunchKernel", correlation=3),
+        call(12, 1_020, "cudaDeviceSynchronize", "device"),
+        call(1_030, 3_010, "cudaDeviceSynchronize", "device"),
+    ]
+    taken_apart = timeline(trace(*operations, calls=calls))
+    assert play(taken_apart).makespan_ns == 3_010_000
+    assert omitted(taken_apart)["replay-narrowed"] == 1 and "replay-contradictions" not in omitted(
+        taken_apart
+    )
+    ends = play(
+        taken_apart.with_columns(operation_duration=taken_apart.columns["operation_duration"] // 2)
+    ).call_end
+    assert ends[3] < 600_000 and ends[4] < 1_800_000  # both waits still wait
+
+
+@pytest.mark.parametrize(("launching_us", "waits"), [(40, True), (8, False)])
+def test_clocks_may_differ_by_as_much_as_the_quickest_launch(launching_us: float, waits: bool) -> None:
+    """Each kernel ends 30 µs after the wait for it returned; a GPU's clock that far ahead shows in every launch."""
+    operations = [
+        kernel(500.0 * n + launching_us, 500.0 * n + 330, stream=7, context=1, correlation=n)
+        for n in range(20)
+    ]
+    calls = [call(500.0 * n, 500.0 * n + 4, "cudaLaunchKernel", correlation=n) for n in range(20)]
+    calls += [call(500.0 * n + 5, 500.0 * n + 300, "cudaDeviceSynchronize", "device") for n in range(20)]
+    taken_apart = timeline(trace(*operations, calls=calls))
+    kept = taken_apart.columns["call_wait"][taken_apart.calls["waits_for"].cast(str).to_numpy() == "device"]
+    # Without the last kernel each wait still has those before it, which ended long before.
+    assert (kept != WAIT["none"]).all() == waits
+    assert ("replay-contradictions" in omitted(taken_apart)) != waits
+
+
+def test_an_event_of_the_null_stream_stands_for_the_work_of_others() -> None:
+    """Timing as in tutorials: the null stream runs nothing itself, and its events wait for every blocking stream."""
+    operations = [
+        kernel(10, 1_010, stream=13, context=1, correlation=1),
+        kernel(20, 2_020, stream=14, context=1, correlation=2),
+    ]
+    calls = [
+        call(0, 3, "cudaLaunchKernel", correlation=1),
+        call(4, 7, "cudaLaunchKernel", correlation=2),
+        call(8, 9, "cudaEventRecord", correlation=3),
+        call(10, 2_030, "cudaEventSynchronize", "event", event=5),
+    ]
+    record = {
+        "kind": "record", "start_ns": 8_000, "end_ns": 9_000, "process": 1, "context": 1, "stream": 7, "event": 5,
+        "correlation": 3,
+    }  # fmt: skip
+    kinds = {7: "null", 13: "blocking", 14: "blocking"}
+    streams = [{"process": 1, "context": 1, "stream": s, "kind": kind} for s, kind in kinds.items()]
+    recorded = trace(*operations, calls=calls, events=[record], streams=streams)
+    assert share(recorded, "kernels") > 0.95
+    assert makespan_after(timeline(recorded), 1, 100) == pytest.approx(1_020, abs=25)
+
+
+def test_work_queued_before_the_trace_began_comes_before_what_was_issued_later() -> None:
+    """Ten kernels without a call run first, though the calls of the next ten were already made."""
+    queued = [kernel(100.0 * n, 100.0 * n + 99, stream=7, context=1) for n in range(1, 11)]
+    later = [kernel(100.0 * n, 100.0 * n + 99, stream=7, context=1, correlation=n) for n in range(11, 21)]
+    calls = [call(5.0 * n, 5.0 * n + 3, "cudaLaunchKernel", correlation=n) for n in range(11, 21)]
+    calls += [call(110, 2_105, "cudaDeviceSynchronize", "device")]
+    recorded = trace(*queued, *later, calls=calls)
+    taken_apart = timeline(recorded)
+    assert "replay-contradictions" not in omitted(taken_apart)
+    assert share(recorded, "kernels") > 0.9
+    assert makespan_after(taken_apart, 3, 9) == pytest.approx(taken_apart.recorded_ns / 1000 - 90, abs=2)
+
+
+def test_work_that_waits_for_no_known_reason_follows_what_ended_as_it_began() -> None:
+    """One copy engine for both directions, which this trace does not tell."""
+    quick = [
+        copy(20.0 * n + 8, 20.0 * n + 15, MIB, "h2d", stream=14, context=1, correlation=n) for n in range(9)
+    ]
+    operations = [
+        copy(190, 1_190, MIB, "d2h", stream=13, context=1, correlation=9),
+        copy(1_192, 2_192, MIB, "h2d", stream=14, context=1, correlation=10),
+    ]
+    calls = [call(20.0 * n, 20.0 * n + 3, "cudaMemcpyAsync", correlation=n) for n in range(11)]
+    taken_apart = timeline(trace(*quick, *operations, calls=calls))
+    assert omitted(taken_apart)["replay-orders"] == 1
+    assert makespan_after(taken_apart, 9, 100) == pytest.approx(1_292, abs=2)
+
+
+def test_a_report_says_how_much_of_the_run_nothing_explains() -> None:
+    operations = [
+        kernel(10, 110, stream=7, context=1, correlation=1),
+        kernel(900, 1_000, stream=7, context=1, correlation=2),
+    ]
+    calls = [call(5.0 * n, 5.0 * n + 3, "cudaLaunchKernel", correlation=n + 1) for n in range(2)]
+    result = summarise(trace(*operations, calls=calls))
+    assert result["unexplained_seconds"] == pytest.approx(785e-6, rel=0.02)
+    line = unexplained_said(result)
+    assert line is not None and line.startswith("78% of the run (")
+    explained = trace(kernel(10, 110, context=1, correlation=1), calls=calls[:1])
+    assert unexplained_said(summarise(explained)) is None
+
+
+def test_time_in_a_call_that_was_at_work_is_not_unexplained() -> None:
+    """The first copy of a program sets the context up: 100 ms within its own call."""
+    first = copy(100_000, 100_001, 72, memory="pageable", correlation=1)
+    recorded = trace(first, calls=[call(0, 100_003, "cudaMemcpyToSymbol", "operation", correlation=1)])
+    shares = critical_path_shares(timeline(recorded))
+    assert unexplained_seconds(shares) == 0
+    assert shares[0]["part"] == "host in calls" and shares[0]["share"] > 0.98
+
+
+def test_a_prefetch_holds_the_kernel_behind_it() -> None:
+    """256 moves that a prefetch made while no kernel ran: not faults, though no profiler names their stream."""
+    moved = [migration(50 + 100.0 * n, 149 + 100.0 * n, 2 * MIB) for n in range(200)]
+    recorded = trace(
+        *moved,
+        kernel(20_100, 20_700, context=1, correlation=2),
+        calls=[
+            call(0, 40, "cudaMemPrefetchAsync", correlation=1),
+            call(41, 45, "cudaLaunchKernel", correlation=2),
+            call(46, 20_710, "cudaDeviceSynchronize", "device"),
+        ],
+    )
+    assert share(recorded, "copies") > 0.9
+    assert Prefetch().apply(timeline(recorded), HERE).count == 0
+    assert play(CopySpeed(2.0).apply(timeline(recorded), HERE).timeline).makespan_ns < 11_500_000
+
+
+def test_faults_hold_their_kernel_and_prefetching_frees_it() -> None:
+    taken_apart = timeline(faulting())
+    before = play(taken_apart).makespan_ns
+
+    def after(change: Any) -> float:
+        return play(change.apply(taken_apart, HERE).timeline).makespan_ns / 1000
+
+    # 40 MiB in 6 ms of moves and 2 ms between them; in one piece over this link 3.4 ms.
+    assert after(Prefetch()) == pytest.approx(before / 1000 - 8_000 + 3_400, abs=500)
+    assert after(CopySpeed(2.0)) == pytest.approx(before / 1000 - 3_000, abs=150)
+    assert after(Remove("migration")) < after(CopySpeed(2.0)) - 3_000
+
+
+def test_long_chains_of_moves_are_taken_out_at_once() -> None:
+    """Each move follows the one before: a look at every link of the chain for every link would take minutes."""
+    count = 60_000
+    moved = [migration(20.0 + 10 * n, 28.0 + 10 * n) for n in range(100)]
+    recorded = trace(kernel(10, 10.0 * count, context=1, correlation=1), *moved,
+                     calls=[call(0, 5, "cudaLaunchKernel", correlation=1)])  # fmt: skip
+    repeated = recorded.operations[1:2]
+    at = np.arange(count, dtype=np.int64) * 10_000 + 20_000
+    long = repeated[[0] * count].with_columns(start_ns=at, end_ns=at + 8_000)
+    recorded.operations = recorded.operations[:1].vstack(long)
+    taken_apart = timeline(recorded)
+    after = Remove("migration").apply(taken_apart, HERE)
+    assert after.count == count and after.timeline.operations.height == 1
