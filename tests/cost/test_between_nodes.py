@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from busfare.cost import model
 from busfare.node import Cost, Measured, Node, load_node
-from busfare.node.measured import Direction, MemoryKind, Piece
+from busfare.node.curve import Direction, MemoryKind
+from busfare.node.measured import Piece
 
 MIB = 1 << 20
 

@@ -23,8 +23,9 @@ from busfare.measure.raw import Record, read, write
 from busfare.measure.run import measure
 from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Measured, Node, Piece, load_node
+from busfare.node.curve import Direction
 from busfare.node.file import decode
-from busfare.node.measured import Direction, piecewise
+from busfare.node.measured import piecewise
 from busfare.plan import Problem, machine_of, plan
 
 NODES = 200

@@ -1,6 +1,8 @@
 """A machine as a graph of components and links; the catalogue; the wire maths of the links."""
 
 from busfare.node.component import Component, Cpu, Gpu, Memory, Nic, Switch
+from busfare.node.contention import Contention, Shares
+from busfare.node.curve import Curve
 from busfare.node.graph import Node, Path
 from busfare.node.link import C2cLink, FabricLink, Flow, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
 from busfare.node.load import catalogue_names, load_node
@@ -10,8 +12,10 @@ from busfare.node.source import Source
 __all__ = [
     "C2cLink",
     "Component",
+    "Contention",
     "Cost",
     "Cpu",
+    "Curve",
     "FabricLink",
     "Flow",
     "Gpu",
@@ -26,6 +30,7 @@ __all__ = [
     "PcieLink",
     "Piece",
     "Row",
+    "Shares",
     "SocketLink",
     "Source",
     "Switch",

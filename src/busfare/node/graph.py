@@ -11,8 +11,10 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
 from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
+from busfare.node.contention import Contention
+from busfare.node.curve import Curve
 from busfare.node.link import Flow, Link
-from busfare.node.measured import Cost, Measured
+from busfare.node.measured import Cost, Measured, contention_of, curve_of
 from busfare.node.source import Source, Sourced
 
 __all__ = ["Node", "Path"]
@@ -178,6 +180,22 @@ class Node:
         ]
         exact = [m for m in fitting if m.gpu is not None and m.gpu == ordinal % len(self._gpus)]
         return next(iter([*exact, *(m for m in fitting if m.gpu is None)]), None)
+
+    def curve(self, direction: str, memory: str, gpu: int = 0, peer: int | None = None) -> Curve | None:
+        """What was measured of a direction, memory kind, GPU and, between GPUs, peer; None where nothing was."""
+        found = self.measurement(direction, memory, gpu, peer)
+        return curve_of(found) if found is not None and found.pieces else None
+
+    def contention(self, gpu: int = 0) -> Contention:
+        """How much of its rate each path of a GPU keeps beside others: measured, else typical of the GPU."""
+        pinned = [self.measurement(direction, "pinned", gpu) for direction in ("h2d", "d2h")]
+        mapped = [self.measurement(direction, "mapped", gpu) for direction in ("h2d", "d2h")]
+        return contention_of(pinned, mapped)
+
+    def call_cost(self, name: str, gpu: int = 0) -> Cost | None:
+        """What the call `name` (`launch`, `synchronise` ...) takes besides any copy; None where nobody measured it."""
+        fitting = [c for c in self.costs if c.call == name and c.gpu in (None, gpu % len(self._gpus))]
+        return fitting[0] if fitting else None
 
     def measured_both_ways(self, memory: str) -> bool:
         """Whether copies of host memory of this kind were measured into the first GPU and out of it."""

@@ -8,13 +8,12 @@ import msgspec
 import numpy as np
 
 from busfare.node.arrays import FloatArray
+from busfare.node.contention import UNDISTURBED, Contention, Shares
+from busfare.node.curve import Curve, Direction, MemoryKind
 from busfare.node.figures import Count, Difference, Name, Ordinal, Seconds, SecondsPerByte, Share, Size, Text
 from busfare.node.source import Sourced
 
-__all__ = ["Cost", "Direction", "Measured", "MemoryKind", "Piece", "Row", "piecewise"]
-
-Direction = Literal["h2d", "d2h", "d2d", "p2p"]
-MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
+__all__ = ["Cost", "Measured", "Piece", "Row", "contention_of", "curve_of", "piecewise"]
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,3 +152,45 @@ class Measured(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
         below = above - 1
         share = (copies - counts[below]) / (counts[above] - counts[below])
         return curves[below] + share * (curves[above] - curves[below])
+
+
+#: At this size the interval of several streams is read off their row.
+_INTERVAL_BYTES = 65536.0
+
+
+def curve_of(measured: Measured) -> Curve:
+    """The same as a curve."""
+    starts = tuple(piece.latency_overhead_s or 0.0 for piece in measured.pieces)
+    sizes = np.array([_INTERVAL_BYTES])
+    one, gap = float(measured.seconds(sizes)[0]), measured.pieces[-1].gap_per_byte_s
+    intervals = {} if measured.gap_s is None else {1: measured.gap_s}
+    for row in measured.rows:
+        further = (float(piecewise(row.pieces, sizes)[0]) - one) / (row.copies - 1)
+        intervals[row.copies] = max(further - _INTERVAL_BYTES * gap, 0.0)
+    return Curve(
+        direction=measured.direction, memory=measured.memory, latency_overhead_s=starts,
+        gap_per_byte_s=tuple(piece.gap_per_byte_s for piece in measured.pieces),
+        up_to_bytes=tuple(piece.up_to_bytes or 0 for piece in measured.pieces[:-1]),
+        issue_interval_s=intervals, timing=measured.timing, gpu=measured.gpu, peer=measured.peer,
+        source=measured.source,
+    )  # fmt: skip
+
+
+def contention_of(pinned: list[Measured | None], mapped: list[Measured | None]) -> Contention:
+    """The shares that the gaps of both directions (h2d, d2h) say."""
+
+    def shares(measured: list[Measured | None], key: str) -> Shares:
+        found = []
+        for one in measured:
+            gap = getattr(one, key) if one else None
+            found.append(min(1.0, one.pieces[-1].gap_per_byte_s / gap) if gap and one and one.pieces else 1.0)
+        return Shares(*found) if min(found) < 1.0 else UNDISTURBED
+
+    both, beside = "both_directions_gap_per_byte_s", "mapped_gap_per_byte_s"
+    return Contention(
+        both=shares(pinned, both),
+        mapped_both=shares(mapped, beside),
+        copy_beside_mapped=shares(pinned, beside),
+        mapped_beside_copy=shares(mapped, both),
+        source=pinned[0].source if pinned[0] else None,
+    )
