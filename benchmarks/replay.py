@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from busfare.timeline import _core
-from busfare.timeline.timeline import COLUMN_TYPES
+from busfare.timeline.model import COLUMN_TYPES
 
 __all__ = ["main"]
 
@@ -110,8 +110,8 @@ for _ in range(2):
 """
 OURS = """
 import sys, time
-from busfare.timeline.played import critical_path
-from busfare.timeline.timeline import timeline
+from busfare.timeline.play import critical_path
+from busfare.timeline.build import timeline
 from busfare.trace import read
 for _ in range(int(sys.argv[2]) + 1):
     begun = time.perf_counter(), time.process_time()

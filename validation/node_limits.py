@@ -29,9 +29,9 @@ from busfare.measure.quiet import SLOW
 from busfare.node import Node, load_node
 from busfare.project.projection import PATH, transfers_priced
 from busfare.timeline import Timeline, play, timeline
-from busfare.timeline.changes import Setting, ToNode
+from busfare.timeline.changes.change import Setting, ToNode
+from busfare.timeline.changes.host import Host, host_changes
 from busfare.timeline.edit import with_durations
-from busfare.timeline.host_pace import Host, host_changes
 from busfare.trace import Trace, read
 
 #: What may be known of the other machine.

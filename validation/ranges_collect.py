@@ -45,7 +45,7 @@ from busfare.measure.residual import residuals
 from busfare.node import Node, NvlinkLink, catalogue_names, load_node
 from busfare.plan import machine_of
 from busfare.project.projection import transfers_priced
-from busfare.timeline.changes import Change
+from busfare.timeline.changes.change import Change
 from busfare.trace import read as read_trace
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -424,8 +424,8 @@ def changes() -> Iterator[Truth]:
 def _changed(job: tuple[str, Machine]) -> list[Truth]:
     from busfare.report.recording_cost import without_recorder
     from busfare.timeline import timeline
-    from busfare.timeline.changes import Setting
-    from busfare.timeline.what_if import what_if
+    from busfare.timeline.changes.change import Setting
+    from busfare.timeline.changes.what_if import what_if
 
     folder, machine = job
     plan = _plans()[folder]
@@ -460,7 +460,7 @@ def _kinds(options: tuple[str, ...]) -> str:
 def _changes(options: tuple[str, ...], node: Node) -> list[Change]:
     from busfare.cli import _with_empty_values
     from busfare.cli.traces import what_if as command
-    from busfare.timeline.options import Options, changes_of
+    from busfare.timeline.changes.options import Options, changes_of
 
     given = command.make_context("what-if", _with_empty_values(["what-if", "x", *options])[1:]).params
     fields = {k: v for k, v in given.items() if k in Options.__dataclass_fields__}

@@ -17,11 +17,11 @@ import polars as pl
 
 from busfare.node import load_node
 from busfare.timeline import Timeline, play, timeline
-from busfare.timeline.changes import Change, Setting, ToNode
-from busfare.timeline.pinning import Pin
-from busfare.timeline.streams import Streams
-from busfare.timeline.waiting import Async
-from busfare.timeline.what_if import what_if
+from busfare.timeline.changes.change import Change, Setting, ToNode
+from busfare.timeline.changes.pin import Pin
+from busfare.timeline.changes.streams import Streams
+from busfare.timeline.changes.waiting import Async
+from busfare.timeline.changes.what_if import what_if
 from busfare.trace import read
 
 #: Percent: the makespan, and the busy time of each stream.

@@ -8,8 +8,8 @@ import pytest
 from busfare.advise import Finding, findings, guess_node, rebuilt
 from busfare.node import Node, load_node
 from busfare.timeline import timeline
-from busfare.timeline.arguments import AsArguments
-from busfare.timeline.changes import Setting
+from busfare.timeline.changes.arguments import AsArguments
+from busfare.timeline.changes.change import Setting
 from busfare.trace import Trace, read, tables
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 

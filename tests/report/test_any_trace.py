@@ -22,8 +22,8 @@ from busfare.report.summary import summarise
 from busfare.report.terminal import show_report
 from busfare.report.what_if_page import what_if_page
 from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
-from busfare.timeline.changes import Setting
-from busfare.timeline.options import Options, changes_of
+from busfare.timeline.changes.change import Setting
+from busfare.timeline.changes.options import Options, changes_of
 from busfare.trace import tables
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
 from tests.traces import trace

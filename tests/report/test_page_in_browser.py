@@ -18,9 +18,9 @@ from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.report.what_if_page import what_if_page
 from busfare.report.what_ifs import answer_what_if, predicted_trace
-from busfare.timeline.changes import Kernels, Setting
-from busfare.timeline.pinning import Pin
-from busfare.timeline.streams import Streams
+from busfare.timeline.changes.change import Kernels, Setting
+from busfare.timeline.changes.pin import Pin
+from busfare.timeline.changes.streams import Streams
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, copy, kernel, trace
 

@@ -19,9 +19,9 @@ from busfare.report.plans import answer_plan
 from busfare.report.predictions import show_projection
 from busfare.report.projections import projection_result
 from busfare.report.what_ifs import answer_what_if
-from busfare.timeline.changes import Change, Setting, ToNode
-from busfare.timeline.pinning import Pin
-from busfare.timeline.waiting import Async
+from busfare.timeline.changes.change import Change, Setting, ToNode
+from busfare.timeline.changes.pin import Pin
+from busfare.timeline.changes.waiting import Async
 from busfare.trace import read
 from tests.job.build_job import write_job
 from tests.traces import EXAMPLES, copy, kernel, trace

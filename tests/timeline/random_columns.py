@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from busfare.timeline.timeline import COLUMN_TYPES
+from busfare.timeline.model import COLUMN_TYPES
 
 __all__ = ["Columns", "as_columns", "columns", "timelines"]
 

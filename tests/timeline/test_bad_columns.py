@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busfare.timeline import _core
-from busfare.timeline.timeline import COLUMN_TYPES
+from busfare.timeline.model import COLUMN_TYPES
 from tests.timeline.random_columns import Columns, as_columns, columns, timelines
 
 GOOD = columns(Random(5), 30, 1, engines=True, links=True, early=True, unordered=False)

@@ -13,19 +13,19 @@ from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.timeline import critical_path_shares, play, timeline
-from busfare.timeline.arguments import ARGUMENT_BYTES, AsArguments
-from busfare.timeline.batching import Batch, Collect, loop_nanoseconds
-from busfare.timeline.changes import Change, CopySpeed, Kernels, Remove, Setting, ToNode
-from busfare.timeline.device_work import unit_of
+from busfare.timeline.build.device_work import unit_of
+from busfare.timeline.changes.arguments import ARGUMENT_BYTES, AsArguments
+from busfare.timeline.changes.change import Change, CopySpeed, Kernels, Remove, Setting, ToNode
+from busfare.timeline.changes.packing import Batch, Collect, loop_nanoseconds
+from busfare.timeline.changes.pin import Pin
+from busfare.timeline.changes.prefetch import Prefetch
+from busfare.timeline.changes.repeated import Dedupe
+from busfare.timeline.changes.streams import Streams, chunks
+from busfare.timeline.changes.waiting import Async, DropSynchronisations
+from busfare.timeline.changes.what_if import what_if
 from busfare.timeline.host_caches import SCATTERED
-from busfare.timeline.pinning import Pin
-from busfare.timeline.prefetch import Prefetch
+from busfare.timeline.model import WAIT
 from busfare.timeline.prices import packing_nanoseconds
-from busfare.timeline.repeated import Dedupe
-from busfare.timeline.streams import Streams, chunks
-from busfare.timeline.waiting import Async, DropSynchronisations
-from busfare.timeline.waits import WAIT
-from busfare.timeline.what_if import what_if
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 

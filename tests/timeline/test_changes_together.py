@@ -16,8 +16,8 @@ from busfare.advise import guess_node
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
-from busfare.timeline.changes import Setting
-from busfare.timeline.options import Options, changes_of
+from busfare.timeline.changes.change import Setting
+from busfare.timeline.changes.options import Options, changes_of
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 

@@ -7,10 +7,10 @@ import pytest
 
 from busfare.node import load_node
 from busfare.timeline import Timeline, timeline
-from busfare.timeline.batching import Batch
-from busfare.timeline.changes import Setting
+from busfare.timeline.changes.change import Setting
+from busfare.timeline.changes.packing import Batch
+from busfare.timeline.changes.pin import Pin
 from busfare.timeline.host_caches import PRIVATE_CACHE_BYTES, SCATTERED, gaps_without
-from busfare.timeline.pinning import Pin
 from busfare.timeline.prices import packing_nanoseconds
 from tests.traces import call, copy, kernel, trace
 

@@ -10,9 +10,9 @@ from busfare.errors import InputError
 from busfare.node import Cost, Node, load_node
 from busfare.project import project
 from busfare.timeline import timeline
-from busfare.timeline.changes import Setting
-from busfare.timeline.host_pace import Host, host_changes, measured_ratio
-from busfare.timeline.what_if import what_if
+from busfare.timeline.changes.change import Setting
+from busfare.timeline.changes.host import Host, host_changes, measured_ratio
+from busfare.timeline.changes.what_if import what_if
 from busfare.trace import Trace
 from tests.traces import call, copy, kernel, trace
 

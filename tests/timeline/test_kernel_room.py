@@ -9,9 +9,9 @@ import pytest
 
 from busfare.node import load_node
 from busfare.timeline import timeline
-from busfare.timeline.changes import Setting
-from busfare.timeline.streams import Streams
-from busfare.timeline.what_if import what_if
+from busfare.timeline.changes.change import Setting
+from busfare.timeline.changes.streams import Streams
+from busfare.timeline.changes.what_if import what_if
 from busfare.trace import Trace, read, tables
 from tests.traces import call, copy, kernel, trace
 

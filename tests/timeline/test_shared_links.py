@@ -8,8 +8,8 @@ import pytest
 
 from busfare.node import Node, load_node
 from busfare.timeline import play, timeline
-from busfare.timeline.changes import Remove, Setting, ToNode
-from busfare.timeline.what_if import what_if
+from busfare.timeline.changes.change import Remove, Setting, ToNode
+from busfare.timeline.changes.what_if import what_if
 from busfare.trace import Trace
 from tests.traces import call, copy, trace
 

@@ -11,7 +11,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.timeline import Timeline, critical_path, play, timeline
-from busfare.timeline.timeline import LONGEST_NS
+from busfare.timeline.model import LONGEST_NS
 from busfare.trace import Trace, read
 from tests.traces import call, copy, kernel, trace
 

@@ -11,10 +11,10 @@ from busfare.node import load_node
 from busfare.report.gains import unexplained_said
 from busfare.report.summary import summarise
 from busfare.timeline import Timeline, critical_path_shares, play, timeline, unexplained_seconds
-from busfare.timeline.changes import CopySpeed, Remove, Setting
+from busfare.timeline.changes.change import CopySpeed, Remove, Setting
+from busfare.timeline.changes.prefetch import Prefetch
 from busfare.timeline.edit import with_durations
-from busfare.timeline.prefetch import Prefetch
-from busfare.timeline.waits import WAIT
+from busfare.timeline.model import WAIT
 from busfare.trace import Trace
 from tests.traces import call, copy, kernel, trace
 

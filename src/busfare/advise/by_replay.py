@@ -15,16 +15,16 @@ from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import Timeline, critical_path_shares, play
-from busfare.timeline.arguments import AsArguments
-from busfare.timeline.batching import Batch, Collect, loop_nanoseconds
-from busfare.timeline.changes import Applied, Change, Remove, Setting
-from busfare.timeline.pinning import Pin
-from busfare.timeline.prefetch import Prefetch
-from busfare.timeline.repeated import Dedupe
-from busfare.timeline.resident import KeepOnGpu
+from busfare.timeline.changes.arguments import AsArguments
+from busfare.timeline.changes.change import Applied, Change, Remove, Setting
+from busfare.timeline.changes.packing import Batch, Collect, loop_nanoseconds
+from busfare.timeline.changes.pin import Pin
+from busfare.timeline.changes.prefetch import Prefetch
+from busfare.timeline.changes.repeated import Dedupe
+from busfare.timeline.changes.resident import KeepOnGpu
+from busfare.timeline.changes.streams import Streams, are_pipelines
+from busfare.timeline.changes.waiting import Async, DropSynchronisations
 from busfare.timeline.selection import among
-from busfare.timeline.streams import Streams, are_pipelines
-from busfare.timeline.waiting import Async, DropSynchronisations
 from busfare.trace.beside import several
 
 __all__ = ["priced_by_replay"]

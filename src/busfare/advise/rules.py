@@ -284,7 +284,7 @@ def _one_memory(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _ping_pong(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    from busfare.timeline.resident import SMALLEST_BYTES, TOLD_BY, returned_copies
+    from busfare.timeline.changes.resident import SMALLEST_BYTES, TOLD_BY, returned_copies
 
     # Sizes and order tell of chunks that pass through, too; regions of directives copy the same arrays each time.
     addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
@@ -310,7 +310,7 @@ def _ping_pong(trace: Trace, node: Node | None) -> Iterator[Finding]:
 def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
     if "fingerprint" not in trace.operations.columns:
         return
-    from busfare.timeline.repeated import repeated_copies
+    from busfare.timeline.changes.repeated import repeated_copies
 
     repeated = repeated_copies(trace.operations)
     if repeated is None or not repeated.again.any():

@@ -137,8 +137,8 @@ def what_if(
     from busfare.node import load_node
     from busfare.quantities import parse_seconds
     from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
-    from busfare.timeline.changes import Setting
-    from busfare.timeline.options import Options, changes_of
+    from busfare.timeline.changes.change import Setting
+    from busfare.timeline.changes.options import Options, changes_of
 
     options = Options(
         pin=pin,

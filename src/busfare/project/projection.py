@@ -13,10 +13,10 @@ from busfare.cost.ranges import figures_of, range_of, ranged, rung_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import Played, Timeline, play, timeline
-from busfare.timeline.changes import Setting, ToNode
+from busfare.timeline.changes.change import Setting, ToNode
+from busfare.timeline.changes.host import host_changes
+from busfare.timeline.changes.options import kernel_changes
 from busfare.timeline.edit import with_durations
-from busfare.timeline.host_pace import host_changes
-from busfare.timeline.options import kernel_changes
 from busfare.trace import Trace
 
 __all__ = ["Projection", "project", "run_between", "transfers_priced", "whole_sum"]

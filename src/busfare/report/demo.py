@@ -19,8 +19,8 @@ from busfare.report.summary import summarise
 from busfare.report.tables import console, table
 from busfare.report.terminal import show_report
 from busfare.report.what_ifs import answer_what_if
-from busfare.timeline.changes import Setting
-from busfare.timeline.options import Options, changes_of
+from busfare.timeline.changes.change import Setting
+from busfare.timeline.changes.options import Options, changes_of
 from busfare.trace import Trace, read
 
 __all__ = ["run_demo"]

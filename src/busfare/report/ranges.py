@@ -10,8 +10,8 @@ from busfare.node import Node
 
 if TYPE_CHECKING:
     from busfare.timeline import Played
-    from busfare.timeline.changes import Change, Setting
-    from busfare.timeline.what_if import Outcome
+    from busfare.timeline.changes.change import Change, Setting
+    from busfare.timeline.changes.what_if import Outcome
 
 __all__ = ["finding_range", "outcome_range", "said_of_ranges", "whiskers", "with_range"]
 
@@ -73,8 +73,8 @@ def outcome_range(
 ) -> dict[str, Any]:
     """The range of the run after `changes`, in seconds."""
     from busfare.project.projection import run_between
-    from busfare.timeline.changes import ToNode
-    from busfare.timeline.host_pace import Host
+    from busfare.timeline.changes.change import ToNode
+    from busfare.timeline.changes.host import Host
 
     seconds, run, ends = outcome.played.makespan_seconds, baseline.makespan_seconds, []
     others = [change for change in changes if not isinstance(change, (ToNode, Host))]

@@ -16,8 +16,8 @@ from busfare.report.recording_cost import without_recorder
 from busfare.report.tables import console, plain, table
 from busfare.report.terminal import show_omissions
 from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
-from busfare.timeline.changes import Change, Setting
-from busfare.timeline.what_if import Outcome, WhatIf, what_if
+from busfare.timeline.changes.change import Change, Setting
+from busfare.timeline.changes.what_if import Outcome, WhatIf, what_if
 from busfare.trace import Trace
 
 __all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "show_what_if"]

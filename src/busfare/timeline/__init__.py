@@ -1,7 +1,8 @@
 """The time line rebuilt from a trace, with its dependencies: played as it was, or changed."""
 
-from busfare.timeline.played import Played, critical_path, critical_path_shares, play, unexplained_seconds
-from busfare.timeline.timeline import Timeline, timeline
+from busfare.timeline.build import timeline
+from busfare.timeline.model import Timeline
+from busfare.timeline.play import Played, critical_path, critical_path_shares, play, unexplained_seconds
 
 __all__ = [
     "Played",

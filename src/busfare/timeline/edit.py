@@ -10,12 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.expressions import found_in
-from busfare.timeline.device_work import unit_of
+from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.faults import within_kernels
 from busfare.timeline.host_caches import gaps_without
+from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import staged
-from busfare.timeline.timeline import Timeline
-from busfare.timeline.waits import WAIT
 
 __all__ = [
     "ASYNC_COPY",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busfare.account import Union
-from busfare.timeline.device_work import FAULT_NS
-from busfare.timeline.timeline import Timeline
+from busfare.timeline.build.device_work import FAULT_NS
+from busfare.timeline.model import Timeline
 from busfare.trace.words import words_of
 
 __all__ = ["Faults", "faults", "kernels_held", "within_kernels"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from busfare.timeline.model import Timeline
 from busfare.timeline.prices import packing_nanoseconds, pageable
-from busfare.timeline.timeline import Timeline
 
 __all__ = ["PRIVATE_CACHE_BYTES", "SCATTERED", "gaps_without"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.timeline.timeline import Timeline
+from busfare.timeline.model import Timeline
 from busfare.trace.words import words_of
 
 __all__ = ["with_own_kernel_engines"]

@@ -10,7 +10,7 @@ from busfare import cost
 from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.timeline.timeline import Timeline
+from busfare.timeline.model import Timeline
 from busfare.trace.words import words_of
 
 __all__ = [

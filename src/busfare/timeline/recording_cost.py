@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busfare.timeline.edit import calls_named, with_durations
-from busfare.timeline.played import play
+from busfare.timeline.model import Timeline
+from busfare.timeline.play import play
 from busfare.timeline.prices import staged
-from busfare.timeline.timeline import Timeline
 from busfare.trace.api_calls import GRAPH_LAUNCH
 
 __all__ = ["Unrecorded", "unrecorded"]

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.expressions import found_in
-from busfare.timeline.timeline import Timeline
+from busfare.timeline.model import Timeline
 from busfare.trace.words import words_of
 
 __all__ = ["among", "bytes_of", "calls_of", "described", "matching"]

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.account import Union, names_of
-from busfare.timeline.host_calls import HostCalls, alike
+from busfare.timeline.build.host_calls import HostCalls, alike
 from busfare.trace import Trace
 from busfare.trace.api_calls import PREFETCH
 from busfare.trace.row_lookup import first_pairs

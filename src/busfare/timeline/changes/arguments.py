@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import calls_named, without_operations
-from busfare.timeline.timeline import Timeline
+from busfare.timeline.model import Timeline
 from busfare.trace.api_calls import SYMBOL_COPY
 from busfare.trace.words import words_of
 

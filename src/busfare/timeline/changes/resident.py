@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from busfare.account import union_of
 from busfare.node import Node
-from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import without_operations
+from busfare.timeline.model import Timeline
 from busfare.timeline.prices import packing_nanoseconds
 from busfare.timeline.selection import bytes_of
-from busfare.timeline.timeline import Timeline
 
 __all__ = ["TOLD_BY", "KeepOnGpu", "returned_copies"]
 

@@ -11,9 +11,9 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline.edit import with_durations, without_operations
 from busfare.timeline.faults import kernels_held
+from busfare.timeline.model import Timeline
 from busfare.timeline.prices import nanoseconds_on
 from busfare.timeline.selection import among, bytes_of, matching
-from busfare.timeline.timeline import Timeline
 
 __all__ = ["Applied", "Change", "CopySpeed", "Kernels", "Remove", "Setting", "ToNode"]
 

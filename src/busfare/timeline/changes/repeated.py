@@ -9,11 +9,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import without_operations
+from busfare.timeline.model import Timeline
 from busfare.timeline.prices import packing_nanoseconds
 from busfare.timeline.selection import bytes_of
-from busfare.timeline.timeline import Timeline
 
 __all__ = ["Dedupe", "Repeated", "repeated_copies"]
 

@@ -8,17 +8,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.timeline.device_work import DeviceWork
-from busfare.timeline.host_calls import HostCalls
+from busfare.timeline.build.device_work import DeviceWork
+from busfare.timeline.build.host_calls import HostCalls
+from busfare.timeline.model import ACT, WAIT
 from busfare.trace import Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import NONE, words_of
 
-__all__ = ["ACT", "WAIT", "Acts", "Waits", "acts", "waits"]
+__all__ = ["Acts", "Waits", "acts", "waits"]
 
 Rows = NDArray[np.int32]
-WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}
-ACT = {"none": 0, "record": 1, "wait": 2}
 #: A launch that takes so long is no mere launch, and a stream takes about a thousand that are pending.
 LONG_LAUNCH_NS = 20_000
 FULL_QUEUE = 512

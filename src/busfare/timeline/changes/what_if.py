@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from busfare.timeline.changes import Applied, Change, Setting
-from busfare.timeline.played import Played, play
-from busfare.timeline.timeline import Timeline
+from busfare.timeline.changes.change import Applied, Change, Setting
+from busfare.timeline.model import Timeline
+from busfare.timeline.play import Played, play
 
 __all__ = ["Outcome", "WhatIf", "what_if"]
 

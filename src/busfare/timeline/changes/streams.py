@@ -10,12 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import usual_call_ns
 from busfare.timeline.kernel_room import with_own_kernel_engines
+from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.selection import matching
-from busfare.timeline.timeline import Timeline
-from busfare.timeline.waits import WAIT
 from busfare.trace.words import words_of
 
 __all__ = ["Streams", "are_pipelines", "chunks"]

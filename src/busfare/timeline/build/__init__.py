@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -13,7 +12,7 @@ from busfare.account import calls_named, names_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import _core
-from busfare.timeline.device_work import (
+from busfare.timeline.build.device_work import (
     CLASSES,
     LOWEST_STREAM,
     behind_observed,
@@ -23,66 +22,19 @@ from busfare.timeline.device_work import (
     observed_before,
     unit_of,
 )
-from busfare.timeline.host_calls import between_calls, handed_over, outermost
-from busfare.timeline.shared_links import alone, shared_links
-from busfare.timeline.waits import acts, waits
+from busfare.timeline.build.host_calls import between_calls, handed_over, outermost
+from busfare.timeline.build.links import alone, shared_links
+from busfare.timeline.build.waits import acts, waits
+from busfare.timeline.model import COLUMN_TYPES, LONGEST_NS, Columns, Timeline
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
 
-__all__ = ["COLUMN_TYPES", "LONGEST_NS", "Timeline", "timeline"]
-
-Columns = dict[str, NDArray[Any]]
-#: Types that the core takes, by the column's name behind its table; all others are times, int64.
-COLUMN_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
-    **dict.fromkeys(
-        ("call", "stream", "engine", "takes", "links", "device", "context", "slots", "opposite"), np.int32
-    ),
-    **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
-    **dict.fromkeys(("bytes_per_s", "both"), np.float64),
-}
-
+__all__ = ["timeline"]
 
 #: A wait that is cut down may uncover others; seldom more than one round of them.
 MOST_PASSES = 3
 PAGEABLE = CLASSES.index("pageable copy")
 TIMES = ("start_ns", "end_ns")
-#: A year and some. The core's sums over all columns stay within 64 bits.
-LONGEST_NS = 1 << 55
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """A run in a form that plays. Times in nanoseconds from `origin_ns` of the trace.
-
-    `node` is the machine whose links the copies share, where it is known.
-
-    `columns` are those of `busfare.timeline._core`; rows of `operations` and `calls` (the trace's columns) are
-    parallel to them. A changed timeline is another one: nothing is changed in place.
-    """
-
-    trace: Trace
-    origin_ns: int
-    recorded_ns: int
-    columns: Columns
-    operations: pl.DataFrame
-    calls: pl.DataFrame
-    streams: pl.DataFrame
-    operation_class: NDArray[np.uint8]
-    call_class: NDArray[np.uint8]
-    call_name: NDArray[np.uint32]  # of `call_names`
-    call_names: list[str]
-    usual_order_ns: NDArray[np.int64]  # by class: how soon work starts behind other work of its unit
-    unexplained_ns: int
-    omissions: list[Omission]
-    node: Node | None = None
-    closer_ns: int = (
-        0  # what gaps on the GPU, and around it, are shorter by than the columns say when this plays
-    )
-
-    def with_columns(self, **columns: NDArray[Any]) -> Timeline:
-        """The same run with some columns of the core replaced."""
-        return replace(self, columns={**self.columns, **columns})
 
 
 def timeline(trace: Trace, node: Node | None = None) -> Timeline:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from busfare.account import Union
 from busfare.timeline import _core
-from busfare.timeline.shared_links import shared_links
-from busfare.timeline.timeline import Timeline
-from busfare.timeline.waits import WAIT
+from busfare.timeline.build.links import shared_links
+from busfare.timeline.model import WAIT, Timeline
 from busfare.trace.communication import CLASSES, kind_codes
 from busfare.trace.tables import KINDS, WAITS_FOR
 from busfare.trace.words import words_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import (
     ASYNC_COPY,
     calls_named,
@@ -15,10 +15,9 @@ from busfare.timeline.edit import (
     without_calls,
     without_waits,
 )
+from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import pageable
 from busfare.timeline.selection import among, bytes_of, calls_of, matching
-from busfare.timeline.timeline import Timeline
-from busfare.timeline.waits import WAIT
 
 __all__ = ["Async", "DropSynchronisations"]
 

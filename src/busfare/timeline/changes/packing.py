@@ -8,11 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import next_on_thread, without_calls, without_operations, without_waits
+from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_packed, packing_nanoseconds, pageable
-from busfare.timeline.timeline import Timeline
-from busfare.timeline.waits import WAIT
 from busfare.trace.words import NONE, words_of
 
 __all__ = ["Batch", "Collect", "loop_nanoseconds"]

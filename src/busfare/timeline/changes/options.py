@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from busfare.errors import InputError
 from busfare.node import Gpu, Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
-from busfare.timeline.arguments import AsArguments
-from busfare.timeline.batching import Batch, Collect
-from busfare.timeline.changes import Change, CopySpeed, Kernels, Remove, ToNode
-from busfare.timeline.host_pace import host_changes
-from busfare.timeline.pinning import Pin
-from busfare.timeline.prefetch import Prefetch
-from busfare.timeline.repeated import Dedupe
-from busfare.timeline.resident import KeepOnGpu
-from busfare.timeline.streams import Streams
-from busfare.timeline.waiting import Async, DropSynchronisations
+from busfare.timeline.changes.arguments import AsArguments
+from busfare.timeline.changes.change import Change, CopySpeed, Kernels, Remove, ToNode
+from busfare.timeline.changes.host import host_changes
+from busfare.timeline.changes.packing import Batch, Collect
+from busfare.timeline.changes.pin import Pin
+from busfare.timeline.changes.prefetch import Prefetch
+from busfare.timeline.changes.repeated import Dedupe
+from busfare.timeline.changes.resident import KeepOnGpu
+from busfare.timeline.changes.streams import Streams
+from busfare.timeline.changes.waiting import Async, DropSynchronisations
 
 __all__ = ["REMOVABLE", "Options", "changes_of", "kernel_changes"]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from busfare.node import Node
 from busfare.quantities import parse_factor
-from busfare.timeline.changes import Applied, Setting
-from busfare.timeline.timeline import Timeline
+from busfare.timeline.changes.change import Applied, Setting
+from busfare.timeline.model import Timeline
 from busfare.trace.words import words_of
 
 __all__ = ["Host", "host_changes", "measured_ratio"]

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.staging import HANDED_OVER_SECONDS_PER_BYTE
-from busfare.timeline.changes import Applied, Setting
-from busfare.timeline.device_work import ENGINE_BYTES
+from busfare.timeline.build.device_work import ENGINE_BYTES
+from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import (
     ASYNC_COPY,
     calls_named,
@@ -19,10 +19,9 @@ from busfare.timeline.edit import (
     without_waits,
 )
 from busfare.timeline.host_caches import gaps_without
+from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_pinned, pageable
 from busfare.timeline.selection import among, calls_of, matching
-from busfare.timeline.timeline import Timeline
-from busfare.timeline.waits import WAIT
 
 __all__ = ["Pin"]
 

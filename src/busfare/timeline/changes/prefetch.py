@@ -9,11 +9,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.account import Union
-from busfare.timeline.changes import Applied, Setting
+from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import with_durations, without_operations
 from busfare.timeline.faults import faults
+from busfare.timeline.model import Timeline
 from busfare.timeline.prices import nanoseconds_prefetched
-from busfare.timeline.timeline import Timeline
 
 __all__ = ["Prefetch"]
 

@@ -1,0 +1,1 @@
+"""Changes to a program, as changes to its timeline."""

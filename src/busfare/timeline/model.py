@@ -1,0 +1,65 @@
+"""A run in a form that can be changed and played: columns of calls and operations with what each waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.node import Node
+from busfare.trace import Omission, Trace
+
+__all__ = ["ACT", "COLUMN_TYPES", "LONGEST_NS", "WAIT", "Columns", "Timeline"]
+
+Columns = dict[str, NDArray[Any]]
+#: Types that the core takes, by the column's name behind its table; all others are times, int64.
+COLUMN_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
+    **dict.fromkeys(
+        ("call", "stream", "engine", "takes", "links", "device", "context", "slots", "opposite"), np.int32
+    ),
+    **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
+    **dict.fromkeys(("bytes_per_s", "both"), np.float64),
+}
+#: What a call waits for, and what it does to a stream, as the core numbers them.
+WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}
+ACT = {"none": 0, "record": 1, "wait": 2}
+#: A year and some. The core's sums over all columns stay within 64 bits.
+LONGEST_NS = 1 << 55
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A run in a form that plays. Times in nanoseconds from `origin_ns` of the trace.
+
+    `node` is the machine whose links the copies share, where it is known.
+
+    `columns` are those of `busfare.timeline._core`; rows of `operations` and `calls` (the trace's columns) are
+    parallel to them. A changed timeline is another one: nothing is changed in place.
+    """
+
+    trace: Trace
+    origin_ns: int
+    recorded_ns: int
+    columns: Columns
+    operations: pl.DataFrame
+    calls: pl.DataFrame
+    streams: pl.DataFrame
+    operation_class: NDArray[np.uint8]
+    call_class: NDArray[np.uint8]
+    call_name: NDArray[np.uint32]  # of `call_names`
+    call_names: list[str]
+    usual_order_ns: NDArray[np.int64]  # by class: how soon work starts behind other work of its unit
+    unexplained_ns: int
+    omissions: list[Omission]
+    node: Node | None = None
+    closer_ns: int = (
+        0  # what gaps on the GPU, and around it, are shorter by than the columns say when this plays
+    )
+
+    def with_columns(self, **columns: NDArray[Any]) -> Timeline:
+        """The same run with some columns of the core replaced."""
+        return replace(self, columns={**self.columns, **columns})
