@@ -45,7 +45,8 @@ PACKAGES = ("adbc-driver-sqlite", "connectorx", "pandas", "pyarrow")
 #: What the readers of large tables ask for, found by watching them.
 WATCH = """
 import json, sys
-from busfare.trace import read, sqlite_tables
+from busfare.trace import read
+from busfare.trace.readers.tables import sqlite as sqlite_tables
 from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
 seen = []
 given = sqlite_tables.SqliteTables.read
@@ -63,7 +64,7 @@ COLUMNS = """
 import json, sys, time
 from pathlib import Path
 import polars as pl
-from busfare.trace.sqlite_tables import SqliteTables
+from busfare.trace.readers.tables.sqlite import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
 text = {"value", "name", "busLocation"}
 begun, processor = time.perf_counter(), time.process_time()

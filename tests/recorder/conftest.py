@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from busfare.measure.record import environment
-from busfare.trace.recording import Recording, read_recording
+from busfare.trace.readers.recorded.file import Recording, read_recording
 
 SOURCE = Path(__file__).parents[2] / "native" / "recorder"
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from busfare.measure.record import environment
-from busfare.trace.recording import HEADER_BYTES, Recording, read_recording
+from busfare.trace.readers.recorded.file import HEADER_BYTES, Recording, read_recording
 
 from .conftest import Built, Run
 

@@ -19,7 +19,7 @@ from busfare.job import one_trace
 from busfare.job.parts import find_parts
 from busfare.measure.record import KINDS, environment, record
 from busfare.trace import read
-from busfare.trace.recording import read_recording
+from busfare.trace.readers.recorded.file import read_recording
 
 from .conftest import Built, Run
 

@@ -14,15 +14,15 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from busfare.errors import InputError
-from busfare.trace import nsys
-from busfare.trace import recorded as reader
-from busfare.trace.export_nsys import export_nsys
-from busfare.trace.recorded_copies import allocation_sizes, held_up
-from busfare.trace.recording import Recording, Table, _Part
-from busfare.trace.recording_files import holds_recording
+from busfare.trace.model import Trace
+from busfare.trace.readers.nsys import read as nsys
+from busfare.trace.readers.recorded import read as reader
+from busfare.trace.readers.recorded.copies import allocation_sizes, held_up
+from busfare.trace.readers.recorded.file import Recording, Table, _Part
+from busfare.trace.readers.recorded.files import holds_recording
+from busfare.trace.readers.tables.sqlite import SqliteTables
 from busfare.trace.sound import make_sound
-from busfare.trace.sqlite_tables import SqliteTables
-from busfare.trace.trace import Trace
+from busfare.trace.write.nsys import export_nsys
 
 from .conftest import Run
 

@@ -12,8 +12,8 @@ import pytest
 from busfare.errors import InputError
 from busfare.measure.record import environment
 from busfare.timeline import timeline
-from busfare.trace import recorded as reader
-from busfare.trace.recording import Recording
+from busfare.trace.readers.recorded import read as reader
+from busfare.trace.readers.recorded.file import Recording
 
 from .conftest import Built, Run
 
@@ -117,7 +117,7 @@ def test_a_replay_finds_the_same_run(recorded: Recorded) -> None:
 def test_the_export_tells_the_driver_from_the_runtime(recorded: Recorded, tmp_path: Path) -> None:
     import sqlite3
 
-    from busfare.trace.export_nsys import export_nsys
+    from busfare.trace.write.nsys import export_nsys
 
     for calls, event_class in (("driver", 1), ("both", 0)):
         path = tmp_path / f"{calls}.sqlite"

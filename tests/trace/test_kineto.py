@@ -12,7 +12,8 @@ import pytest
 from busfare.errors import InputError
 from busfare.report.export import perfetto
 from busfare.report.summary import summarise
-from busfare.trace import Trace, kineto_text, read
+from busfare.trace import Trace, read
+from busfare.trace.readers.kineto import text as kineto_text
 from tests.trace.build_kineto import (
     Event,
     call,

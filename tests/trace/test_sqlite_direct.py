@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare.trace import _sqlite_columns
-from busfare.trace.sqlite_direct import read_columns
-from busfare.trace.sqlite_pages import Pages, UnreadableError
-from busfare.trace.sqlite_tables import SqliteTables
-from busfare.trace.table_source import Change, Codes
+from busfare.trace.readers.tables.source import Change, Codes
+from busfare.trace.readers.tables.sqlite import SqliteTables
+from busfare.trace.readers.tables.sqlite_direct import read_columns
+from busfare.trace.readers.tables.sqlite_pages import Pages, UnreadableError
 
 INT, REAL, TEXT = pl.Int64(), pl.Float64(), pl.String()
 KINDS: tuple[tuple[pl.DataType, type | tuple[type, ...]], ...] = (

@@ -13,10 +13,11 @@ import pytest
 
 from benchmarks import nsys_export
 from busfare.errors import InputError
-from busfare.trace import nsys_scan, read
+from busfare.trace import read
 from busfare.trace._sqlite_columns import Scan, Stop, UnreadableError
-from busfare.trace.sqlite_file import SqliteFile
-from busfare.trace.sqlite_scan import Scanning, threads
+from busfare.trace.readers.nsys import scan as nsys_scan
+from busfare.trace.readers.tables.sqlite_file import SqliteFile
+from busfare.trace.readers.tables.sqlite_scan import Scanning, threads
 from tests.trace import build_directory, build_kineto, build_nsys
 
 
@@ -30,8 +31,8 @@ def test_nothing_heavy_is_imported_before_a_scan_begins(tmp_path: Path) -> None:
         "import sys, busfare.cli, busfare.cli.report\n"
         "from pathlib import Path\n"
         "from busfare.job import How, one_trace\n"
-        "from busfare.trace.nsys_scan import begin\n"
-        "from busfare.trace.sqlite_file import SqliteFile\n"
+        "from busfare.trace.readers.nsys.scan import begin\n"
+        "from busfare.trace.readers.tables.sqlite_file import SqliteFile\n"
         "scanning = begin(SqliteFile(one_trace([Path(sys.argv[1])])), 0)\n"
         "heavy = [name for name in ('numpy', 'polars', 'msgspec', 'rich') if name in sys.modules]\n"
         "print(scanning is not None, len(scanning.result().calls) > 0, heavy)"

@@ -12,8 +12,8 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.trace.bounds import EARLIEST, LATEST
-from busfare.trace.sqlite_tables import SqliteTables
-from busfare.trace.table_source import Change
+from busfare.trace.readers.tables.source import Change
+from busfare.trace.readers.tables.sqlite import SqliteTables
 from tests.trace.sqlite_file import Value, write_sqlite
 
 INT, TEXT = pl.Int64(), pl.String()

@@ -18,7 +18,8 @@ from benchmarks.nsys_export import CALLS, COPIES, KERNELS
 from busfare.advise import rebuilding
 from busfare.errors import InputError
 from busfare.report.summary import summarise
-from busfare.trace import _rows, nsys_scan, read
+from busfare.trace import _rows, read
+from busfare.trace.readers.nsys import scan as nsys_scan
 from busfare.trace.replayed import UNUSED
 from busfare.trace.summed import summed_of
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from busfare.measure.record import environment
-from busfare.trace.recording import read_recording
+from busfare.trace.readers.recorded.file import read_recording
 
 ROUNDS = 3_400_000  # of two copies and a kernel
 

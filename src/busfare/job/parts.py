@@ -12,7 +12,7 @@ from busfare.errors import InputError
 from busfare.job.named import expanded, shown
 from busfare.printable import printable
 from busfare.trace import is_trace_directory
-from busfare.trace.recording_files import is_recording
+from busfare.trace.readers.recorded.files import is_recording
 
 __all__ = ["Part", "Parts", "find_parts"]
 

@@ -13,7 +13,7 @@ from busfare import account
 from busfare.errors import InputError
 from busfare.output import replacing
 from busfare.trace import Trace
-from busfare.trace.export_nsys import export_nsys
+from busfare.trace.write.nsys import export_nsys
 
 __all__ = ["FORMATS", "export", "perfetto_beside"]
 

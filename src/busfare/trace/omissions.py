@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from busfare.trace.trace import Omission
+from busfare.trace.model import Omission
 
 __all__ = ["INCOMPLETE", "Omissions"]
 

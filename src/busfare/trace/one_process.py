@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from busfare.trace.trace import Trace
+from busfare.trace.model import Trace
 
 __all__ = ["name_process"]
 

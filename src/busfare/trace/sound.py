@@ -13,11 +13,11 @@ from busfare.printable import HARMFUL, printable
 from busfare.trace.beside import MANY_ROWS
 from busfare.trace.bounds import EARLIEST, LATEST
 from busfare.trace.clocks import join_clocks
+from busfare.trace.model import Omission, Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.row_lookup import in_order, occurs, order_of
 from busfare.trace.summed import summed_of
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.trace import Omission, Trace
 from busfare.trace.words import NONE, of_codes, words_of
 
 __all__ = ["make_sound", "with_printable"]

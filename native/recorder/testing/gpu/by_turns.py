@@ -32,7 +32,7 @@ import numpy as np
 
 from busfare.measure.processors import Processors
 from busfare.measure.record import environment
-from busfare.trace.recording import read_recording
+from busfare.trace.readers.recorded.file import read_recording
 
 HERE = Path(__file__).parent
 #: By what was timed and variant, microseconds: a list a process.

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from busfare.measure.record import environment
-from busfare.trace.recording import Recording, read_recording
+from busfare.trace.readers.recorded.file import Recording, read_recording
 
 HERE = Path(__file__).parent
 DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d"}

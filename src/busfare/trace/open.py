@@ -1,0 +1,239 @@
+"""Finds the format of a trace from its content, and reads it. Only that format's reader is imported."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from busfare.errors import InputError
+from busfare.printable import printable
+from busfare.trace.readers.kineto.chrome_json import ROCPD
+from busfare.trace.readers.recorded.files import MAGIC, holds_recording
+
+if TYPE_CHECKING:
+    from busfare.trace.model import Trace
+    from busfare.trace.readers.tables.source import TableSource
+    from busfare.trace.readers.tables.sqlite_scan import Scanning
+
+__all__ = ["is_trace_directory", "may_be_trace", "read"]
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+GZIP_MAGIC = b"\x1f\x8b"
+KNOWN = (
+    "Nsight Systems (.sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
+    "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
+)
+#: Of Nsight Systems itself, which exports what is read here.
+REPORTS = (".nsys-rep", ".qdrep")
+TRACE_SUFFIXES = (".json", ".gz", ".sqlite", ".bf", ".nvvp", ".nvprof", ".db", ".rpd", *REPORTS)
+COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
+#: Files that people try, and what to do with them.
+FAMILIAR: tuple[tuple[bytes, str], ...] = (
+    (
+        b"QDSTRM",
+        "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it",
+    ),
+    (b"<?xml", "XML: a .nvvp that holds only a session; give the file that nvprof wrote"),
+    (b"PK\x03\x04", "a zip archive; unpack it and give the trace inside"),
+    (b"\x28\xb5\x2f\xfd", "zstd-compressed; decompress it first"),
+    (b"BZh", "bzip2-compressed; decompress it first"),
+    (b"\xfd7zXZ", "xz-compressed; decompress it first"),
+    (b"NVR\0", COMPUTE),
+    (b"ARROW1", "a single Arrow file; give the directory that holds all tables of the export"),
+    (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
+)
+
+#: Tables of rocprof's own databases, of versions 1 and 2.
+ROCPROF = {"COPY", "HIP", "KERN"}
+#: Modules that read tables, of which the first that matches them does. Only the first one takes what `read` is asked for.
+TABLE_READERS = ("nsys.read", "nvprof.read", "rocprof.rocpd", "rocprof.rpd")
+
+
+def read(
+    path: str | Path,
+    unused: frozenset[str] = frozenset(),
+    above: int = 0,
+    sums: bool = False,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Trace:
+    """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
+
+    `unused` names columns that the caller does not look at in traces of more than `above` API calls, as
+    `operations.context`: a reader may leave them null there, which spares time and memory. With `sums`, it may, of more than
+    `above` calls and operations together, give operations as sums (`busfare.trace.summed`), and of the calls only those
+    that wait or copy. `meanwhile` is called once, before anything heavy is imported: where native code can read in
+    threads of its own, it does so already.
+    Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
+    """
+    path = Path(path)
+    try:
+        trace = _read(path, unused, above, sums, meanwhile)
+        from busfare.trace.sound import make_sound
+
+        make_sound(trace)
+    except InputError as error:  # names of files and tables, and what libraries say, may hold anything
+        raise InputError(printable(str(error))) from None
+    except OSError as error:
+        reason = f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
+        raise InputError(printable(reason)) from None
+    except BaseException as panic:
+        if not _is_panic(panic):
+            raise
+        reason = next(iter(str(panic).splitlines()), "no reason given")
+        raise InputError(printable(f"{path}: damaged beyond reading ({reason}); export it again")) from None
+    return trace
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether Polars met data that it did not foresee: not an Exception."""
+    panic = getattr(sys.modules.get("polars.exceptions"), "PanicException", None)
+    return panic is not None and isinstance(error, panic)
+
+
+def is_trace_directory(path: Path) -> bool:
+    """Whether the directory at `path` is one trace itself: it holds recordings, or the tables of an export."""
+    try:
+        if holds_recording(path):
+            return True
+        from busfare.trace.readers.tables.directory import DirectoryTables
+
+        tables = DirectoryTables(path)
+        return bool(tables.names) and _reader_of(tables) is not None
+    except (InputError, OSError):
+        return False
+
+
+def may_be_trace(path: Path) -> bool:
+    """Whether a file begins as a trace does, or as a file that becomes one (an .nsys-rep, a compressed trace).
+
+    A cheap look at its first bytes, for files that nobody named. Raises OSError if it cannot be opened.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        return False
+    with path.open("rb") as file:
+        head = file.read(64)
+    if not head:  # a trace of which nothing was written, if its name says so
+        return path.suffix in TRACE_SUFFIXES
+    begins = (SQLITE_MAGIC, GZIP_MAGIC, MAGIC, *(magic for magic, _ in FAMILIAR))
+    return (
+        head.startswith(begins)
+        or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        or head.startswith(b"NSYS")
+        or path.suffix in REPORTS
+    )
+
+
+def _read(
+    path: Path, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
+) -> Trace:
+    if "\0" in str(path):
+        raise InputError(f"{path}: not a usable path (it holds a NUL)")
+    mode = path.stat().st_mode
+    if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and holds_recording(path):
+        meanwhile()
+        from busfare.trace.readers.recorded import read as recorded
+
+        return recorded.read(path)
+    if stat.S_ISDIR(mode):
+        meanwhile()
+        from busfare.trace.readers.tables.directory import DirectoryTables
+
+        directory = DirectoryTables(path)
+        try:
+            return _read_tables(directory, unused, above)
+        finally:
+            directory.close()
+    if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
+        raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if not head:
+        raise InputError(f"{path}: the file is empty; export or record the trace again")
+    packed = head.startswith(GZIP_MAGIC)
+    inner = _unpacked(head) if packed else head
+    if inner.startswith(SQLITE_MAGIC):
+        return _read_sqlite(path, packed, unused, above, sums, meanwhile)
+    for magic, what in FAMILIAR:
+        if inner.startswith(magic):
+            raise InputError(f"{path}: this is {what}")
+    if inner[257:262] == b"ustar":
+        raise InputError(f"{path}: this is a tar archive; unpack it and give the trace inside")
+    if inner.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        if ".ncu-rep" in path.suffixes:
+            raise InputError(f"{path}: this is {COMPUTE}")
+        if b"NVIDIA Nsight" in inner or inner.startswith(b"NSYS") or {*path.suffixes} & {*REPORTS}:
+            name = path.stem if path.suffix == ".gz" else path.name
+            raise InputError(
+                f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {name}`"
+            )
+        if not packed:
+            raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
+    meanwhile()
+    from busfare.trace.readers.kineto import read as kineto
+
+    return kineto.read(path)
+
+
+def _unpacked(head: bytes) -> bytes:
+    """What the first bytes of a gzip file hold, as far as they can be read."""
+    import zlib
+
+    with suppress(zlib.error):
+        return zlib.decompressobj(31).decompress(head, 4096)
+    return b""
+
+
+def _read_sqlite(
+    path: Path, packed: bool, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
+) -> Trace:
+    from busfare.trace.readers.tables.at_rest import at_rest
+
+    with at_rest(path, packed) as place:
+        # What is summed is read again later, when a copy is gone.
+        return _read_place(path, place, unused, above, sums and place is path, meanwhile)
+
+
+def _read_place(
+    path: Path, place: Path, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
+) -> Trace:
+    from busfare.trace.readers.nsys.scan import begin
+    from busfare.trace.readers.tables.sqlite_file import SqliteFile
+
+    file = SqliteFile(path, place)
+    scanning = begin(file, above) if sums else None
+    try:
+        meanwhile()
+        from busfare.trace.readers.tables.sqlite import SqliteTables
+
+        return _read_tables(SqliteTables(file), unused, above, scanning)
+    finally:
+        if scanning is not None:
+            scanning.end()
+        file.close()
+
+
+def _read_tables(
+    tables: TableSource, unused: frozenset[str], above: int, scanning: Scanning | None = None
+) -> Trace:
+    reader = _reader_of(tables)
+    if reader is None:
+        if tables.names >= ROCPROF:
+            raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
+        raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
+    asked = (unused, above, scanning) if reader.__name__.endswith(TABLE_READERS[0]) else ()
+    trace: Trace = reader.read(tables, *asked)
+    return trace
+
+
+def _reader_of(tables: TableSource) -> ModuleType | None:
+    for name in TABLE_READERS:
+        reader = import_module(f"busfare.trace.readers.{name}")
+        if reader.matches(tables):
+            return reader
+    return None

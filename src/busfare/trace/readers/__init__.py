@@ -1,0 +1,1 @@
+"""The readers, a folder a profiler; each makes a `Trace`."""

@@ -1,0 +1,230 @@
+"""Nsight Systems exports: SQLite files and directories of Parquet or Arrow tables, of all schemas since 2021.
+
+Tables and columns come and go with the version, so everything is looked up by name and may be missing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from busfare.trace.beside import beside
+from busfare.trace.grid import GRID
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers.nsys import devices as nsys_devices
+from busfare.trace.readers.nsys import summed as nsys_summed
+from busfare.trace.readers.nsys.calls import calls_of, process_of, thread_of
+from busfare.trace.readers.nsys.columns import INT, PLACE, TIMES
+from busfare.trace.readers.nsys.events import event_tables, events_of, with_waits
+from busfare.trace.readers.nsys.names import CALLS_TABLE, PROCESS_BITS, SETS, STRINGS, first_start
+from busfare.trace.readers.nsys.operations import (
+    OF_OPERATIONS,
+    OF_SETS,
+    copies,
+    copy_table,
+    graphs,
+    kernels,
+    sets,
+)
+from busfare.trace.readers.nsys.texts import as_places
+from busfare.trace.readers.tables.source import AS_THEY_ARE, Change, Changes, TableSource
+from busfare.trace.readers.tables.sqlite_scan import Scanning
+from busfare.trace.sound import with_printable
+from busfare.trace.summed import keep
+from busfare.trace.tables import MARKERS, OPERATIONS, OPERATIONS_OF_KERNELS, Schema, conform, empty
+
+__all__ = ["matches", "read"]
+
+#: The process within a serialised global id.
+PROCESS = Change(first_bit=PROCESS_BITS[0], bits=PROCESS_BITS[1])
+#: ENUM_DIAGNOSTIC_SEVERITY_LEVEL: unknown, information, verbose; between these are 2 warning and 3 error.
+NOT_GRAVE = [0, 1, 4]
+#: So many different warnings are shown.
+MOST_SAID = 5
+#: Columns that a caller may have no use for.
+MEANS = {"contextId": "operations.context", "graphNodeId": "operations.graph_node"}
+
+
+def matches(tables: TableSource) -> bool:
+    """Whether these tables are an Nsight Systems export."""
+    return STRINGS in tables.names and any(
+        name.startswith(
+            ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_", "META_DATA_", "EXPORT_META_DATA")
+        )
+        for name in tables.names
+    )
+
+
+def read(
+    tables: TableSource,
+    unused: frozenset[str] = frozenset(),
+    above: int = 0,
+    scanning: Scanning | None = None,
+) -> Trace:
+    """Reads an export; `unused` and `above` are those of `busfare.trace.read`, `scanning` a scan of it that has begun.
+
+    Raises InputError if a table that is there cannot be read.
+    """
+    omissions = Omissions()
+    tables = _Counted(tables)
+    strings = tables.read(STRINGS, {"id": INT, "value": pl.String()})
+    strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
+    strings = with_printable(strings, "value")  # names in sums and in calls that are read later
+    if scanning is not None:
+        trace = _in_sums(tables, strings, scanning, above)
+        if trace is not None:
+            return trace
+
+    # Large tables are read as if nobody asked for threads, and again if they are not so large after all.
+    without_threads = "calls.thread" in unused and (tables.most_rows(CALLS_TABLE) or 0) > above
+    of_calls = TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT}
+    named = as_places(tables, CALLS_TABLE, "nameId", strings)
+    called = tables.read(
+        CALLS_TABLE, of_calls, {**named, **({"globalTid": PROCESS} if without_threads else {})}
+    )
+    unused = unused if called.height > above else frozenset()
+    if without_threads and "calls.thread" not in unused:
+        called, without_threads = tables.read(CALLS_TABLE, of_calls, named), False
+    place = {name: kind for name, kind in OF_OPERATIONS.items() if MEANS.get(name) not in unused}
+    made = beside(called.height, partial(calls_of, called, strings, without_threads, omissions))
+    del called
+    made_kernels = kernels(tables, strings, place if "operations.blocks" in unused else place | GRID)
+    calls, names = made()
+    del made
+    events, waits = events_of(*event_tables(tables), calls, names, omissions)
+    if not unused >= {"calls.stream", "calls.event"}:
+        calls = with_waits(calls, waits)
+    operations = [
+        conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS)
+        for frame in (
+            made_kernels,
+            copies(copy_table(tables, place), omissions),
+            sets(tables.read(SETS, TIMES | PLACE | OF_SETS)),
+            graphs(tables, omissions),
+        )
+    ]
+    trace = Trace(
+        operations=pl.concat(operations, how="diagonal"), calls=calls, events=events, **_about(tables)
+    )
+    return _with_notes(trace, tables, strings, omissions)
+
+
+def _in_sums(tables: _Counted, strings: pl.DataFrame, scanning: Scanning, above: int) -> Trace | None:
+    """The trace as `Summed`; None if there is something in it to sort out."""
+    waits, records = event_tables(tables)
+    about = _about(tables)
+    scan = scanning.result()
+    if scan is None:
+        return None
+    omissions = Omissions()
+    found = nsys_summed.summed(tables.path, scan, scanning.keys, strings, above, omissions)
+    if found is None:
+        return None
+    summed, kept = found
+    calls, names = calls_of(kept, strings, True, omissions)
+    events, _ = events_of(waits, records, calls, names, omissions)
+    operations = conform(pl.DataFrame({"start_ns": summed.starts, "end_ns": summed.ends}), OPERATIONS)
+    keep(operations, summed)
+    trace = Trace(operations=operations, calls=calls, events=events, **about)
+    return _with_notes(trace, tables, strings, omissions)
+
+
+def _about(tables: TableSource) -> dict[str, Any]:
+    """What a trace has beside what happened."""
+    product, schema = _version(tables)
+    return {
+        "path": tables.path,
+        "format": "nsys-sqlite" if tables.path.is_file() else "nsys-directory",
+        "producer": f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
+        "devices": nsys_devices.devices(tables),
+        "streams": nsys_devices.streams(tables),
+        "host": nsys_devices.host(tables),
+    }
+
+
+def _with_notes(trace: Trace, tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> Trace:
+    """`trace` with the program's own ranges and marks, and with what is lacking in it."""
+    trace.markers = _markers(tables, strings, omissions)
+    _note_diagnostics(tables, omissions)
+    trace.omissions = omissions.list()
+    return trace
+
+
+def _version(tables: TableSource) -> tuple[str, str]:
+    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+        frame = tables.read(table, {"name": pl.String(), "value": pl.String()})
+        if frame.height:
+            found = dict(zip(frame["name"], frame["value"], strict=True))
+            return found.get("EXPORT_PRODUCT_VERSION") or "", found.get("EXPORT_SCHEMA_VERSION") or ""
+    return "", ""
+
+
+class _Counted:
+    """The tables, their times counted from about where the trace begins, and processes in place of their global ids."""
+
+    def __init__(self, tables: TableSource) -> None:
+        self._tables = tables
+        self.less = first_start(tables)
+        self.path, self.names = tables.path, tables.names
+        self.columns, self.first, self.most_rows = tables.columns, tables.first, tables.most_rows
+        self.close = tables.close
+
+    def read(self, table: str, wanted: Schema, changes: Changes = AS_THEY_ARE) -> pl.DataFrame:
+        of_times = {name: Change(less=self.less) for name in TIMES if name in wanted}
+        of_ids = {"globalPid": PROCESS} if "globalPid" in wanted else {}
+        return self._tables.read(table, wanted, {**of_times, **of_ids, **changes})
+
+
+def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    frame = tables.read(
+        "NVTX_EVENTS",
+        TIMES | {"eventType": INT, "text": pl.String(), "textId": INT, "globalTid": INT, "domainId": INT},
+    )
+    if frame.is_empty():
+        newer = sorted(name for name in tables.names if name.startswith("NVTX_EVENTS_"))
+        if newer:
+            omissions.add(
+                "unknown-nvtx", f"table {newer[0]} is newer than this version: its NVTX ranges are not read"
+            )
+        return empty(MARKERS)
+    # 34 mark, 59 push/pop range, 60 start/end range; the others define domains and categories.
+    frame = frame.filter(pl.col("eventType").is_in([34, 59, 60]))
+    unended = frame.filter(pl.col("end").is_null() & (pl.col("eventType") != 34)).height
+    omissions.add_if(
+        unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
+    )
+    frame = frame.join(strings, left_on="textId", right_on="id", how="left").with_columns(
+        process_of(frame["globalTid"]),
+        thread_of(frame["globalTid"]),
+        name=pl.coalesce("text", "value"),
+        start_ns="start",
+        end_ns="end",
+    )
+    return conform(frame.rename({"domainId": "domain"}), MARKERS)
+
+
+def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
+    """Its warnings and errors; those on records that are missing first."""
+    frame = tables.read("DIAGNOSTIC_EVENT", {"severity": INT, "text": pl.String()}).drop_nulls("text")
+    lost = pl.col("text").str.contains(r"(?i)\bdropped\b|not collected|\blost\b|incomplete")
+    of_gpu = pl.col("text").str.contains("CUDA|GPU|Unified Memory")
+    grave = pl.col("severity").replace(NOT_GRAVE, 0).fill_null(0)
+    rank = grave + 4 * lost.cast(INT) + 2 * of_gpu.cast(INT)
+    said = (
+        frame.filter(lost | (grave > 0))
+        .group_by("text", maintain_order=True)
+        .agg(pl.len(), rank.max().alias("rank"))
+    )
+    said = said.sort("rank", descending=True, maintain_order=True)
+    for text, count in said.select("text", "len").head(MOST_SAID).iter_rows():
+        omissions.add(
+            "profiler-said", f"the profiler said while it recorded: {' '.join(text[:200].split())}", count
+        )
+    omissions.add_if(
+        int(said["len"].slice(MOST_SAID).sum()),
+        "profiler-said",
+        "further warnings of the profiler; see DIAGNOSTIC_EVENT in the file",
+    )

@@ -1,0 +1,345 @@
+"""nvprof and Visual Profiler files (SQLite, CUPTI's own numbering)."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+import polars as pl
+
+from busfare.trace import api_calls
+from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
+from busfare.trace.grid import GRID, with_blocks
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
+from busfare.trace.one_process import name_process
+from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.tables import (
+    CALLS,
+    DEVICES,
+    DIRECTIONS,
+    EVENTS,
+    MARKERS,
+    MEMORY_KINDS,
+    OPERATIONS,
+    OPERATIONS_OF_KERNELS,
+    STREAMS,
+    conform,
+    empty,
+)
+
+__all__ = ["matches", "read"]
+
+INT = pl.Int64()
+TEXT = pl.String()
+TIMES = {"start": INT, "end": INT}
+PLACE = {"deviceId": INT, "contextId": INT, "streamId": INT, "correlationId": INT, "graphNodeId": INT}
+RENAMES = {
+    "start": "start_ns",
+    "end": "end_ns",
+    "deviceId": "device",
+    "contextId": "context",
+    "streamId": "stream",
+    "correlationId": "correlation",
+    "graphNodeId": "graph_node",
+}
+
+#: CUpti_ActivityUnifiedMemoryCounterKind, of the kinds whose value is bytes moved.
+MIGRATION_DIRECTION_OF = {1: "h2d", 2: "d2h"}
+#: CUpti_ActivitySynchronizationType.
+EVENT_SYNC, STREAM_WAIT, STREAM_SYNC = 1, 2, 3
+#: CUpti_ActivityStreamFlag.
+STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
+NO_ID = [-1, 4294967295]
+
+
+def matches(tables: TableSource) -> bool:
+    """Whether these tables are an nvprof file."""
+    return {"StringTable", "Version"} <= tables.names
+
+
+def read(tables: TableSource) -> Trace:
+    """Reads an nvprof file. Raises InputError if a table that is there cannot be read."""
+    omissions = Omissions()
+    strings = tables.read("StringTable", {"_id_": INT, "value": TEXT}).unique("_id_", keep="first")
+    waits = _waits(tables)
+    calls = _with_waits(_calls(tables, omissions), waits)
+    version = tables.read("Version", {"version": INT})
+    number = version["version"][0] if version.height else None
+    trace = Trace(
+        path=tables.path,
+        format="nvprof",
+        producer="nvprof" + (f" (file version {number})" if number is not None else ""),
+        operations=pl.concat(
+            [_kernels(tables, strings), _copies(tables, omissions), _sets(tables), _migrations(tables)],
+            how="diagonal",
+        ),
+        calls=calls,
+        events=_events(tables, calls, waits),
+        markers=_markers(tables, strings, omissions),
+        devices=_devices(tables, strings, omissions),
+        streams=_streams(tables),
+    )
+    name_process(trace)
+    trace.omissions = omissions.list()
+    return trace
+
+
+@cache
+def _call_names() -> pl.DataFrame:
+    """(driver: bool, cbid) → plain name."""
+    text = resources.files(__package__).joinpath("calls.tsv").read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
+    names = pl.DataFrame(
+        {
+            "driver": [r[0] == "driver" for r in rows],
+            "cbid": [int(r[1]) for r in rows],
+            "name": [r[2] for r in rows],
+        },
+        schema={"driver": pl.Boolean, "cbid": INT, "name": TEXT},
+    )
+    names = names.with_columns(api_calls.plain_name(pl.col("name")))
+    return names.with_columns(waits_for=api_calls.waits_for(pl.col("name")))
+
+
+def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
+    wanted = TIMES | {"cbid": INT, "processId": INT, "threadId": INT, "correlationId": INT}
+    parts = []
+    for table, driver in (("CUPTI_ACTIVITY_KIND_RUNTIME", False), ("CUPTI_ACTIVITY_KIND_DRIVER", True)):
+        frame = tables.read(table, wanted)
+        if frame.height:
+            parts.append(frame.with_columns(driver=pl.lit(driver)))
+    if not parts:
+        return empty(CALLS)
+    frame = pl.concat(parts).join(_call_names(), on=["driver", "cbid"], how="left")
+    unnamed = frame.filter(pl.col("name").is_null()).height
+    omissions.add_if(
+        unnamed,
+        "unnamed-calls",
+        "API calls known by number only (minor ones): shown as numbers, taken to wait for nothing",
+    )
+    number = (
+        pl.when("driver").then(pl.lit("driver")).otherwise(pl.lit("runtime"))
+        + pl.lit(" call ")
+        + pl.col("cbid").cast(TEXT)
+    )
+    frame = frame.with_columns(
+        name=pl.coalesce("name", number), waits_for=pl.col("waits_for").fill_null("none")
+    ).rename(RENAMES | {"processId": "process", "threadId": "thread"}, strict=False)
+    return conform(_timed(frame), CALLS)
+
+
+def _timed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Times of zero are times that were not collected [CUPTI: CUpti_ActivityKernel, CUpti_ActivityAPI]."""
+    return frame.with_columns(pl.col("start_ns", "end_ns").replace(0, None))
+
+
+def _operations(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
+    frame = _timed(frame.rename(RENAMES, strict=False))
+    if "graph_node" in frame.columns:
+        frame = frame.with_columns(pl.col("graph_node").replace(0, None))
+    return conform(frame.with_columns(**columns), OPERATIONS, OPERATIONS_OF_KERNELS)
+
+
+def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
+    parts = []
+    for table in (
+        "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "CUPTI_ACTIVITY_KIND_CDP_KERNEL",
+    ):
+        frame = tables.read(table, TIMES | PLACE | {"name": INT} | GRID)
+        if frame.height:
+            frame = (
+                with_blocks(frame)
+                .rename({"name": "name_id"})
+                .join(strings, left_on="name_id", right_on="_id_", how="left")
+            )
+            parts.append(
+                _operations(frame, kind=pl.lit("kernel"), name=pl.col("value").fill_null("(unnamed kernel)"))
+            )
+    return pl.concat(parts, how="diagonal") if parts else empty(OPERATIONS)
+
+
+def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
+    wanted = {
+        "bytes": INT,
+        "copyKind": INT,
+        "srcKind": INT,
+        "dstKind": INT,
+        "srcDeviceId": INT,
+        "dstDeviceId": INT,
+    }
+    parts = []
+    for table, peer in (("CUPTI_ACTIVITY_KIND_MEMCPY", False), ("CUPTI_ACTIVITY_KIND_MEMCPY2", True)):
+        frame = tables.read(table, TIMES | PLACE | wanted)
+        if frame.height:
+            known = pl.col("copyKind").replace_strict(
+                DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
+            )
+            parts.append(
+                _operations(
+                    frame,
+                    kind=pl.lit("copy"),
+                    direction=pl.lit("p2p", dtype=pl.Enum(DIRECTIONS)) if peer else known,
+                    peer_device=pl.col("dstDeviceId"),
+                    source_memory=_memory("srcKind"),
+                    destination_memory=_memory("dstKind"),
+                    copy_count=pl.lit(1),
+                )
+            )
+    copies = pl.concat(parts) if parts else empty(OPERATIONS)
+    unknown = copies.filter(pl.col("direction").is_null()).height
+    omissions.add_if(
+        unknown,
+        "unknown-direction",
+        "copies of a kind that this version does not know: counted, with no direction",
+    )
+    return copies
+
+
+def _memory(column: str) -> pl.Expr:
+    return pl.col(column).replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS))
+
+
+def _sets(tables: TableSource) -> pl.DataFrame:
+    frame = tables.read("CUPTI_ACTIVITY_KIND_MEMSET", TIMES | PLACE | {"bytes": INT, "memoryKind": INT})
+    if frame.is_empty():
+        return empty(OPERATIONS)
+    return _operations(
+        frame, kind=pl.lit("set"), name=pl.lit("memset"), destination_memory=_memory("memoryKind")
+    )
+
+
+def _migrations(tables: TableSource) -> pl.DataFrame:
+    wanted = {"counterKind": INT, "value": INT, "srcId": INT, "dstId": INT, "streamId": INT}
+    frame = tables.read("CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER", TIMES | wanted)
+    if frame.is_empty():
+        return empty(OPERATIONS)
+    frame = frame.filter(pl.col("counterKind").is_in(list(MIGRATION_DIRECTION_OF)))
+    return _operations(
+        frame,
+        kind=pl.lit("migration"),
+        direction=pl.col("counterKind").replace_strict(
+            MIGRATION_DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
+        ),
+        device=pl.when(pl.col("counterKind") == 1).then("dstId").otherwise("srcId"),
+        bytes=pl.col("value"),
+        source_memory=pl.lit("managed"),
+        destination_memory=pl.lit("managed"),
+        copy_count=pl.lit(1),
+    )
+
+
+def _waits(tables: TableSource) -> pl.DataFrame:
+    wanted = {"type": INT, "correlationId": INT, "contextId": INT, "streamId": INT, "cudaEventId": INT}
+    waits = tables.read("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", TIMES | wanted).rename(RENAMES, strict=False)
+    return waits.with_columns(
+        pl.col("stream").replace(NO_ID, None), event=pl.col("cudaEventId").replace(NO_ID, None)
+    )
+
+
+def _with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    """Calls with the stream or event that they wait for."""
+    on_host = waits.filter(pl.col("type").is_in([EVENT_SYNC, STREAM_SYNC])).select(
+        "correlation",
+        waited_stream=pl.when(pl.col("type") == STREAM_SYNC).then("stream"),
+        waited_event=pl.when(pl.col("type") == EVENT_SYNC).then("event"),
+    )
+    joined = calls.join(on_host.unique("correlation", keep="first"), on="correlation", how="left")
+    return conform(
+        joined.with_columns(
+            stream=pl.when(pl.col("waits_for") == "stream").then("waited_stream"),
+            event=pl.when(pl.col("waits_for") == "event").then("waited_event"),
+        ),
+        CALLS,
+    )
+
+
+def _events(tables: TableSource, calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    wanted = {"correlationId": INT, "contextId": INT, "streamId": INT, "eventId": INT}
+    records = tables.read("CUPTI_ACTIVITY_KIND_CUDA_EVENT", wanted)
+    times = calls.select("correlation", "start_ns", "end_ns").drop_nulls("correlation")
+    records = records.rename(RENAMES | {"eventId": "event"}, strict=False).join(
+        times.unique("correlation", keep="first"), on="correlation", how="left"
+    )
+    waits = waits.filter(pl.col("type") == STREAM_WAIT)
+    return pl.concat(
+        conform(frame.with_columns(kind=pl.lit(kind)), EVENTS)
+        for frame, kind in ((records, "record"), (waits, "wait"))
+    )
+
+
+def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    wanted = {"flags": INT, "timestamp": INT, "id": INT, "name": INT, "domain": INT}
+    frame = tables.read("CUPTI_ACTIVITY_KIND_MARKER", wanted)
+    if frame.is_empty():
+        return empty(MARKERS)
+    flags = pl.col("flags")
+    instants = frame.filter(flags & 1 != 0).with_columns(start_ns="timestamp", end_ns=pl.lit(None, dtype=INT))
+    starts = frame.filter(flags & 2 != 0).unique("id", keep="first")
+    ends = frame.filter(flags & 4 != 0).unique("id", keep="first").select("id", end_ns="timestamp")
+    ranges = starts.join(ends, on="id", how="left").with_columns(start_ns="timestamp")
+    unended = ranges.filter(pl.col("end_ns").is_null()).height
+    omissions.add_if(
+        unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
+    )
+    both = pl.concat(
+        [part.select("start_ns", "end_ns", "domain", name_id="name") for part in (instants, ranges)]
+    )
+    both = both.join(strings, left_on="name_id", right_on="_id_", how="left").rename({"value": "name"})
+    return conform(both, MARKERS)
+
+
+def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    wanted = {
+        "id": INT,
+        "name": INT,
+        "globalMemoryBandwidth": INT,
+        "globalMemorySize": INT,
+        "coreClockRate": INT,
+        "numMemcpyEngines": INT,
+        "numMultiprocessors": INT,
+        "computeCapabilityMajor": INT,
+        "computeCapabilityMinor": INT,
+    }
+    frame = tables.read("CUPTI_ACTIVITY_KIND_DEVICE", wanted)
+    if frame.is_empty():
+        return empty(DEVICES)
+    frame = frame.rename({"name": "name_id"})
+    frame = frame.join(strings, left_on="name_id", right_on="_id_", how="left").with_columns(
+        device="id",
+        name="value",
+        memory_bandwidth_bytes_per_s=pl.col("globalMemoryBandwidth")
+        * 1000,  # the file counts in kB/s and kHz
+        clock_hz=pl.col("coreClockRate") * 1000,
+        memory_bytes="globalMemorySize",
+        multiprocessors="numMultiprocessors",
+        copy_engines="numMemcpyEngines",
+        compute_capability=pl.col("computeCapabilityMajor").cast(TEXT)
+        + "."
+        + pl.col("computeCapabilityMinor").cast(TEXT),
+    )
+    links = tables.read("CUPTI_ACTIVITY_KIND_PCIE", {"type": INT, "pcieGeneration": INT, "linkWidth": INT})
+    told = links.filter(pl.col("type") == 0).select("pcieGeneration", "linkWidth")
+    of_gpus = told.unique()
+    # Of several GPUs the file may name the link of one only, and not whose it is.
+    if of_gpus.height == 1 and told.height >= frame.height:
+        frame = frame.with_columns(
+            pcie_generation=pl.lit(of_gpus["pcieGeneration"][0]), pcie_lanes=pl.lit(of_gpus["linkWidth"][0])
+        )
+    elif of_gpus.height:
+        omissions.add(
+            "links-unlike", "PCIe links of some GPUs, or unlike ones: not told which is whose", told.height
+        )
+    return conform(frame, DEVICES)
+
+
+def _streams(tables: TableSource) -> pl.DataFrame:
+    frame = tables.read(
+        "CUPTI_ACTIVITY_KIND_STREAM", {"contextId": INT, "streamId": INT, "priority": INT, "flag": INT}
+    )
+    frame = frame.rename({"contextId": "context", "streamId": "stream"}).with_columns(
+        kind=pl.col("flag").replace_strict(STREAM_KIND_OF, default=None, return_dtype=TEXT)
+    )
+    return conform(frame, STREAMS)

@@ -1,0 +1,134 @@
+"""Recordings of `busfare record`: a file of one process, or the directory of a job, as one `Trace`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers.recorded.calls import calls, events, markers
+from busfare.trace.readers.recorded.devices import devices, streams
+from busfare.trace.readers.recorded.file import Recording, read_recording
+from busfare.trace.readers.recorded.files import is_recording
+from busfare.trace.readers.recorded.operations import operations
+from busfare.trace.readers.recorded.process import RecordedProcess
+
+__all__ = ["read"]
+
+#: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
+SAME_PROCESS_SHIFT = 24
+LOSS_OF = {
+    1: ("dropped", "records that CUPTI dropped for want of buffers: operations are missing"),
+    2: ("no-buffer", "times that CUPTI asked for a buffer and got none: operations are missing"),
+    3: (
+        "calls-lost",
+        "calls that came faster than they could be noted: they, or the addresses of their copies, are missing",
+    ),
+    4: ("unknown-records", "records of a kind that the recorder does not know"),
+}
+
+
+def read(path: Path) -> Trace:
+    """Reads a recording, or all recordings of a directory on one time line.
+
+    Raises InputError when there is none, or none that can be read.
+    """
+    files = (
+        sorted(file for file in path.iterdir() if file.is_file() and is_recording(file))
+        if path.is_dir()
+        else [path]
+    )
+    if not files:
+        raise InputError(
+            f"{path}: the directory holds no recording; give the one that `busfare record -o` named"
+        )
+    omissions = Omissions()
+    recordings = [read_recording(file) for file in files]
+    parts = [
+        RecordedProcess(recording, process)
+        for recording, process in zip(recordings, _processes(recordings), strict=True)
+    ]
+    firsts = [part.first_ns() for part in parts]
+    first = min((time for time in firsts if time is not None), default=0)
+    for part in parts:
+        part.zero_ns = first
+        _note(part.recording, omissions)
+    trace = Trace(
+        path=path,
+        format="recorded",
+        producer=recordings[0].facts.get("producer", "busfare record"),
+        operations=_together([operations(part, omissions) for part in parts]),
+        calls=_together([calls(part) for part in parts]),
+        events=_together([events(part, omissions) for part in parts]),
+        markers=_together([markers(part, omissions) for part in parts]),
+        devices=_together([devices(part) for part in parts]),
+        streams=_together([streams(part) for part in parts]),
+        host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
+        | _rank(recordings),
+    )
+    hosts = {recording.facts.get("hostname", "") for recording in recordings}
+    if len(hosts) > 1:
+        omissions.add(
+            "several-clocks",
+            f"the recordings come from {len(hosts)} hosts, whose clocks agree only as far as the hosts keep time",
+        )
+    trace.omissions = omissions.list()
+    return trace
+
+
+def _rank(recordings: list[Recording]) -> dict[str, str]:
+    """The rank that all recordings are of, if they say one and the same."""
+    ranks = {recording.facts.get("rank", "") for recording in recordings}
+    return {"rank": ranks.pop()} if len(ranks) == 1 and "" not in ranks else {}
+
+
+def _processes(recordings: list[Recording]) -> list[int]:
+    """A number for each file: its process id, told apart where two files share one."""
+    seen: dict[int, int] = {}
+    numbers = []
+    for recording in recordings:
+        again = seen.get(recording.process, 0)
+        seen[recording.process] = again + 1
+        numbers.append(recording.process + (again << SAME_PROCESS_SHIFT))
+    return numbers
+
+
+def _note(recording: Recording, omissions: Omissions) -> None:
+    name = recording.path.name
+    if not recording.complete:
+        omissions.add(
+            "cut",
+            f"{name}: the program ended without closing its recording; what it did after the last flush is missing",
+        )
+    if recording.torn_bytes:
+        omissions.add(
+            "torn", f"{name}: its last bytes are no whole chunk and were left out", recording.torn_bytes
+        )
+    if recording.damaged_chunks:
+        omissions.add(
+            "damaged", f"{name}: chunks fail their checksum and were left out", recording.damaged_chunks
+        )
+    if recording.missing_chunks > recording.damaged_chunks:
+        omissions.add("missing", f"{name}: chunks are missing from its middle", recording.missing_chunks)
+    if recording.header_damaged:
+        omissions.add("damaged-header", f"{name}: its header is damaged: process and clock may be wrong", 1)
+    if recording.unknown_chunks:
+        omissions.add(
+            "unknown-tables",
+            f"{name}: holds tables that only a later version knows",
+            recording.unknown_chunks,
+        )
+    losses = recording.table("losses")
+    for loss, count in zip(losses["loss"].tolist(), losses["count"].tolist(), strict=True):
+        id, what = LOSS_OF.get(loss, ("unknown-loss", "losses of a kind that this version does not know"))
+        omissions.add(id, f"{name}: {what}", count)
+    capture = [recording.facts[key] for key in ("capture", "delay", "duration") if key in recording.facts]
+    if capture:
+        omissions.add("window", f"{name}: only a part of the program was recorded ({', '.join(capture)})")
+
+
+def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal")

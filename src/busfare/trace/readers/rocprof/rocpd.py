@@ -1,0 +1,255 @@
+"""AMD rocprofv3 databases (rocpd, schema 3, and 4 with its table of timestamps).
+
+The file's tables carry a unique suffix, one set a process, and plainly named views unite them. Views are not
+run: the tables are read and united here.
+"""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+from busfare.trace import api_calls
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.tables import (
+    CALLS,
+    DEVICES,
+    DIRECTIONS,
+    MARKERS,
+    OPERATIONS,
+    STREAMS,
+    Schema,
+    conform,
+    empty,
+)
+
+__all__ = ["matches", "read"]
+
+INT = pl.Int64()
+TEXT = pl.String()
+SUFFIX = r"(_[0-9a-fA-F_-]+)?"
+
+DIRECTION_OF_NAME = {
+    "HOST_TO_DEVICE": "h2d",
+    "DEVICE_TO_HOST": "d2h",
+    "DEVICE_TO_DEVICE": "d2d",
+    "HOST_TO_HOST": "h2h",
+}
+DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CPU>CPU": "h2h"}
+
+
+def matches(tables: TableSource) -> bool:
+    """Whether these tables are a rocprofv3 database."""
+    return any(re.fullmatch("rocpd_kernel_dispatch" + SUFFIX, name) for name in tables.names)
+
+
+def read(tables: TableSource) -> Trace:
+    """Reads a rocprofv3 database. Raises InputError if a table that is there cannot be read."""
+    omissions = Omissions()
+    strings = _lookup(tables, "rocpd_string", {"id": INT, "string": TEXT})
+    agents = _agents(tables)
+    events = _lookup(tables, "rocpd_event", {"id": INT, "stack_id": INT, "category_id": INT})
+    processes = _lookup(tables, "rocpd_info_process", {"id": INT, "pid": INT}).rename({"pid": "process"})
+    metadata = dict(
+        _all(tables, "rocpd_metadata", {"tag": TEXT, "value": TEXT}).select("tag", "value").iter_rows()
+    )
+
+    context = _Context(tables, strings, agents, events, processes)
+    operations = pl.concat([_kernels(context), _copies(context, omissions)])
+    calls, markers = _calls_and_markers(context)
+    if operations.filter(pl.col("kind") == "copy").height:
+        omissions.add(
+            "unknown-memory",
+            "rocprofv3 does not record whether host memory was pinned: advice on pinning cannot be given",
+        )
+    trace = Trace(
+        path=tables.path,
+        format="rocpd",
+        producer=f"rocprofv3 (rocpd schema {metadata.get('schema_version') or 'unknown'})",
+        operations=operations,
+        calls=calls,
+        markers=markers,
+        devices=_devices(agents),
+        streams=empty(STREAMS),
+    )
+    trace.omissions = omissions.list()
+    return trace
+
+
+class _Context:
+    """The tables that every other one refers to."""
+
+    def __init__(
+        self,
+        tables: TableSource,
+        strings: pl.DataFrame,
+        agents: pl.DataFrame,
+        events: pl.DataFrame,
+        processes: pl.DataFrame,
+    ) -> None:
+        self.tables = tables
+        self.strings = strings
+        self.agents = agents
+        self.events = events
+        self.processes = processes
+
+    def rows(self, table: str, wanted: Schema) -> pl.DataFrame:
+        """Rows of a timed table, with start_ns, end_ns, process, correlation and the suffix's `part`."""
+        timed = {
+            "start": INT,
+            "end": INT,
+            "start_id": INT,
+            "end_id": INT,
+            "track_id": INT,
+            "pid": INT,
+            "tid": INT,
+            "event_id": INT,
+        }
+        frame = _all(self.tables, table, {**timed, **wanted})
+        if frame.get_column("start").is_null().all() and frame.get_column("start_id").is_not_null().any():
+            frame = self._with_timestamps(frame)
+        frame = frame.join(self.events, left_on=["event_id", "part"], right_on=["id", "part"], how="left")
+        frame = frame.join(self.processes, left_on=["pid", "part"], right_on=["id", "part"], how="left")
+        return frame.with_columns(
+            start_ns="start", end_ns="end", correlation="stack_id", process=pl.coalesce("process", "pid")
+        )
+
+    def _with_timestamps(self, frame: pl.DataFrame) -> pl.DataFrame:
+        times = _lookup(self.tables, "rocpd_timestamp", {"id": INT, "value": INT})
+        for side in ("start", "end"):
+            values = times.rename({"value": side, "id": f"{side}_id"})
+            frame = frame.drop(side).join(values, on=[f"{side}_id", "part"], how="left")
+        tracked = {"pid": INT, "tid": INT, "agent_id": INT, "queue_id": INT, "stream_id": INT}
+        tracks = _lookup(self.tables, "rocpd_track", {"id": INT} | tracked)
+        frame = frame.join(
+            tracks, left_on=["track_id", "part"], right_on=["id", "part"], how="left", suffix="_of_track"
+        )
+        both = [name for name in tracked if f"{name}_of_track" in frame.columns]
+        return frame.with_columns(pl.coalesce(name, f"{name}_of_track").alias(name) for name in both)
+
+    def text(self, frame: pl.DataFrame, id_column: str, name: str) -> pl.DataFrame:
+        strings = self.strings.rename({"id": id_column, "string": name})
+        return frame.join(strings, on=[id_column, "part"], how="left")
+
+
+def _all(tables: TableSource, name: str, wanted: Schema) -> pl.DataFrame:
+    """The rows of `name` under every suffix, which is column `part`: ids are unique only within it."""
+    parts = []
+    for table in sorted(tables.names):
+        found = re.fullmatch(re.escape(name) + SUFFIX, table)
+        if found:
+            parts.append(tables.read(table, wanted).with_columns(part=pl.lit(found.group(1) or "")))
+    return pl.concat(parts) if parts else pl.DataFrame(schema={**wanted, "part": TEXT})
+
+
+def _lookup(tables: TableSource, name: str, wanted: Schema) -> pl.DataFrame:
+    """The rows of a table that others refer to by `id`: each id once, or a join would multiply rows."""
+    return _all(tables, name, wanted).unique(["id", "part"], keep="first")
+
+
+def _agents(tables: TableSource) -> pl.DataFrame:
+    agents = _lookup(
+        tables,
+        "rocpd_info_agent",
+        {
+            "id": INT,
+            "type": TEXT,
+            "absolute_index": INT,
+            "type_index": INT,
+            "name": TEXT,
+            "product_name": TEXT,
+        },
+    )
+    return agents.with_columns(pl.col("type").str.to_uppercase())
+
+
+def _devices(agents: pl.DataFrame) -> pl.DataFrame:
+    gpus = agents.filter(pl.col("type") == "GPU").unique("type_index").sort("type_index", nulls_last=True)
+    return conform(gpus.with_columns(device="type_index", name=pl.coalesce("product_name", "name")), DEVICES)
+
+
+def _kernels(context: _Context) -> pl.DataFrame:
+    frame = context.rows(
+        "rocpd_kernel_dispatch", {"agent_id": INT, "kernel_id": INT, "queue_id": INT, "stream_id": INT}
+    )
+    symbols = _lookup(
+        context.tables, "rocpd_info_kernel_symbol", {"id": INT, "display_name": TEXT, "kernel_name": TEXT}
+    )
+    frame = frame.join(symbols, left_on=["kernel_id", "part"], right_on=["id", "part"], how="left")
+    ordinals = context.agents.select("id", "part", device="type_index")
+    frame = frame.join(ordinals, left_on=["agent_id", "part"], right_on=["id", "part"], how="left")
+    return conform(
+        frame.with_columns(
+            kind=pl.lit("kernel"),
+            name=pl.coalesce("display_name", "kernel_name").fill_null("(unnamed kernel)"),
+            stream=pl.coalesce("stream_id", "queue_id"),
+        ),
+        OPERATIONS,
+    )
+
+
+def _copies(context: _Context, omissions: Omissions) -> pl.DataFrame:
+    wanted = {
+        "name_id": INT,
+        "src_agent_id": INT,
+        "dst_agent_id": INT,
+        "size": INT,
+        "queue_id": INT,
+        "stream_id": INT,
+    }
+    frame = context.text(context.rows("rocpd_memory_copy", wanted), "name_id", "copy_name")
+    for side in ("src", "dst"):
+        agents = context.agents.select(
+            pl.col("id").alias(f"{side}_agent_id"),
+            "part",
+            pl.col("type").alias(f"{side}_type"),
+            pl.when(pl.col("type") == "GPU").then("type_index").alias(side),
+        )
+        frame = frame.join(agents, on=[f"{side}_agent_id", "part"], how="left")
+    named = (
+        pl.col("copy_name")
+        .str.to_uppercase()
+        .str.extract(r"(HOST_TO_DEVICE|DEVICE_TO_HOST|DEVICE_TO_DEVICE|HOST_TO_HOST)")
+    )
+    direction = pl.coalesce(
+        named.replace_strict(DIRECTION_OF_NAME, default=None, return_dtype=TEXT),
+        pl.concat_str("src_type", pl.lit(">"), "dst_type").replace_strict(
+            DIRECTION_OF_AGENTS, default=None, return_dtype=TEXT
+        ),
+    )
+    frame = frame.with_columns(direction=direction)
+    between = (pl.col("direction") == "d2d") & (pl.col("src") != pl.col("dst"))
+    frame = frame.with_columns(
+        kind=pl.lit("copy"),
+        direction=pl.when(between).then(pl.lit("p2p")).otherwise("direction").cast(pl.Enum(DIRECTIONS)),
+        device=pl.when(pl.col("direction") == "h2d").then("dst").otherwise("src"),
+        peer_device=pl.when(between).then("dst"),
+        source_memory=pl.when(pl.col("direction").is_in(["d2h", "d2d"])).then(pl.lit("device")),
+        destination_memory=pl.when(pl.col("direction").is_in(["h2d", "d2d"])).then(pl.lit("device")),
+        bytes="size",
+        stream=pl.coalesce("stream_id", "queue_id"),
+        copy_count=pl.lit(1),
+    )
+    unknown = frame.filter(pl.col("direction").is_null()).height
+    omissions.add_if(
+        unknown,
+        "unknown-direction",
+        "copies whose direction the trace does not say: counted, with no direction",
+    )
+    return conform(frame, OPERATIONS)
+
+
+def _calls_and_markers(context: _Context) -> tuple[pl.DataFrame, pl.DataFrame]:
+    frame = context.text(context.rows("rocpd_region", {"name_id": INT}), "name_id", "name")
+    frame = context.text(frame, "category_id", "category")
+    threads = _lookup(context.tables, "rocpd_info_thread", {"id": INT, "tid": INT}).rename({"tid": "thread"})
+    frame = frame.join(threads, left_on=["tid", "part"], right_on=["id", "part"], how="left").with_columns(
+        thread=pl.coalesce("thread", "tid")
+    )
+    marked = pl.col("category").str.contains("MARKER").fill_null(False)
+    plain = api_calls.plain_name(pl.col("name").fill_null("(unnamed call)"))
+    calls = frame.filter(~marked).with_columns(name=plain, waits_for=api_calls.waits_for(plain))
+    return conform(calls, CALLS), conform(frame.filter(marked), MARKERS)

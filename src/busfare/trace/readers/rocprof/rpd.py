@@ -1,0 +1,216 @@
+"""AMD RPD files (rocmProfileData, SQLite)."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from busfare.trace import api_calls
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.tables import CALLS, DIRECTIONS, MARKERS, OPERATIONS, conform
+
+__all__ = ["matches", "read"]
+
+INT = pl.Int64()
+TEXT = pl.String()
+
+#: hipMemcpyKind.
+DIRECTION_OF = {0: "h2h", 1: "h2d", 2: "d2h", 3: "d2d"}
+DIRECTION_OF_TYPE = {"CopyHostToDevice": "h2d", "CopyDeviceToHost": "d2h", "CopyDeviceToDevice": "d2d"}
+KERNEL_TYPE = "KernelExecution"
+GRAPH_LAUNCH = "hipGraphLaunch"
+#: The tracer's own work, recorded among the program's calls.
+TRACER_CALLS = (
+    r"^(ApiTable|CopyApiTable|KernelApiTable|MonitorTable|OpTable|StringTable)::"
+    r"|^hcc_activity_callback$|^rpdflush$"
+)
+MARKER_CALL = "UserMarker"
+
+
+def matches(tables: TableSource) -> bool:
+    """Whether these tables are an RPD file."""
+    return {"rocpd_op", "rocpd_api", "rocpd_string"} <= tables.names
+
+
+def read(tables: TableSource) -> Trace:
+    """Reads an RPD file. Raises InputError if a table that is there cannot be read."""
+    omissions = Omissions()
+    strings = tables.read("rocpd_string", {"id": INT, "string": TEXT}).unique("id", keep="first")
+    version = dict(tables.read("rocpd_metadata", {"tag": TEXT, "value": TEXT}).iter_rows()).get(
+        "schema_version"
+    )
+    api = tables.read(
+        "rocpd_api",
+        {"id": INT, "pid": INT, "tid": INT, "start": INT, "end": INT, "apiName_id": INT, "args_id": INT},
+    ).unique("id", keep="first", maintain_order=True)
+    api = api.join(
+        strings.rename({"id": "apiName_id", "string": "name"}), on="apiName_id", how="left"
+    ).with_columns(pl.col("name").fill_null("(unnamed call)"))
+    trace = Trace(
+        path=tables.path,
+        format="rpd",
+        producer="rocmProfileData" + (f" (schema {version})" if version else ""),
+        operations=_operations(tables, strings, api, omissions),
+        calls=_calls(api, omissions),
+        markers=_markers(api, strings),
+    )
+    trace.omissions = omissions.list()
+    return trace
+
+
+def _operations(
+    tables: TableSource, strings: pl.DataFrame, api: pl.DataFrame, omissions: Omissions
+) -> pl.DataFrame:
+    operations = tables.read(
+        "rocpd_op",
+        {
+            "id": INT,
+            "gpuId": INT,
+            "queueId": INT,
+            "start": INT,
+            "end": INT,
+            "description_id": INT,
+            "opType_id": INT,
+        },
+    )
+    launched = tables.read("rocpd_api_ops", {"api_id": INT, "op_id": INT}).unique("op_id", keep="first")
+    copies = tables.read(
+        "rocpd_copyapi",
+        {
+            "api_ptr_id": INT,
+            "stream": TEXT,
+            "size": INT,
+            "kind": INT,
+            "dstDevice": INT,
+            "srcDevice": INT,
+            "pinned": INT,
+        },
+    ).unique("api_ptr_id", keep="first")
+    frame = (
+        operations.join(launched, left_on="id", right_on="op_id", how="left")
+        .join(copies, left_on="api_id", right_on="api_ptr_id", how="left")
+        .join(api.select("id", process="pid", call="name"), left_on="api_id", right_on="id", how="left")
+        .join(strings.rename({"id": "opType_id", "string": "type"}), on="opType_id", how="left")
+        .join(
+            strings.rename({"id": "description_id", "string": "description"}), on="description_id", how="left"
+        )
+    )
+    in_graph = pl.col("call") == GRAPH_LAUNCH
+    direction = pl.coalesce(
+        pl.col("type").replace_strict(DIRECTION_OF_TYPE, default=None, return_dtype=TEXT),
+        pl.col("kind").replace_strict(DIRECTION_OF, default=None, return_dtype=TEXT),
+    )
+    frame = frame.with_columns(
+        in_graph=in_graph.fill_null(False),
+        direction=direction,
+        is_copy=pl.col("type").str.starts_with("Copy").fill_null(False),
+        between=(direction == "d2d")
+        & (pl.col("srcDevice") >= 0)
+        & (pl.col("dstDevice") >= 0)
+        & (pl.col("srcDevice") != pl.col("dstDevice")),
+    )
+    graphs = frame.filter("in_graph")
+    omissions.add_if(
+        graphs.height,
+        "opaque-graphs",
+        "operations inside graph launches: the trace says when they ran but not what they copied "
+        f"({graphs.filter('is_copy').height} of them are copies); they count as GPU work of kind `graph`, "
+        "not as kernels or copies",
+    )
+    kind = (
+        pl.when("in_graph")
+        .then(pl.lit("graph"))
+        .when("is_copy")
+        .then(pl.lit("copy"))
+        .when(pl.col("type").str.starts_with("Fill") | pl.col("type").str.starts_with("Memset"))
+        .then(pl.lit("set"))
+        .otherwise(pl.lit("kernel"))
+    )
+    frame = frame.with_columns(kind=kind)
+    _note_unknown(frame, omissions)
+    copied = frame.filter(pl.col("kind") == "copy")
+    if copied.height and not copied.filter(pl.col("pinned") != 0).height:
+        omissions.add(
+            "unknown-memory",
+            "the trace does not say which host memory was pinned: advice on pinning cannot be given",
+        )
+        frame = frame.with_columns(pinned=pl.lit(None, dtype=INT))
+    host = (
+        pl.when(pl.col("pinned") != 0)
+        .then(pl.lit("pinned"))
+        .when(pl.col("pinned") == 0)
+        .then(pl.lit("pageable"))
+    )
+    is_copy = pl.col("kind") == "copy"
+    side = {
+        "source_memory": pl.when(is_copy & pl.col("direction").is_in(["d2h", "d2d"])).then(pl.lit("device")),
+        "destination_memory": pl.when(is_copy & pl.col("direction").is_in(["h2d", "d2d"])).then(
+            pl.lit("device")
+        ),
+    }
+    frame = frame.with_columns(
+        direction=pl.when(is_copy)
+        .then(pl.when("between").then(pl.lit("p2p")).otherwise("direction"))
+        .cast(pl.Enum(DIRECTIONS)),
+        peer_device=pl.when(is_copy & pl.col("between")).then("dstDevice"),
+        source_memory=pl.coalesce(
+            side["source_memory"], pl.when(is_copy & (pl.col("direction") == "h2d")).then(host)
+        ),
+        destination_memory=pl.coalesce(
+            side["destination_memory"], pl.when(is_copy & (pl.col("direction") == "d2h")).then(host)
+        ),
+        bytes=pl.when(is_copy).then("size"),
+        copy_count=pl.when(is_copy).then(1),
+        # Queues are numbered; the stream that the program used is a pointer, kept only where it is known.
+        stream=pl.col("queueId"),
+        name=pl.when(is_copy)
+        .then(None)
+        .otherwise(pl.col("description").replace("", None).fill_null(pl.col("type"))),
+        device="gpuId",
+        correlation="api_id",
+        graph_node=pl.when("in_graph").then("id"),
+        start_ns="start",
+        end_ns="end",
+    )
+    return conform(frame, OPERATIONS)
+
+
+def _note_unknown(frame: pl.DataFrame, omissions: Omissions) -> None:
+    undirected = frame.filter((pl.col("kind") == "copy") & pl.col("direction").is_null()).height
+    omissions.add_if(
+        undirected,
+        "unknown-direction",
+        "copies whose direction the trace does not say: counted, with no direction",
+    )
+    others = frame.filter((pl.col("kind") == "kernel") & pl.col("type").ne_missing(KERNEL_TYPE)).height
+    omissions.add_if(
+        others,
+        "unknown-operations",
+        "operations that are no kernel, copy or fill: counted as kernels, by their time",
+    )
+
+
+def _calls(api: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    own = pl.col("name").str.contains(TRACER_CALLS)
+    omissions.add_if(
+        api.filter(own).height, "tracer-calls", "calls of the tracer's own among the program's: left out"
+    )
+    plain = api_calls.plain_name(pl.col("name"))
+    calls = api.filter(~own & (pl.col("name") != MARKER_CALL)).with_columns(
+        name=plain, waits_for=api_calls.waits_for(plain)
+    )
+    return conform(
+        calls.rename(
+            {"start": "start_ns", "end": "end_ns", "pid": "process", "tid": "thread", "id": "correlation"}
+        ),
+        CALLS,
+    )
+
+
+def _markers(api: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
+    marked = api.filter(pl.col("name") == MARKER_CALL).drop("name")
+    marked = marked.join(strings.rename({"id": "args_id", "string": "name"}), on="args_id", how="left")
+    return conform(
+        marked.rename({"start": "start_ns", "end": "end_ns", "pid": "process", "tid": "thread"}), MARKERS
+    )

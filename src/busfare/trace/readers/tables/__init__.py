@@ -1,0 +1,1 @@
+"""Tables in SQLite files and directories, as columns."""
