@@ -1,0 +1,112 @@
+"""Programs of copies and kernels in streams, by hand: what each rule of a GPU makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from busfare.node import Contention, Curve, Shares
+from busfare.timeline.program import GpuRules, Mapped, Program
+
+#: 10 GB/s; L+o 10 µs, g 2 µs in one stream and 4 in four.
+IN, OUT = (
+    Curve(
+        direction=direction, memory="pinned", latency_overhead_s=(1e-5,), gap_per_byte_s=(1e-10,),
+        issue_interval_s={1: 2e-6, 4: 4e-6},
+    )
+    for direction in ("h2d", "d2h")
+)  # fmt: skip
+MEGA = 1_000_000  # 100 µs
+
+
+def streams(rules: GpuRules, count: int = 4, kernel: float = 1e-4) -> float:
+    """Microseconds of `count` chunks of a megabyte each way, a stream a chunk, issued breadth first."""
+    program = Program(rules)
+    for n in range(count):
+        program.copy("h2d", MEGA, IN, n)
+    for n in range(count):
+        program.kernel(kernel, n)
+    for n in range(count):
+        program.copy("d2h", MEGA, OUT, n)
+    return program.play().seconds * 1e6
+
+
+def test_copies_back_to_back_take_one_latency_and_the_gaps_between_them() -> None:
+    train, apart = Program(), Program()
+    for n in range(4):
+        train.copy("h2d", MEGA, IN, 0)
+        apart.copy("h2d", MEGA, IN, n)
+    assert train.play().seconds == pytest.approx(10e-6 + 400e-6 + 3 * 2e-6)
+    assert apart.play().seconds == pytest.approx(10e-6 + 400e-6 + 3 * 4e-6)
+
+
+@pytest.mark.parametrize(
+    ("rules", "kernel", "micros"),
+    [
+        # [W14 eq 5], transfers and the kernel leading.
+        (GpuRules(), 1e-4, 10 + 400 + 3 * 4 + 100 + 10 + 100),
+        (GpuRules(), 4e-4, 10 + 100 + 1600 + 10 + 100),
+        # eq 4 but for one L+o - g: the engine starts the first copy out as soon as it is free.
+        (GpuRules(copy_engines=1), 1e-4, 10 + 400 + 3 * 4 + 4 + 400 + 3 * 4),
+        # eq 1: no copy out before the last kernel.
+        (GpuRules(implicit_synchronization=True), 4e-4, 10 + 100 + 1600 + 10 + 400 + 3 * 4),
+        # The host takes 50 µs to issue each of twelve operations; the ninth is the first copy out.
+        (GpuRules(call_s=5e-5), 1e-6, 9 * 50 + 10 + 400 + 3 * 4),
+        # One hardware queue: no copy out before the last copy in, whose kernel stands before it.
+        (GpuRules(queues=1), 1e-4, 10 + 400 + 3 * 4 + 10 + 400 + 3 * 4),
+        # The second to the fourth copy in are alone for 50 µs, and beside a copy out for 100.
+        (GpuRules(Contention(both=Shares(0.5, 1.0))), 1e-9, 110 + 3 * (4 + 150) + 110),
+    ],
+)
+def test_streams_by_the_rules_of_the_gpu(rules: GpuRules, kernel: float, micros: float) -> None:
+    assert streams(rules, kernel=kernel) == pytest.approx(micros, abs=0.1)
+
+
+def test_a_copy_waits_for_events_of_other_streams_and_for_its_own() -> None:
+    program = Program()
+    first, second = program.copy("h2d", MEGA, IN, 0), program.copy("d2h", MEGA, OUT, 1)
+    kernel = program.kernel(1e-4, 2, after=(first, second))
+    program.kernel(1e-4, 0, after=(kernel,))
+    played = program.play()
+    assert played.start[kernel] == pytest.approx(110e-6)
+    assert played.seconds == pytest.approx(310e-6)
+
+
+def test_kernels_that_fill_half_the_gpu_run_side_by_side() -> None:
+    program = Program()
+    for n in range(4):
+        program.kernel(1e-4, n, share=0.5)
+    assert program.play().seconds == pytest.approx(2e-4)
+
+
+def test_the_host_waits_for_a_blocking_copy() -> None:
+    program = Program(GpuRules(call_s=1e-6))
+    program.copy("h2d", MEGA, IN, 0, blocks_host=True)
+    program.kernel(1e-4, 1)
+    assert program.play().seconds == pytest.approx(1e-6 + 110e-6 + 1e-6 + 100e-6)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "micros"),
+    [
+        # Writes take the kernel's whole time: the copy keeps a quarter of its rate while they last.
+        (1e-5, 100 + (100 - 98 / 4) + 8),
+        # Half of its time: 1 + (4 - 1) / 2 times as long.
+        (2e-4, 200 + (100 - 198 / 2.5) + 8),
+    ],
+)
+def test_copies_beside_mapped_writes_keep_their_share(kernel: float, micros: float) -> None:
+    beside = Contention(copy_beside_mapped=Shares(0.25, 1.0))
+    program = Program(GpuRules(beside))
+    program.kernel(kernel, 0, out=Mapped(MEGA, OUT))
+    program.copy("h2d", MEGA, IN, 1)
+    assert program.play().seconds * 1e6 == pytest.approx(micros)
+
+
+def test_a_kernel_mapped_both_ways_takes_the_longer_way_at_its_share() -> None:
+    program = Program(GpuRules(Contention(mapped_both=Shares(0.5, 0.8))))
+    program.kernel(1e-5, 0, into=Mapped(MEGA, IN), out=Mapped(MEGA, OUT))
+    assert program.play().seconds == pytest.approx(10e-6 + 200e-6 + 10e-6)
+
+
+def test_a_program_of_nothing_takes_no_time() -> None:
+    assert Program().play().seconds == 0
