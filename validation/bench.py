@@ -66,10 +66,9 @@ def main() -> int:
         action="store_true",
         help="predict anew with today's models, from the node file beside each result; not what was said before the run",
     )
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them as SVG into this folder")
     options = parser.parse_args()
     paths = options.files or [path for folder in FOLDERS for path in sorted(folder.glob("*.json"))]
-    if not (options.files or options.plots):
+    if not options.files:
         paths += sorted(HELD_OUT.glob("*/*.json"))
     if not paths:
         print("no results: results/bench/ has no *.json yet; docs/bench.md says which commands write them")
@@ -83,10 +82,6 @@ def main() -> int:
 
                 result = predicted_again(result, path)
             met &= judge(result)
-            if options.plots:
-                from bench_plots import draw
-
-                print(f"  drawn: {draw(result, path, options.plots)}")
         except (InputError, OSError) as error:
             print(error, file=sys.stderr)
             return 2

@@ -1,10 +1,9 @@
 """What `busfare project` foretells of a program on another GPU, beside the program run there.
 
-Run `python validation/node_change.py [--results FOLDER] [--only NAME,…] [--again FOLDER] [--machines FOLDER,…]`. The
+Run `python validation/node_change.py [--results FOLDER] [--only NAME,…] [--again FOLDER]`. The
 programs of validation/pairs as they are, recorded on one GPU of results/pairs and run and recorded on the other, with
 the node files probed there: whole-run times (medians of unrecorded runs) and each copy's time, by program, over all
-programs, and by path. Then one kind of GPU against the other, over all machines of both on which the programs were
-recorded (`machine_kinds.py`). With `--again`, recordings of the same programs made at another time on GPUs of the same
+programs, and by path. With `--again`, recordings of the same programs made at another time on GPUs of the same
 kinds: by how much copies differ where nothing was changed and nothing predicted. Exit status 1 where a goal is missed.
 """
 
@@ -19,8 +18,6 @@ from pathlib import Path
 from statistics import median
 
 import polars as pl
-from machine_kinds import Kinds
-from node_kinds import show_kinds
 from pairs.table import Plan, read_plan
 from replay_pairs import FOLDER, Machine, NoAnswerError, machines_in
 
@@ -35,8 +32,6 @@ GOAL_PERCENT = 5.0
 #: Programs whose own runs differ by no more, in percent, on both machines.
 STEADY_PERCENT = 10.0
 MODEL = "calibrated"
-#: Where the same programs were recorded on other machines of the same kinds.
-OTHERS = tuple(FOLDER.with_name(name) for name in ("pairs-machines", "pairs-held-out"))
 
 
 @dataclass(frozen=True)
@@ -216,12 +211,6 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=FOLDER)
     parser.add_argument("--only", default="", metavar="NAME,…", help="these programs")
     parser.add_argument("--again", type=Path, help="results of another time, on the same kinds of GPU")
-    parser.add_argument(
-        "--machines",
-        default=",".join(map(str, OTHERS)),
-        metavar="FOLDER,…",
-        help="further machines of each kind",
-    )
     options = parser.parse_args()
     plan = read_plan()
     machines = machines_in(options.results)
@@ -237,13 +226,6 @@ def main() -> int:
         if found:
             met &= show(origin, target, found)
             print()
-    further = [folder for folder in options.machines.split(",") if folder]
-    every = [
-        machine for folder in (options.results, *further) for machine in machines_in(Path(folder)).values()
-    ]
-    kinds = Kinds(every, plan, names)
-    if further and len(kinds.machines) > 1 and kinds.programs:
-        met &= show_kinds(kinds, plan, GOAL_PERCENT)
     return 0 if met else 1
 
 

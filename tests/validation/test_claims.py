@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -37,31 +36,6 @@ def test_the_probes_medians_and_bandwidths_meet_their_goals() -> None:
     done = run("probe.py", *steady)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("nvbandwidth's method") >= 4
-
-
-def test_what_a_short_copy_depends_on_is_recomputed_from_raw_times(tmp_path: Path) -> None:
-    done = run("short_copy_levels.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    h100, h200 = (part for part in done.stdout.split("NVIDIA")[1:])
-    for text, host, gpu, low, high in (
-        (h100, "55%", "63%", "3.47", "3.63"),
-        (h200, "58%", "51%", "3.48", "3.65"),
-    ):
-        rows = [line.split() for line in text.splitlines() if " h2d " in line]
-        assert next(row for row in rows if row[1:5] == ["page", "of", "the", "host"])[-1] == host
-        assert next(row for row in rows if row[1:5] == ["page", "of", "the", "GPU"])[-1] == gpu
-        means = (
-            next(line for line in text.splitlines() if "one after another" in line).split(": ")[1].split()[:8]
-        )
-        assert (min(means), max(means)) == (low, high)
-    # Times made up: the same scatter at each level is explained by none, a time of each level's own by all.
-    path = tmp_path / "made-up.json"
-    by_chance = {"way": "h2d", "varied": "stream", "seconds": [[3.0e-6, 3.2e-6] * 3] * 8}
-    by_level = {"way": "h2d", "varied": "events", "seconds": [[n * 1e-6] * 6 for n in range(3, 11)]}
-    found = {"gpu": "made up", "driver": "0", "date": "now", "contexts": [], "factors": [by_chance, by_level]}
-    path.write_text(json.dumps(found))
-    shown = run("short_copy_levels.py", str(path)).stdout.splitlines()
-    assert [line.split()[-1] for line in shown if " h2d " in line] == ["0%", "100%"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +180,7 @@ def test_benchmarks_are_judged_from_their_seconds_alone(tmp_path: Path) -> None:
     path = tmp_path / "made-up.json"
     path.write_text(json.dumps(result))
     done = subprocess.run(
-        [sys.executable, str(ROOT / "validation" / "bench.py"), "--plots", str(tmp_path), str(path)],
+        [sys.executable, str(ROOT / "validation" / "bench.py"), str(path)],
         capture_output=True,
         text=True,
         check=False,
@@ -222,10 +196,6 @@ def test_benchmarks_are_judged_from_their_seconds_alone(tmp_path: Path) -> None:
     assert "state on W14's grid: the better is streams, 95.0 % (goal 95) met" in done.stdout
     assert "largest 7.14 % (goal 5) MISSED" in done.stdout
     assert "best picked in 0 of 1 cells (goal: all) MISSED" in done.stdout
-    picture = ElementTree.parse(tmp_path / "bench-made-up.svg").getroot()
-    assert "VIRTUAL, nothing measured" in "".join(picture.itertext())
-    bars = [e for e in picture.iter("{http://www.w3.org/2000/svg}g") for e in e if e.tag.endswith("rect")]
-    assert len(bars) == 4, "a bar a strategy, at its fastest number of streams"
 
 
 def test_the_share_of_the_limit_is_judged_on_w14s_grid_by_the_better_submission(tmp_path: Path) -> None:
@@ -313,28 +283,3 @@ def test_nas_runs_that_missed_their_values_fail(tmp_path: Path) -> None:
     assert "MISSED" not in again.stdout and "SUPERSEDED" in again.stdout
     path.write_text("[]")
     assert subprocess.run(command, capture_output=True, text=True, check=False).returncode == 2
-
-
-def test_what_hybrids_wait_for_is_as_the_model_says() -> None:
-    done = run("waits.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = [line for line in done.stdout.splitlines() if ": waits " in line]
-    # The H100's come first.
-    told: dict[str, str] = {}
-    for line in lines:
-        told.setdefault(line.split(": waits ")[0].strip(), line)
-    # 42 and 100 chunks of 4.2 and 1.8 MB on the H100: no copy is over before the writes that began beside it.
-    for chunks in (42, 100):
-        assert "before 0 of " in told[f"scale 42×524288 hybrid {chunks}"]
-    # Copies of many streams stand in four queues, those of one stream in one; kernels come late where there are many.
-    assert "queues 4, late 0" in told["scale 42×524288 hybrid 42"]
-    assert "queues 4, late 33" in told["scale 42×524288 hybrid 148"]
-    assert "queues 1, late 7" in told["buoydiff 42×262144 hybrid 105"]
-    # On both GPUs kernels wait longer for copies that the writes before them held until they ended.
-    pattern = re.compile(r"hybrid \d+: .*with the writes ([\d.]+) of (\d+), after them ([\d.]+) of (\d+);")
-    both = [m.groups() for line in lines if "buoydiff" not in line and (m := pattern.search(line))]
-    often = [(float(held), float(free)) for held, n, free, m in both if min(int(n), int(m)) >= 9]
-    assert len(often) >= 8
-    assert all(11 < held < 17 and 7 < free < 12 for held, free in often)
-    means = {name: float(line.split("mean ")[1].split(")")[0]) for name, line in told.items()}
-    assert 7 < means["scale 42×524288 hybrid 42"] < 9 and 13 < means["scale 42×524288 hybrid 148"] < 14
