@@ -39,9 +39,8 @@ import msgspec
 from benchmarks.generated_job import write_job
 from benchmarks.kineto_report import _processor
 from busfare.job import How, Job, run_job
-from busfare.job.named import shown
-from busfare.job.parts import find_parts
-from busfare.job.resume import Kept
+from busfare.job.parts import find_parts, shown
+from busfare.job.work import keeping
 from busfare.report.job_result import job_result
 
 __all__ = ["main"]
@@ -202,7 +201,7 @@ def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
 
     Beyond the traces that there are, their partials come again under other ranks and hosts.
     """
-    with Kept(kept, None) as already:
+    with keeping(kept, None) as already:
         done = [(shown(part.path), partial) for part, partial in already.done(find_parts([folder]).parts)]
     real = [(path, partial) for path, partial in done if partial is not None]
     rows = []
@@ -212,8 +211,8 @@ def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
         job = Job()
         for number in range(count):
             path, partial = real[number % len(real)]
-            place = msgspec.structs.replace(partial.place, rank=number, host=f"node{number // 8:06}")
-            job.add(f"{path}-{number}", msgspec.structs.replace(partial, place=place))
+            placed = msgspec.structs.replace(partial, rank=number, host=f"node{number // 8:06}")
+            job.add(f"{path}-{number}", placed)
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         peak = _peak(folder, count) if count <= len(real) else None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from busfare.job import Progress
-from busfare.job.partial import Found, Left, Moved, Partial, Sized
-from busfare.job.place import Place
-from busfare.job.rates import LinkRate
-from busfare.job.traffic import LinkTraffic
+import msgspec
+
+from busfare.job import Job, Progress
+from busfare.job.links import LinkRate, LinkTraffic
+from busfare.job.partial import Advice, Moved, Partial
+from busfare.job.reduce import FIGURES, WORK
+from busfare.report.job_result import job_result
+from busfare.trace import Omission
 from tests.trace.build_kineto import copy, kernel, write_kineto
 
 MIB = 1 << 20
@@ -36,84 +40,71 @@ def write_rank(
 def write_job(folder: Path, ranks: int = 8) -> Path:
     """`ranks` ranks, four a host; rank 2 on half a link, rank 5 three times as slow."""
     for rank in range(ranks):
-        write_rank(
-            folder / f"trace-{rank}.json",
-            rank,
-            f"node{rank // 4}",
-            (25e9 if rank == 2 else 50e9),
-            15000 if rank == 5 else 5000 + rank,
-        )
+        rate, run_us = 25e9 if rank == 2 else 50e9, 15000 if rank == 5 else 5000 + rank
+        write_rank(folder / f"trace-{rank}.json", rank, f"node{rank // 4}", rate, run_us)
     return folder
 
 
 def random_partial(chance: random.Random) -> Partial:
     """A partial with something of everything, of few kinds, so that partials meet."""
-    rank = chance.choice([None, chance.randrange(2000)])
-    host = chance.choice([None, f"node{chance.randrange(6)}"])
-    rates = [
-        LinkRate(
-            chance.randrange(8),
-            None,
-            chance.choice(["h2d", "d2h"]),
-            chance.choice([None, GPU, "NVIDIA H200"]),
-            chance.choice([None, f"GPU-{chance.randrange(9)}"]),
-            chance.uniform(1e9, 60e9),
-            1,
-            chance.choice([None, 56e9]),
+
+    def number() -> int:
+        return chance.randrange(1 << 50)
+
+    def rate() -> LinkRate:
+        return LinkRate(
+            gpu=chance.choice([None, GPU, "NVIDIA H200"]),
+            identity=chance.choice([None, f"GPU-{chance.randrange(9)}"]),
+            device=chance.randrange(8),
+            peer_device=None,
+            direction=chance.choice(["h2d", "d2h"]),
+            bytes_per_second=chance.uniform(1e9, 60e9),
+            copies=1,
+            data_sheet_bytes_per_second=chance.choice([None, 56e9]),
         )
-        for _ in range(chance.randrange(4))
-    ]
-    numbers = iter(lambda: chance.randrange(1 << 50), None)
+
+    def advice() -> Advice:
+        id, evidence = chance.choice(["slow-link", "small-copies"]), f"seen {chance.randrange(99)}"
+        gain, options = chance.choice([0, chance.randrange(1000)]), chance.choice([(), ("--pin",)])
+        return Advice(id, "title", evidence, "change", gain, chance.random() < 0.5, (), options)
+
     return Partial(
         format=chance.choice(["kineto", "recorded"]),
-        place=Place(rank, rank and "trace", host, host and "trace"),
+        rank=chance.choice([None, chance.randrange(2000)]),
+        host=chance.choice([None, f"node{chance.randrange(6)}"]),
         node=chance.choice([None, "h100-sxm"]),
         node_guessed=chance.random() < 0.5,
         gpus=[GPU] if chance.random() < 0.8 else [],
-        makespan_ns=chance.choice([0, 7, next(numbers)]),
-        **{
-            name: next(numbers)
-            for name in (
-                *("transfers", "transfer_bytes", "transfer_ns", "exposed_ns", "kernels", "kernel_ns"),
-                *("communication", "communication_ns"),
-                *("graph_work", "graph_ns", "sets", "set_ns", "unrouted_bytes"),
-            )
-        },
-        by_path=[Moved(chance.choice([None, "h2d"]), "pinned", "device", 3, next(numbers), next(numbers))],
-        sizes=[Sized(chance.choice([0, 10]), chance.choice([10, 100]), 2, next(numbers))],
-        findings=[
-            Found(
-                chance.choice(["slow-link", "small-copies"]),
-                "title",
-                f"seen {chance.randrange(99)}",
-                "change",
-                chance.choice([0, chance.randrange(1000)]),
-                chance.random() < 0.5,
-                (),
-                chance.choice([(), ("--pin",)]),
-            )
-            for _ in range(chance.randrange(3))
-        ],
-        rates=rates,
+        sums={name: number() for name in (*FIGURES, *WORK, "graph_ns", "set_ns", "unrouted_bytes")}
+        | {"makespan_ns": chance.choice([0, 7, number()])},
+        by_path=[Moved((chance.choice([None, "h2d"]), "pinned", "device"), 3, number(), number())],
+        sizes=[Moved((chance.choice([0, 10]), chance.choice([10, 100])), 2, 0, number())],
+        findings=[advice() for _ in range(chance.randrange(3))],
+        rates=[rate() for _ in range(chance.randrange(4))],
         traffic=[
-            LinkTraffic(
-                "h100-sxm", chance.randrange(3), "a", "b", "PCIe 5 x16", 63e9, 1, next(numbers), 5, 6, 7
-            )
+            LinkTraffic(("h100-sxm", chance.randrange(3)), ("a", "b"), "PCIe", 63e9, 1, number(), 5, 6, 7)
         ],
-        omissions=[Left(chance.choice(["cut", "torn"]), chance.randrange(5), f"what {chance.randrange(9)}")],
+        omissions=[
+            Omission(chance.choice(["cut", "torn"]), chance.randrange(5), f"what {chance.randrange(9)}")
+        ],
     )
 
 
-class Told:
-    """Progress that keeps what it was told; `at` is called with the number of parts done."""
+def encoded(job: Job) -> bytes:
+    """Everything that is reported of a job."""
+    return msgspec.json.encode(job_result(job))
 
-    def __init__(self, at: Any = None) -> None:
-        self.said: list[str] = []
+
+class Noted:
+    """Progress that keeps what it is given; `at` is called with the number of parts done."""
+
+    def __init__(self, at: Callable[[int], object] | None = None) -> None:
+        self.texts: list[str] = []
         self.seen: list[tuple[int, int, int]] = []
         self._at = at
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.texts.append(text)
 
     warn = say
 
@@ -123,4 +114,4 @@ class Told:
             self._at(done)
 
 
-_: type[Progress] = Told
+_: type[Progress] = Noted

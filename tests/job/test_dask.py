@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import msgspec
 import pytest
 from distributed import Client, LocalCluster
 
 from busfare.errors import InputError
-from busfare.job import How, Job, run_job
-from busfare.job.on_dask import TOGETHER, TOGETHER_BYTES, by_dask, connected, small_ones_together
+from busfare.job import How, run_job
+from busfare.job.cluster import DaskWorkers, connected
 from busfare.job.parts import Part
 from busfare.job.work import decoded, do_part
+from busfare.job.workers import TOGETHER_BYTES, read_by, small_ones_together
 from busfare.node import Node
-from busfare.report.job_result import job_result
-from tests.job.build_job import Told, write_job, write_rank
+from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.traces import EXAMPLES
 
 SLOW_TO_READ = "generate-text-h100.json.gz"
@@ -44,10 +43,6 @@ def cluster() -> Iterator[Any]:
         yield started
 
 
-def told(job: Job) -> bytes:
-    return msgspec.json.encode(job_result(job))
-
-
 def pids(cluster: Any) -> list[int]:
     with Client(cluster, set_as_default=False) as client:
         return sorted(client.run(os.getpid).values())
@@ -56,16 +51,16 @@ def pids(cluster: Any) -> list[int]:
 def test_dask_gives_the_same_as_this_process(tmp_path: Path, cluster: Any) -> None:
     write_job(tmp_path, 20)
     (tmp_path / "bad.json").write_text("{")
-    progress = Told()
+    progress = Noted()
     job = run_job([tmp_path], None, How(scheduler=cluster.scheduler_address), progress)
-    assert told(job) == told(run_job([tmp_path], None, How(), Told()))
+    assert encoded(job) == encoded(run_job([tmp_path], None, How(), Noted()))
     assert progress.seen[-1] == (21, 21, 1)
 
 
 def test_killed_workers_change_no_result(tmp_path: Path, cluster: Any) -> None:
     """Five times out of five, a worker killed in the middle of its work; Dask starts it again."""
     write_job(tmp_path, 60)
-    expected = told(run_job([tmp_path], None, How(), Told()))
+    expected = encoded(run_job([tmp_path], None, How(), Noted()))
     for round_ in range(5):
         victims = pids(cluster)
         killed = []
@@ -78,7 +73,7 @@ def test_killed_workers_change_no_result(tmp_path: Path, cluster: Any) -> None:
                 killed.append(done)
 
         how = How(scheduler=cluster.scheduler_address)
-        assert told(run_job([tmp_path], None, how, Told(kill))) == expected
+        assert encoded(run_job([tmp_path], None, how, Noted(kill))) == expected
         assert killed
 
 
@@ -95,8 +90,8 @@ def test_a_part_that_kills_its_workers_is_reported(tmp_path: Path, cluster: Any)
     with connected(cluster.scheduler_address) as client:
         client.run(sys.path.insert, 0, str(Path(__file__).parents[2]))
         outcomes = {
-            Path(part.path).name: decoded(said).failure
-            for part, said in by_dask(iter(parts), None, client, Told().warn, dies_of_killers)
+            Path(part.path).name: decoded(made).failure
+            for part, made in read_by(DaskWorkers(client, Noted().warn), iter(parts), None, dies_of_killers)
         }
     assert len(outcomes) == 5
     assert "the workers that read it, and nothing else, died" in (outcomes.pop("killer.json") or "")
@@ -107,19 +102,19 @@ def cannot_be_run(part: Part, node: Node | None) -> bytes:
     raise ModuleNotFoundError("No module named 'busfare'")
 
 
-def test_workers_that_lack_busfare_are_told(tmp_path: Path, cluster: Any) -> None:
+def test_workers_that_lack_busfare_are_encoded(tmp_path: Path, cluster: Any) -> None:
     with connected(cluster.scheduler_address) as client:
-        outcomes = by_dask(iter([Part("x", True)]), None, client, Told().warn, cannot_be_run)
+        outcomes = read_by(DaskWorkers(client, Noted().warn), iter([Part("x", True)]), None, cannot_be_run)
         with pytest.raises(InputError, match=r"cannot do the work .ModuleNotFoundError"):
             list(outcomes)
 
 
-def test_a_scheduler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("busfare.job.on_dask.CONNECT_SECONDS", 0.5)
+def test_a_scheduler_that_is_not_there_is_encoded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("busfare.job.cluster.CONNECT_SECONDS", 0.5)
     write_rank(tmp_path / "a.json")
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address"):
         with pytest.raises(InputError, match="no Dask scheduler answers there"):
-            run_job([tmp_path], None, How(scheduler=address), Told())
+            run_job([tmp_path], None, How(scheduler=address), Noted())
 
 
 def test_the_absence_of_dask_is_told_with_its_extra(tmp_path: Path) -> None:
@@ -188,9 +183,9 @@ def test_small_parts_go_to_a_worker_together_and_large_ones_alone(tmp_path: Path
         with file.open("wb") as made:
             made.truncate(size)
         parts.append(Part(str(file), True))
-    groups = list(small_ones_together(iter(parts), lambda: 1000))
+    groups = list(small_ones_together(iter(parts), lambda: 8))
     assert [part for group in groups for part in group] == parts
-    assert [len(group) for group in groups] == [TOGETHER, TOGETHER, 20 - 2 * TOGETHER, 1, 3]
+    assert [len(group) for group in groups] == [8, 8, 4, 1, 3]
     assert [len(group) for group in small_ones_together(iter(parts), lambda: 1)] == [1] * len(parts)
     gone = Part(str(tmp_path / "gone"), True)
     assert list(small_ones_together(iter([gone]), lambda: 8)) == [[gone]]

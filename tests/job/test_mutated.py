@@ -37,7 +37,7 @@ def test_mutated_traces_are_reduced_or_reported(
         else:
             job.fail(f"{number}", outcome.failure or "")
     assert surprises == []
-    assert job.traces and job.failed
+    assert job.traces and len(job.failures)
     msgspec.json.encode(job_result(job))
     show_job(job_result(job))
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 160

@@ -92,7 +92,7 @@ def test_links_in_circles_and_second_names_are_seen_through(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("what", ["not-there", "*.nothing", "a\0b"])
-def test_what_names_nothing_is_told(tmp_path: Path, what: str) -> None:
+def test_what_names_nothing_is_encoded(tmp_path: Path, what: str) -> None:
     with pytest.raises(InputError, match=r"check|usable"):
         find_parts([tmp_path / what])
 

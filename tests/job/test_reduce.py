@@ -1,9 +1,9 @@
-"""The reducer: the same whole in any order and any grouping, in memory that does not grow."""
+"""The reducer: the same whole in any order, exact sums, outliers and slow links named and no others."""
 
 from __future__ import annotations
 
+import math
 import random
-import tracemalloc
 
 import msgspec
 import pytest
@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.job import Job
+from busfare.job.links import LinkRate, peers, slow_links
 from busfare.job.partial import Partial
+from busfare.job.reduce import MOST_CELLS, WORK, Rank, Spread
 from busfare.report.job_result import job_result
-from tests.job.build_job import random_partial
+from tests.job.build_job import GPU, encoded, random_partial
 
 Named = tuple[str, Partial]
 
@@ -30,39 +32,23 @@ def whole(parts: list[Named]) -> Job:
     return job
 
 
-def told(job: Job) -> bytes:
-    return msgspec.json.encode(job_result(job))
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 60), st.randoms(use_true_random=False), st.integers(0, 10**6))
-def test_order_and_grouping_change_nothing(count: int, chance: random.Random, seed: int) -> None:
+def test_order_changes_nothing(count: int, chance: random.Random, seed: int) -> None:
     parts = partials(count, seed)
-    groups = [Job() for _ in range(chance.randint(1, 5))]
-    for path, part in chance.sample(parts, count):
-        chance.choice(groups).add(path, part)
-    together = Job()
-    for group in groups:
-        together.merge(group)
-    assert told(together) == told(whole(parts))
+    assert encoded(whole(chance.sample(parts, count))) == encoded(whole(parts))
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(2, 60), st.randoms(use_true_random=False))
-def test_merging_is_associative_and_commutative(count: int, chance: random.Random) -> None:
-    parts = partials(count, count)
-    first, second = sorted(chance.randint(0, count) for _ in range(2))
-    cuts = [parts[:first], parts[first:second], parts[second:]]
-
-    def merged(*jobs: Job) -> Job:
-        job = Job()
-        for other in jobs:
-            job.merge(other)
-        return job
-
-    left = merged(merged(whole(cuts[0]), whole(cuts[1])), whole(cuts[2]))
-    right = merged(whole(cuts[2]), merged(whole(cuts[1]), whole(cuts[0])))
-    assert told(left) == told(right) == told(whole(parts))
+def test_sums_are_exact() -> None:
+    parts = partials(500)
+    result = job_result(whole(parts))
+    assert result["transfers"]["bytes"] == sum(part.sums["transfers_bytes"] for _, part in parts)
+    assert result["transfers"]["seconds"] == sum(part.sums["transfers_ns"] for _, part in parts) * 1e-9
+    assert sum(row["traces"] for row in result["gpus"]) == sum(len(part.gpus) for _, part in parts)
+    assert sum(row["bytes"] for row in result["by_path"]) == sum(p.by_path[0].bytes for _, p in parts)
+    assert sum(row["forward"]["bytes"] for row in result["links"]) == sum(
+        p.traffic[0].forward_bytes for _, p in parts
+    )
 
 
 def test_failures_are_counted_and_listed_in_the_order_of_their_paths() -> None:
@@ -75,31 +61,25 @@ def test_failures_are_counted_and_listed_in_the_order_of_their_paths() -> None:
 
 
 def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
-    parts = [(path, msgspec.structs.replace(part, makespan_ns=500)) for path, part in partials(4)]
-    nothing = dict.fromkeys(("transfers", "kernels", "communication", "graph_work", "sets", "makespan_ns"), 0)
-    nameless = msgspec.structs.replace(parts[0][1].place, rank=None)
-    launcher = msgspec.structs.replace(parts[0][1], **nothing, place=nameless)
-    named = msgspec.structs.replace(launcher, place=msgspec.structs.replace(nameless, rank=9))
+    parts = [
+        (path, msgspec.structs.replace(part, sums=part.sums | {"makespan_ns": 500}))
+        for path, part in partials(4)
+    ]
+    nothing = parts[0][1].sums | dict.fromkeys((*WORK, "makespan_ns"), 0)
+    launcher = msgspec.structs.replace(parts[0][1], sums=nothing, rank=None)
 
     def least(*more: Named) -> tuple[float, dict[str, int]]:
         result = job_result(whole([*parts, *more]))
-        said = {omission["id"]: omission["count"] for omission in result["omissions"]}
-        return next(row for row in result["spread"] if row["figure"] == "makespan_seconds")["least"], said
+        omissions = {omission["id"]: omission["count"] for omission in result["omissions"]}
+        return next(r for r in result["spread"] if r["figure"] == "makespan_seconds")["least"], omissions
 
-    assert least(("launcher", launcher))[0] == pytest.approx(500e-9)
-    assert least(("launcher", launcher))[1]["idle-processes"] == 1
+    seconds, omissions = least(("launcher", launcher))
+    assert (seconds, omissions["idle-processes"]) == (pytest.approx(500e-9), 1)
     # A rank that did nothing is news.
-    assert least(("rank", named))[0] == 0 and "idle-processes" not in least(("rank", named))[1]
+    seconds, omissions = least(("rank", msgspec.structs.replace(launcher, rank=9)))
+    assert seconds == 0 and "idle-processes" not in omissions
     alone = job_result(whole([("launcher", launcher)]))
     assert alone["traces"]["read"] == 1 and alone["spread"][0]["most"] == 0
-
-
-def test_sums_are_exact() -> None:
-    parts = partials(500)
-    result = job_result(whole(parts))
-    assert result["transfers"]["bytes"] == sum(part.transfer_bytes for _, part in parts)
-    assert result["transfers"]["seconds"] == sum(part.transfer_ns for _, part in parts) * 1e-9
-    assert sum(row["traces"] for row in result["gpus"]) == sum(len(part.gpus) for _, part in parts)
 
 
 def test_the_slowest_of_equals_is_the_first_by_path() -> None:
@@ -108,21 +88,79 @@ def test_the_slowest_of_equals_is_the_first_by_path() -> None:
         assert job_result(whole([(path, part) for path in order]))["slowest"]["path"] == "a"
 
 
-@pytest.mark.parametrize("count", [4000])
-def test_memory_is_bounded(count: int) -> None:
-    """Ten times as many traces of the same hosts cost next to nothing more."""
-    chance = random.Random(1)
-    tracemalloc.start()
-    try:
-        job = Job()
-        for number in range(count // 10):
-            job.add(f"trace-{number}", random_partial(chance))
-        few = tracemalloc.get_traced_memory()[0]
-        for number in range(count // 10, count):
-            job.add(f"trace-{number}", random_partial(chance))
-        many = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    assert job.traces == count
-    # Links that are told apart by their traces alone are what grows, up to their bound of 8192.
-    assert many - few < 5e6
+@given(st.lists(st.integers(0, 1 << 60), min_size=1), st.integers(1, 40))
+def test_a_spread_is_what_sorting_gives(values: list[int], most: int) -> None:
+    spread = Spread([(value, Rank(f"{number:05}")) for number, value in enumerate(values)])
+    assert (spread.sum, spread.count, spread.above(-1)) == (sum(values), len(values), len(values))
+    assert [value for value, _ in spread.most()] == sorted(values, reverse=True)[:16]
+    assert [value for value, _ in spread.least()] == sorted(values)[:16]
+    for share in (0.0, 0.25, 0.5, 1.0):
+        assert spread.quantile(share) == sorted(values)[int(share * (len(values) - 1))]
+    bars, drawn = list(spread.bars(most)), [value for value in values if value]
+    assert len(bars) <= most and sum(count for _, _, count in bars) == len(drawn)
+    assert not drawn or (bars[0][0] <= min(drawn) * 1.0001 and bars[-1][1] >= max(drawn) * 0.9999)
+
+
+@given(st.lists(st.integers(0, 100_000), min_size=1))
+def test_the_strip_holds_every_rank_once_in_at_most_256_cells(ranks: list[int]) -> None:
+    part = random_partial(random.Random(1))
+    cells = whole([(f"{n}", msgspec.structs.replace(part, rank=r)) for n, r in enumerate(ranks)]).strip()
+    assert len(cells) <= MOST_CELLS and sum(cell.traces for cell in cells) == len(ranks)
+    width = cells[0].last - cells[0].first + 1
+    assert width == 1 << max(0, math.ceil(math.log2((max(ranks) + 1) / MOST_CELLS)))
+    for cell in cells:
+        held = sum(cell.first <= rank <= cell.last for rank in ranks)
+        assert cell.traces == held and cell.sums[0] == held * cell.most[0]
+
+
+def links(*seen: tuple[float, int | None, dict[str, object]]) -> Job:
+    """A job whose traces each saw one link: bytes per second, rank, and what else differs."""
+    job = Job()
+    part = msgspec.structs.replace(random_partial(random.Random(1)), rates=[], host="b12")
+    for rate, rank, other in seen:
+        link = LinkRate(GPU, None, 0, None, "h2d", rate, 1, None)
+        link = msgspec.structs.replace(link, **{k: v for k, v in other.items() if k != "host"})
+        host = other.get("host", "b12")
+        job.add(f"{rank}-{rate}", msgspec.structs.replace(part, rank=rank, host=host, rates=[link]))
+    return job
+
+
+SHEET = {"data_sheet_bytes_per_second": 57e9}
+SLOW_LINKS = {
+    "half the rate of its peers": ([(25e9 if n == 3 else 50e9 + n, n, {}) for n in range(8)], [3]),
+    "three are too few to compare": ([(25e9, 0, {}), (50e9, 1, {}), (50e9, 2, {})], []),
+    "a lone link beside the data sheet": ([(25e9, 0, SHEET), (50e9, 1, SHEET)], [0]),
+    "ranks that all call their GPU 0": (
+        [(25e9 if n == 1 else 50e9, n, {}) for n in range(4)] + [(50e9, None, {"host": None})] * 4,
+        [1],
+    ),
+    "models are not compared with each other": (
+        [(12e9, n, {"gpu": "Tesla T4"}) for n in range(4)]
+        + [(50e9, n + 10, {}) for n in range(4)]
+        + [(5e9 * n + 1, n + 20, {"gpu": None}) for n in range(4)],
+        [],
+    ),
+    "the best of all traces of a GPU counts": (
+        [(20e9 + n, n, {"identity": f"GPU-{n}"}) for n in range(8)]
+        + [(50e9 + n, n + 100, {"identity": f"GPU-{n}"}) for n in range(8)],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "slow"), SLOW_LINKS.values(), ids=SLOW_LINKS)
+def test_links_that_are_slow_are_named_and_no_others(
+    seen: list[tuple[float, int | None, dict[str, object]]], slow: list[int]
+) -> None:
+    assert slow_links(links(*seen).links())["rank"].to_list() == slow
+
+
+def test_shares_are_of_the_peers_and_of_the_data_sheet() -> None:
+    frame = links(*SLOW_LINKS["half the rate of its peers"][0]).links()
+    (row,) = slow_links(frame).to_dicts()
+    assert (row["host"], row["peers"], row["share_of_data_sheet"]) == ("b12", 7, None)
+    assert row["share_of_peers"] == pytest.approx(0.5, rel=1e-3)
+    (group,) = peers(frame).to_dicts()
+    assert (group["gpu"], group["links"], group["least_bytes_per_second"]) == (GPU, 8, 25e9)
+    lone = slow_links(links(*SLOW_LINKS["a lone link beside the data sheet"][0]).links()).to_dicts()
+    assert [(r["share_of_peers"], r["share_of_data_sheet"]) for r in lone] == [(None, 25 / 57)]

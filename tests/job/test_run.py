@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,24 +15,20 @@ from busfare.errors import InputError
 from busfare.job import How, Job, run_job
 from busfare.job.partial import Partial, partial
 from busfare.job.parts import Part
-from busfare.job.processes import by_processes
 from busfare.job.work import Outcome, decoded, do_part
+from busfare.job.workers import Processes, read_by
 from busfare.node import Node
 from busfare.report.job_result import job_result
 from busfare.trace import Trace
-from tests.job.build_job import Told, write_job, write_rank
+from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.traces import copy, kernel, trace
 
 
-def told(job: Job) -> bytes:
-    return msgspec.json.encode(job_result(job))
+def run(*paths: Path, jobs: int | None = None, progress: Noted | None = None) -> Job:
+    return run_job(list(paths), None, How(jobs=jobs), progress or Noted())
 
 
-def run(*paths: Path, jobs: int | None = None, told: Told | None = None) -> Job:
-    return run_job(list(paths), None, How(jobs=jobs), told or Told())
-
-
-def test_the_planted_faults_are_found(tmp_path: Path) -> None:
+def test_the_planted_faults_are_named(tmp_path: Path) -> None:
     result = job_result(run(write_job(tmp_path, 8)))
     assert (result["slowest"]["rank"], result["slowest"]["host"]) == (5, "node1")
     makespan = next(row for row in result["spread"] if row["figure"] == "makespan_seconds")
@@ -43,17 +40,21 @@ def test_the_planted_faults_are_found(tmp_path: Path) -> None:
     assert (result["hosts"], result["ranks"]["count"]) == ({"count": 2, "exact": True}, 8)
 
 
+def job_of(rank: Callable[[int], Trace], ranks: int) -> tuple[Job, list[Partial]]:
+    job, parts = Job(), [partial(rank(number), Path(f"rank{number}")) for number in range(ranks)]
+    for number, part in enumerate(parts):
+        job.add(f"rank{number}", msgspec.json.decode(msgspec.json.encode(part), type=Partial))
+    return job, parts
+
+
 def test_a_gain_is_of_the_job_and_no_sum_over_its_ranks() -> None:
     def rank(number: int) -> Trace:
         # 64 MiB from pageable memory, of 16 ms and more where pinned memory takes a few.
         end = 16_000.0 + 1000 * number
         return trace(copy(0, end, 64 << 20, memory="pageable"), kernel(end, end + 1000), gpu="Tesla T4")
 
-    job, gains = Job(), []
-    for number in range(8):
-        part = partial(rank(number), Path(f"rank{number}"))
-        gains += [found.gain_ns for found in part.findings if found.id == "pageable-copies"]
-        job.add(f"rank{number}", part)
+    job, parts = job_of(rank, 8)
+    gains = [advice.gain_ns for part in parts for advice in part.findings if advice.id == "pageable-copies"]
     result = job_result(job)
     (finding,) = [finding for finding in result["findings"] if finding["id"] == "pageable-copies"]
     assert (finding["traces"], finding["largest"]["path"]) == (8, "rank7")
@@ -63,12 +64,7 @@ def test_a_gain_is_of_the_job_and_no_sum_over_its_ranks() -> None:
 
 
 def test_communication_of_ranks_is_apart_from_their_kernels() -> None:
-    job = Job()
-    for number in range(2):
-        part = partial(
-            trace(kernel(0, 10), kernel(10, 40, "ncclDevKernel_SendRecv()")), Path(f"rank{number}")
-        )
-        job.add(f"rank{number}", msgspec.json.decode(msgspec.json.encode(part), type=Partial))
+    job, _ = job_of(lambda _: trace(kernel(0, 10), kernel(10, 40, "ncclDevKernel_SendRecv()")), 2)
     result = job_result(job)
     assert result["kernels"] == {"count": 2, "seconds": pytest.approx(20e-6)}
     assert result["communication"] == {"count": 2, "seconds": pytest.approx(60e-6)}
@@ -78,14 +74,19 @@ def test_communication_of_ranks_is_apart_from_their_kernels() -> None:
 
 def test_processes_give_the_same_as_one(tmp_path: Path) -> None:
     write_job(tmp_path, 12)
-    progress = Told()
-    assert told(run(tmp_path, jobs=3, told=progress)) == told(run(tmp_path))
+    progress = Noted()
+    assert encoded(run(tmp_path, jobs=3, progress=progress)) == encoded(run(tmp_path))
     assert [done for done, _, _ in progress.seen] == list(range(1, 13))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_bad_files_are_reported_and_skipped(tmp_path: Path, jobs: int) -> None:
+def test_bad_files_are_reported_and_skipped_and_hostile_names_do_no_harm(tmp_path: Path, jobs: int) -> None:
     write_job(tmp_path, 3)
+    for name in (b"\x1b]0;owned\x07", b"<img src=x>", b"\xff\xfe", b"new\nline", b"--help"):
+        write_rank(tmp_path / "a", None, None).rename(
+            os.fsdecode(os.fsencode(tmp_path) + b"/" + name + b".json")
+        )
+    (tmp_path / "\x1b[2J.json").write_text("{")
     (tmp_path / "torn.json.gz").write_bytes(b"\x1f\x8b\x08\0torn")
     (tmp_path / "torn.sqlite").write_bytes(b"SQLite format 3\0")
     (tmp_path / "nothing.json").touch()
@@ -93,11 +94,10 @@ def test_bad_files_are_reported_and_skipped(tmp_path: Path, jobs: int) -> None:
     (tmp_path / "notes.txt").write_text("no trace")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "gone.json").symlink_to(tmp_path / "not-there")
-    result = job_result(run(tmp_path, jobs=jobs))
-    assert result["traces"] | {"formats": None} == {
-        "read": 3, "failed": 5, "others": 2, "duplicates": 0, "formats": None,
-    }  # fmt: skip
-    failures = {Path(f["path"]).name: f["why"] for f in result["failures"]}
+    result = msgspec.json.decode(encoded(run(tmp_path, jobs=jobs)))
+    del result["traces"]["formats"]
+    assert result["traces"] == {"read": 8, "failed": 6, "others": 2, "duplicates": 0}
+    failures = {Path(failure["path"]).name: failure["why"] for failure in result["failures"]}
     assert "nsys export" in failures["run.nsys-rep"]
     assert "cannot be read" in failures["gone.json"]
     assert "empty" in failures["nothing.json"]
@@ -107,11 +107,11 @@ def test_bad_files_are_reported_and_skipped(tmp_path: Path, jobs: int) -> None:
 def test_a_file_that_was_named_must_be_a_trace(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("no trace")
-    assert run(write_rank(tmp_path / "a.json"), notes).failed == 1
+    assert len(run(write_rank(tmp_path / "a.json"), notes).failures) == 1
     with pytest.raises(
         InputError, match=r"none of 1 files could be read; the first, .*notes.txt: not a trace"
     ):
-        run_job([notes], None, How(jobs=1), Told())
+        run(notes, jobs=1)
 
 
 def test_a_folder_with_no_trace_says_so(tmp_path: Path) -> None:
@@ -124,10 +124,9 @@ def test_a_folder_with_no_trace_says_so(tmp_path: Path) -> None:
 
 def test_a_file_that_vanishes_is_reported(tmp_path: Path) -> None:
     write_job(tmp_path, 4)
-    progress = Told(lambda done: (tmp_path / "trace-3.json").unlink(missing_ok=True))
-    job = run(tmp_path, told=progress)
-    assert (job.traces, job.failed) == (3, 1)
-    assert "No such file" in next(iter(job.failures)).why
+    job = run(tmp_path, progress=Noted(lambda _: (tmp_path / "trace-3.json").unlink(missing_ok=True)))
+    assert (job.traces, len(job.failures)) == (3, 1)
+    assert "No such file" in job.failures[0].why
 
 
 def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,30 +141,14 @@ def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "scandir", scandir)
     job = run(tmp_path)
-    assert (job.traces, job.failed) == (1, 1)
-    assert "cannot list the directory (Permission denied)" in next(iter(job.failures)).why
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_hostile_names_do_no_harm(tmp_path: Path, jobs: int) -> None:
-    for name in (
-        b"\x1b]0;owned\x07.json",
-        b"<img src=x>.json",
-        b"\xff\xfe.json",
-        b"new\nline.json",
-        b"--help.json",
-    ):
-        write_rank(tmp_path / "a.json", None, None).rename(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
-    (tmp_path / "\x1b[2J.json").write_text("{")
-    result = job_result(run(tmp_path, jobs=jobs))
-    assert (result["traces"]["read"], result["traces"]["failed"]) == (5, 1)
-    assert msgspec.json.decode(msgspec.json.encode(result))["traces"]["read"] == 5
+    assert (job.traces, len(job.failures)) == (1, 1)
+    assert "cannot list the directory (Permission denied)" in job.failures[0].why
 
 
 def test_killed_workers_change_no_result(tmp_path: Path) -> None:
     """Five times a worker is killed while it works; each part that it had is read again."""
     write_job(tmp_path, 24)
-    expected = told(run(tmp_path))
+    expected = encoded(run(tmp_path))
     for round_ in range(5):
         killed: list[int] = []
 
@@ -175,7 +158,7 @@ def test_killed_workers_change_no_result(tmp_path: Path) -> None:
                 os.kill(children[round_ % len(children)].pid or 0, signal.SIGKILL)
                 killed.append(done)
 
-        assert told(run(tmp_path, jobs=2, told=Told(kill))) == expected
+        assert encoded(run(tmp_path, jobs=2, progress=Noted(kill))) == expected
         assert killed
 
 
@@ -185,35 +168,33 @@ def dies_of_killers(part: Part, node: Node | None) -> bytes:
     return do_part(part, node)
 
 
-def test_a_part_that_kills_its_workers_is_tried_twice_then_reported(tmp_path: Path) -> None:
+def test_a_part_that_kills_its_workers_is_tried_alone_then_reported(tmp_path: Path) -> None:
     write_job(tmp_path, 6)
     write_rank(tmp_path / "killer.json")
     parts = [Part(str(path), True) for path in sorted(tmp_path.iterdir())]
-    outcomes = dict(by_processes(iter(parts), None, 2, dies_of_killers))
+    with Processes(2) as workers:
+        outcomes = dict(read_by(workers, iter(parts), None, dies_of_killers))
     assert len(outcomes) == 7
-    failures = [decoded(said).failure for said in outcomes.values() if decoded(said).failure]
-    assert len(failures) == 1
-    assert "killer.json: the worker that read it died (signal SIGKILL), twice" in (failures[0] or "")
+    (failure,) = [failure for made in outcomes.values() if (failure := decoded(made).failure)]
+    assert "killer.json: the workers that read it, and nothing else, died" in failure
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
     write_job(tmp_path, 8)
-    parts = (Part(str(path), True) for path in sorted(tmp_path.iterdir()))
-    outcomes = by_processes(parts, None, 2)
-    next(outcomes)
-    outcomes.close()
+    with pytest.raises(KeyboardInterrupt), Processes(2) as workers:
+        for _ in read_by(workers, (Part(str(path), True) for path in sorted(tmp_path.iterdir())), None):
+            raise KeyboardInterrupt
     assert multiprocessing.active_children() == []
 
 
-def test_a_worker_of_another_version_is_told() -> None:
-    with pytest.raises(InputError, match="a worker runs busfare 99"):
-        decoded(msgspec.json.encode(Outcome("99")))
-    with pytest.raises(InputError, match="another busfare"):
-        decoded(b"{}")
+@pytest.mark.parametrize(("made", "other"), [(Outcome("99"), "busfare 99"), ({}, "another busfare")])
+def test_a_worker_of_another_version_is_refused(made: object, other: str) -> None:
+    with pytest.raises(InputError, match=f"a worker runs {other}"):
+        decoded(msgspec.json.encode(made))
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         (How(jobs=0), "from 1 to"),
         (How(jobs=100_000), "from 1 to"),
@@ -221,6 +202,6 @@ def test_a_worker_of_another_version_is_told() -> None:
         (How(scheduler="tcp://x:1", jobs=2), "leave --jobs out"),
     ],
 )
-def test_options_that_do_not_go_together_are_told(how: How, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_options_that_do_not_go_together_are_refused(how: How, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         how.check()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from busfare.errors import InputError
-from busfare.job.slurm import slurm_options
+from busfare.job.cluster import slurm_options
 from tests.job.build_job import write_job
 
 SBATCH = """#!/bin/sh

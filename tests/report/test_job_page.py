@@ -14,12 +14,12 @@ from busfare.job import How, run_job
 from busfare.report.job_page import job_page
 from busfare.report.job_result import job_result
 from busfare.report.jobs import show_job
-from tests.job.build_job import Told, write_job, write_rank
+from tests.job.build_job import Noted, write_job, write_rank
 from tests.report.test_page_in_browser import HOSTILE, opened
 
 
 def result_of(folder: Path) -> dict[str, Any]:
-    return job_result(run_job([folder], None, How(), Told()))
+    return job_result(run_job([folder], None, How(), Noted()))
 
 
 def test_the_terminal_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from pathlib import Path
 
 import msgspec
+import polars as pl
 
 from busfare import account, advise
 from busfare.cost.ranges import finding_between
-from busfare.job.place import Place, place_of
-from busfare.job.rates import LinkRate, best_rates
-from busfare.job.traffic import LinkTraffic, link_traffic
+from busfare.job.links import LinkRate, LinkTraffic, best_rates, link_traffic
 from busfare.node import Node
-from busfare.trace import Trace
+from busfare.trace import Omission, Trace
 
-__all__ = ["Found", "Left", "Moved", "Partial", "Sized", "partial"]
+__all__ = ["Advice", "Moved", "Partial", "partial", "place_of"]
 
-NS = 1e9
-#: Texts of a trace are cut to this: a partial stays small whatever a file holds.
-LONGEST_TEXT = 2000
-MOST_GPUS = 64
-MOST_RATES = 256
+#: Texts of a trace are cut to this, and lists to that: a partial stays small whatever a file holds.
+LONGEST_TEXT, LONGEST_NAME = 2000, 253
+MOST_GPUS, MOST_RATES = 64, 256
+#: `rank0.json.gz`, `sampled_rank-12.json`, `rank_3/trace.sqlite`.
+RANK_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])rank[-_.=]?(\d{1,9})(?!\d)", re.IGNORECASE)
+#: What `torch.profiler.tensorboard_trace_handler` calls its files: HOST_PROCESS.TIME.pt.trace.json.
+TORCH_NAME = re.compile(r"^([A-Za-z0-9][A-Za-z0-9.-]{0,252})_\d+\.\d+\.pt\.trace\.json(?:\.gz)?$")
+MOST_RANK = 1 << 31
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Transfers of one direction between two kinds of memory."""
+    """Transfers of one kind, `of`: direction and the memories at both ends, or the bounds of a decade of sizes."""
 
-    direction: str | None
-    source_memory: str | None
-    destination_memory: str | None
+    of: tuple[str | int | None, ...]
     count: int
     bytes: int
     ns: int
 
 
-class Sized(msgspec.Struct, frozen=True):
-    """Transfers of one decade of sizes."""
-
-    lower_bytes: int
-    upper_bytes: int
-    count: int
-    ns: int
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A finding; `gain_ns` is what the replayed run saves or an upper bound. `overlaps_with`: ids of findings that touch
-    some of the same operations.
-    """
+class Advice(msgspec.Struct, frozen=True):
+    """A finding of the trace; `gain_ns`, in an 80 % range, is what the replayed run saves, or an upper bound."""
 
     id: str
     title: str
@@ -57,46 +48,30 @@ class Found(msgspec.Struct, frozen=True):
     rests_on: tuple[str, ...] = ()
     what_if: tuple[str, ...] = ()
     overlaps_with: tuple[str, ...] = ()
-    low_ns: int | None = None  # the 80 % range of the gain
+    low_ns: int | None = None
     high_ns: int | None = None
 
 
-class Left(msgspec.Struct, frozen=True):
-    """An omission."""
-
-    id: str
-    count: int
-    what: str
-
-
 class Partial(msgspec.Struct, frozen=True):
-    """One trace's share of a job. Times are whole nanoseconds, sizes bytes."""
+    """One trace's share of a job. `node` is where it was recorded, perhaps guessed; `gpus` are models that worked.
+
+    `sums` are the trace's totals in whole nanoseconds and bytes, by the names that `account.Totals` gives them; and
+    `unrouted_bytes`, of copies whose path through the node is not known.
+    """
 
     format: str
-    place: Place
-    node: str | None  # where it was recorded, for gains and data-sheet rates
+    rank: int | None
+    host: str | None
+    node: str | None
     node_guessed: bool
-    gpus: list[str]  # names of the GPUs that worked, each once
-    makespan_ns: int
-    transfers: int
-    transfer_bytes: int
-    transfer_ns: int
-    exposed_ns: int
-    kernels: int
-    kernel_ns: int  # of kernels that compute; those that carry data between GPUs are communication
-    communication: int
-    communication_ns: int
-    graph_work: int
-    graph_ns: int
-    sets: int
-    set_ns: int
+    gpus: list[str]
+    sums: dict[str, int]
     by_path: list[Moved]
-    sizes: list[Sized]
-    findings: list[Found]
+    sizes: list[Moved]
+    findings: list[Advice]
     rates: list[LinkRate]
     traffic: list[LinkTraffic]
-    unrouted_bytes: int  # of copies whose path through the node is not known
-    omissions: list[Left]
+    omissions: list[Omission]
 
 
 def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
@@ -108,77 +83,72 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
     guessed = node is None
     node = node or advise.guess_node(trace)
     totals = account.totals(trace)
-    operations = trace.operations
-    traffic, unrouted = link_traffic(operations, node)
+    traffic, unrouted = link_traffic(trace.operations, node)
+    rank, host = place_of(trace, path)
+    by_path = ("direction", "source_memory", "destination_memory")
     return Partial(
         format=trace.format,
-        place=place_of(trace, path),
+        rank=rank,
+        host=host,
         node=node.name if node else None,
         node_guessed=guessed and node is not None,
         gpus=_gpus(trace),
-        makespan_ns=_ns(totals.makespan_seconds),
-        transfers=totals.transfers.count,
-        transfer_bytes=totals.transfers.bytes,
-        transfer_ns=_ns(totals.transfers.seconds),
-        exposed_ns=_ns(totals.transfers.exposed_seconds),
-        kernels=totals.kernels,
-        kernel_ns=_ns(totals.kernel_seconds),
-        communication=totals.communication,
-        communication_ns=_ns(totals.communication_seconds),
-        graph_work=totals.graph_work,
-        graph_ns=_ns(totals.graph_seconds),
-        sets=totals.sets,
-        set_ns=_ns(totals.set_seconds),
-        by_path=[
-            Moved(
-                row["direction"],
-                row["source_memory"],
-                row["destination_memory"],
-                row["count"],
-                row["bytes"],
-                _ns(row["seconds"]),
-            )
-            for row in account.by_path(operations).iter_rows(named=True)
-        ],
-        sizes=[
-            Sized(row["lower_bytes"], row["upper_bytes"], row["count"], _ns(row["seconds"]))
-            for row in account.size_histogram(operations).iter_rows(named=True)
-        ],
+        sums=_sums(totals) | {"unrouted_bytes": unrouted},
+        by_path=_moved(account.by_path(trace.operations), *by_path),
+        sizes=_moved(account.size_histogram(trace.operations), "lower_bytes", "upper_bytes"),
         findings=[
-            Found(
-                f.id,
-                f.title,
-                f.evidence,
-                f.change,
-                _ns(f.gain_seconds),
-                f.by_replay,
-                f.rests_on,
-                f.what_if,
-                f.overlaps_with,
-                *(_ns(end) for end in _gain_between(f, totals, node) or ()),
-            )
-            for f in advise.findings(trace, node, advise.rebuilt(trace, node))
+            _advice(finding, totals.makespan_seconds, node)
+            for finding in advise.findings(trace, node, advise.rebuilt(trace, node))
         ],
         rates=best_rates(trace, node)[:MOST_RATES],
         traffic=traffic,
-        unrouted_bytes=unrouted,
-        omissions=[Left(o.id, o.count, _text(o.what)) for o in trace.omissions],
+        omissions=[Omission(o.id, o.count, o.what[:LONGEST_TEXT]) for o in trace.omissions],
     )
 
 
-def _gain_between(f: advise.Finding, totals: account.Totals, node: Node | None) -> tuple[float, float] | None:
-    return finding_between(f.gain_seconds, f.by_replay, f.what_if, totals.makespan_seconds, node)
+def _sums(totals: account.Totals) -> dict[str, int]:
+    """Every figure of the totals, those of `transfers` by `transfers_…`; seconds as nanoseconds."""
+    figures = dataclasses.asdict(totals)
+    figures |= {f"transfers_{name}": figure for name, figure in figures.pop("transfers").items()}
+    del figures["gpus"]
+    return {name.replace("seconds", "ns"): _ns(f) if "seconds" in name else f for name, f in figures.items()}
+
+
+def _moved(rows: pl.DataFrame, *names: str) -> list[Moved]:
+    return [
+        Moved(tuple(row[name] for name in names), row["count"], row.get("bytes", 0), _ns(row["seconds"]))
+        for row in rows.iter_rows(named=True)
+    ]
+
+
+def _advice(finding: advise.Finding, run_seconds: float, node: Node | None) -> Advice:
+    gain = finding.gain_seconds
+    between = finding_between(gain, finding.by_replay, finding.what_if, run_seconds, node)
+    return Advice(
+        *(finding.id, finding.title, finding.evidence, finding.change, _ns(gain), finding.by_replay),
+        *(finding.rests_on, finding.what_if, finding.overlaps_with),
+        *(_ns(end) for end in between or ()),
+    )
 
 
 def _ns(seconds: float) -> int:
-    return round(seconds * NS)
-
-
-def _text(text: str) -> str:
-    return text[:LONGEST_TEXT]
+    return round(seconds * 1e9)
 
 
 def _gpus(trace: Trace) -> list[str]:
     used = trace.operations["device"].drop_nulls().unique()
-    named = trace.devices.filter(trace.devices["device"].is_in(used.implode()))["name"].drop_nulls().unique()
-    return sorted(_text(name)[:100] for name in named)[:MOST_GPUS]
+    names = trace.devices.filter(pl.col("device").is_in(used.implode()))["name"].drop_nulls().unique()
+    return sorted(name[:LONGEST_NAME] for name in names)[:MOST_GPUS]
+
+
+def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
+    """Rank and host from what the trace itself says; from the names of file and folder as a last resort."""
+    host = trace.host.get("hostname") or next(iter(TORCH_NAME.findall(path.name)), None)
+    text = trace.host.get("rank", "")
+    # A trace of several processes has no one rank: the launcher's environment was recorded, not theirs.
+    own = text.isascii() and text.isdigit() and trace.operations["process"].drop_nulls().n_unique() <= 1
+    texts = (
+        [text] if own else [n for name in (path.name, path.parent.name) for n in RANK_IN_NAME.findall(name)]
+    )
+    rank = int(texts[0][:20]) if texts else MOST_RANK
+    return rank if rank < MOST_RANK else None, host[:LONGEST_NAME] if host else None

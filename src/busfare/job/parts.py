@@ -2,103 +2,128 @@
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 from busfare.errors import InputError
-from busfare.job.named import expanded, shown
 from busfare.printable import printable
 from busfare.trace import is_trace_directory
 from busfare.trace.readers.recorded.files import is_recording
 
-__all__ = ["Part", "Parts", "find_parts"]
-
-TABLES = (".parquet", ".arrow")
+__all__ = ["Part", "Parts", "find_parts", "one_trace", "shown"]
 
 
-class Part(msgspec.Struct, frozen=True, order=True):
+class Part(NamedTuple):
     """A file, or a directory of tables, to be read. `named`: the user gave it, so it must be a trace."""
 
     path: str
     named: bool
 
 
-class Parts(msgspec.Struct):
-    """What was found: `duplicates` are paths that lead to a file already among them; `unlisted`, to a closed folder."""
+@dataclass
+class Parts:
+    """`duplicates` are paths that lead to a file that is among the parts; `unlisted`, folders that cannot be listed."""
 
-    parts: list[Part]
+    parts: list[Part] = field(default_factory=list)
     duplicates: int = 0
-    unlisted: dict[str, str] = {}
+    unlisted: dict[str, str] = field(default_factory=dict)
+    seen: set[tuple[int, int]] = field(default_factory=set)
+
+    def take(self, part: Part) -> None:
+        identity = _identity(part.path)
+        if identity in self.seen:
+            self.duplicates += 1
+            return
+        if identity is not None:
+            self.seen.add(identity)
+        self.parts.append(part)
+
+    def search(self, folder: Path) -> None:
+        """Takes the files below `folder`, and its directories of tables; links that lead in circles are seen through."""
+
+        def closed(error: OSError) -> None:
+            why = f"cannot list the directory ({error.strerror}); check its permissions"
+            self.unlisted[shown(error.filename)] = why
+
+        entered: set[tuple[int, int]] = set()
+        for here, folders, files in os.walk(folder, onerror=closed, followlinks=True):
+            identity = _identity(here)
+            if identity is None or identity in entered:  # gone meanwhile, or a link back up
+                folders.clear()
+                continue
+            entered.add(identity)
+            if _holds_tables(Path(here), files):
+                self.take(Part(here, False))
+                folders.clear()
+                continue
+            folders.sort()
+            for name in sorted(files):
+                self.take(Part(str(Path(here, name)), False))
+
+
+def shown(path: str | Path) -> str:
+    """A path as text that can be written anywhere: bytes that are no UTF-8 stand as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def one_trace(paths: list[Path]) -> Path | None:
+    """The path of the only trace that `paths` name, or None where they name a job.
+
+    The content decides: a directory is one trace if it holds recordings or the tables of an export itself.
+    """
+    named = [one for path in paths for one in _expanded(path)]
+    if len(named) != 1 or (named[0].is_dir() and not is_trace_directory(named[0])):
+        return None
+    return named[0]
 
 
 def find_parts(paths: list[Path]) -> Parts:
-    """All parts that `paths` name. Folders are searched all the way down; links that lead in circles are seen through.
+    """All parts that `paths` name; folders are searched all the way down.
 
     Raises InputError where a path is not there or a glob matches nothing.
     """
-    found = Parts([])
-    seen: set[tuple[int, int]] = set()
-    for given in paths:
-        for path in expanded(given):
-            try:
-                folder = path.is_dir()
-                there = folder or path.exists()
-            except OSError as error:
-                raise InputError(
-                    f"{printable(shown(path))}: cannot be read ({error.strerror}); check the path"
-                ) from None
-            if not there:
-                raise InputError(
-                    f"{printable(shown(path))}: cannot be read (No such file or directory); check the path"
-                )
-            if folder:
-                _search(path, found, seen)
-            else:
-                _take(Part(str(path), True), found, seen)
-    found.parts.sort()
-    return found
+    parts = Parts()
+    for path in (one for given in paths for one in _expanded(given)):
+        try:
+            folder = path.stat() and path.is_dir()
+        except OSError as error:
+            raise InputError(
+                f"{printable(shown(path))}: cannot be read ({error.strerror}); check the path"
+            ) from None
+        if folder:
+            parts.search(path)
+        else:
+            parts.take(Part(str(path), True))
+    parts.parts.sort()
+    return parts
 
 
-def _search(folder: Path, found: Parts, seen: set[tuple[int, int]]) -> None:
-    """Adds what lies in `folder`: its files, or itself if it is a directory of tables."""
-
-    def closed(error: OSError) -> None:
-        name = shown(error.filename)
-        found.unlisted[name] = f"cannot list the directory ({error.strerror}); check its permissions"
-
-    entered: set[tuple[int, int]] = set()
-    for here, folders, files in os.walk(folder, onerror=closed, followlinks=True):
-        identity = _identity(here)
-        if identity is None or identity in entered:  # gone meanwhile, or a link back up
-            folders.clear()
-            continue
-        entered.add(identity)
-        if _holds_tables(Path(here), files):
-            _take(Part(here, False), found, seen)
-            folders.clear()
-            continue
-        folders.sort()
-        for name in sorted(files):
-            _take(Part(str(Path(here, name)), False), found, seen)
-
-
-def _holds_tables(folder: Path, files: Iterable[str]) -> bool:
-    """Whether `folder` is an export of tables. One that holds recordings is not: each of those is a part."""
-    tables = [name for name in files if name.endswith(TABLES)]
-    return bool(tables) and is_trace_directory(folder) and not any(is_recording(folder / n) for n in files)
-
-
-def _take(part: Part, found: Parts, seen: set[tuple[int, int]]) -> None:
-    identity = _identity(part.path)
-    if identity is not None and identity in seen:
-        found.duplicates += 1
+def _expanded(path: Path) -> Iterator[Path]:
+    """`path`, or the paths that it matches as a glob where nothing has that very name."""
+    text = str(path)
+    if "\0" in text:
+        raise InputError(f"{printable(shown(path))}: not a usable path (it holds a NUL)")
+    if os.path.realpath(text) == "/":
+        raise InputError("/: the root of all files; name the folder that holds the traces")
+    if not glob.has_magic(text) or os.path.lexists(text):
+        yield path
         return
-    if identity is not None:
-        seen.add(identity)
-    found.parts.append(part)
+    matches = sorted(glob.glob(text, recursive=True))  # noqa: PTH207  Path.glob refuses absolute patterns
+    if not matches:
+        raise InputError(
+            f"{printable(shown(path))}: nothing matches; check the pattern (** goes through folders), and quote it"
+        )
+    yield from map(Path, matches)
+
+
+def _holds_tables(folder: Path, files: list[str]) -> bool:
+    """Whether `folder` is an export of tables. One that holds recordings is not: each of those is a part."""
+    tables = any(name.endswith((".parquet", ".arrow")) for name in files)
+    return tables and is_trace_directory(folder) and not any(is_recording(folder / n) for n in files)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

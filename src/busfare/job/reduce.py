@@ -1,28 +1,40 @@
-"""The whole job out of its traces' partials: memory does not grow with their number, nor does their order matter."""
+"""The whole job out of its traces' partials: exact sums, in whatever order they come."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple, TypeVar
+
 import msgspec
+import polars as pl
 
-from busfare.job.bounded import Least, Sampled
-from busfare.job.health import Health
-from busfare.job.partial import Found, Left, Moved, Partial, Sized
-from busfare.job.spread import Rank, Spread
-from busfare.job.strip import Strip
-from busfare.job.traffic import LinkTraffic
+from busfare.job.links import LinkRate, LinkTraffic
+from busfare.job.partial import Advice, Moved, Partial
 
-__all__ = ["FIGURES", "Failure", "Job", "JobFinding", "JobOmission"]
+__all__ = ["FIGURES", "Cell", "Failure", "Job", "JobFinding", "JobOmission", "Rank", "Spread"]
 
-#: What is spread over ranks; all are fields of `Partial`.
-FIGURES = ("makespan_ns", "kernel_ns", "communication_ns", "transfer_ns", "exposed_ns", "transfer_bytes")
-#: Distinct hosts, ranks and GPU models beyond so many are estimated.
-MOST_NAMES = 1024
-MOST_KINDS = 256
-MOST_LINKS = 4096
-FAILURES_LISTED = 100
+#: What is spread over ranks, by the names of a partial's sums.
+FIGURES = (
+    *("makespan_ns", "kernel_ns", "communication_ns", "transfers_ns", "transfers_exposed_ns"),
+    "transfers_bytes",
+)
+#: What a process did with a GPU; one that did none of it, and that nobody called a rank, is a launcher.
+WORK = ("transfers_count", "kernels", "communication", "graph_work", "sets")
+LISTED = 16
+MOST_CELLS = 256
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Rank(msgspec.Struct, frozen=True):
+    """One trace of the job, as a user finds it again."""
+
+    path: str
+    rank: int | None = None
+    host: str | None = None
+
+
+class Failure(NamedTuple):
     """A file that could not be read, and why."""
 
     path: str
@@ -36,170 +48,196 @@ class JobFinding(msgspec.Struct, frozen=True):
 
     traces: int
     replayed: int  # traces whose gain is by replay; that of the others is an upper bound
-    largest: Found
+    largest: Advice
     rank: Rank
+
+    @property
+    def order(self) -> tuple[int, str]:
+        return -self.largest.gain_ns, self.rank.path
 
 
 class JobOmission(msgspec.Struct, frozen=True):
-    """An omission over all traces that have it; `what` is how the first of them (by path) says it."""
+    """An omission over all traces that have it; `order`: path and words of the first of them."""
 
     traces: int
     count: int
-    what: str
-    path: str
+    order: tuple[str, str]
+
+
+class JobLink(msgspec.Struct, frozen=True):
+    """The best rate seen of a link, whichever of the traces saw it."""
+
+    rate: LinkRate
+    rank: Rank
+
+    @property
+    def order(self) -> tuple[float, str]:
+        return -self.rate.bytes_per_second, self.rank.path
+
+
+T = TypeVar("T", Moved, LinkTraffic, JobFinding, JobOmission, JobLink)
+
+
+def _join(into: dict[Hashable, T], name: Hashable, value: T) -> None:
+    """Joins `value` to what stands under `name`: whole numbers add up, the rest is that of the first by `order`."""
+    pair = (
+        [value]
+        if name not in into
+        else sorted((into[name], value), key=lambda one: getattr(one, "order", ()))
+    )
+    columns = zip(*map(msgspec.structs.astuple, pair), strict=True)
+    into[name] = type(value)(*(sum(column) if type(column[0]) is int else column[0] for column in columns))
+
+
+class Cell(NamedTuple):
+    """Ranks `first` to `last`: how many traces of them there are, and the sums and largest of each of FIGURES."""
+
+    first: int
+    last: int
+    traces: int
+    sums: list[int]
+    most: list[int]
 
 
 class Job:
-    """What is known of the job so far. `add` and `merge` may come in any order, and give the same."""
+    """What is known of the job so far; partials may come in any order."""
 
     def __init__(self) -> None:
-        self.traces = 0
-        self.failed = 0
         self.others = 0  # files of a folder that are no traces
         self.duplicates = 0  # paths that lead to a file that has its part already
-        self.sums: dict[str, int] = {}
         self.guessed = 0  # traces whose node was guessed from the GPU's name
-        self.working = {figure: Spread() for figure in FIGURES}
-        self.idle = {
-            figure: Spread() for figure in FIGURES
-        }  # of processes that nobody called a rank, as launchers
-        self.strip = Strip(len(FIGURES))
-        self.unranked = 0
-        self.health = Health()
-        self.formats: Sampled[int] = Sampled(MOST_KINDS, _sum)
-        self.nodes: Sampled[int] = Sampled(MOST_KINDS, _sum)
-        self.gpus: Sampled[int] = Sampled(MOST_KINDS, _sum)
-        self.hosts: Sampled[int] = Sampled(MOST_NAMES, _sum)
-        self.ranks: Sampled[int] = Sampled(MOST_NAMES, _sum)
-        self.paths: Sampled[Moved] = Sampled(MOST_KINDS, _moved)
-        self.sizes: Sampled[Sized] = Sampled(MOST_KINDS, _sized)
-        self.findings: Sampled[JobFinding] = Sampled(MOST_KINDS, _found)
-        self.omissions: Sampled[JobOmission] = Sampled(MOST_KINDS, _left)
-        self.traffic: Sampled[LinkTraffic] = Sampled(MOST_LINKS, _crossed)
-        self.failures: Least[Failure] = Least(FAILURES_LISTED, lambda failure: (failure.path, failure.why))
+        self.failures: list[Failure] = []
+        self.sums: Counter[str] = Counter()
+        self.formats: Counter[str] = Counter()
+        self.nodes: Counter[str] = Counter()
+        self.gpus: Counter[str] = Counter()
+        self.paths: dict[Hashable, Moved] = {}
+        self.sizes: dict[Hashable, Moved] = {}
+        self.findings: dict[Hashable, JobFinding] = {}
+        self.omissions: dict[Hashable, JobOmission] = {}
+        self.traffic: dict[Hashable, LinkTraffic] = {}
+        self._links: dict[Hashable, JobLink] = {}
+        self._working: list[tuple[Rank, list[int]]] = []
+        self._idle: list[tuple[Rank, list[int]]] = []
 
     def add(self, path: str, part: Partial) -> None:
         """Takes in the partial of the trace at `path`."""
-        place = part.place
-        rank = Rank(path, place.rank, place.host)
-        self.traces += 1
+        rank = Rank(path, part.rank, part.host)
+        idle = rank.rank is None and not any(part.sums[name] for name in WORK)
+        (self._idle if idle else self._working).append((rank, [part.sums[name] for name in FIGURES]))
         self.guessed += part.node_guessed
-        for name in SUMMED:
-            self.sums[name] = self.sums.get(name, 0) + getattr(part, name)
-        values = [getattr(part, figure) for figure in FIGURES]
-        idle = place.rank is None and not (
-            part.transfers + part.kernels + part.communication + part.graph_work + part.sets
-        )
-        for figure, value in zip(FIGURES, values, strict=True):
-            (self.idle if idle else self.working)[figure].add(value, rank)
-        if place.rank is None:
-            self.unranked += 1
-        else:
-            self.strip.add(place.rank, values)
-            self.ranks.add(str(place.rank), 1)
-        if place.host is not None:
-            self.hosts.add(place.host, 1)
-        self.health.add(part.rates, rank, place)
-        self.formats.add(part.format, 1)
-        if part.node:
-            self.nodes.add(part.node, 1)
-        for gpu in part.gpus:
-            self.gpus.add(gpu, 1)
+        self.sums.update(part.sums)
+        self.formats[part.format] += 1
+        self.nodes.update([part.node] if part.node else [])
+        self.gpus.update(part.gpus)
         for moved in part.by_path:
-            self.paths.add(f"{moved.direction} {moved.source_memory} {moved.destination_memory}", moved)
+            _join(self.paths, moved.of, moved)
         for sized in part.sizes:
-            self.sizes.add(str(sized.upper_bytes), sized)
-        for found in part.findings:
-            self.findings.add(found.id, JobFinding(1, found.by_replay, found, rank))
-        for id, left in _by_id(part.omissions).items():
-            self.omissions.add(id, JobOmission(1, left.count, left.what, path))
-        for link in part.traffic:
-            self.traffic.add(f"{link.node} {link.number:06}", link)
-
-    @property
-    def spreads(self) -> dict[str, Spread]:
-        """By figure, over the traces in which a GPU worked or that are of a rank; over all where there is no such trace."""
-        return self.working if self.working[FIGURES[0]].count else self.idle
-
-    @property
-    def apart(self) -> int:
-        """How many traces are not in `spreads`."""
-        return self.traces - self.spreads[FIGURES[0]].count
+            _join(self.sizes, sized.of, sized)
+        for traffic in part.traffic:
+            _join(self.traffic, traffic.link, traffic)
+        for rate in part.rates:
+            # Ranks may each call another GPU 0: only an identity, or the rank, tells GPUs apart.
+            gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
+            _join(self._links, (rank.host, gpu, rate.peer_device, rate.direction), JobLink(rate, rank))
+        for advice in part.findings:
+            _join(self.findings, advice.id, JobFinding(1, int(advice.by_replay), advice, rank))
+        said: set[str] = set()  # a trace counts once, however often it says the same
+        for omission in part.omissions:
+            omitted = JobOmission(int(omission.id not in said), omission.count, (path, omission.what))
+            _join(self.omissions, omission.id, omitted)
+            said.add(omission.id)
 
     def fail(self, path: str, why: str) -> None:
         """Notes a file that could not be read."""
-        self.failed += 1
-        self.failures.add(Failure(path, why))
+        self.failures.append(Failure(path, why))
 
-    def merge(self, other: Job) -> None:
-        """Takes in another part of the same job."""
-        for name in ("traces", "failed", "others", "duplicates", "guessed", "unranked"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name, value in other.sums.items():
-            self.sums[name] = self.sums.get(name, 0) + value
-        for figure in FIGURES:
-            self.working[figure].merge(other.working[figure])
-            self.idle[figure].merge(other.idle[figure])
-        self.strip.merge(other.strip)
-        self.health.merge(other.health)
-        for mine, others in zip(self._samples(), other._samples(), strict=True):
-            mine.merge(others)
-        self.failures.merge(other.failures)
+    @property
+    def traces(self) -> int:
+        return len(self._working) + len(self._idle)
 
-    def _samples(self) -> tuple[Sampled, ...]:  # type: ignore[type-arg]
-        return (
-            *(self.formats, self.nodes, self.gpus, self.hosts, self.ranks),
-            *(self.paths, self.sizes, self.findings, self.omissions, self.traffic),
+    @property
+    def apart(self) -> int:
+        """How many traces are in no spread: those of idle processes, if others worked or are of a rank."""
+        return len(self._idle) if self._working else 0
+
+    def spread(self, figure: str) -> Spread:
+        """Over the traces in which a GPU worked or that are of a rank; over all where there is no such trace."""
+        at = FIGURES.index(figure)
+        return Spread([(figures[at], rank) for rank, figures in self._working or self._idle])
+
+    def ranks(self) -> list[int]:
+        """The rank of each trace that is of one."""
+        return [rank.rank for rank, _ in self._working if rank.rank is not None]
+
+    def hosts(self) -> set[str]:
+        return {rank.host for rank, _ in self._working + self._idle if rank.host is not None}
+
+    def strip(self) -> list[Cell]:
+        """FIGURES along the ranks, in at most MOST_CELLS cells, each of one rank or of as many neighbouring ones."""
+        width = 1 << (max(self.ranks(), default=0) // MOST_CELLS).bit_length()
+        cells: dict[int, list[list[int]]] = {}
+        for rank, figures in self._working:
+            if rank.rank is not None:
+                cells.setdefault(rank.rank // width, []).append(figures)
+        strip = []
+        for number, held in sorted(cells.items()):
+            columns = list(zip(*held, strict=True))
+            sums, most = [sum(column) for column in columns], [max(column) for column in columns]
+            strip.append(Cell(number * width, (number + 1) * width - 1, len(held), sums, most))
+        return strip
+
+    def links(self) -> pl.DataFrame:
+        """The best rate of every link: columns of `LinkRate`, and path, rank and host of the trace that saw it."""
+        structs = (
+            msgspec.structs.asdict(one.rank) | msgspec.structs.asdict(one.rate)
+            for one in self._links.values()
         )
+        return pl.DataFrame(list(structs), schema=LINKS)
 
 
-#: Fields of `Partial` that are summed over the job.
-SUMMED = (
-    *("transfers", "transfer_bytes", "transfer_ns", "exposed_ns", "kernels", "kernel_ns"),
-    *(
-        "communication",
-        "communication_ns",
-        "graph_work",
-        "graph_ns",
-        "sets",
-        "set_ns",
-        "makespan_ns",
-        "unrouted_bytes",
-    ),
-)
+#: The columns of `Job.links`.
+LINKS = {
+    **{"path": pl.String, "rank": pl.Int64, "host": pl.String, "gpu": pl.String, "identity": pl.String},
+    **{"device": pl.Int64, "peer_device": pl.Int64, "direction": pl.String, "bytes_per_second": pl.Float64},
+    **{"copies": pl.Int64, "data_sheet_bytes_per_second": pl.Float64},
+}
 
 
-def _sum(a: int, b: int) -> int:
-    return a + b
+class Spread:
+    """How one figure, a whole number from 0 up, spreads over traces; ties are broken by path."""
 
+    def __init__(self, values: list[tuple[int, Rank]]) -> None:
+        self._values = sorted(values, key=lambda held: (held[0], held[1].path))
+        self.count = len(values)
+        self.sum = sum(value for value, _ in values)
 
-def _moved(a: Moved, b: Moved) -> Moved:
-    return msgspec.structs.replace(a, count=a.count + b.count, bytes=a.bytes + b.bytes, ns=a.ns + b.ns)
+    def most(self) -> list[tuple[int, Rank]]:
+        """The largest values, at most LISTED, largest first."""
+        return sorted(self._values, key=lambda held: (-held[0], held[1].path))[:LISTED]
 
+    def least(self) -> list[tuple[int, Rank]]:
+        """The smallest values, at most LISTED, smallest first."""
+        return self._values[:LISTED]
 
-def _sized(a: Sized, b: Sized) -> Sized:
-    return Sized(min(a.lower_bytes, b.lower_bytes), a.upper_bytes, a.count + b.count, a.ns + b.ns)
+    def quantile(self, share: float) -> int:
+        """The value below which `share` of all lie; 0 for none."""
+        return self._values[int(share * (self.count - 1))][0] if self.count else 0
 
+    def above(self, limit: float) -> int:
+        """How many values lie above `limit`."""
+        return sum(value > limit for value, _ in self._values)
 
-def _found(a: JobFinding, b: JobFinding) -> JobFinding:
-    first = min(a, b, key=lambda f: (-f.largest.gain_ns, f.rank.path))
-    return JobFinding(a.traces + b.traces, a.replayed + b.replayed, first.largest, first.rank)
-
-
-def _by_id(omissions: list[Left]) -> dict[str, Left]:
-    """One of each id: a trace counts once, however often it says the same."""
-    joined: dict[str, Left] = {}
-    for left in omissions:
-        held = joined.get(left.id)
-        joined[left.id] = msgspec.structs.replace(held, count=held.count + left.count) if held else left
-    return joined
-
-
-def _left(a: JobOmission, b: JobOmission) -> JobOmission:
-    first = min(a, b, key=lambda left: (left.path, left.what))
-    return JobOmission(a.traces + b.traces, a.count + b.count, first.what, first.path)
-
-
-def _crossed(a: LinkTraffic, b: LinkTraffic) -> LinkTraffic:
-    added = ("copies", "forward_bytes", "back_bytes", "forward_wire_bytes", "back_wire_bytes")
-    return msgspec.structs.replace(a, **{name: getattr(a, name) + getattr(b, name) for name in added})
+    def bars(self, most: int) -> Iterator[tuple[float, float, int]]:
+        """Lower and upper bound and count of at most `most` bars, alike by their logarithm; zero is left out."""
+        logs = [math.log(value) for value, _ in self._values if value > 0]
+        if not logs:
+            return
+        width = max((logs[-1] - logs[0]) / most, 0.01)  # values within a hundredth are one bar
+        counts = [0] * most
+        for log in logs:
+            counts[min(most - 1, int((log - logs[0]) / width))] += 1
+        while not counts[-1]:
+            counts.pop()
+        for number, count in enumerate(counts):
+            yield math.exp(logs[0] + number * width), math.exp(logs[0] + (number + 1) * width), count

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
 from busfare.errors import InputError, StoppedError
-from busfare.job.how import How
-from busfare.job.named import shown
-from busfare.job.partial import Partial
-from busfare.job.parts import Part, find_parts
-from busfare.job.processes import by_processes
+from busfare.job import How
+from busfare.job.parts import Part, find_parts, shown
 from busfare.job.reduce import Job
-from busfare.job.resume import Kept
-from busfare.job.work import decoded, do_part
+from busfare.job.work import Outcome, decoded, do_part, keeping
+from busfare.job.workers import Processes, read_by
 from busfare.node import Node
 from busfare.printable import printable
 
@@ -29,7 +27,7 @@ class Progress(Protocol):
         """What is waited for."""
 
     def warn(self, text: str) -> None:
-        """Something that the user may have to mend while it goes on."""
+        """Something that the user may have to set right while it goes on."""
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         """So many parts are done, of so many."""
@@ -41,109 +39,88 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
     Raises InputError if no trace can be read, or the workers cannot be had, and StoppedError on Ctrl-C.
     """
     how.check()
-    found = find_parts(paths)
+    named = find_parts(paths)
     job = Job()
-    job.duplicates = found.duplicates
-    for folder, why in found.unlisted.items():
+    job.duplicates = named.duplicates
+    for folder, why in named.unlisted.items():
         job.fail(folder, why)
-    done = 0
+    done, whole = 0, len(named.parts)
 
-    def took(part: Part, partial: Partial) -> None:
+    def took(part: Part, outcome: Outcome) -> None:
         nonlocal done
-        job.add(shown(part.path), partial)
         done += 1
-        progress.parts(done, len(found.parts), job.failed)
+        path = shown(part.path)
+        if outcome.partial is not None:
+            job.add(path, outcome.partial)
+        elif outcome.failure is not None:
+            job.fail(path, outcome.failure.removeprefix(f"{printable(path)}: "))
+        else:
+            job.others += 1
+        progress.parts(done, whole, len(job.failures))
 
-    with ExitStack() as stack:
-        kept = stack.enter_context(Kept(how.resume, node))
+    with keeping(how.resume, node) as kept:
 
         def remaining() -> Iterator[Part]:
-            for part, partial in kept.done(found.parts):
+            for part, partial in kept.done(named.parts):
                 if partial is None:
                     yield part
                 else:
-                    took(part, partial)
+                    took(part, Outcome("", partial=partial))
 
         try:
-            outcomes = _done(remaining(), node, how, stack, progress)
-            stack.callback(outcomes.close)
-            for part, said in outcomes:
-                outcome = decoded(said)
-                if outcome.partial is not None:
-                    kept.keep(part, outcome.stamp, outcome.partial)
-                    took(part, outcome.partial)
-                    continue
-                if outcome.failure is not None:
-                    job.fail(shown(part.path), _reason(part, outcome.failure))
-                else:
-                    job.others += 1
-                done += 1
-                progress.parts(done, len(found.parts), job.failed)
+            with closing(_read(remaining(), node, how, progress)) as outcomes:
+                for part, encoded in outcomes:
+                    outcome = decoded(encoded)
+                    if outcome.partial is not None:
+                        kept.keep(part, outcome.stamp, outcome.partial)
+                    took(part, outcome)
         except KeyboardInterrupt:
-            raise StoppedError(_stopped(done, len(found.parts), how)) from None
+            later = "the same command goes on from there" if how.resume else "--resume FOLDER would keep them"
+            raise StoppedError(f"stopped after {done:,} of {whole:,} files; {later}") from None
         except InputError as error:
-            raise InputError(f"{error}{_kept_so_far(done, len(found.parts), how)}") from None
+            so_far = f" ({done:,} of {whole:,} files are done; the same command goes on from there)"
+            raise InputError(f"{error}{so_far if done and how.resume else ''}") from None
     if not job.traces:
         raise InputError(_nothing(job, paths))
     return job
 
 
-def _done(
-    parts: Iterator[Part], node: Node | None, how: How, stack: ExitStack, progress: Progress
+def _read(
+    parts: Iterator[Part], node: Node | None, how: How, progress: Progress
 ) -> Generator[tuple[Part, bytes]]:
-    if how.scheduler or how.slurm:
-        return _by_cluster(parts, node, how, stack, progress)
-    if (how.jobs or 1) > 1:
-        return by_processes(parts, node, how.jobs or 1)
-    return ((part, do_part(part, node)) for part in parts)
-
-
-def _by_cluster(
-    parts: Iterator[Part], node: Node | None, how: How, stack: ExitStack, progress: Progress
-) -> Generator[tuple[Part, bytes]]:
-    """Asks for a cluster only when a part is left to do."""
-    from busfare.job.on_dask import by_dask, connected
-    from busfare.job.slurm import slurm_cluster, slurm_options
-
+    """Each part with its Outcome, by the workers that `how` names, which are had only when a part is left to do."""
     if how.slurm is not None:
+        from busfare.job.cluster import slurm_options
+
         slurm_options(how.slurm)
     first = next(parts, None)
     if first is None:
         return
-    if how.slurm is not None:
-        progress.say("asking Slurm for workers")
-        client = stack.enter_context(slurm_cluster(how.slurm, how.jobs or 1))
-    else:
-        client = stack.enter_context(connected(how.scheduler or ""))
+    parts = chain([first], parts)
+    with ExitStack() as stack:
+        if how.scheduler or how.slurm:
+            from busfare.job.cluster import DaskWorkers, connected, slurm_cluster
 
-    def all_parts() -> Iterator[Part]:
-        yield first
-        yield from parts
-
-    yield from by_dask(all_parts(), node, client, progress.warn)
-
-
-def _reason(part: Part, failure: str) -> str:
-    return failure.removeprefix(f"{printable(part.path)}: ").removeprefix(f"{shown(part.path)}: ")
-
-
-def _stopped(done: int, whole: int, how: How) -> str:
-    said = f"stopped after {done:,} of {whole:,} files"
-    return said + (
-        "; the same command goes on from there" if how.resume else "; --resume FOLDER would keep them"
-    )
-
-
-def _kept_so_far(done: int, whole: int, how: How) -> str:
-    if not done or not how.resume:
-        return ""
-    return f" ({done:,} of {whole:,} files are done; the same command goes on from there)"
+            if how.slurm:
+                progress.say("asking Slurm for workers")
+                client = stack.enter_context(slurm_cluster(how.slurm, how.jobs or 1))
+            else:
+                client = stack.enter_context(connected(how.scheduler or ""))
+            yield from read_by(DaskWorkers(client, progress.warn), parts, node)
+        elif (how.jobs or 1) > 1:
+            yield from read_by(stack.enter_context(Processes(how.jobs or 1)), parts, node)
+        else:
+            for part in parts:
+                yield part, do_part(part, node)
 
 
 def _nothing(job: Job, paths: list[Path]) -> str:
     where = ", ".join(printable(shown(path)) for path in paths[:3]) + (", …" if len(paths) > 3 else "")
-    first = next(iter(job.failures), None)
-    if first is not None:
-        return f"{where}: none of {job.failed:,} files could be read; the first, {printable(first.path)}: {first.why}"
+    if job.failures:
+        first = min(job.failures)
+        return (
+            f"{where}: none of {len(job.failures):,} files could be read; "
+            f"the first, {printable(first.path)}: {first.why}"
+        )
     others = f"; none of the {job.others:,} files there is one" if job.others else "; there is no file"
     return f"{where}: no trace found{others}"

@@ -1,27 +1,29 @@
-"""Reading one part: what a worker does, in this process, in another, or on another machine."""
+"""The reading of one part, in whatever process, and what is kept of it: a run that goes on reads nothing twice."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import polars as pl
 
 from busfare import __version__
 from busfare.errors import InputError
-from busfare.job.named import shown
 from busfare.job.partial import Partial, partial
-from busfare.job.parts import Part
+from busfare.job.parts import Part, shown
 from busfare.node import Node
 from busfare.printable import printable
 from busfare.trace import may_be_trace, read
 
-__all__ = ["LAYOUT", "Outcome", "Stamp", "Work", "decoded", "do_part", "failed", "stamp_of"]
+__all__ = ["FILE", "Kept", "Outcome", "Work", "decoded", "do_part", "failed", "keeping", "stamp_of"]
 
-#: Raised whenever `Partial` changes: what an earlier busfare kept is then not used again.
-LAYOUT = 2
+FILE = "partials.jsonl"
 
 #: What a worker does with a part, given the node that the user named: its Outcome as JSON.
 Work = Callable[[Part, "Node | None"], bytes]
@@ -57,11 +59,8 @@ def stamp_of(path: str) -> Stamp | None:
             held = [entry.stat() for entry in entries if entry.is_file()]
     except OSError:
         return None
-    return Stamp(
-        sum(s.st_size for s in held),
-        max((s.st_mtime_ns for s in held), default=status.st_mtime_ns),
-        len(held),
-    )
+    changed = max((file.st_mtime_ns for file in held), default=status.st_mtime_ns)
+    return Stamp(sum(file.st_size for file in held), changed, len(held))
 
 
 def do_part(part: Part, node: Node | None) -> bytes:
@@ -69,41 +68,122 @@ def do_part(part: Part, node: Node | None) -> bytes:
     before = stamp_of(part.path)
     path = Path(part.path)
     try:
-        if not part.named and path.is_file() and not may_be_trace(path):
-            return _said()
-        if not part.named and not path.is_dir() and not path.is_file() and path.exists():
-            return _said()  # a pipe or device in a folder
-        found = partial(read(path), path, node)
-        after = stamp_of(part.path)
-        return _said(stamp=before if before == after else None, partial=found)
+        if (
+            not part.named
+            and path.exists()
+            and not path.is_dir()
+            and not (path.is_file() and may_be_trace(path))
+        ):
+            return _encoded()  # a file of another kind in a folder, or a pipe
+        made = partial(read(path), path, node)
+        return _encoded(before if before == stamp_of(part.path) else None, made)
     except InputError as error:
-        return _said(failure=str(error))
+        return _encoded(failure=str(error))
     except OSError as error:
-        return _said(failure=f"{shown(path)}: cannot be read ({error.strerror or error})")
+        return failed(part, f"cannot be read ({error.strerror or error})")
     except MemoryError:
-        return _said(failure=f"{shown(path)}: not enough memory for this trace where it was read")
+        return failed(part, "not enough memory for this trace where it was read")
     except (Exception, pl.exceptions.PanicException) as error:
         reason = next(iter(str(error).splitlines()), "")
-        return _said(failure=f"{shown(path)}: could not be reported ({type(error).__name__}: {reason})")
+        return failed(part, f"could not be reported ({type(error).__name__}: {reason})")
 
 
 def failed(part: Part, why: str) -> bytes:
-    """The Outcome of a part that no worker could finish."""
-    return _said(failure=f"{shown(part.path)}: {why}")
+    """The Outcome of a part that could not be read."""
+    return _encoded(failure=f"{shown(part.path)}: {why}")
 
 
-def _said(stamp: Stamp | None = None, partial: Partial | None = None, failure: str | None = None) -> bytes:
+def _encoded(stamp: Stamp | None = None, made: Partial | None = None, failure: str | None = None) -> bytes:
     failure = None if failure is None else printable(failure)
-    return msgspec.json.encode(Outcome(__version__, stamp, partial, failure))
+    return msgspec.json.encode(Outcome(__version__, stamp, made, failure))
 
 
-def decoded(said: bytes) -> Outcome:
+def decoded(outcome: bytes) -> Outcome:
     """An Outcome that `do_part` returned. Raises InputError if another version of busfare made it."""
     try:
-        outcome = msgspec.json.decode(said, type=Outcome)
+        made = msgspec.json.decode(outcome, type=Outcome)
     except msgspec.MsgspecError:
-        outcome = None
-    if outcome is None or outcome.version != __version__:
-        other = f"busfare {outcome.version}" if outcome else "another busfare"
+        made = None
+    if made is None or made.version != __version__:
+        other = f"busfare {made.version}" if made else "another busfare"
         raise InputError(f"a worker runs {other}, this is {__version__}; install the same on all machines")
-    return outcome
+    return made
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A part done. `question` is what partials depend on beside their files: busfare's version, and the node named."""
+
+    question: str
+    path: str
+    stamp: Stamp
+    partial: msgspec.Raw
+
+
+class Kept:
+    """The partials kept in a file: one line each, appended as they come, so that a killed run loses one at most.
+
+    With no file, nothing is kept.
+    """
+
+    def __init__(self, file: BinaryIO | None, node: Node | None) -> None:
+        asked = repr((__version__, node)).encode("utf-8", "backslashreplace")
+        self._question = sha256(asked).hexdigest()[:24]
+        self._file = file
+        self._lines: dict[str, Line] = {}
+        text = b"\n"
+        for text in file or ():
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # damaged: it is read again
+                line = msgspec.json.decode(text, type=Line)
+                if line.question == self._question:
+                    self._lines[line.path] = line
+        if file and not text.endswith(b"\n"):  # torn, of a killed run
+            file.write(b"\n")
+
+    def done(self, parts: Iterable[Part]) -> Iterator[tuple[Part, Partial | None]]:
+        """Each part with its kept partial; None where there is none, or the file has changed since."""
+        for part in parts:
+            line = self._lines.get(_name(part))
+            kept = None
+            if line and line.stamp == stamp_of(part.path):
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    kept = msgspec.json.decode(line.partial, type=Partial)
+            yield part, kept
+
+    def keep(self, part: Part, stamp: Stamp | None, made: Partial) -> None:
+        """Adds a part that was read, unless it changed meanwhile. Raises InputError if the disk is full."""
+        if not self._file or stamp is None:
+            return
+        line = Line(self._question, _name(part), stamp, msgspec.Raw(msgspec.json.encode(made)))
+        try:
+            self._file.write(msgspec.json.encode(line) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise InputError(f"{self._file.name}: cannot be written ({error.strerror}); make room") from None
+
+
+@contextmanager
+def keeping(folder: Path | None, node: Node | None) -> Iterator[Kept]:
+    """What is kept in `folder` (None: nothing). Raises InputError if it cannot be used, or another run uses it."""
+    if folder is None:
+        yield Kept(None, node)
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / FILE).open("a+b")
+    except OSError as error:
+        raise InputError(
+            f"{folder}: cannot be used to resume ({error.strerror}); name a folder that can be written"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another run keeps its results there; name another folder") from None
+        except OSError:
+            pass  # some network file systems lock nothing; then it is the user who keeps two runs apart
+        file.seek(0)
+        yield Kept(file, node)
+
+
+def _name(part: Part) -> str:
+    return shown(os.path.abspath(part.path))  # noqa: PTH100  no link is resolved

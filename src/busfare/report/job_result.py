@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from busfare.cost.ranges import seconds_between
 from busfare.job import Job
-from busfare.job.bounded import Sampled
-from busfare.job.health import SOUND
-from busfare.job.partial import Found
-from busfare.job.spread import RELATIVE_ERROR, Rank, Spread
+from busfare.job.links import SOUND, peers, slow_links
+from busfare.job.partial import Advice
+from busfare.job.reduce import Rank, Spread
 
 __all__ = ["SCHEMA", "job_result"]
 
@@ -20,9 +20,9 @@ SHOWN = (
     ("makespan_ns", "makespan_seconds", NS),
     ("kernel_ns", "kernel_seconds", NS),
     ("communication_ns", "communication_seconds", NS),
-    ("transfer_ns", "transfer_seconds", NS),
-    ("exposed_ns", "exposed_seconds", NS),
-    ("transfer_bytes", "transfer_bytes", 1),
+    ("transfers_ns", "transfer_seconds", NS),
+    ("transfers_exposed_ns", "exposed_seconds", NS),
+    ("transfers_bytes", "transfer_bytes", 1),
 )
 #: An outlier lies this far above the upper quartile, in spans between the quartiles [Tukey 1977], …
 TUKEY = 1.5
@@ -30,6 +30,7 @@ TUKEY = 1.5
 ABOVE_MEDIAN = 1.1
 FEWEST_FOR_OUTLIERS = 8
 BARS = 40
+FAILURES_LISTED = 100
 
 
 def job_result(job: Job) -> dict[str, Any]:
@@ -38,28 +39,28 @@ def job_result(job: Job) -> dict[str, Any]:
     It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
     """
     sums = job.sums
-    gpu_time = sum(sums[name] for name in ("transfer_ns", "kernel_ns", "communication_ns", "graph_ns"))
-    slowest, by = job.spreads["makespan_ns"].most()[0]
+    gpu_time = sum(sums[name] for name in ("transfers_ns", "kernel_ns", "communication_ns", "graph_ns"))
+    slowest, by = job.spread("makespan_ns").most()[0]
     return {
         "schema": SCHEMA,
         "traces": {
             "read": job.traces,
-            "failed": job.failed,
+            "failed": len(job.failures),
             "others": job.others,
             "duplicates": job.duplicates,
-            "formats": dict(job.formats.items()),
+            "formats": dict(sorted(job.formats.items())),
         },
-        "ranks": _counted(job.ranks) | {"unknown": job.unranked},
-        "hosts": _counted(job.hosts),
+        "ranks": {"count": len(set(job.ranks())), "exact": True, "unknown": job.traces - len(job.ranks())},
+        "hosts": {"count": len(job.hosts()), "exact": True},
         "gpus": [{"name": name, "traces": count} for name, count in _most_first(job.gpus)],
         "nodes": [{"name": name, "traces": count} for name, count in _most_first(job.nodes)],
         "nodes_guessed_from_gpu_name": job.guessed,
         "transfers": {
-            "count": sums["transfers"],
-            "bytes": sums["transfer_bytes"],
-            "seconds": sums["transfer_ns"] * NS,
-            "exposed_seconds": sums["exposed_ns"] * NS,
-            "share_of_gpu_time": sums["transfer_ns"] / gpu_time if gpu_time else 0.0,
+            "count": sums["transfers_count"],
+            "bytes": sums["transfers_bytes"],
+            "seconds": sums["transfers_ns"] * NS,
+            "exposed_seconds": sums["transfers_exposed_ns"] * NS,
+            "share_of_gpu_time": sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
         },
         "kernels": {"count": sums["kernels"], "seconds": sums["kernel_ns"] * NS},
         "communication": {"count": sums["communication"], "seconds": sums["communication_ns"] * NS},
@@ -67,25 +68,27 @@ def job_result(job: Job) -> dict[str, Any]:
         "sets": {"count": sums["sets"], "seconds": sums["set_ns"] * NS},
         "makespan_seconds": {"sum": sums["makespan_ns"] * NS, "most": slowest * NS},
         "slowest": _rank(by) | {"makespan_seconds": slowest * NS},
-        "quantiles_within": RELATIVE_ERROR,
-        "spread": [_spread(name, job.spreads[figure], unit) for figure, name, unit in SHOWN],
+        "quantiles_within": 0.0,
+        "spread": [_spread(name, job.spread(figure), unit) for figure, name, unit in SHOWN],
         "strip": _strip(job),
         "by_path": _by_path(job),
         "size_histogram": [
             {
-                "lower_bytes": sized.lower_bytes,
-                "upper_bytes": sized.upper_bytes,
+                "lower_bytes": lower,
+                "upper_bytes": upper,
                 "count": sized.count,
                 "seconds": sized.ns * NS,
             }
-            for sized in sorted(job.sizes.values(), key=lambda sized: sized.upper_bytes)
+            for (lower, upper), sized in sorted((sized.of, sized) for sized in job.sizes.values())
         ],
         "link_health": _health(job),
         "links": _links(job),
         "unrouted_bytes": sums["unrouted_bytes"],
         "findings": _findings(job),
         "omissions": _omissions(job),
-        "failures": [{"path": failure.path, "why": failure.why} for failure in job.failures],
+        "failures": [
+            {"path": failure.path, "why": failure.why} for failure in sorted(job.failures)[:FAILURES_LISTED]
+        ],
     }
 
 
@@ -93,12 +96,8 @@ def _rank(rank: Rank) -> dict[str, Any]:
     return {"path": rank.path, "rank": rank.rank, "host": rank.host}
 
 
-def _counted(sample: Sampled[int]) -> dict[str, Any]:
-    return {"count": sample.count(), "exact": sample.complete}
-
-
-def _most_first(sample: Sampled[int]) -> list[tuple[str, int]]:
-    return sorted(sample.items(), key=lambda item: (-item[1], item[0]))
+def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _spread(name: str, spread: Spread, unit: float) -> dict[str, Any]:
@@ -134,7 +133,7 @@ def _spread(name: str, spread: Spread, unit: float) -> dict[str, Any]:
 
 
 def _strip(job: Job) -> dict[str, Any]:
-    cells = job.strip.cells()
+    cells = job.strip()
     return {
         "ranks_per_cell": cells[0].last - cells[0].first + 1 if cells else 1,
         "figures": [name for _, name, _ in SHOWN],
@@ -142,9 +141,9 @@ def _strip(job: Job) -> dict[str, Any]:
             {
                 "first_rank": cell.first,
                 "last_rank": cell.last,
-                "traces": cell.count,
+                "traces": cell.traces,
                 "mean": [
-                    value * unit / cell.count for value, (_, _, unit) in zip(cell.sums, SHOWN, strict=True)
+                    value * unit / cell.traces for value, (_, _, unit) in zip(cell.sums, SHOWN, strict=True)
                 ],
                 "most": [value * unit for value, (_, _, unit) in zip(cell.most, SHOWN, strict=True)],
             }
@@ -154,15 +153,10 @@ def _strip(job: Job) -> dict[str, Any]:
 
 
 def _by_path(job: Job) -> list[dict[str, Any]]:
-    moved = sorted(
-        job.paths.values(),
-        key=lambda m: (-m.ns, m.direction or "", m.source_memory or "", m.destination_memory or ""),
-    )
+    moved = sorted(job.paths.values(), key=lambda m: (-m.ns, *(memory or "" for memory in m.of)))
     return [
         {
-            "direction": m.direction,
-            "source_memory": m.source_memory,
-            "destination_memory": m.destination_memory,
+            **dict(zip(("direction", "source_memory", "destination_memory"), m.of, strict=True)),
             "count": m.count,
             "bytes": m.bytes,
             "seconds": m.ns * NS,
@@ -173,36 +167,17 @@ def _by_path(job: Job) -> list[dict[str, Any]]:
 
 
 def _health(job: Job) -> dict[str, Any]:
+    links = job.links()
+    slow = (
+        *("path", "rank", "host", "gpu", "device", "peer_device", "direction", "bytes_per_second"),
+        *("share_of_peers", "share_of_data_sheet", "peers"),
+    )
     return {
-        "links": job.health.links,
-        "exact": job.health.complete,
+        "links": links.height,
+        "exact": True,
         "slow_below": SOUND,
-        "groups": [
-            {
-                "gpu": group.gpu,
-                "direction": group.direction,
-                "links": group.links,
-                "least_bytes_per_second": group.least,
-                "median_bytes_per_second": group.median,
-                "most_bytes_per_second": group.most,
-                "data_sheet_bytes_per_second": group.data_sheet,
-            }
-            for group in job.health.groups()
-        ],
-        "slow": [
-            _rank(link.rank)
-            | {
-                "gpu": link.gpu,
-                "device": link.device,
-                "peer_device": link.peer,
-                "direction": link.direction,
-                "bytes_per_second": link.bytes_per_s,
-                "share_of_peers": link.share_of_peers,
-                "share_of_data_sheet": link.share_of_data_sheet,
-                "peers": link.peers,
-            }
-            for link in job.health.slow()
-        ],
+        "groups": peers(links).to_dicts(),
+        "slow": slow_links(links).select(slow).to_dicts(),
     }
 
 
@@ -212,20 +187,20 @@ def _links(job: Job) -> list[dict[str, Any]]:
 
     return [
         {
-            "node": link.node,
-            "between": [link.first, link.second],
+            "node": link.link[0],
+            "between": list(link.between),
             "link": link.label,
             "copies": link.copies,
             "forward": one_way(link.forward_bytes, link.forward_wire_bytes, link.line_bytes_per_s),
             "back": one_way(link.back_bytes, link.back_wire_bytes, link.line_bytes_per_s),
         }
-        for link in job.traffic.values()
+        for _, link in sorted((link.link, link) for link in job.traffic.values())
     ]
 
 
 def _findings(job: Job) -> list[dict[str, Any]]:
     found = sorted(
-        job.findings.items(), key=lambda item: (-item[1].largest.gain_ns, -item[1].traces, item[0])
+        job.findings.items(), key=lambda item: (-item[1].largest.gain_ns, -item[1].traces, str(item[0]))
     )
     return [
         {
@@ -252,7 +227,7 @@ def _findings(job: Job) -> list[dict[str, Any]]:
     ]
 
 
-def _largest_range(found: Found) -> dict[str, Any]:
+def _largest_range(found: Advice) -> dict[str, Any]:
     low, high = (None if end is None else end * NS for end in (found.low_ns, found.high_ns))
     return seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
 
@@ -260,7 +235,11 @@ def _largest_range(found: Found) -> dict[str, Any]:
 def _omissions(job: Job) -> list[dict[str, Any]]:
     """What the job's report does not tell, then what its traces do not."""
     own = [
-        ("unreadable", job.failed, "files could not be read and are in no figure here: see the failures"),
+        (
+            "unreadable",
+            len(job.failures),
+            "files could not be read and are in no figure here: see the failures",
+        ),
         ("not-traces", job.others, "files of the folders are no traces: passed over"),
         ("duplicates", job.duplicates, "paths lead to a file that has another path here: counted once"),
         (
@@ -268,21 +247,20 @@ def _omissions(job: Job) -> list[dict[str, Any]]:
             job.apart,
             "traces of processes that gave the GPU no work, and that nobody called a rank: not in the spread",
         ),
-        ("unknown-rank", job.unranked, "traces do not say which rank they are of: not in the strip of ranks"),
+        (
+            "unknown-rank",
+            job.traces - len(job.ranks()),
+            "traces do not say which rank they are of: not in the strip of ranks",
+        ),
         (
             "several-of-a-rank",
-            job.traces - job.unranked - job.ranks.count() if job.ranks.complete else 0,
+            len(job.ranks()) - len(set(job.ranks())),
             "traces are of a rank that has another trace here: each stands for itself",
         ),
         (
             "guessed-node",
             job.guessed,
             "traces' nodes were guessed from the GPU's name: set --from for gains, data-sheet rates and links",
-        ),
-        (
-            "sampled-links",
-            0 if job.health.complete else job.health.links,
-            "links are more than are kept at once: link health looks at a fair sample of them",
         ),
     ]
     omissions: list[dict[str, Any]] = [
@@ -298,7 +276,7 @@ def _omissions(job: Job) -> list[dict[str, Any]]:
                 "in no link's traffic",
             }
         )
-    for id, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, item[0])):
-        what = left.what if left.traces == 1 else f"{left.what} (as the first says it)"
+    for id, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
+        what = left.order[1] if left.traces == 1 else f"{left.order[1]} (as the first says it)"
         omissions.append({"id": id, "count": left.count, "traces": left.traces, "what": what})
     return omissions
