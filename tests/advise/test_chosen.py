@@ -6,11 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from busfare.account import Union, kernel_union
 from busfare.advise import chosen
 from busfare.advise.chosen import Chosen, priced, rows_of
 from busfare.node import load_node
 from busfare.trace import read
+from busfare.trace.intervals import Union
+from busfare.trace.lanes import is_work
 from tests.traces import EXAMPLES
 
 NODE = load_node("pcie:3x16")
@@ -27,13 +28,15 @@ def test_sums_prices_and_exposed_time_are_those_of_the_table(
     assert copies.height == frame.height > 0
     assert copies.bytes() == frame["bytes"].sum()
     assert copies.seconds() == pytest.approx((frame["end_ns"] - frame["start_ns"]).sum() * 1e-9)
-    alone = Union.of(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()).minus(kernel_union(recorded))
+    alone = Union.of(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()).minus(
+        recorded.lanes.union(is_work())
+    )
     assert copies.exposed == alone * 1e-9
     for memory in (None, "pinned"):
         expected = priced(frame.select(chosen.COLUMNS), NODE, memory).tolist()
         for many in (0, 1 << 60):  # what costs alike together, and each alone
             monkeypatch.setattr(chosen, "MANY_ROWS", many)
-            assert Chosen(recorded.operations, copies.rows).repriced(NODE, memory).tolist() == expected
+            assert Chosen(recorded, copies.rows).repriced(NODE, memory).tolist() == expected
 
 
 def test_all_of_one_direction_and_gpu_together() -> None:

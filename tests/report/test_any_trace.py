@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from busfare import account, cost
+from busfare import cost
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import project
@@ -25,6 +25,7 @@ from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_i
 from busfare.timeline.changes.change import Setting
 from busfare.timeline.changes.options import Options, changes_of
 from busfare.trace import tables
+from busfare.trace.lanes import is_transfer
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
 from tests.traces import trace
 
@@ -101,7 +102,7 @@ def test_a_report_comes_out_of_anything(
     assert report_page(result, recorded).endswith("</html>")
     assert len(json.loads(perfetto(recorded))["traceEvents"]) >= recorded.operations.height
 
-    if recorded.operations.filter(account.is_transfer()).height:
+    if recorded.operations.filter(is_transfer()).height:
         home, away = load_node("pcie:3x16"), load_node("gh200")
         for model in cost.model_names():
             show_projection(projection_result([project(recorded, home, away, model)]))

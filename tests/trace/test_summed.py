@@ -18,10 +18,9 @@ from benchmarks.nsys_export import CALLS, COPIES, KERNELS
 from busfare.advise import rebuilding
 from busfare.errors import InputError
 from busfare.report.summary import summarise
-from busfare.trace import _rows, read
+from busfare.trace import _columns, read
 from busfare.trace.readers.nsys import scan as nsys_scan
 from busfare.trace.replayed import UNUSED
-from busfare.trace.summed import summed_of
 
 SHARED = os.environ.get("BUSFARE_SHARED")
 PUBLISHED = sorted(Path(SHARED, "data/traces/nsys").glob("*.sqlite")) if SHARED else []
@@ -53,7 +52,7 @@ def is_summed(path: Path) -> bool:
     """Whether a trace is read as sums, its report that of the whole tables in any case."""
     trace = read(path, UNUSED, sums=True)
     assert summarise(trace) == summarise(read(path))
-    return summed_of(trace.operations) is not None
+    return trace.sums is not None
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -70,9 +69,9 @@ def test_published_exports(path: Path) -> None:
 def test_a_trace_that_is_not_large_is_read_whole(export: Path) -> None:
     whole = read(export)
     rows = whole.calls.height + whole.operations.height
-    assert summed_of(read(export, UNUSED, rows - 1, sums=True).operations) is not None
-    assert summed_of(read(export, UNUSED, rows, sums=True).operations) is None
-    assert summed_of(read(export, UNUSED).operations) is None
+    assert read(export, UNUSED, rows - 1, sums=True).sums is not None
+    assert read(export, UNUSED, rows, sums=True).sums is None
+    assert read(export, UNUSED).sums is None
 
 
 def test_calls_that_wait_or_copy_are_kept(export: Path) -> None:
@@ -214,7 +213,7 @@ def test_parts_are_merged_as_a_stable_sort_would(
     count = len(expected)
     whole = [np.empty(count, kind) for kind in (np.int64, np.int64, np.uint32, np.int64)]
     sized_rows = np.empty(sum(row[3] != -1 for row in expected), np.uint32)
-    marked = _rows.merge_timed(given_parts, less, [2, 4], *whole, sized_rows)
+    marked = _columns.merge_timed(given_parts, less, [2, 4], *whole, sized_rows)
     assert list(zip(*(column.tolist() for column in whole), strict=True)) == [row[:4] for row in expected]
     for mark, rows in zip((2, 4), marked, strict=True):
         assert rows.tolist() == [at for at, row in enumerate(expected) if row[4] & mark]

@@ -11,15 +11,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.account import Lanes, Union, _lanes, calls_named, is_work, lanes_of
-from busfare.account.intervals import Times
-from busfare.account.lanes import plain
-from busfare.account.numbered import numbered
 from busfare.cost.model import Seconds
 from busfare.node import Node
-from busfare.trace import Trace
-from busfare.trace.row_lookup import occurs, taken
-from busfare.trace.summed import summed_of
+from busfare.trace import Trace, _columns
+from busfare.trace.columns import numbered, plain, taken
+from busfare.trace.intervals import Times, Union
+from busfare.trace.lanes import Lanes, is_work
 
 __all__ = ["Chosen", "priced", "rows_of", "rows_of_calls"]
 
@@ -36,9 +33,9 @@ HOST_SIDES = {"h2d": "source_memory", "d2h": "destination_memory"}
 
 @dataclass(frozen=True)
 class Chosen:
-    """Some rows of a table of operations, in their order; shape (rows,)."""
+    """Some operations of a trace, in their order; shape (rows,)."""
 
-    operations: pl.DataFrame
+    trace: Trace
     rows: NDArray[np.uint32]
 
     @property
@@ -47,7 +44,7 @@ class Chosen:
 
     @cached_property
     def _of_lanes(self) -> Lanes:
-        return lanes_of(self.operations)
+        return self.trace.lanes
 
     @cached_property
     def starts(self) -> Times:
@@ -66,17 +63,17 @@ class Chosen:
 
     def where(self, wanted: NDArray[np.bool_]) -> Chosen:
         """Those for which `wanted` is true."""
-        return Chosen(self.operations, self.rows[wanted])
+        return Chosen(self.trace, self.rows[wanted])
 
     def beside(self, others: Chosen) -> Chosen:
         """These, and then others of the same table."""
-        return Chosen(self.operations, np.concatenate([self.rows, others.rows]))
+        return Chosen(self.trace, np.concatenate([self.rows, others.rows]))
 
     @cached_property
     def _sums(self) -> dict[str, NDArray[np.int64]]:
         """By lane: count, bytes, ns, and the place of the first one among these."""
         of = self._of_lanes
-        return _lanes.sums_among(self.rows, of.lane_of, of.starts, of.ends, of.sizes, of.groups.height)
+        return _columns.sums_among(self.rows, of.lane_of, of.starts, of.ends, of.sizes, of.groups.height)
 
     def bytes(self) -> int:
         """All that are known."""
@@ -136,18 +133,17 @@ class Chosen:
         """Rows of the same lane and size that are alike in `columns`, numbered; and the first of each number."""
         keys: list[NDArray[Any]] = [taken([self._of_lanes.lane_of], self.rows), self.sizes]
         for name in columns:
-            column = self.operations[name]
+            column = self.columns(name).to_series()
             if column.null_count() < len(column):
-                keys += plain(column[self.rows])
+                keys += plain(column)
         return numbered(keys)
 
     def _at(self, places: NDArray[np.int64]) -> Chosen:
-        return Chosen(self.operations, self.rows[places])
+        return Chosen(self.trace, self.rows[places])
 
     def columns(self, *names: str) -> pl.DataFrame:
         """Some columns of them."""
-        summed = summed_of(self.operations)
-        return self.operations.select(names)[self.rows] if summed is None else summed.rows(names, self.rows)
+        return self.trace.operations_at(self.rows, names)
 
     def _frame(self) -> pl.DataFrame:
         return self.columns(*COLUMNS)
@@ -181,7 +177,7 @@ def _or_recorded(prices: Seconds, starts: Times, ends: Times) -> Seconds:
 
 def rows_of(trace: Trace, lanes: pl.Expr, least: int | None = None, most: int | None = None) -> Chosen:
     """The operations of these lanes; with a limit, of those sizes only."""
-    return Chosen(trace.operations, lanes_of(trace.operations).rows(lanes, least, most))
+    return Chosen(trace, trace.lanes.rows(lanes, least, most))
 
 
 def rows_of_calls(trace: Trace, lanes: pl.Expr, pattern: str) -> Chosen:
@@ -189,14 +185,4 @@ def rows_of_calls(trace: Trace, lanes: pl.Expr, pattern: str) -> Chosen:
 
     It is one of BLOCKING_COPY and SYMBOL_COPY (`busfare.trace.api_calls`).
     """
-    summed = summed_of(trace.operations)
-    if summed is not None:
-        of = lanes_of(trace.operations)
-        rows = summed.submitted[pattern]
-        return Chosen(trace.operations, rows[of.chosen(lanes)[of.lane_of[rows]]])
-    calls = calls_named(trace.calls, pattern)
-    if calls.is_empty():
-        return Chosen(trace.operations, np.zeros(0, np.uint32))
-    chosen = rows_of(trace, lanes)
-    ids = trace.operations.select("process", "correlation")[chosen.rows]
-    return chosen.where(occurs(calls.drop_nulls("correlation"), ids))
+    return Chosen(trace, trace.submitted(pattern, lanes))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from busfare.account import top_kernels
 from busfare.trace import Trace
+from busfare.trace.totals import top_kernels
 
 __all__ = ["WORDS", "language_of"]
 
@@ -52,7 +52,7 @@ WORDS: dict[str, dict[str, str]] = {
 
 def language_of(trace: Trace) -> str | None:
     """The language of directives that one of the ten longest kernels is from; None for other programs."""
-    names = top_kernels(trace.operations, 10)["name"]
+    names = top_kernels(trace, 10)["name"]
     for language, pattern in NAMES.items():
         if names.str.contains(pattern).fill_null(False).any():
             return language

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from busfare.account import is_transfer, is_work, lanes_of, makespan_seconds
 from busfare.advise.directives import WORDS, language_of
 from busfare.advise.finding import Finding
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, Rule, mostly_copies, rules_for
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.beside import several
+from busfare.trace.lanes import is_transfer, is_work
 
 if TYPE_CHECKING:
     from busfare.timeline import Timeline
@@ -30,9 +30,9 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     `node` is where the trace was recorded; without it, what a link's rate would price is bounded by the time that the
     copies themselves take of the run. `run` is the trace as it replays; without it, gains are upper bounds.
     """
-    makespan = makespan_seconds(trace)
+    makespan = trace.makespan_seconds
     # All at once: each is then known when a rule asks for it.
-    lanes_of(trace.operations).lengths(*unions())
+    trace.lanes.lengths(*unions())
     rules = rules_for(trace, node)
     by_rule = several(trace.operations.height, [partial(_found, rule, trace, node) for rule in rules])
     found = [finding for of_rule in by_rule for finding in of_rule]

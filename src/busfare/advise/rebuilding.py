@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.replayed import REPLAYED_ROWS
-from busfare.trace.summed import summed_of
 
 if TYPE_CHECKING:
     from busfare.timeline import Timeline
@@ -19,7 +18,7 @@ MOST_ROWS = REPLAYED_ROWS
 
 def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
     """The run as it replays; None without calls, with too many rows, or where they were only added up."""
-    if summed_of(trace.operations) is not None or trace.calls.is_empty():
+    if trace.sums is not None or trace.calls.is_empty():
         return None
     if trace.calls.height + trace.operations.height > MOST_ROWS:
         return None

@@ -12,15 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from busfare.account import (
-    calls_named,
-    is_communication,
-    is_transfer,
-    is_work,
-    lanes_of,
-    makespan_seconds,
-    union_of,
-)
 from busfare.advise import amounts
 from busfare.advise.chosen import Chosen, priced, rows_of, rows_of_calls
 from busfare.advise.directives import language_of
@@ -30,7 +21,9 @@ from busfare.cost.staging import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
+from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.tables import OPERATIONS_RECORDED
+from busfare.trace.totals import union_of
 
 __all__ = ["COPY", "ONE_WAY", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
 
@@ -120,7 +113,7 @@ def _handed_over(trace: Trace) -> Chosen | None:
         return None
     small = rows_of(trace, COPY & PAGEABLE & (pl.col("direction") == "h2d"), most=LATENCY_BOUND_BYTES)
     taken = small.bytes() * HANDED_OVER_SECONDS_PER_BYTE if small.height >= MANY else 0.0
-    return small if taken > WORTH_SAYING * makespan_seconds(trace) else None
+    return small if taken > WORTH_SAYING * trace.makespan_seconds else None
 
 
 def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
@@ -144,7 +137,7 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    calls = calls_named(trace.calls, SYMBOL_COPY)
+    calls = trace.calls_named(SYMBOL_COPY)
     static = pl.col("destination_memory") == "static"
     called = rows_of_calls(trace, COPY & ~static.fill_null(False), SYMBOL_COPY)
     copies = called.beside(rows_of(trace, COPY & static.fill_null(False)))
@@ -163,7 +156,7 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    calls = calls_named(trace.calls, BLOCKING_COPY)
+    calls = trace.calls_named(BLOCKING_COPY)
     if calls.is_empty():
         return
     copies = rows_of_calls(trace, is_transfer(), BLOCKING_COPY)
@@ -184,12 +177,12 @@ def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 def _kernel_seconds_without_copies(trace: Trace) -> float:
     """Kernel time that no copy uses yet: no more copy time than that can hide behind kernels."""
-    either, transfers = lanes_of(trace.operations).lengths(is_transfer() | is_work(), is_transfer())
+    either, transfers = trace.lanes.lengths(is_transfer() | is_work(), is_transfer())
     return (either - transfers) * NS
 
 
 def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    lanes = lanes_of(trace.operations)
+    lanes = trace.lanes
     copies = COPY & TO_OR_FROM_HOST
     copied, work, either = lanes.lengths(copies, is_work(), copies | is_work())
     total = copied * NS
@@ -315,7 +308,7 @@ def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
     repeated = repeated_copies(trace.operations)
     if repeated is None or not repeated.again.any():
         return
-    copies = Chosen(trace.operations, np.flatnonzero(repeated.again).astype(np.uint32))
+    copies = Chosen(trace, np.flatnonzero(repeated.again).astype(np.uint32))
     stood = (
         f"{amounts.count(copies.height - int(repeated.elsewhere.sum()))} of them where those stood already"
     )
@@ -332,13 +325,11 @@ def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    waits = calls_named(trace.calls, "Synchronize").filter(
-        pl.col("waits_for").is_in(["stream", "device", "event"])
-    )
+    waits = trace.calls_named("Synchronize").filter(pl.col("waits_for").is_in(["stream", "device", "event"]))
     if waits.height < MANY_WAITS:
         return
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
-    idle = max(0.0, makespan_seconds(trace) - lanes_of(trace.operations).lengths(pl.lit(True))[0] * NS)
+    idle = max(0.0, trace.makespan_seconds - trace.lanes.lengths(pl.lit(True))[0] * NS)
     yield Finding(
         "synchronisations",
         "The host waits for the GPU again and again",
@@ -352,8 +343,8 @@ def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
 def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Iterator[Finding]:
     """What is left to say where copies that nothing hides are most of the run, and no other finding gains half of them."""
     moved = COPY & TO_OR_FROM_HOST
-    copied, work, either = lanes_of(trace.operations).lengths(moved, is_work(), moved | is_work())
-    exposed, makespan = (either - work) * NS, makespan_seconds(trace)
+    copied, work, either = trace.lanes.lengths(moved, is_work(), moved | is_work())
+    exposed, makespan = (either - work) * NS, trace.makespan_seconds
     best = max((finding.gain_seconds for finding in others if finding.touches is not None), default=0.0)
     if exposed <= 0 or exposed < max(0.5 * makespan, 2 * best):
         return
@@ -392,7 +383,7 @@ RULES: tuple[Rule, ...] = (
 
 def rules_for(trace: Trace, node: Node | None) -> tuple[Rule, ...]:
     """The rules that apply; none where no GPU worked, as nothing can be gained there that the trace tells of."""
-    lanes = lanes_of(trace.operations)
+    lanes = trace.lanes
     if not lanes.chosen(is_work() | is_communication() | is_transfer()).any():
         return ()
     if not one_memory(trace, node):

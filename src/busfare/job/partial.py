@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from busfare import account, advise
+from busfare import advise
 from busfare.cost.ranges import finding_between
 from busfare.job.links import LinkRate, LinkTraffic, best_rates, link_traffic
 from busfare.node import Node
 from busfare.trace import Omission, Trace
+from busfare.trace import totals as account
 
 __all__ = ["Advice", "Moved", "Partial", "partial", "place_of"]
 
@@ -94,8 +95,8 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         node_guessed=guessed and node is not None,
         gpus=_gpus(trace),
         sums=_sums(totals) | {"unrouted_bytes": unrouted},
-        by_path=_moved(account.by_path(trace.operations), *by_path),
-        sizes=_moved(account.size_histogram(trace.operations), "lower_bytes", "upper_bytes"),
+        by_path=_moved(account.by_path(trace), *by_path),
+        sizes=_moved(account.size_histogram(trace), "lower_bytes", "upper_bytes"),
         findings=[
             _advice(finding, totals.makespan_seconds, node)
             for finding in advise.findings(trace, node, advise.rebuilt(trace, node))

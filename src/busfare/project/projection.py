@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from busfare import account, cost
+from busfare import cost
 from busfare.cost.calibrated import how_staged
 from busfare.cost.ranges import figures_of, range_of, ranged, rung_of
 from busfare.errors import InputError
@@ -18,6 +18,7 @@ from busfare.timeline.changes.host import host_changes
 from busfare.timeline.changes.options import kernel_changes
 from busfare.timeline.edit import with_durations
 from busfare.trace import Trace
+from busfare.trace.lanes import is_transfer
 
 __all__ = ["Projection", "project", "run_between", "transfers_priced", "whole_sum"]
 
@@ -62,7 +63,7 @@ def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> p
 
     Raises InputError for an unknown model.
     """
-    transfers = trace.operations.filter(account.is_transfer())
+    transfers = trace.operations.filter(is_transfer())
     predicted = cost.model(model, recorded_on=recorded_on).seconds(transfers, to)
     low, high = ranged(transfers, model, to, recorded_on)
     return transfers.with_columns(

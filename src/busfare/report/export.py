@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from busfare import account
 from busfare.errors import InputError
 from busfare.output import replacing
 from busfare.trace import Trace
+from busfare.trace.lanes import is_transfer
 from busfare.trace.write.nsys import export_nsys
 
 __all__ = ["FORMATS", "export", "perfetto_beside"]
@@ -110,7 +110,7 @@ def _operation_events(trace: Trace) -> Iterator[dict[str, Any]]:
         pl.col("destination_memory").cast(pl.String).fill_null("unknown"),
     )
     label = (
-        pl.when(account.is_transfer())
+        pl.when(is_transfer())
         .then(pl.concat_str(pl.col("direction").cast(pl.String).fill_null("copy"), pl.lit(" "), ends))
         .otherwise(pl.col("name").cast(pl.String))
     )

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from busfare import account, advise
+from busfare import advise
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.report.ranges import finding_range
 from busfare.trace import Trace
+from busfare.trace import totals as account
 from busfare.trace.beside import beside
 from busfare.trace.omissions import INCOMPLETE
 
@@ -87,12 +88,12 @@ def summarise(
             }
             for gpu in totals.gpus
         ],
-        "by_path": account.by_path(operations).to_dicts(),
-        "size_histogram": account.size_histogram(operations).to_dicts(),
-        "engines": account.engines(operations, totals.makespan_seconds).to_dicts(),
-        "streams": account.streams(operations, MOST_ROWS).to_dicts(),
-        "top_kernels": account.top_kernels(operations, MOST_ROWS).to_dicts(),
-        "top_copies": account.top_copies(operations, MOST_ROWS)
+        "by_path": account.by_path(trace).to_dicts(),
+        "size_histogram": account.size_histogram(trace).to_dicts(),
+        "engines": account.engines(trace).to_dicts(),
+        "streams": account.streams(trace, MOST_ROWS).to_dicts(),
+        "top_kernels": account.top_kernels(trace, MOST_ROWS).to_dicts(),
+        "top_copies": account.top_copies(trace, MOST_ROWS)
         .with_columns(pl.col("start_ns") / 1e9)
         .rename({"start_ns": "start_seconds"})
         .to_dicts(),

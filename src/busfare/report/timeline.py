@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare import account
 from busfare.trace import Trace
 from busfare.trace.communication import CLASSES, kind_codes
+from busfare.trace.lanes import is_communication, is_transfer, is_work
+from busfare.trace.totals import union_of
 from busfare.trace.words import of_codes
 
 __all__ = ["BARS_A_ROW", "Row", "rows"]
@@ -54,11 +55,11 @@ def rows(trace: Trace) -> list[Row]:
         of_gpu = operations.filter(pl.col("device").eq_missing(device))
         to_host = pl.col("direction").is_in(["h2d", "d2h"])
         groups = {
-            "kernels": of_gpu.filter(account.is_work()),
-            "communication": of_gpu.filter(account.is_communication()),
-            "h2d": of_gpu.filter(account.is_transfer() & (pl.col("direction") == "h2d")),
-            "d2h": of_gpu.filter(account.is_transfer() & (pl.col("direction") == "d2h")),
-            "other copies": of_gpu.filter(account.is_transfer() & ~to_host.fill_null(False)),
+            "kernels": of_gpu.filter(is_work()),
+            "communication": of_gpu.filter(is_communication()),
+            "h2d": of_gpu.filter(is_transfer() & (pl.col("direction") == "h2d")),
+            "d2h": of_gpu.filter(is_transfer() & (pl.col("direction") == "d2h")),
+            "other copies": of_gpu.filter(is_transfer() & ~to_host.fill_null(False)),
         }
         found += [_row(device, work, part, resolution) for work, part in groups.items() if part.height]
     return found
@@ -73,13 +74,11 @@ def _row(gpu: int | None, work: str, operations: pl.DataFrame, resolution: int) 
     bar = np.cumsum(new) - 1
     firsts = np.flatnonzero(new)
     lasts = np.append(firsts[1:], len(starts)) - 1
-    union = account.union_of(operations)
+    union = union_of(operations)
     covered = union.covered_within(starts[firsts], reached[lasts])
     length = np.maximum(reached[lasts] - starts[firsts], 1)
     label = (
-        pl.when(account.is_work() | account.is_communication())
-        .then(pl.col("name").cast(pl.String))
-        .otherwise(pl.lit(work))
+        pl.when(is_work() | is_communication()).then(pl.col("name").cast(pl.String)).otherwise(pl.lit(work))
     )
     longest = (
         operations.with_columns(bar=pl.Series(bar), duration=pl.Series(ends - starts), label=label)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.account import Union
 from busfare.timeline.build.device_work import FAULT_NS
 from busfare.timeline.model import Timeline
-from busfare.trace.words import words_of
+from busfare.trace.intervals import Union
+from busfare.trace.words import Words
 
 __all__ = ["Faults", "faults", "kernels_held", "within_kernels"]
 
@@ -35,7 +35,7 @@ def faults(timeline: Timeline) -> Faults:
 
     Within a chain of faults a kernel stands still between the moves, too; the gap before the first is its own work.
     """
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     moved = words.among("kind", "migration") & (timeline.columns["operation_launched"] == 0)
     starts, ends = timeline.operations["start_ns"].to_numpy(), timeline.operations["end_ns"].to_numpy()
     kernels = np.flatnonzero(words.among("kind", "kernel"))
@@ -80,7 +80,7 @@ def within_kernels(timeline: Timeline, duration: NDArray[Any]) -> dict[str, NDAr
     """
     columns = timeline.columns
     changed = {"operation_duration": np.rint(duration).astype(np.int64)}
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     moves = np.flatnonzero(words.among("kind", "migration") & (columns["operation_launched"] == 0))
     kernels = np.flatnonzero(words.among("kind", "kernel"))
     if len(moves) == 0 or len(kernels) == 0:

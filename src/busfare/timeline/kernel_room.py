@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.timeline.model import Timeline
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["with_own_kernel_engines"]
 
@@ -27,7 +27,7 @@ def with_own_kernel_engines(timeline: Timeline) -> Timeline:
     beside each other keep what it shows.
     """
     columns = timeline.columns
-    kernels = words_of(timeline.operations).among("kind", "kernel", "graph")
+    kernels = Words(timeline.operations).among("kind", "kernel", "graph")
     free = kernels & (columns["operation_engine"] < 0)
     devices = columns["stream_device"][columns["operation_stream"]]
     engine, slots = columns["operation_engine"].copy(), list(columns["engine_slots"])

@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account import Union
 from busfare.timeline import _core
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.model import WAIT, Timeline
 from busfare.trace.communication import CLASSES, kind_codes
+from busfare.trace.intervals import Union
 from busfare.trace.tables import KINDS, WAITS_FOR
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play", "unexplained_seconds"]
 
@@ -145,7 +145,7 @@ def _unexplained_in_calls(
     """Of each stretch of the critical path, what lies in a call while the GPU works, though the call's wait was given up, or
     long after what it waits for had ended; ns, shape (steps,).
     """
-    waits = words_of(timeline.calls).among("waits_for", *WAITS_FOR[1:])
+    waits = Words(timeline.calls).among("waits_for", *WAITS_FOR[1:])
     given_up = waits & (timeline.columns["call_wait"] == WAIT["none"])
     in_call = np.flatnonzero(steps == STEPS.index("call"))
     in_call = in_call[given_up[rows[in_call]]]

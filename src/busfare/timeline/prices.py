@@ -11,7 +11,7 @@ from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline.model import Timeline
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = [
     "STAGED_ABOVE_BYTES",
@@ -92,7 +92,7 @@ def packing_nanoseconds(sizes: Times, node: Node | None) -> Times:
 
 def pageable(operations: pl.DataFrame) -> NDArray[np.bool_]:
     """Copies from or to pageable memory; shape (rows,)."""
-    words = words_of(operations)
+    words = Words(operations)
     return np.asarray(
         words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
     )

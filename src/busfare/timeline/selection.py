@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from busfare.expressions import found_in
 from busfare.timeline.model import Timeline
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["among", "bytes_of", "calls_of", "described", "matching"]
 
@@ -67,7 +67,7 @@ def bytes_of(timeline: Timeline, mask: Mask) -> int:
 
 
 def among(timeline: Timeline, column: str, *words: str) -> Mask:
-    return words_of(timeline.operations).among(column, *words)
+    return Words(timeline.operations).among(column, *words)
 
 
 def calls_of(timeline: Timeline, operations: Mask) -> Mask:

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace.tables import KINDS
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["CLASSES", "is_communication", "kind_codes"]
 
@@ -32,7 +32,7 @@ def is_communication(name: pl.Expr) -> pl.Expr:
 
 def kind_codes(operations: pl.DataFrame) -> NDArray[np.uint8]:
     """The place of each operation's kind among those of CLASSES; each name is looked at once. Shape (rows,)."""
-    codes = words_of(operations).codes("kind")
+    codes = Words(operations).codes("kind")
     numbers = operations["name"].to_physical()
     if numbers.null_count() == len(numbers):
         return codes

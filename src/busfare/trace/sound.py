@@ -13,12 +13,11 @@ from busfare.printable import HARMFUL, printable
 from busfare.trace.beside import MANY_ROWS
 from busfare.trace.bounds import EARLIEST, LATEST
 from busfare.trace.clocks import join_clocks
+from busfare.trace.columns import in_order, occurs, order_of
 from busfare.trace.model import Omission, Trace
 from busfare.trace.omissions import Omissions
-from busfare.trace.row_lookup import in_order, occurs, order_of
-from busfare.trace.summed import summed_of
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.words import NONE, of_codes, words_of
+from busfare.trace.words import NONE, Words, of_codes
 
 __all__ = ["make_sound", "with_printable"]
 
@@ -51,8 +50,10 @@ RECORD_AGAIN = {
 def make_sound(trace: Trace) -> None:
     """Drops or repairs impossible rows and notes that, sorts by start, counts time from the first record."""
     omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions})
-    summed = summed_of(trace.operations)
-    _refuse_many_gpus(trace.path, trace.operations["device"] if summed is None else summed.lanes["device"])
+    summed = trace.sums
+    _refuse_many_gpus(
+        trace.path, trace.operations["device"] if summed is None else summed.lanes.groups["device"]
+    )
     if summed is not None:  # whose operations and calls were found sound
         trace.markers = _marked(trace.markers, omissions)
         trace.events = _dated(trace.events, omissions)
@@ -263,7 +264,7 @@ def _without_call(trace: Trace) -> int:
     orphans = len(found) - int(np.count_nonzero(found))
     if orphans:
         # The driver makes migrations without a call.
-        words = words_of(trace.operations)
+        words = Words(trace.operations)
         migrations = words.among("kind", "migration") | (words.codes("kind") == NONE)
         orphans -= int(np.count_nonzero(migrations & ~found))
     return orphans

@@ -1,22 +1,25 @@
-"""Columns of few words (kind, direction, memory) as masks: each column is looked at once, however often it is asked."""
+"""Columns of few words (kind, direction, memory) as codes and masks; names of calls, each once."""
 
 from __future__ import annotations
 
-import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["NONE", "Words", "of_codes", "words_of"]
+from busfare.trace.columns import numbered, rows_of
+
+__all__ = ["NONE", "Names", "Words", "calls_named", "of_codes"]
 
 #: The code of a null.
 NONE = 255
+#: The number of a null among those of a Categorical column.
+NO_NUMBER = 0xFFFFFFFF
 
 
 class Words:
-    """The columns of type Enum of a table."""
+    """The columns of type Enum of a table; each is looked at once, however often it is asked."""
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self._columns = {name: frame[name] for name, kind in frame.schema.items() if kind == pl.Enum}
@@ -55,14 +58,29 @@ def of_codes(codes: NDArray[np.unsignedinteger[Any]], like: pl.Series) -> pl.Ser
     return made.cat.to(like.dtype)
 
 
-#: By the table's identity; an entry goes with its table.
-_known: dict[int, Words] = {}
+class Names(NamedTuple):
+    """`texts`: each name once, in order of appearance; None for a null. `of`: which one each call has."""
+
+    texts: list[str | None]
+    of: NDArray[np.uint32]
+
+    @staticmethod
+    def of_calls(calls: pl.DataFrame) -> Names:
+        """The names of a table of calls."""
+        names = calls["name"]
+        numbers = names.to_physical()
+        if numbers.null_count():
+            numbers = numbers.fill_null(NO_NUMBER)
+        of, first_rows = numbered([np.ascontiguousarray(numbers.to_numpy())])
+        return Names(names[first_rows].cast(pl.String).to_list(), of)
 
 
-def words_of(frame: pl.DataFrame) -> Words:
-    """The words of a table's columns; found once, however often they are asked for."""
-    found = _known.get(id(frame))
-    if found is None:
-        found = _known[id(frame)] = Words(frame)
-        weakref.finalize(frame, _known.pop, id(frame), None)
-    return found
+def calls_named(calls: pl.DataFrame, pattern: str, names: Names | None = None) -> pl.DataFrame:
+    """Process, correlation, times and waits_for of the calls whose name contains the regular expression `pattern`.
+
+    `names`: those of the calls, where they are known.
+    """
+    names = names or Names.of_calls(calls)
+    named = pl.Series(names.texts, dtype=pl.String).str.contains(pattern).fill_null(False).to_numpy()
+    columns = calls.select("process", "correlation", "start_ns", "end_ns", "waits_for")
+    return columns[rows_of(names.of, named)] if named.any() else columns.clear()

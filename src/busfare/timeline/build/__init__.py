@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account import calls_named, names_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import _core
@@ -28,6 +27,7 @@ from busfare.timeline.build.waits import acts, waits
 from busfare.timeline.model import COLUMN_TYPES, LONGEST_NS, Columns, Timeline
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
+from busfare.trace.words import Names, calls_named
 
 __all__ = ["timeline"]
 
@@ -94,7 +94,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
         for name, values in columns.items()
     }
-    names = names_of(calls)
+    names = Names.of_calls(calls)
     call_class = np.minimum(names.of, 255).astype(np.uint8)
     operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
     starts_ns, ends_ns = _since(operations["start_ns"], origin), _since(operations["end_ns"], origin)

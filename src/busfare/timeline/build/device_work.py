@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account import Union, names_of
 from busfare.timeline.build.host_calls import HostCalls, alike
 from busfare.trace import Trace
 from busfare.trace.api_calls import PREFETCH
-from busfare.trace.row_lookup import first_pairs
-from busfare.trace.words import words_of
+from busfare.trace.columns import first_pairs
+from busfare.trace.intervals import Union
+from busfare.trace.words import Names, Words
 
 __all__ = [
     "CLASSES",
@@ -79,7 +79,7 @@ def issued(trace: Trace, host: HostCalls) -> DeviceWork:
     position = np.searchsorted(host.calls["start_ns"].to_numpy(), begun, side="right") - 1
     call = position.astype(np.int32)
     call[launched] = called[launching[launched]]
-    if words_of(operations).among("kind", "migration").any():
+    if Words(operations).among("kind", "migration").any():
         by = _prefetching(operations, host)
         call, launched = np.where(launched | (by < 0), call, by), launched | (by >= 0)
     operations = _with_streams(operations, launched)
@@ -101,14 +101,14 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
     What moves to the GPU while no kernel runs there is no answer to a fault of one.
     """
     found = np.full(operations.height, -1, np.int32)
-    names = names_of(host.calls)
+    names = Names.of_calls(host.calls)
     named = np.array([bool(name and re.search(PREFETCH, name)) for name in names.texts], bool)
     calls = host.calls.select("process", "start_ns", call=pl.int_range(pl.len(), dtype=pl.Int32))
     calls = calls.filter(pl.Series(named[names.of])) if named.any() else calls.clear()
     if calls.is_empty():
         return found
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
-    words = words_of(operations)
+    words = Words(operations)
     kernels = words.among("kind", "kernel", "graph")
     moved = np.flatnonzero(words.among("kind", "migration") & words.among("direction", "h2d"))
     alone = Union.of(starts[kernels], ends[kernels]).covered_within(starts[moved], ends[moved]) == 0
@@ -127,7 +127,7 @@ def _with_streams(operations: pl.DataFrame, launched: NDArray[np.bool_]) -> pl.D
 
     Faults make migrations, which no call launched: the stream that profilers name (0) is not one that anybody waits for.
     """
-    faults = words_of(operations).among("kind", "migration") & ~launched
+    faults = Words(operations).among("kind", "migration") & ~launched
     stream = pl.col("stream").fill_null(-1)
     if faults.any():
         direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int64)
@@ -193,7 +193,7 @@ def _streams(trace: Trace, used: pl.DataFrame) -> pl.DataFrame:
 
 def class_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
     """The number of each operation's class in `CLASSES`; shape (operations,)."""
-    words = words_of(operations)
+    words = Words(operations)
     found = np.full(operations.height, CLASSES.index("other copy"), np.uint8)
     for memory in ("pinned", "pageable"):
         either = words.among("source_memory", memory) | words.among("destination_memory", memory)
@@ -207,7 +207,7 @@ def unit_of(operations: pl.DataFrame, operation_class: NDArray[np.uint8]) -> NDA
     """0 for work of the multiprocessors, 1 for that of the copy engines; shape (operations,)."""
     copies = np.array([name.endswith("copy") or name == "migration" for name in CLASSES], np.uint8)
     short = operations["bytes"].fill_null(ENGINE_BYTES).to_numpy() < ENGINE_BYTES
-    with_commands = words_of(operations).among("direction", "h2d") & short
+    with_commands = Words(operations).among("direction", "h2d") & short
     return np.where(with_commands, np.uint8(0), copies[operation_class])
 
 
@@ -229,7 +229,7 @@ def engines(work: DeviceWork, trace: Trace) -> Engines:
     gpu_of_stream, gpus = _physical_gpus(work.streams, trace)
     stream = operations["stream_number"].to_numpy()
     gpu = gpu_of_stream[stream]
-    words = words_of(operations)
+    words = Words(operations)
     what = np.full(operations.height, -1, np.int64)
     what[words.among("kind", "kernel", "graph")] = len(ENGINE_WORK) - 1
     copies = words.among("kind", "copy", "migration")
@@ -306,7 +306,7 @@ def behind_observed(operations: pl.DataFrame, starts: Times, ends: Times, extra:
     gpu = alike(operations.select("process", "device"))[0].astype(np.int64)
     order = np.lexsort((ends, gpu))
     span = int(ends.max() - ends.min()) + 2 * FAULT_NS
-    within = np.where(words_of(operations).among("kind", "migration"), FAULT_NS, BEHIND_NS)[order]
+    within = np.where(Words(operations).among("kind", "migration"), FAULT_NS, BEHIND_NS)[order]
     key = gpu[order] * span + (ends[order] - int(ends.min()))
     wanted = gpu[waiting] * span + (starts[waiting] - int(ends.min()))
     at = np.searchsorted(key, wanted + TOLERANCE_NS // 5, side="right") - 1

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account.numbered import numbered
+from busfare.trace.columns import numbered
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["HANDS_OVER_AFTER_NS", "HostCalls", "alike", "between_calls", "handed_over", "outermost"]
 
@@ -80,7 +80,7 @@ def _with_inner_waits(
     call: NDArray[np.int64],
 ) -> pl.DataFrame:
     """`outer`, what it waits for taken from the first inner call that waits, where the outer one does not."""
-    words = words_of(ordered)
+    words = Words(ordered)
     waiting = words.among("waits_for", *WAITS_FOR[1:])
     inner = inner_rows[waiting[inner_rows]]
     of_call, first = np.unique(call[inner], return_index=True)

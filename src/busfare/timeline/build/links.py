@@ -12,7 +12,7 @@ from busfare.errors import InputError
 from busfare.node import Link, Node
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["alone", "shared_links"]
 
@@ -48,7 +48,7 @@ def shared_links(columns: Columns, operations: pl.DataFrame, node: Node) -> Colu
     size = operations["bytes"].fill_null(0).to_numpy().astype(np.float64)
     rate = np.divide(size, duration * 1e-9, out=np.zeros_like(size), where=duration > 0)
     rate = rate * columns.get("operation_demand", np.ones_like(size))
-    words = words_of(operations)
+    words = Words(operations)
     moves = words.among("kind", "copy", "migration") & words.among("direction", "h2d", "d2h", "p2p")
     rows = np.flatnonzero(moves & (rate > 0))
     paths = (

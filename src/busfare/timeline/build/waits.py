@@ -13,7 +13,7 @@ from busfare.timeline.build.host_calls import HostCalls
 from busfare.timeline.model import ACT, WAIT
 from busfare.trace import Trace
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.words import NONE, words_of
+from busfare.trace.words import NONE, Words
 
 __all__ = ["Acts", "Waits", "acts", "waits"]
 
@@ -132,13 +132,13 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     calls, operations = host.calls, work.operations
     of_words = np.full(NONE + 1, WAIT["none"], np.uint8)
     of_words[: len(WAITS_FOR)] = [WAIT[word] for word in WAITS_FOR]
-    said = of_words[words_of(calls).codes("waits_for")]
+    said = of_words[Words(calls).codes("waits_for")]
     key = np.full(calls.height, -1, np.int32)
     launched, owner = operations["launched"].to_numpy(), operations["call"].to_numpy()
     has_work = np.zeros(calls.height, bool)
     has_work[owner[launched]] = True
     # Copies of pageable memory are staged by the calling thread, whatever the call's name.
-    words = words_of(operations)
+    words = Words(operations)
     staged = words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
     staged &= words.among("kind", "copy") & launched
     rows = np.flatnonzero(staged)

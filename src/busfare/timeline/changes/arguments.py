@@ -11,7 +11,7 @@ from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import calls_named, without_operations
 from busfare.timeline.model import Timeline
 from busfare.trace.api_calls import SYMBOL_COPY
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["ARGUMENT_BYTES", "AsArguments"]
 
@@ -45,7 +45,7 @@ class AsArguments:
 
 def _symbols(timeline: Timeline) -> Mask:
     """Copies to __constant__ and __device__ symbols, by call or by memory; shape (operations,)."""
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     launched = timeline.columns["operation_launched"] != 0
     called = np.zeros(timeline.operations.height, bool)
     if timeline.calls.height:
@@ -59,7 +59,7 @@ def _before_kernels(timeline: Timeline) -> Mask:
     """Launched copies to the GPU whose stream's next kernel takes them and all like them since the one before, of
     ARGUMENT_BYTES at most together; shape (operations,).
     """
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     sizes = timeline.operations["bytes"].fill_null(ARGUMENT_BYTES + 1).to_numpy()
     small = words.among("kind", "copy") & words.among("direction", "h2d") & (sizes <= ARGUMENT_BYTES)
     small &= timeline.columns["operation_launched"] != 0

@@ -17,7 +17,7 @@ from busfare.node import Node
 from busfare.quantities import parse_factor
 from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.model import Timeline
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["Host", "host_changes", "measured_ratio"]
 
@@ -79,7 +79,7 @@ class Host:
 
     def _touched(self, timeline: Timeline) -> Times:
         """What nothing explains of a wait: before pages go to the host without a call, the host's work up to there."""
-        columns, words = timeline.columns, words_of(timeline.operations)
+        columns, words = timeline.columns, Words(timeline.operations)
         touched = words.among("kind", "migration") & words.among("direction", "d2h")
         touched = touched & (columns["operation_launched"] == 0)
         extra = columns["operation_extra"]
@@ -97,7 +97,7 @@ class Host:
 def _staged(timeline: Timeline, direction: str) -> NDArray[np.bool_]:
     """Copies that the processor carries through pinned buffers: to the GPU, or from it. Shape (operations,)."""
     memory = "source_memory" if direction == "h2d" else "destination_memory"
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     of_kind = words.among("kind", "copy") & words.among("direction", direction)
     staged: NDArray[np.bool_] = of_kind & words.among(memory, "pageable")
     return staged

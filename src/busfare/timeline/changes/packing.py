@@ -12,7 +12,7 @@ from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import next_on_thread, without_calls, without_operations, without_waits
 from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_packed, packing_nanoseconds, pageable
-from busfare.trace.words import NONE, words_of
+from busfare.trace.words import NONE, Words
 
 __all__ = ["Batch", "Collect", "loop_nanoseconds"]
 
@@ -115,7 +115,7 @@ class Collect:
 
 def _small(timeline: Timeline, below: int, *directions: str) -> NDArray[np.bool_]:
     """Launched copies of these directions and fewer bytes; shape (operations,)."""
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     sizes = timeline.operations["bytes"]
     size = (sizes.fill_null(below) if sizes.null_count() else sizes).to_numpy()
     found = words.among("kind", "copy") & words.among("direction", *directions) & (size < below)
@@ -128,7 +128,7 @@ def _groups(timeline: Timeline, below: int) -> tuple[NDArray[np.int64], NDArray[
     A run ends where one is not small, goes another way or comes from another thread than the one before in its stream.
     """
     columns = timeline.columns
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     path = np.zeros(timeline.operations.height, np.int64)
     known = np.ones(len(path), bool)
     for name in ("direction", "source_memory", "destination_memory"):

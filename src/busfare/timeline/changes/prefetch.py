@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account import Union
 from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import with_durations, without_operations
 from busfare.timeline.faults import faults
 from busfare.timeline.model import Timeline
 from busfare.timeline.prices import nanoseconds_prefetched
+from busfare.trace.intervals import Union
 
 __all__ = ["Prefetch"]
 

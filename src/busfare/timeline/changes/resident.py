@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.account import union_of
 from busfare.node import Node
 from busfare.timeline.changes.change import Applied, Setting
 from busfare.timeline.edit import without_operations
 from busfare.timeline.model import Timeline
 from busfare.timeline.prices import packing_nanoseconds
 from busfare.timeline.selection import bytes_of
+from busfare.trace.totals import union_of
 
 __all__ = ["TOLD_BY", "KeepOnGpu", "returned_copies"]
 

@@ -15,7 +15,7 @@ from busfare.timeline.edit import usual_call_ns
 from busfare.timeline.kernel_room import with_own_kernel_engines
 from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.selection import matching
-from busfare.trace.words import words_of
+from busfare.trace.words import Words
 
 __all__ = ["Streams", "are_pipelines", "chunks"]
 
@@ -69,7 +69,7 @@ def chunks(timeline: Timeline, kernel: str = "") -> NDArray[np.int64]:
     A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
     description matches `kernel`).
     """
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     into = words.among("kind", "copy") & words.among("direction", "h2d")
     wanted = words.among("kind", "kernel", "graph") & matching(timeline, kernel)
     streams = timeline.columns["operation_stream"]
@@ -94,7 +94,7 @@ def are_pipelines(timeline: Timeline) -> bool:
     """
     chunk = chunks(timeline)
     inside = chunk >= 0
-    words = words_of(timeline.operations)
+    words = Words(timeline.operations)
     into, out = words.among("direction", "h2d"), words.among("direction", "d2h")
     sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
 

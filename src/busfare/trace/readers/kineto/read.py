@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.columns import first_rows
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.one_process import name_process
@@ -19,7 +20,6 @@ from busfare.trace.readers.kineto.chrome_json import HEAD, by_another, by_pytorc
 from busfare.trace.readers.kineto.header import devices, host, producer
 from busfare.trace.readers.kineto.rows import Events, with_nulls
 from busfare.trace.readers.kineto.text import pieces
-from busfare.trace.row_lookup import first_rows
 from busfare.trace.tables import (
     CALLS,
     DIRECTIONS,

@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 
 from busfare.trace import api_calls
+from busfare.trace.columns import occurs
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.nsys.columns import INT, PLACE, TIMES, placed
 from busfare.trace.readers.nsys.names import RECORDS, WAITS
 from busfare.trace.readers.tables.source import TableSource
-from busfare.trace.row_lookup import occurs
 from busfare.trace.tables import EVENTS, conform, empty
 
 __all__ = ["event_tables", "events_of", "with_waits"]

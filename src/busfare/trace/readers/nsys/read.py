@@ -33,7 +33,6 @@ from busfare.trace.readers.nsys.texts import as_places
 from busfare.trace.readers.tables.source import AS_THEY_ARE, Change, Changes, TableSource
 from busfare.trace.readers.tables.sqlite_scan import Scanning
 from busfare.trace.sound import with_printable
-from busfare.trace.summed import keep
 from busfare.trace.tables import MARKERS, OPERATIONS, OPERATIONS_OF_KERNELS, Schema, conform, empty
 
 __all__ = ["matches", "read"]
@@ -126,9 +125,8 @@ def _in_sums(tables: _Counted, strings: pl.DataFrame, scanning: Scanning, above:
     summed, kept = found
     calls, names = calls_of(kept, strings, True, omissions)
     events, _ = events_of(waits, records, calls, names, omissions)
-    operations = conform(pl.DataFrame({"start_ns": summed.starts, "end_ns": summed.ends}), OPERATIONS)
-    keep(operations, summed)
-    trace = Trace(operations=operations, calls=calls, events=events, **about)
+    times = pl.DataFrame({"start_ns": summed.lanes.starts, "end_ns": summed.lanes.ends})
+    trace = Trace(operations=conform(times, OPERATIONS), calls=calls, events=events, sums=summed, **about)
     return _with_notes(trace, tables, strings, omissions)
 
 

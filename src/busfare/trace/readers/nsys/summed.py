@@ -1,20 +1,22 @@
-"""What a scan of a large Nsight Systems export found, as `Summed`."""
+"""What a scan of a large Nsight Systems export found, as `Sums`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.trace import _rows
+from busfare.trace import _columns
 from busfare.trace._sqlite_columns import CallScan, Scan, UnreadableError
 from busfare.trace.api_calls import plain_name
-from busfare.trace.communication import is_communication
+from busfare.trace.communication import CLASSES, is_communication
+from busfare.trace.lanes import LANE_KEYS, CallsLeftOut, Lanes, Sums
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.nsys.columns import INT, placed
 from busfare.trace.readers.nsys.names import COPIES, KERNELS
@@ -22,7 +24,6 @@ from busfare.trace.readers.nsys.operations import PEER_COPY, copies, sets
 from busfare.trace.readers.nsys.scan import LANES, SUBMITTED
 from busfare.trace.readers.nsys.texts import Texts
 from busfare.trace.readers.tables.scanned import Operations, operations_of
-from busfare.trace.summed import LANE_KEYS, CallsLeftOut, Summed
 from busfare.trace.tables import OPERATIONS, conform
 
 __all__ = ["summed"]
@@ -53,7 +54,7 @@ def summed(
     strings: pl.DataFrame,
     above: int,
     omissions: Omissions,
-) -> tuple[Summed, pl.DataFrame] | None:
+) -> tuple[Sums, pl.DataFrame] | None:
     """The operations, and the calls that are kept (the table's own columns); None if there is something to sort out.
 
     `keys`: those of `Scanning`. No more than `above` rows are to be sorted out, too.
@@ -103,7 +104,7 @@ def _part(table: str, scanned: Operations, strings: pl.DataFrame, omissions: Omi
     return Part(scanned, conform(lanes, OPERATIONS).with_columns(communication=named_so), names)
 
 
-def _merged(parts: list[Part], calls: Calls, first: int) -> Summed:
+def _merged(parts: list[Part], calls: Calls, first: int) -> Sums:
     """The parts as one, in order of time, counted from `first`."""
     keys = pl.concat(
         [part.lanes.select(*LANE_KEYS, "communication", "peer_device", "copy_count") for part in parts]
@@ -116,7 +117,7 @@ def _merged(parts: list[Part], calls: Calls, first: int) -> Summed:
         sum(len(part.scanned.sizes) for part in parts if part.scanned.sizes is not None), np.uint32
     )
     ends_of_parts = np.cumsum([part.lanes.height for part in parts])[:-1]
-    submitted = _rows.merge_timed(
+    submitted = _columns.merge_timed(
         [
             (s.starts, s.ends, s.lane_of, s.sizes, numbers.tolist(), s.lanes.marks.tolist())
             for s, numbers in zip(
@@ -131,13 +132,18 @@ def _merged(parts: list[Part], calls: Calls, first: int) -> Summed:
         sizes,
         sized,
     )
-    return Summed(
-        lanes=keys[first_rows].with_columns(**_sums(parts, number_of, len(first_rows))),
-        lane_of=lane_of,
-        starts=starts,
-        ends=ends,
-        sizes=sizes,
-        sized=sized,
+    alike = keys[first_rows]
+    kind = (
+        pl.when("communication")
+        .then(pl.lit("communication", CLASSES))
+        .otherwise(pl.col("kind").cast(CLASSES))
+    )
+    groups = alike.select(kind.alias("kind"), *LANE_KEYS[1:]).with_columns(
+        **_sums(parts, number_of, len(alike))
+    )
+    return Sums(
+        lanes=Lanes(groups, lane_of, starts, ends, sizes, sized),
+        details=alike.select("peer_device", "copy_count"),
         names=_names(parts),
         submitted=dict(zip(SUBMITTED, submitted, strict=True)),
         orphans=sum(_orphans(part) for part in parts),
@@ -164,13 +170,19 @@ def _numbered(parts: list[Part], keys: pl.DataFrame) -> tuple[NDArray[np.uint32]
     return number_of, np.array(first_rows, np.int64)
 
 
-def _sums(parts: list[Part], number_of: NDArray[np.uint32], count: int) -> dict[str, NDArray[np.int64]]:
-    sums = {}
+def _sums(parts: list[Part], number_of: NDArray[np.uint32], count: int) -> dict[str, NDArray[Any]]:
+    sums: dict[str, NDArray[Any]] = {}
     for name in ("count", "ns", "bytes", "rated_bytes", "rated_ns"):
         made = np.zeros(count, np.int64)
         np.add.at(made, number_of, np.concatenate([getattr(part.scanned.lanes, name) for part in parts]))
         sums[name] = made
-    return sums
+    return {
+        "count": sums["count"],
+        "seconds": sums["ns"] * 1e-9,
+        "bytes": sums["bytes"],
+        "rated_bytes": sums["rated_bytes"],
+        "rated_seconds": sums["rated_ns"] * 1e-9,
+    }
 
 
 def _orphans(part: Part) -> int:

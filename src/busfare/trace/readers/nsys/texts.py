@@ -9,8 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from busfare.trace.bounds import SMALL, SPARSE
+from busfare.trace.columns import occurring, places, taken
 from busfare.trace.readers.tables.source import AS_THEY_ARE, Change, Changes, Codes, TableSource
-from busfare.trace.row_lookup import occurring, places, taken
 from busfare.trace.words import of_codes
 
 __all__ = ["Texts", "as_places"]

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from busfare.trace import api_calls
+from busfare.trace.columns import first_rows
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.recorded import copies as recorded_copies
 from busfare.trace.readers.recorded.process import (
@@ -16,7 +17,6 @@ from busfare.trace.readers.recorded.process import (
     identified,
     nonzero,
 )
-from busfare.trace.row_lookup import first_rows
 from busfare.trace.tables import CALLS, CALLS_RECORDED, EVENTS, MARKERS, WAITS_FOR, conform
 
 __all__ = ["calls", "events", "markers"]

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from busfare.trace.columns import first_rows
 from busfare.trace.readers.recorded.file import Recording, Table
-from busfare.trace.row_lookup import first_rows
 
 __all__ = ["allocation_sizes", "held_up", "with_addresses"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from busfare.trace.columns import distinct
 from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
 from busfare.trace.grid import MOST_BLOCKS
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.recorded import copies as recorded_copies
 from busfare.trace.readers.recorded.process import RecordedProcess, choice, nonzero
-from busfare.trace.row_lookup import distinct
 from busfare.trace.tables import (
     DIRECTIONS,
     MEMORY_KINDS,

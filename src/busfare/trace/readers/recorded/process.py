@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from busfare.trace.columns import distinct
 from busfare.trace.readers.recorded.file import Recording, Table
-from busfare.trace.row_lookup import distinct
 
 __all__ = ["RecordedProcess", "at", "choice", "device_of_context", "identified", "nonzero"]
 

@@ -1,4 +1,4 @@
-// The Python module busfare.trace._rows.
+// Rows of one table looked up in another, for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../sqlite/arrow_capsule.hpp"
+#include "module.hpp"
 #include "order.hpp"
 #include "pairs.hpp"
 #include "sorted_column.hpp"
@@ -219,8 +220,7 @@ nb::tuple shared_by_arrow(const std::shared_ptr<busfare::SortedColumn>& column, 
 
 }  // namespace
 
-NB_MODULE(_rows, module) {
-    module.doc() = "Rows of one table looked up in another.";
+void bind_rows(nb::module_& module) {
     module.def("occurs", &occurs, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
                nb::arg("second"), nb::arg("found"));
     module.def("first", &first, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),

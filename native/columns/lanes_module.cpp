@@ -1,4 +1,4 @@
-// The Python module busfare.account._lanes.
+// Lanes and unions, for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -11,6 +11,7 @@
 #include "grouping.hpp"
 #include "intervals.hpp"
 #include "lengths.hpp"
+#include "module.hpp"
 
 namespace nb = nanobind;
 using namespace busfare;
@@ -236,8 +237,7 @@ std::int64_t shared_ns(const Array<std::int64_t>& a_starts, const Array<std::int
 
 }  // namespace
 
-NB_MODULE(_lanes, module) {
-    module.doc() = "Rows grouped into lanes, and unions of their intervals, in single passes.";
+void bind_lanes(nb::module_& module) {
     module.def("group", &group_rows, nb::arg("columns"), nb::arg("lane_of"));
     module.def("sums", &sum_lanes, nb::arg("lane_of"), nb::arg("starts"), nb::arg("ends"), nb::arg("bytes"),
                nb::arg("lanes"));

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.trace.row_lookup import first_pairs, in_order, occurring, occurs, order_of, places
+from busfare.trace.columns import first_pairs, in_order, occurring, occurs, order_of, places
 from busfare.trace.tables import MEMORY_KINDS
 
 #: Dense, sparse, and at the ends of what fits.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 
 import numpy as np
@@ -11,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.account import Union, _lanes, calls_named, lanes_of
-from busfare.account.lanes import _known, grouped
-from busfare.account.rows import rows_among
-from busfare.trace import tables
-from busfare.trace.summed import LANE_KEYS as KEYS
+from busfare.trace import _columns, tables
+from busfare.trace.columns import rows_among
+from busfare.trace.intervals import Union
+from busfare.trace.lanes import LANE_KEYS, Lanes
+from busfare.trace.totals import union_of
+from busfare.trace.words import NONE, Words, calls_named
 
 operations = st.lists(
     st.fixed_dictionaries(
@@ -39,56 +39,46 @@ def table(rows: list[dict[str, object]]) -> pl.DataFrame:
     frame = pl.DataFrame(rows, schema={name: kinds[name] for name in (rows[0] if rows else {"start_ns": 0})})
     if "length" in frame.columns:
         frame = frame.with_columns(end_ns=pl.col("start_ns") + pl.col("length"))
-    return tables.conform(frame, tables.OPERATIONS)
+    return tables.conform(frame, tables.OPERATIONS).sort("start_ns", maintain_order=True)
 
 
 @settings(deadline=None)
 @given(operations)
 def test_sums_of_lanes_are_those_of_rows(rows: list[dict[str, object]]) -> None:
     frame = table(rows)
-    lanes = lanes_of(frame)
+    lanes = Lanes.of(frame)
     rated = pl.col("bytes").is_not_null() & (pl.col("end_ns") > pl.col("start_ns"))
-    expected = frame.group_by(KEYS).agg(
+    expected = frame.group_by(LANE_KEYS).agg(
         count=pl.len(),
         ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
         bytes=pl.col("bytes").sum(),
         rated_bytes=pl.col("bytes").filter(rated).sum(),
     )
-    columns = [*KEYS, "count", "ns", "bytes", "rated_bytes"]
+    columns = [*LANE_KEYS, "count", "ns", "bytes", "rated_bytes"]
     found = lanes.groups.with_columns(ns=(pl.col("seconds") * 1e9).round().cast(pl.Int64))
     assert sorted(found.select(columns).rows(), key=repr) == sorted(expected.select(columns).rows(), key=repr)
 
 
 @settings(deadline=None)
 @given(operations, st.sampled_from(tables.KINDS))
-def test_a_union_of_lanes_is_that_of_their_rows_in_whatever_order(
-    rows: list[dict[str, object]], kind: str
-) -> None:
+def test_a_union_of_lanes_is_that_of_their_rows(rows: list[dict[str, object]], kind: str) -> None:
     frame = table(rows)
-    for ordered in (frame, frame.sort("start_ns")):
-        chosen = ordered.filter(pl.col("kind") == kind)
-        expected = Union.of(chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy())
-        found = lanes_of(ordered).union(pl.col("kind") == kind)
-        assert found.starts.tolist() == expected.starts.tolist()
-        assert found.ends.tolist() == expected.ends.tolist()
+    expected = union_of(frame.filter(pl.col("kind") == kind))
+    found = Lanes.of(frame).union(pl.col("kind") == kind)
+    assert found.starts.tolist() == expected.starts.tolist()
+    assert found.ends.tolist() == expected.ends.tolist()
 
 
 @settings(deadline=None)
 @given(operations)
-def test_lengths_of_sets_of_lanes_are_those_of_their_rows_in_whatever_order(
-    rows: list[dict[str, object]],
-) -> None:
+def test_lengths_of_sets_of_lanes_are_those_of_their_rows(rows: list[dict[str, object]]) -> None:
     frame = table(rows)
     kernels, none = pl.col("kind") == "kernel", pl.col("device").is_null()
     sets = [pl.lit(True), kernels, kernels | none, none, pl.lit(False)]
-    for ordered in (frame, frame.sort("start_ns")):
-        chosen = [ordered.filter(which.fill_null(False)) for which in sets]
-        expected = [
-            Union.of(part["start_ns"].to_numpy(), part["end_ns"].to_numpy()).length() for part in chosen
-        ]
-        assert lanes_of(ordered).lengths(*sets) == expected
-        assert lanes_of(ordered).lengths(kernels, none) == [expected[1], expected[3]]
-        assert lanes_of(ordered).union(pl.lit(True)).length() == expected[0]
+    expected = [union_of(frame.filter(which.fill_null(False))).length() for which in sets]
+    lanes = Lanes.of(frame)
+    assert lanes.lengths(*sets) == expected
+    assert lanes.lengths(kernels, none) == [expected[1], expected[3]]
 
 
 @pytest.mark.parametrize("longest", [3, 1000, 1 << 40])
@@ -98,40 +88,29 @@ def test_lengths_of_many_rows_which_two_threads_share(longest: int) -> None:
     lengths = drawn.integers(0, 3, rows)
     lengths[drawn.integers(0, rows, 5)] = longest  # some last from one thread's half into the other's
     lane_of, sets_of = drawn.integers(0, 3, rows).astype(np.uint32), np.array([1, 3, 4], np.uint64)
-    found = _lanes.lengths(starts, starts + lengths, lane_of, sets_of, 4)
+    found = _columns.lengths(starts, starts + lengths, lane_of, sets_of, 4)
     assert found is not None
     of = [np.isin(lane_of, lanes) for lanes in ([0, 1], [1], [2], [])]
     assert found.tolist() == [Union.of(starts[one], (starts + lengths)[one]).length() for one in of]
     starts[rows // 2] = starts[rows // 2 - 1] - 1
-    assert _lanes.lengths(starts, starts + lengths, lane_of, sets_of, 4) is None
+    assert _columns.lengths(starts, starts + lengths, lane_of, sets_of, 4) is None
 
 
 @settings(deadline=None)
 @given(operations, st.integers(0, 6))
 def test_longest_gaps_are_those_of_the_union(rows: list[dict[str, object]], most: int) -> None:
-    frame = table(rows)
+    lanes = Lanes.of(table(rows))
     which = pl.col("kind") != "copy"
-    for ordered in (frame, frame.sort("start_ns")):
-        starts, ends = lanes_of(ordered).union(which).gaps()
-        longest = np.argsort(starts - ends, kind="stable")[:most]
-        expected = [(int(starts[at]), int(ends[at])) for at in longest]
-        assert lanes_of(ordered).longest_gaps([which], most) == [expected]
+    starts, ends = lanes.union(which).gaps()
+    longest = np.argsort(starts - ends, kind="stable")[:most]
+    expected = [(int(starts[at]), int(ends[at])) for at in longest]
+    assert lanes.longest_gaps([which], most) == [expected]
 
 
 def test_more_lengths_than_one_pass_finds() -> None:
     frame = table([{"kind": "copy", "start_ns": at, "length": 1, "stream": at} for at in range(100)])
     sets = [pl.col("stream") < most for most in range(100)]
-    assert lanes_of(frame).lengths(*sets) == list(range(100))
-
-
-def test_lanes_are_made_once_a_table_and_go_with_it() -> None:
-    frame = table([{"kind": "copy", "start_ns": 1, "length": 3, "bytes": 4}])
-    assert lanes_of(frame) is lanes_of(frame)
-    number = id(frame)
-    assert number in _known
-    del frame
-    gc.collect()
-    assert number not in _known
+    assert Lanes.of(frame).lengths(*sets) == list(range(100))
 
 
 def test_many_lanes() -> None:
@@ -142,7 +121,7 @@ def test_many_lanes() -> None:
         ),
         tables.OPERATIONS,
     )
-    lanes = grouped(frame, ("stream",))
+    lanes = Lanes.of(frame, ("stream",))
     assert lanes.groups.height == 3000
     assert lanes.groups["count"].sum() == rows
     assert lanes.lane_of.tolist() == (np.arange(rows) % 3000).tolist()
@@ -164,16 +143,13 @@ def test_rows_of_some_sizes(rows: list[dict[str, object]], least: int, most: int
     frame = table(rows)
     copies = pl.col("kind") == "copy"
     expected = frame.with_row_index().filter(copies & pl.col("bytes").is_between(least, most))["index"]
-    assert lanes_of(frame).rows(copies, least, most).tolist() == expected.to_list()
+    assert Lanes.of(frame).rows(copies, least, most).tolist() == expected.to_list()
 
 
 @settings(deadline=None)
-@given(operations, st.booleans(), st.randoms())
-def test_time_of_rows_beside_no_kernel(
-    rows: list[dict[str, object]], in_order: bool, dice: random.Random
-) -> None:
+@given(operations, st.randoms())
+def test_time_of_rows_beside_no_kernel(rows: list[dict[str, object]], dice: random.Random) -> None:
     frame = table(rows)
-    frame = frame.sort("start_ns", maintain_order=True) if in_order else frame
     picked = [row for row in range(frame.height) if dice.random() < 0.5]
     chosen = np.array(picked, np.uint32)
 
@@ -182,8 +158,8 @@ def test_time_of_rows_beside_no_kernel(
 
     kernels = frame.filter(pl.col("kind") == "kernel")
     expected = len(covered(frame[chosen]) - covered(kernels))
-    assert lanes_of(frame).not_beside(chosen, pl.col("kind") == "kernel") == expected
-    assert lanes_of(frame).not_beside(chosen[::-1].copy(), pl.col("kind") == "kernel") == expected
+    assert Lanes.of(frame).not_beside(chosen, pl.col("kind") == "kernel") == expected
+    assert Lanes.of(frame).not_beside(chosen[::-1].copy(), pl.col("kind") == "kernel") == expected
 
 
 @given(
@@ -200,15 +176,15 @@ def test_what_is_asked_of_some_rows_only(
     ends, of = starts + lengths, lane_of.astype(np.uint32)
     found = rows_among(some, of, chosen.view(bool), sizes, 0, 100)
     assert found.tolist() == [at for at in some if lanes[lane_of[at]] and 0 <= sizes[at] <= 100]
-    longest = _lanes.longest(some, starts, ends, most)
+    longest = _columns.longest(some, starts, ends, most)
     least = sorted(lengths[some], reverse=True)[:most]
     assert longest.tolist() == [at for at in some if least and lengths[at] >= least[-1]]
-    counts, seconds = _lanes.decades(of, chosen, sizes, starts, ends, some)
-    expected_counts, expected_seconds = _lanes.decades(
+    counts, seconds = _columns.decades(of, chosen, sizes, starts, ends, some)
+    expected_counts, expected_seconds = _columns.decades(
         of[some], chosen, sizes[some], starts[some], ends[some]
     )
     assert counts.tolist() == expected_counts.tolist() and seconds.tolist() == expected_seconds.tolist()
-    sums = _lanes.sums_among(some, of, starts, ends, sizes, 3)
+    sums = _columns.sums_among(some, of, starts, ends, sizes, 3)
     of_lane = [some[lane_of[some] == lane] for lane in range(3)]
     assert sums["count"].tolist() == [len(found) for found in of_lane]
     assert sums["bytes"].tolist() == [np.maximum(sizes[found], 0).sum() for found in of_lane]
@@ -222,10 +198,26 @@ def test_a_row_that_is_not_there() -> None:
     beyond, lane, size = np.array([1], np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.int64)
     for asked in (
         lambda: rows_among(beyond, lane, np.ones(1, bool), size, 0, 9),
-        lambda: _lanes.longest(beyond, size, size, 1),
-        lambda: _lanes.sums_among(beyond, lane, size, size, size, 1),
-        lambda: _lanes.sums_among(np.zeros(1, np.uint32), lane, size, size, size, 0),
-        lambda: _lanes.decades(lane, np.ones(1, np.uint8), size, size, size, beyond),
+        lambda: _columns.longest(beyond, size, size, 1),
+        lambda: _columns.sums_among(beyond, lane, size, size, size, 1),
+        lambda: _columns.sums_among(np.zeros(1, np.uint32), lane, size, size, size, 0),
+        lambda: _columns.decades(lane, np.ones(1, np.uint8), size, size, size, beyond),
     ):
         with pytest.raises(IndexError):
             asked()
+
+
+@settings(deadline=None)
+@given(operations, st.lists(st.sampled_from([*tables.DIRECTIONS, "elsewhere"]), max_size=3))
+def test_which_rows_have_one_of_some_words(rows: list[dict[str, object]], wanted: list[str]) -> None:
+    frame = table(rows)
+    words, directions = Words(frame), frame["direction"].cast(pl.String).to_list()
+    assert words.among("direction", *wanted).tolist() == [direction in wanted for direction in directions]
+    expected = [NONE if d is None else tables.DIRECTIONS.index(d) for d in directions]
+    assert words.codes("direction").tolist() == expected
+
+
+def test_operations_out_of_order_have_no_union() -> None:
+    frame = table([{"kind": "copy", "start_ns": at, "length": 1} for at in range(3)]).reverse()
+    with pytest.raises(ValueError, match="not in order"):
+        Lanes.of(frame).union(pl.lit(True))

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.account import _lanes
+from busfare.trace import _columns
 
 __all__ = ["Union"]
 
@@ -31,10 +31,10 @@ class Union:
         if len(starts) == 0:
             return Union(np.zeros(0, np.int64), np.zeros(0, np.int64))
         lane, chosen = np.zeros(len(starts), np.uint32), np.ones(1, np.uint8)
-        united = _lanes.unite(starts, ends, lane, chosen)
+        united = _columns.unite(starts, ends, lane, chosen)
         if united is None:  # they are not in order
             order = np.argsort(starts, kind="stable")
-            united = _lanes.unite(starts[order], ends[order], lane, chosen)
+            united = _columns.unite(starts[order], ends[order], lane, chosen)
             assert united is not None
         return Union(*united)
 
@@ -63,7 +63,7 @@ class Union:
 
     def minus(self, other: Union) -> int:
         """Nanoseconds covered by this union and not by the other."""
-        return self.length() - _lanes.shared(self.starts, self.ends, other.starts, other.ends)
+        return self.length() - _columns.shared(self.starts, self.ends, other.starts, other.ends)
 
     def gaps(self) -> tuple[Times, Times]:
         """Starts and ends of the gaps between the intervals."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busfare import account
+from busfare.trace import totals as account
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 
@@ -52,27 +52,25 @@ def test_migrations_count_as_transfers_and_graph_work_as_work() -> None:
 def test_an_empty_trace_adds_up_to_nothing() -> None:
     totals = account.totals(trace())
     assert (totals.transfers.count, totals.makespan_seconds, totals.share_of_gpu_time) == (0, 0.0, 0.0)
-    assert account.by_path(trace().operations).is_empty()
-    assert account.size_histogram(trace().operations).is_empty()
+    assert account.by_path(trace()).is_empty()
+    assert account.size_histogram(trace()).is_empty()
     assert account.idle_gaps(trace(), 5) == []
 
 
 def test_rates_leave_out_copies_of_unknown_size() -> None:
-    rows = account.by_path(trace(copy(0, 10, 10_000), copy(20, 30, None)).operations).to_dicts()
+    rows = account.by_path(trace(copy(0, 10, 10_000), copy(20, 30, None))).to_dicts()
     assert len(rows) == 1
     assert rows[0]["count"] == 2
     assert rows[0]["bytes_per_second"] == pytest.approx(1e9)
 
 
 def test_a_path_without_any_size_has_no_rate() -> None:
-    (row,) = account.by_path(trace(copy(0, 10, None)).operations).to_dicts()
+    (row,) = account.by_path(trace(copy(0, 10, None))).to_dicts()
     assert row["bytes_per_second"] is None
 
 
 def test_paths_are_told_apart_by_memory() -> None:
-    rows = account.by_path(
-        trace(copy(0, 1, 1), copy(1, 3, 1, memory="pageable"), copy(3, 4, 1, memory=None)).operations
-    )
+    rows = account.by_path(trace(copy(0, 1, 1), copy(1, 3, 1, memory="pageable"), copy(3, 4, 1, memory=None)))
     counts = {row["source_memory"]: row["count"] for row in rows.to_dicts()}
     assert counts == {"pageable": 1, "pinned": 1, None: 1}
     assert rows["source_memory"][0] == "pageable"  # the longest first
@@ -91,20 +89,20 @@ def test_paths_are_told_apart_by_memory() -> None:
     ],
 )
 def test_sizes_fall_into_their_decade(size: int, lower: int, upper: int) -> None:
-    (row,) = account.size_histogram(trace(copy(0, 5, size)).operations).to_dicts()
+    (row,) = account.size_histogram(trace(copy(0, 5, size))).to_dicts()
     assert (row["lower_bytes"], row["upper_bytes"], row["count"]) == (lower, upper, 1)
     assert row["seconds"] == pytest.approx(5e-6)
 
 
 def test_the_histogram_has_no_holes() -> None:
-    rows = account.size_histogram(trace(copy(0, 1, 5), copy(1, 2, 50_000)).operations).to_dicts()
+    rows = account.size_histogram(trace(copy(0, 1, 5), copy(1, 2, 50_000))).to_dicts()
     assert [r["lower_bytes"] for r in rows] == [0, 10, 100, 1000, 10_000]
     assert [r["count"] for r in rows] == [1, 0, 0, 0, 1]
 
 
 def test_an_engine_is_busy_once_however_many_streams_share_it() -> None:
     recorded = trace(copy(0, 10, 1000), copy(5, 20, 3000, stream=8), copy(5, 15, 10, "d2h"), kernel(20, 40))
-    rows = {row["work"]: row for row in account.engines(recorded.operations, 40e-6).to_dicts()}
+    rows = {row["work"]: row for row in account.engines(recorded).to_dicts()}
     assert rows["h2d"]["busy_seconds"] == pytest.approx(20e-6)
     assert rows["h2d"]["bytes_per_second"] == pytest.approx(4000 / 20e-6)
     assert rows["h2d"]["share_of_run"] == pytest.approx(0.5)
@@ -122,9 +120,7 @@ def test_a_gap_names_the_call_that_the_host_was_in() -> None:
 
 
 def test_the_longest_kernels_come_first_by_their_sum() -> None:
-    kernels = account.top_kernels(
-        trace(kernel(0, 5, "a"), kernel(5, 9, "b"), kernel(9, 13, "b")).operations, 1
-    )
+    kernels = account.top_kernels(trace(kernel(0, 5, "a"), kernel(5, 9, "b"), kernel(9, 13, "b")), 1)
     assert kernels.to_dicts() == [
         {"name": "b", "count": 2, "seconds": pytest.approx(8e-6), "class": "compute"}
     ]
@@ -157,7 +153,7 @@ def test_kernels_that_carry_data_between_gpus_are_communication_and_no_work() ->
     # But the GPU is not idle meanwhile.
     assert gpu.busy_seconds == pytest.approx(41e-6)
     assert [gap.seconds for gap in account.idle_gaps(recorded, 5)] == [pytest.approx(10e-6)]
-    busy = dict(account.engines(recorded.operations, 51e-6).select("work", "busy_seconds").iter_rows())
+    busy = dict(account.engines(recorded).select("work", "busy_seconds").iter_rows())
     assert busy["communication"] == pytest.approx(30e-6)
     assert busy["kernels"] == pytest.approx(11e-6)
 

@@ -1,0 +1,8 @@
+// The Python module busfare.trace._columns.
+#include "module.hpp"
+
+NB_MODULE(_columns, module) {
+    module.doc() = "Rows grouped into lanes, unions of their intervals, and rows looked up, in single passes.";
+    bind_lanes(module);
+    bind_rows(module);
+}

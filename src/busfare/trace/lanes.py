@@ -1,0 +1,235 @@
+"""Operations grouped once: whatever a trace adds up to is a sum over lanes, or a union of the times of some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.trace import _columns
+from busfare.trace.columns import numbered, numbers_of, plain, rows_among, rows_of, rows_sized
+from busfare.trace.communication import CLASSES, kind_codes
+from busfare.trace.intervals import Times, Union
+from busfare.trace.words import Words, of_codes
+
+__all__ = ["LANE_KEYS", "CallsLeftOut", "Lanes", "Sums", "is_communication", "is_transfer", "is_work"]
+
+NS = 1e-9
+T = TypeVar("T")
+#: What tells lanes of operations apart.
+LANE_KEYS = ("kind", "direction", "source_memory", "destination_memory", "device", "process", "stream")
+#: How many lengths one pass finds.
+MOST_SETS = 64
+LARGEST = (1 << 63) - 1
+
+
+def is_transfer() -> pl.Expr:
+    """Copies and migrations."""
+    return pl.col("kind").is_in(["copy", "migration"])
+
+
+def is_work() -> pl.Expr:
+    """Kernels that compute, and graph launches whose inside the trace hides."""
+    return pl.col("kind").is_in(["kernel", "graph"])
+
+
+def is_communication() -> pl.Expr:
+    """Kernels that carry data between GPUs; of lanes only, as a table of operations calls them kernels."""
+    return pl.col("kind") == "communication"
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """Lanes of operations that are in order of their starts.
+
+    `groups`: a row a lane, of operations alike in some columns, in order of their first one: those columns, count,
+    seconds, bytes (of those whose size is known), and of those that also took time rated_bytes and rated_seconds. Kernels
+    that carry data between GPUs are of kind `communication` there.
+
+    `lane_of`, `starts`, `ends` (nanoseconds), `sizes` (bytes, -1 where they are not known): of each operation, shape (n,).
+    """
+
+    groups: pl.DataFrame
+    lane_of: NDArray[np.uint32]
+    starts: Times
+    ends: Times
+    sizes: NDArray[np.int64]
+    #: Where it is known: the operations of a known size, in order. Lanes are then wholly among them, or not at all.
+    sized: NDArray[np.uint32] | None = None
+    # By the lanes chosen: most are asked for often.
+    _unions: dict[bytes, Union] = field(default_factory=dict)
+    _lengths: dict[bytes, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(operations: pl.DataFrame, keys: Sequence[str] = LANE_KEYS) -> Lanes:
+        """The lanes of operations that are alike in columns `keys`."""
+        table = operations.select(keys)
+        words = Words(operations)
+        codes = {name: words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum}
+        if "kind" in codes and "name" in operations.columns:
+            codes["kind"] = kind_codes(operations)
+        of_words = list(codes.values())
+        others = [column for column in table if column.dtype != pl.Enum]
+        packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
+        lane_of, first_rows = numbered([*packed, *(array for column in others for array in plain(column))])
+        starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
+        sizes = numbers_of(operations["bytes"], -1)
+        sums = _columns.sums(lane_of, starts, ends, sizes, len(first_rows))
+        groups = table[first_rows].with_columns(
+            count=sums["count"],
+            seconds=sums["ns"] * NS,
+            bytes=sums["bytes"],
+            rated_bytes=sums["rated_bytes"],
+            rated_seconds=sums["rated_ns"] * NS,
+        )
+        if "kind" in codes:
+            kinds = of_codes(codes["kind"][first_rows], pl.Series(dtype=CLASSES))
+            groups = groups.with_columns(kind=kinds)
+        return Lanes(groups, lane_of, starts, ends, sizes)
+
+    def chosen(self, which: pl.Expr) -> NDArray[np.bool_]:
+        """Of each lane, whether `which` (of the groups' columns) is true; shape (lanes,)."""
+        return self.masks([which])[0]
+
+    def masks(self, which: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
+        """`chosen` of each, all at once."""
+        asked = [expression.fill_null(False).alias(str(number)) for number, expression in enumerate(which)]
+        # With columns, so that a constant stands for every lane.
+        made = self.groups.with_columns(asked)
+        return [made[str(number)].to_numpy() for number in range(len(asked))]
+
+    def rows(self, which: pl.Expr, least: int | None = None, most: int | None = None) -> NDArray[np.uint32]:
+        """The operations of the chosen lanes, in order; with a limit, only those of a known size of `least` to `most`."""
+        chosen = self.chosen(which)
+        if not chosen.any():
+            return np.zeros(0, np.uint32)
+        limits = (least or 0, LARGEST if most is None else most)
+        if self.sized is not None and self._has_sizes[chosen].all():
+            if limits == (0, LARGEST) and chosen[self._has_sizes].all():
+                return self.sized
+            return rows_among(self.sized, self.lane_of, chosen, self.sizes, *limits)
+        if least is None and most is None:
+            return rows_of(self.lane_of, chosen)
+        return rows_sized(self.lane_of, chosen, self.sizes, *limits)
+
+    @cached_property
+    def _has_sizes(self) -> NDArray[np.bool_]:
+        return self.chosen(pl.col("kind").is_in(["copy", "migration", "set"]))
+
+    @cached_property
+    def transfers_alone(self) -> bool:
+        """Whether no two copies or migrations ever run beside each other."""
+        seconds = float(self.groups["seconds"].filter(pl.Series(self.chosen(is_transfer()))).sum())
+        return seconds <= self.lengths(is_transfer())[0] * NS * (1 + 1e-9)
+
+    def union(self, which: pl.Expr) -> Union:
+        """The time in which at least one operation of the chosen lanes runs."""
+        chosen = self.chosen(which)
+        key = chosen.tobytes()
+        if key not in self._unions:
+            united = _columns.unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
+            self._unions[key] = Union(*_ordered(united))
+        return self._unions[key]
+
+    def not_beside(self, rows: NDArray[np.uint32], which: pl.Expr) -> int:
+        """Nanoseconds in which one of the operations `rows`, in order, runs, and none of the chosen lanes does."""
+        chosen = self.chosen(which).view(np.uint8)
+        either = _columns.length_with(self.starts, self.ends, self.lane_of, chosen, rows)
+        if either is None:  # the rows are not in order
+            return Union.of(self.starts[rows], self.ends[rows]).minus(self.union(which))
+        return either - self.lengths(which)[0]
+
+    def longest_gaps(self, which: Sequence[pl.Expr], most: int) -> list[list[tuple[int, int]]]:
+        """Of each, the starts and ends of the longest times between operations of its lanes, longest first.
+
+        No lane is chosen by two of them.
+        """
+        set_of = np.full(self.groups.height, len(which), np.uint32)
+        for number, chosen in enumerate(self.masks(which)):
+            set_of[chosen] = number
+        gaps = _ordered(_columns.longest_gaps(self.starts, self.ends, self.lane_of, set_of, len(which), most))
+        return [list(zip(starts.tolist(), ends.tolist(), strict=True)) for starts, ends in gaps]
+
+    def lengths(self, *which: pl.Expr) -> list[int]:
+        """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""
+        return self.lengths_of(self.masks(which))
+
+    def lengths_of(self, masks: Sequence[NDArray[np.bool_]]) -> list[int]:
+        """`lengths` of lanes that were chosen before."""
+        keys = [chosen.tobytes() for chosen in masks]
+        wanted = {key: chosen for key, chosen in zip(keys, masks, strict=True) if key not in self._lengths}
+        sets = list(wanted.items())
+        for first in range(0, len(sets), MOST_SETS):
+            some = sets[first : first + MOST_SETS]
+            bits = np.zeros(self.groups.height, np.uint64)
+            for number, (_, chosen) in enumerate(some):
+                bits |= chosen.astype(np.uint64) << np.uint64(number)
+            lengths = _ordered(_columns.lengths(self.starts, self.ends, self.lane_of, bits, len(some)))
+            self._lengths.update(zip((key for key, _ in some), lengths.tolist(), strict=True))
+        return [self._lengths[key] for key in keys]
+
+
+def _ordered(made: T | None) -> T:
+    if made is None:
+        raise ValueError("operations that are not in order of their starts")
+    return made
+
+
+def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
+    """Up to four columns of small numbers as one: what is alike in it is alike in all."""
+    made = codes[0].astype(np.uint32)
+    for code in codes[1:]:
+        made <<= np.uint32(8)
+        made |= code
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class CallsLeftOut:
+    """All calls of a trace whose table holds only those that wait, copy, or are named by records of events.
+
+    `first_ns`, `last_ns`: the first start and the last end. `during(start_ns, end_ns)`: start_ns, end_ns and name of the
+    calls that run then, in order of their starts; read again from the file.
+    """
+
+    count: int
+    first_ns: int
+    last_ns: int
+    during: Callable[[int, int], pl.DataFrame]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What a reader of a very large trace added up while it read, in place of columns and calls that nobody looks at.
+
+    `details`: of each lane peer_device and copy_count. `names`: kind, name, count and ns of kernels. `submitted`: by
+    pattern, the operations whose call has such a name. `orphans`: how many operations have no call. Times count from
+    `first_ns` of the times as they were read; `last_ns`: the end of the last operation or call.
+    """
+
+    lanes: Lanes
+    details: pl.DataFrame
+    names: pl.DataFrame
+    submitted: Mapping[str, NDArray[np.uint32]]
+    orphans: int
+    first_ns: int
+    last_ns: int
+    calls: CallsLeftOut
+
+    def rows(self, columns: Sequence[str], rows: NDArray[np.uint32]) -> pl.DataFrame:
+        """Some columns of some operations, as the whole table would have them."""
+        lanes = self.lanes
+        of_lanes = pl.concat([lanes.groups.select(LANE_KEYS), self.details], how="horizontal")
+        made = of_lanes.select(name for name in columns if name in of_lanes.columns)[lanes.lane_of[rows]]
+        sizes = pl.Series(lanes.sizes[rows])
+        given = {
+            "start_ns": pl.Series(lanes.starts[rows]),
+            "end_ns": pl.Series(lanes.ends[rows]),
+            "bytes": pl.select(pl.when(sizes >= 0).then(sizes)).to_series(),
+        }
+        return made.with_columns(**{n: c for n, c in given.items() if n in columns}).select(columns)

@@ -1,0 +1,303 @@
+"""What a trace adds up to: transfers, kernels, exposed time; by path, size and stream; idle times. Nothing is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from busfare.trace import _columns
+from busfare.trace.communication import is_communication as named_so
+from busfare.trace.intervals import Union
+from busfare.trace.lanes import Lanes, is_communication, is_transfer, is_work
+from busfare.trace.model import Trace
+from busfare.trace.words import Names
+
+__all__ = [
+    "CopyTotals", "GpuTotals", "IdleGap", "Totals", "by_path", "engines", "find_lengths", "idle_gaps",
+    "size_histogram", "streams", "top_copies", "top_kernels", "totals", "union_of",
+]  # fmt: skip
+
+NS = 1e-9
+ENGINE_WORKS = {"kernels": is_work(), "communication": is_communication()} | {
+    direction: is_transfer() & (pl.col("direction") == direction)
+    for direction in ("h2d", "d2h", "d2d", "p2p")
+}
+
+
+def union_of(operations: pl.DataFrame) -> Union:
+    """The time in which at least one of `operations` runs."""
+    return Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTotals:
+    """Sums over transfers. `exposed_seconds`: a transfer runs and no kernel that computes does."""
+
+    count: int
+    bytes: int
+    seconds: float
+    exposed_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTotals:
+    """One GPU: sums of durations, and the unions that say what its time went to (seconds)."""
+
+    device: int | None
+    kernels: int
+    kernel_seconds: float
+    communication: int
+    communication_seconds: float
+    transfers: CopyTotals
+    busy_seconds: float  # something runs
+    kernel_busy_seconds: float  # a kernel that computes runs
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The whole run. `exposed_seconds` of `transfers` is of the whole run: no kernel computes on any GPU.
+
+    `kernels` compute; those that carry data between GPUs are `communication`.
+    """
+
+    transfers: CopyTotals
+    kernels: int
+    kernel_seconds: float
+    communication: int
+    communication_seconds: float
+    graph_work: int
+    graph_seconds: float
+    sets: int
+    set_seconds: float
+    makespan_seconds: float
+    gpus: list[GpuTotals]
+
+    @property
+    def share_of_gpu_time(self) -> float:
+        """Transfers' part of transfers and all kernels, by summed durations [A19 table I]; 0 if there is neither."""
+        whole = self.transfers.seconds + self.kernel_seconds + self.communication_seconds + self.graph_seconds
+        return self.transfers.seconds / whole if whole else 0.0
+
+
+def totals(trace: Trace) -> Totals:
+    """Totals of a trace."""
+    lanes = trace.lanes
+    find_lengths(trace, [])
+    sums = {
+        kind: _sums(lanes, pl.col("kind") == kind) for kind in ("kernel", "communication", "graph", "set")
+    }
+    return Totals(
+        _copy_totals(lanes, pl.lit(True)),
+        *sums["kernel"],
+        *sums["communication"],
+        *sums["graph"],
+        *sums["set"],
+        makespan_seconds=trace.makespan_seconds,
+        gpus=[_gpu_totals(device, lanes) for device in _ordinals(lanes)],
+    )
+
+
+def _sums(lanes: Lanes, which: pl.Expr) -> tuple[int, float]:
+    """How many operations, and the sum of their seconds."""
+    some = lanes.groups.filter(which)
+    return int(some["count"].sum()), float(some["seconds"].sum())
+
+
+def _ordinals(lanes: Lanes) -> list[int | None]:
+    """The GPUs that have operations, None for those that the trace does not name last."""
+    return lanes.groups["device"].unique().sort(nulls_last=True).to_list()
+
+
+def _of_gpu(device: int | None) -> pl.Expr:
+    """Operations of a GPU, or of those that the trace does not name."""
+    return pl.col("device").eq_missing(device)
+
+
+def find_lengths(trace: Trace, others: Sequence[pl.Expr]) -> None:
+    """Finds the lengths of all unions that totals and engines ask for, and `others`, at once: each is known then."""
+    gpus = [_of_gpu(device) for device in _ordinals(trace.lanes)]
+    parts = (pl.lit(True), is_work(), is_transfer() | is_work())
+    of_totals = [gpu & part for gpu in (pl.lit(True), *gpus) for part in parts]
+    trace.lanes.lengths(*of_totals, *(gpu & work for gpu in gpus for work in ENGINE_WORKS.values()), *others)
+
+
+def _copy_totals(lanes: Lanes, of: pl.Expr) -> CopyTotals:
+    transfers = lanes.groups.filter(of & is_transfer())
+    either, work = lanes.lengths(of & (is_transfer() | is_work()), of & is_work())
+    return CopyTotals(
+        count=int(transfers["count"].sum()),
+        bytes=int(transfers["bytes"].sum()),
+        seconds=float(transfers["seconds"].sum()),
+        exposed_seconds=(either - work) * NS,
+    )
+
+
+def _gpu_totals(device: int | None, lanes: Lanes) -> GpuTotals:
+    its = _of_gpu(device)
+    busy, kernels_busy = lanes.lengths(its, its & is_work())
+    return GpuTotals(
+        device,
+        *_sums(lanes, its & (pl.col("kind") == "kernel")),
+        *_sums(lanes, its & is_communication()),
+        transfers=_copy_totals(lanes, its),
+        busy_seconds=busy * NS,
+        kernel_busy_seconds=kernels_busy * NS,
+    )
+
+
+def by_path(trace: Trace) -> pl.DataFrame:
+    """Transfers by direction and memory kinds, longest first.
+
+    Columns: direction, source_memory, destination_memory, count, bytes, seconds, bytes_per_second (of those copies
+    whose size and duration are known; null if there are none), migrations (how many of them the driver started).
+    """
+    grouped = (
+        trace.lanes.groups.filter(is_transfer())
+        .group_by("direction", "source_memory", "destination_memory")
+        .agg(
+            count=pl.col("count").sum(),
+            bytes=pl.col("bytes").sum(),
+            seconds=pl.col("seconds").sum(),
+            bytes_per_second=pl.col("rated_bytes").sum() / pl.col("rated_seconds").sum(),
+            migrations=pl.col("count").filter(pl.col("kind") == "migration").sum(),
+        )
+    )
+    rate = pl.col("bytes_per_second")
+    order = ["seconds", "count", "bytes"]
+    return grouped.with_columns(pl.when(rate.is_finite()).then(rate)).sort(order, descending=True)
+
+
+def size_histogram(trace: Trace) -> pl.DataFrame:
+    """Transfers by decade of size [A19 figure 1]: lower_bytes, upper_bytes (exclusive), count, seconds.
+
+    Decades run without a gap from the smallest to the largest that occurs; the first one starts at 0. Transfers of
+    unknown size are not in it.
+    """
+    lanes = trace.lanes
+    chosen = lanes.chosen(is_transfer()).view(np.uint8)
+    counts, sums = _columns.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends, lanes.sized)
+    present = np.flatnonzero(counts)
+    shown = range(present[0], present[-1] + 1) if len(present) else range(0)
+    kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
+    rows = [(0 if d == 0 else 10**d, 10 ** (d + 1), int(counts[d]), float(sums[d])) for d in map(int, shown)]
+    return pl.DataFrame(rows, schema=kinds, orient="row")
+
+
+def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
+    """The kernels that take longest together: name, count, seconds, class (`compute` or `communication`)."""
+    tallied = _tallied(trace) if trace.sums is None else trace.sums.names
+    is_carrier = named_so(pl.col("name"))
+    return (
+        tallied.group_by(pl.col("name").cast(pl.String))
+        .agg(pl.col("count").sum(), seconds=pl.col("ns").sum() * NS)
+        .sort("seconds", "count", "name", descending=[True, True, False])
+        .head(most)
+        .with_columns(
+            pl.when(is_carrier).then(pl.lit("communication")).otherwise(pl.lit("compute")).alias("class")
+        )
+    )
+
+
+def _tallied(trace: Trace) -> pl.DataFrame:
+    """Name, count, ns of kernels of either class, and of graph launches."""
+    lanes, names = trace.lanes, trace.operations["name"]
+    numbers = names.to_physical()
+    greatest = numbers.max()
+    size = int(greatest) + 1 if isinstance(greatest, int) else 0
+    number_of = np.ascontiguousarray(
+        (numbers.fill_null(size) if numbers.null_count() else numbers).to_numpy()
+    )
+    chosen = lanes.chosen(is_work() | is_communication()).view(np.uint8)
+    first_rows, count, ns = _columns.tally(
+        number_of, lanes.lane_of, chosen, lanes.starts, lanes.ends, size + 1
+    )
+    present = np.flatnonzero(count)
+    return pl.DataFrame({"name": names[first_rows[present]], "count": count[present], "ns": ns[present]})
+
+
+def top_copies(trace: Trace, most: int) -> pl.DataFrame:
+    """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
+    lanes = trace.lanes
+    # Those as long as the last one wanted, or longer, are few.
+    rows = _columns.longest(lanes.rows(is_transfer()), lanes.starts, lanes.ends, most)
+    which = ("start_ns", "direction", "source_memory", "destination_memory", "bytes", "device", "stream")
+    seconds = ((pl.col("end_ns") - pl.col("start_ns")) * NS).alias("seconds")
+    transfers = trace.operations_at(rows, (*which, "end_ns")).select(*which[:5], seconds, *which[5:])
+    return transfers.sort("seconds", descending=True, maintain_order=True).head(most)
+
+
+def streams(trace: Trace, most: int) -> pl.DataFrame:
+    """The busiest streams: process, device, stream, kernels, communication, transfers, busy_seconds (sums of durations)."""
+    count = pl.col("count")
+    order = ["process", "device", "stream"]
+    alike = trace.lanes.groups.group_by(order).agg(
+        kernels=count.filter(is_work()).sum(),
+        communication=count.filter(is_communication()).sum(),
+        transfers=count.filter(is_transfer()).sum(),
+        busy_seconds=pl.col("seconds").sum(),
+    )
+    return alike.sort("busy_seconds", *order, descending=[True, False, False, False]).head(most)
+
+
+def engines(trace: Trace) -> pl.DataFrame:
+    """What keeps each GPU's engines busy: kernels, communication, and transfers of each direction, as unions of time.
+
+    Columns: device, work (`kernels`, `communication` or a direction), busy_seconds, share_of_run, bytes_per_second (bytes
+    over busy time, all streams together; null for kernels of either class). Which engine a copy took is not in any trace: a
+    direction stands for it.
+    """
+    lanes, makespan = trace.lanes, trace.makespan_seconds
+    asked = [(device, work) for device in _ordinals(lanes) for work in ENGINE_WORKS]
+    masks = lanes.masks([_of_gpu(device) & ENGINE_WORKS[work] for device, work in asked])
+    some = [(*what, mask) for what, mask in zip(asked, masks, strict=True) if mask.any()]
+    sizes = lanes.groups["bytes"].to_numpy()
+    rows = []
+    lengths = lanes.lengths_of([mask for _, _, mask in some])
+    for (device, work, mask), ns in zip(some, lengths, strict=True):
+        busy = ns * NS
+        is_kernel = work in ("kernels", "communication")
+        moved = None if is_kernel or busy == 0 else float(sizes[mask].sum()) / busy
+        rows.append((device, work, busy, busy / makespan if makespan else 0.0, moved))
+    kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
+    kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
+    return pl.DataFrame(rows, schema=kinds, orient="row")
+
+
+@dataclass(frozen=True, slots=True)
+class IdleGap:
+    """A time in which a GPU ran nothing, and the API call that the host spent most of it in."""
+
+    device: int | None
+    start_ns: int
+    seconds: float
+    call: str | None
+    call_seconds: float
+
+
+def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
+    """The longest gaps between operations of a GPU, longest first."""
+    devices = _ordinals(trace.lanes)
+    gaps_of = trace.lanes.longest_gaps([_of_gpu(device) for device in devices], most)
+    gaps = [
+        (end - start, start, device)
+        for device, some in zip(devices, gaps_of, strict=True)
+        for start, end in some
+    ]
+    gaps.sort(key=lambda gap: -gap[0])
+    return [_explained(trace, device, start, length) for length, start, device in gaps[:most]]
+
+
+def _explained(trace: Trace, device: int | None, start: int, length: int) -> IdleGap:
+    end = start + length
+    calls = trace.calls_during(start, end)
+    if calls.is_empty():
+        return IdleGap(device, start, length * NS, None, 0.0)
+    inside = np.minimum(calls["end_ns"].to_numpy(), end) - np.maximum(calls["start_ns"].to_numpy(), start)
+    names = Names.of_calls(calls)
+    spent = {text: int(inside[names.of == number].sum()) for number, text in enumerate(names.texts)}
+    # Of those as long the first by name, and no name before any.
+    name = min(spent, key=lambda text: (-spent[text], text is not None, text or ""))
+    return IdleGap(device, start, length * NS, name, spent[name] * NS)
