@@ -1,0 +1,186 @@
+"""A result on a terminal, a line a run; and as a page, where an iteration's time goes [U11 figure 11]."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import Any
+
+Row = dict[str, Any]
+
+LIMIT = "limit, predicted: what the link moves both ways or the kernels in GPU memory must at least, whichever takes longer"
+#: Parts of an iteration, in the order they are stacked: words and colour; colours differ in lightness too.
+PARTS = {
+    "fft_1d": ("1D FFT", "#0072b2"),
+    "fft_2d": ("2D FFT", "#56b4e9"),
+    "kernels": ("kernels", "#0072b2"),
+    "coarse_levels": ("coarse levels", "#56b4e9"),
+    "outstanding_communication": ("outstanding communication", "#d55e00"),
+    "waited_for_ghost_cells": ("waiting for ghost cells", "#d55e00"),
+    "synchronous_local_copies": ("synchronous local copies", "#009e73"),
+    "device_phases": ("transforms and copies, not told apart", "#009e73"),
+    "copies": ("copies", "#009e73"),
+    "barrier": ("barrier", "#cc79a7"),
+    "rest": ("everything else", "#c8c8c8"),
+}
+WORDS = (
+    "Measured by the programs themselves, on the hosts' clock (kernels and copies on the GPU's), every result compared "
+    "with NAS's official values. Bars: the parts of an iteration, means over ranks and iterations of a run whose parts "
+    "were timed. Diamonds: the median iteration of a run whose parts were not, for timing them takes a little time too. "
+    "Red lines: the limit, predicted from rates and the fewest bytes that an iteration moves."
+)
+STYLE = (
+    "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}"
+    "table{border-collapse:collapse}td,th{padding:.2em .8em;border-bottom:1px solid #ddd;text-align:left}"
+    "svg text{font-size:12px}.dim{color:#555}"
+)
+
+
+def seconds(value: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale or unit == "µs":
+            return f"{value / scale:.3g} {unit}"
+    raise AssertionError("the last unit takes all")
+
+
+def rate(value: float) -> str:
+    return f"{value / 1e12:.3g} TB/s" if value >= 1e12 else f"{value / 1e9:.3g} GB/s"
+
+
+def heading(result: Row) -> str:
+    """'NAS FT on NVIDIA H200, driver 580.159.04'."""
+    name = result["schema"].removeprefix("busfare.bench-").partition("/")[0].upper()
+    driver = f", driver {result['driver']}" if result["driver"] else ""
+    return f"NAS {name} on " + (f"{result['gpu']}{driver}" if result["gpu"] else "processors, no GPU")
+
+
+def named(run: Row) -> str:
+    """'funneled, 4 ranks, slabs'; with the number of GPUs where it is not one."""
+    ranks, gpus = _several(run["ranks"], "rank"), f"{run['gpus']} GPUs" if run["gpus"] > 1 else ""
+    return ", ".join(part for part in (run["mode"], ranks, gpus, run["algorithm"]) if part)
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def variant(run: Row) -> str:
+    """What the program was asked or chose beyond that: 'exchange device, fused off'."""
+    words = {True: "on", False: "off"}
+    pairs = run["variant"].items()
+    return ", ".join(f"{key.replace('_', ' ')} {words[v] if isinstance(v, bool) else v}" for key, v in pairs)
+
+
+HEAD = ("run", "class", "variant", "iteration", "limit", "by", "of it", "verified")
+
+
+def cells(run: Row) -> tuple[str, ...]:
+    """A run as the columns of HEAD."""
+    limit = run["limit"]
+    by = (
+        (seconds(limit["predicted_seconds"]), limit["by"], f"{run['limit_share_percent']:.0f} %")
+        if limit
+        else ("–",) * 3
+    )
+    verified = {True: "yes", False: "NO", None: "not compared"}[run["verified"]]
+    return (named(run), run["class"], variant(run), seconds(run["measured_iteration_seconds"]), *by, verified)
+
+
+def sentences(result: Row) -> list[str]:
+    """What the limits rest on, what is faster than what, and what was left out."""
+    rates = result["rates"]
+    lines = ["No limit is predicted: no run used a GPU."]
+    if rates:
+        each, memory = rate(rates["each_way_bytes_per_second"]), rate(rates["memory_bytes_per_second"])
+        lines = [f"{LIMIT}; {each} each way, {memory} of memory ({rates['source']})."]
+    beside = [one for run in result["runs"] for one in run.get("measured_link_bytes_per_second") or ()]
+    if beside:
+        lines.append(
+            f"Beside the runs the link gave {rate(min(beside))} to {rate(max(beside))} each way; each run's limit rests on "
+            "what was measured just before and after it."
+        )
+    for gain in result["gains"]:
+        gpus = f", {gain['gpus']} GPUs" if gain["gpus"] > 1 else ""
+        lines.append(
+            f"class {gain['class']}, {_several(gain['ranks'], 'rank')}{gpus}: {gain['way']} "
+            f"{gain['measured_times_as_fast']:.2f} times as fast as {gain['over']} (measured)"
+        )
+    if not result["all_verified"]:
+        lines.append("NOT VERIFIED: a run missed the official values")
+    return lines + [f"left out: {row['case']}: {row['why']}" for row in result["left_out"]]
+
+
+def text(result: Row) -> str:
+    """The result for a terminal."""
+    rows = [HEAD, *(cells(run) for run in result["runs"])]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join([heading(result), "", *lines, "", *sentences(result)])
+
+
+def page(result: Row) -> str:
+    """The result as one file of HTML, with a drawing a class."""
+    title = escape(heading(result))
+    head = "".join(f"<th>{name}</th>" for name in HEAD)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(run)) + "</tr>"
+        for run in result["runs"]
+    )
+    body = [
+        f"<h1>{title}</h1><p class=dim>{escape(str(result['date']))} · {escape(str(result['command']))}</p>"
+    ]
+    body += [
+        f"<table><tr>{head}</tr>{rows}</table>",
+        *(f"<p>{escape(line)}</p>" for line in sentences(result)),
+    ]
+    for size in dict.fromkeys(run["class"] for run in result["runs"]):
+        body.append(f"<h2>Class {escape(size)}: where an iteration's time goes</h2>")
+        body.append(_drawing([run for run in result["runs"] if run["class"] == size]))
+    facts = escape(json.dumps(result["facts"], ensure_ascii=False))
+    body.append(f"<p class=dim>{WORDS}</p><p class=dim>{facts}</p>")
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+        f"<body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _drawing(runs: list[Row]) -> str:
+    """A bar a run, its parts stacked; the limit a line across it, the median iteration a diamond."""
+    label_width, bar_width, step, bar = 330, 560, 34, 20
+    limits = [run["limit"]["predicted_seconds"] if run["limit"] else 0.0 for run in runs]
+    sums = [sum(run["measured_parts_seconds"].values()) for run in runs]
+    most = max(*sums, *limits, *(run["measured_iteration_seconds"] for run in runs)) or 1.0
+    drawn = []
+
+    def x(value: float) -> float:
+        return label_width + bar_width * value / most
+
+    for number, (run, limit) in enumerate(zip(runs, limits, strict=True)):
+        y, at = number * step + 8, 0.0
+        label = ", ".join(part for part in (named(run), variant(run)) if part)
+        drawn.append(
+            f'<text x="{label_width - 8}" y="{y + 15}" text-anchor="end">{escape(label[:60])}</text>'
+        )
+        for part, (words, colour) in PARTS.items():
+            took = run["measured_parts_seconds"].get(part, 0.0)
+            drawn.append(
+                f'<rect x="{x(at):.1f}" y="{y}" width="{x(took) - label_width:.1f}" height="{bar}" fill="{colour}">'
+                f"<title>{words}: {seconds(took)}, measured</title></rect>"
+            )
+            at += took
+        if limit:
+            drawn.append(
+                f'<line x1="{x(limit):.1f}" x2="{x(limit):.1f}" y1="{y - 4}" y2="{y + bar + 4}" stroke="#d00000" '
+                f'stroke-width="3"><title>limit, predicted: {seconds(limit)}</title></line>'
+            )
+        median = run["measured_iteration_seconds"]
+        drawn.append(
+            f'<path d="M{x(median):.1f} {y + 4}l5 6l-5 6l-5 -6z"><title>median iteration, measured: {seconds(median)}'
+            "</title></path>"
+        )
+    used = [part for part in PARTS if any(run["measured_parts_seconds"].get(part) for run in runs)]
+    key = "".join(f'<span style="color:{PARTS[part][1]}">■</span> {PARTS[part][0]} &nbsp; ' for part in used)
+    height, width = len(runs) * step + 12, label_width + bar_width + 20
+    return f'<p>{key}</p><svg width="{width}" height="{height}" role="img">{"".join(drawn)}</svg>'
