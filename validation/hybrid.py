@@ -19,13 +19,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from busfare.errors import InputError
-from busfare.measure.nas.limit import rates_of_limits
-from busfare.measure.nas.problem import Benchmark
-from busfare.measure.nas.result import gains, rows_of
+sys.path.insert(0, str(Path(__file__).parents[1] / "hybrid" / "run"))
+from nas_bench.errors import UsageError
+from nas_bench.limit import rates_of_limits
+from nas_bench.result import gains, rows_of
 
 FOLDER = Path(__file__).parents[1] / "results" / "hybrid"
-BENCHMARKS: tuple[Benchmark, ...] = ("ft", "mg")
+BENCHMARKS = ("ft", "mg")
 #: The project's goals: funneled over `multiple` and over `multiple-mps`, slabs over packed slabs (times as fast); the
 #: share of the limit, MG's stencils of the copy rate (percent at least); FT's kernels over cuFFT's (percent at most);
 #: the transform on processors over FFTW-MPI's (times at most).
@@ -62,9 +62,9 @@ def main() -> int:
         try:
             found = json.loads(path.read_text("utf-8"))
             if not isinstance(found, dict):
-                raise InputError("no JSON object")
+                raise UsageError("no JSON object")
             verified &= judge(path, found)
-        except (OSError, ValueError, InputError) as error:
+        except (OSError, ValueError, UsageError) as error:
             print(f"{path}: {error}", file=sys.stderr)
             return 2
         except (KeyError, TypeError) as error:
@@ -107,13 +107,13 @@ def judge(path: Path, found: dict[str, Any]) -> bool:
     return verified
 
 
-def shown_old(old: dict[Benchmark, bool]) -> str:
+def shown_old(old: dict[str, bool]) -> str:
     """Of which benchmarks no verdicts follow."""
     names = [name.upper() for name in BENCHMARKS if old[name]]
     return f"; SUPERSEDED, no verdicts: {', '.join(names)}" if names else ""
 
 
-def runs(benchmark: Benchmark, rows: list[dict[str, Any]], left_out: list[dict[str, str]], old: bool) -> bool:
+def runs(benchmark: str, rows: list[dict[str, Any]], left_out: list[dict[str, str]], old: bool) -> bool:
     """Every run of FT or MG, and the goals on them."""
     print(
         f"  {benchmark.upper()}: class, GPUs, mode, ranks, order; iteration, measured ms | limit by bytes, predicted ms | "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BusfareError", "InputError", "LimitPassed", "NoGpuError", "NotVerifiedError", "StoppedError"]
+__all__ = ["BusfareError", "InputError", "LimitPassed", "NoGpuError", "StoppedError"]
 
 
 class BusfareError(Exception):
@@ -23,12 +23,6 @@ class NoGpuError(BusfareError):
 
 class LimitPassed(BusfareError):  # noqa: N818 (nothing went wrong: a limit of the user's own was passed)
     """A limit that the user set with --fail-if was passed."""
-
-    exit_status = 1
-
-
-class NotVerifiedError(BusfareError):
-    """A benchmark ran, and its results are not the official ones."""
 
     exit_status = 1
 

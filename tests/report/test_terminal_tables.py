@@ -44,7 +44,6 @@ COMMANDS = {
     "nodes": ("predictions:show_nodes", "nodes"),
     "methods": ("benches:show_methods", "bench", "methods", "--from", f"{RESULTS}/bench/methods/methods-h100.json"),
     "strategies": ("benches:show_strategies", "bench", "strategies", "--from", f"{RESULTS}/bench/strategies-h100.json"),
-    "ft": ("nas_runs:show_nas", "bench", "ft", "--from", f"{RESULTS}/hybrid/command/h200-ft.json"),
     "probe": ("probes:show_probe", "probe", "--from", f"{RESULTS}/probe/h100-eighth-run1.json.gz"),
 }  # fmt: skip
 Shown = Callable[[str], tuple[Any, Callable[[Any], None]]]

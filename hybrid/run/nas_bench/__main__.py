@@ -201,10 +201,13 @@ def answer(asked: argparse.Namespace) -> int:
         ) from None
     if asked.html:
         try:
+            if asked.source and asked.html.exists() and asked.html.samefile(asked.source):
+                raise UsageError(f"{asked.html}: is the input; name another place with --html")
+            asked.html.parent.mkdir(parents=True, exist_ok=True)
             asked.html.write_text(page, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{asked.html}: {error.strerror}; choose another place with --html") from None
-    print(json.dumps(result, ensure_ascii=False) if asked.json else text)
+    print(json.dumps(result) if asked.json else show.plain(text))
     if not verified:
         print("a run missed NAS's official values; the result says which", file=sys.stderr)
     return 0 if verified else 1
@@ -216,10 +219,10 @@ def main() -> int:
     try:
         return answer(asked)
     except UsageError as error:
-        print(error, file=sys.stderr)
+        print("nas_bench:", show.plain(" ".join(str(error).split())), file=sys.stderr)
         return error.status
     except RunError as error:
-        print(error, file=sys.stderr)
+        print("nas_bench:", show.plain(" ".join(str(error).split())), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

@@ -36,6 +36,11 @@ STYLE = (
 )
 
 
+def plain(text: str) -> str:
+    """`text` with nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def seconds(value: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= scale or unit == "µs":

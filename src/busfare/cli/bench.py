@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from busfare.errors import InputError, NotVerifiedError
+from busfare.cli.nas import nas_command
+from busfare.errors import InputError
 from busfare.output import PATH, as_html, as_json, note, print_json, say_page, write_file
-
-if TYPE_CHECKING:
-    from busfare.measure.nas.problem import Benchmark
 
 __all__ = ["bench_app"]
 
@@ -108,71 +106,15 @@ def bench_strategies(
     _answer(result, from_, json, html, strategies_page, show_strategies)
 
 
-def nas_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Which runs, of which programs."""
-    options = (
-        click.option("--class", "size", metavar="CLASS", help="S, W, A, B, C or D; C with a GPU, else A."),
-        click.option("--ranks", metavar="N,…", help="Numbers of ranks; else what the machine has."),
-        click.option(
-            "--modes", metavar="MODE,…", help="cpu, single, multiple, multiple-mps, funneled; else all."
-        ),
-        click.option(
-            "--build",
-            metavar="DIR",
-            type=PATH,
-            help="Where the programs of hybrid/ are; else build/hybrid, hybrid/build.",
-        ),
-        click.option(
-            "--node", metavar="NODE", help="Take the limit from its parameters; else this GPU is measured."
-        ),
-        click.option(
-            "--timeout", metavar="S", type=float, default=600.0, help="A run may take so many seconds."
-        ),
+bench_app.add_command(
+    nas_command(
+        "ft",
+        "NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes.",
     )
-    for option in reversed(options):  # shown in the order in which they stand
-        command = option(command)
-    return command
-
-
-def _nas_command(benchmark: Benchmark, told: str) -> None:
-    @bench_app.command(benchmark, help=told)
-    @nas_options
-    @from_file
-    @as_json
-    @as_html
-    def measured(
-        size: str | None,
-        ranks: str | None,
-        modes: str | None,
-        build: Path | None,
-        node: str | None,
-        timeout: float,
-        from_: Path | None,
-        json: bool,
-        html: Path | None,
-    ) -> None:
-        from busfare.measure.nas.commands import again, bench
-        from busfare.report.nas_page import nas_page
-        from busfare.report.nas_runs import show_nas
-        from busfare.report.probe_progress import progress
-
-        with progress() as shown:
-            result = (
-                again(from_, benchmark)
-                if from_
-                else bench(benchmark, size, ranks, modes, build, node, timeout, shown, note)
-            )
-        _answer(result, from_, json, html, nas_page, show_nas)
-        with _readable(from_):
-            verified = result["all_verified"]
-        if not verified:
-            raise NotVerifiedError("a run missed NAS's official values; the result says which")
-
-
-_nas_command(
-    "ft", "NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes."
 )
-_nas_command("mg", "NAS MG: the same, with small kernels and ghost cells in place of large copies.")
+bench_app.add_command(
+    nas_command("mg", "NAS MG: the same, with small kernels and ghost cells in place of large copies.")
+)
 
 
 def _answer(
