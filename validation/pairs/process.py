@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from processors import Processors
 from table import Program
 
-from busfare.measure.processors import Processors
 from busfare.measure.record import environment
 
 __all__ = ["Region", "Run", "RunError"]

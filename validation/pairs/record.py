@@ -31,12 +31,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 
+from processors import Processors  # noqa: E402
 from table import FILE, Plan, read_plan  # noqa: E402
 from turns import Bench  # noqa: E402
 
 from build import build  # noqa: E402
 from busfare.errors import BusfareError  # noqa: E402
-from busfare.measure.processors import Processors  # noqa: E402
 from busfare.measure.record import LIBRARY  # noqa: E402
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from process import Region, Run, RunError
+from processors import Processors
 from table import Program, recordings
-
-from busfare.measure.processors import Processors
 
 __all__ = ["Bench", "counted", "summary"]
 

@@ -5,68 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Case", "Direction", "Memory", "Mode", "Samples"]
+__all__ = ["MODES", "Case", "Direction", "Memory", "Mode", "Samples"]
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
 #: `registered` is pageable memory made pinned afterwards; `none` is a cost that moves nothing.
 Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped", "managed", "device", "none"]
-#: `copies`: `count` copies of `bytes` each in one stream, right after another copy; `after-kernel`: the same
-#: right after a kernel; `after-event`: after an event of another stream, in which a kernel went before; `event-kernel`: a
-#: copy and, in another stream, an empty kernel that waits for it; `again`: the same copy over and over; `streams`: each
-#: copy in its own stream, all waiting for one event; `batch`: one `cudaMemcpyBatchAsync`; `graph`: captured and launched
-#: as a graph;
-#: `plane` and `block`: one strided 2D or 3D copy of `count` rows; `packed`: one copy of those rows, which a
-#: kernel packs on the GPU before it or takes apart after it; `both`: copies while others run the other way;
-#: `beside-mapped`: a copy while a kernel moves mapped memory the other way; `beside-gpu`: copies while GPU
-#: `peer` and the same host exchange as many, the same way; `both-beside-gpu`: as `both`, while GPU `peer` and the same host
-#: do the same; `bound`: a copy by a thread, and of host memory, that are
-#: bound to the processors next to the GPU; `unblocked`: a copy issued without the blocking kernel.
-#: `written`: a copy from, or to, host memory that the processor has written just before, or pages of managed memory
-#: that are touched then; `hybrid`: copies into the GPU, each in its own stream and with a kernel behind it that
-#: writes as many bytes of mapped memory.
-#: `there-and-back`: a copy into the GPU, an empty kernel and a copy out of as many bytes in one stream.
-#: `through`: chunks that go in, through an empty kernel and out again, each in its own stream; `through-beside-gpu`:
-#: while GPU `peer` does the same.
-#: `touch` and `prefetch` migrate managed memory; `kernel` reads or writes mapped memory, `kernel-both` reads
-#: and writes it at once, `kernel-beside-copies` reads or writes it while copies run the other way.
-#: The others are costs of the API: what one call takes.
-Mode = Literal[
-    "copies",
-    "again",
-    "streams",
-    "after-kernel",
-    "after-event",
-    "event-kernel",
-    "batch",
-    "graph",
-    "plane",
-    "block",
-    "packed",
-    "both",
-    "beside-mapped",
-    "beside-gpu",
-    "both-beside-gpu",
-    "bound",
-    "unblocked",
-    "written",
-    "hybrid",
-    "there-and-back",
-    "through",
-    "through-beside-gpu",
-    "touch",
-    "prefetch",
-    "kernel",
-    "kernel-both",
-    "kernel-beside-copies",
-    "empty",
-    "call",
-    "launch",
-    "synchronise",
-    "create-stream",
-    "create-event",
-    "allocate",
-    "register",
-]
+Mode = str
+#: How the copies, or the call, of a case are issued. Files of older runs hold others, which nothing reads.
+MODES = {
+    "copies": "`count` copies in one stream, right after another copy",
+    "streams": "a copy a stream; all wait for one event, and the last one's end counts",
+    "batch": "the copies in one cudaMemcpyBatchAsync",
+    "graph": "the copies captured and launched as a graph",
+    "plane": "one 2D copy of `count` strided rows",
+    "block": "one 3D copy of `count` strided rows",
+    "both": "copies while others run the other way",
+    "beside-mapped": "a copy while a kernel moves mapped memory the other way",
+    "kernel": "a kernel that reads (h2d) or writes (d2h) mapped memory",
+    "kernel-both": "a kernel that reads and writes mapped memory at once",
+    "kernel-beside-copies": "a kernel on mapped memory while copies run the other way",
+    "touch": "managed memory that moves by page faults",
+    "prefetch": "managed memory that is prefetched",
+    "empty": "two events with nothing between them",
+    "call": "the cheapest call there is",
+    "launch": "an empty kernel",
+    "synchronise": "waiting for a stream that is through",
+    "create-stream": "making a stream",
+    "create-event": "making an event",
+    "allocate": "making a buffer",
+    "register": "pinning pages that exist",
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,8 +55,8 @@ class Case:
         return self.bytes * self.count
 
     def __str__(self) -> str:
-        way = f"{self.gpu}→{self.peer} " if self.peer is not None else ""
-        return f"{way}{self.direction} {self.memory} {self.mode} {self.count}×{self.bytes} B"
+        pair = f"{self.gpu}→{self.peer} " if self.peer is not None else ""
+        return f"{pair}{self.direction} {self.memory} {self.mode} {self.count}×{self.bytes} B"
 
 
 @dataclass(frozen=True, slots=True)

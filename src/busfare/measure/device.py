@@ -27,8 +27,6 @@ class Device(Protocol):
 
     #: A virtual one is labelled wherever its figures appear.
     virtual: bool
-    #: What was not measured as it should be, and why, of no case alone; who reads it empties it.
-    left_out: list[dict[str, str]]
 
     def facts(self) -> dict[str, Any]:
         """What the machine is: driver, GPUs with their links, NUMA, IOMMU. JSON types only."""

@@ -1,11 +1,11 @@
-"""What disturbed a run, read from the log of the machine's state: a disturbed run says so."""
+"""What disturbed a run, in words: read from the log of the machine's state, and from how far visits of a case lie apart."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from busfare.measure.middle import middle
-from busfare.measure.quiet import quiet_share
+import numpy as np
+
 from busfare.measure.raw import Record
 
 __all__ = ["disturbances"]
@@ -20,13 +20,9 @@ _THROTTLES = {
 }
 #: A GPU at work runs above this share of its highest clock.
 LEAST_CLOCK = 0.7
-#: A path drifted when this many sizes differ by more than this from one half of the run to the other; a single
-#: one may have been unlucky.
-LEAST_MOVED = 4
-DRIFT, DRIFT_BY_HOST = 0.05, 0.25
-#: Of fewer quiet moments than these a run speaks.
-LEAST_QUIET_SHARE = 0.5
-#: Fewer visits have no two halves to compare.
+#: The median visit of a case of an undisturbed run is no further above its fastest quarter than this.
+DISTURBED = 0.05
+#: Fewer visits have no quarters.
 LEAST_VISITS = 4
 
 
@@ -34,39 +30,25 @@ def disturbances(record: Record) -> list[str]:
     """One sentence each, with what was seen; empty for a quiet run."""
     found = list(record.disturbances)
     for gpu in sorted({state["gpu"] for state in record.states}):
-        states = [state for state in record.states if state["gpu"] == gpu]
-        found += _of_gpu(gpu, states)
-    found += _drifts(record)
-    share = quiet_share(record)
-    if share is not None and share < LEAST_QUIET_SHARE:
-        found.append(
-            f"the processors were slow at {1 - share:.0%} of the moments (other programs on their cores), and no quicker "
-            "one was free: pageable copies may be faster at others"
-        )
+        found += _of_gpu(gpu, [state for state in record.states if state["gpu"] == gpu])
+    found += _uneven(record)
     return list(dict.fromkeys(found))
 
 
-def _drifts(record: Record) -> list[str]:
-    """Paths whose copies took longer, or shorter, in the second half of the run than in the first."""
-    changes: dict[tuple[int, str, str], list[tuple[int, float]]] = {}
+def _uneven(record: Record) -> list[str]:
+    """Paths of which most single copies took longer at times than at others."""
+    excess: dict[tuple[int, str, str], list[float]] = {}
     for m in record.measurements:
         if m.case.mode == "copies" and m.case.count == 1 and len(m.visits) >= LEAST_VISITS:
-            half = sum(m.visits[: len(m.visits) // 2])
-            change = middle(m.seconds[half:]) / middle(m.seconds[:half]) - 1
+            quarter, half = np.quantile(m.of_visits, (0.25, 0.5))
             path = (m.case.gpu, m.case.direction, m.case.memory)
-            changes.setdefault(path, []).append((m.case.bytes, change))
-    found = []
-    for (gpu, direction, memory), of_path in changes.items():
-        limit = DRIFT_BY_HOST if memory == "pageable" else DRIFT
-        moved = [(size, change) for size, change in of_path if abs(change) > limit]
-        if len(moved) >= LEAST_MOVED:
-            sizes, shares = zip(*sorted(moved), strict=True)
-            most = max(shares, key=abs)
-            found.append(
-                f"GPU {gpu} {direction} {memory}: {len(moved)} of {len(of_path)} sizes, {sizes[0]} to {sizes[-1]} bytes, "
-                f"changed by up to {most:+.0%} during the run: probe again, and compare"
-            )
-    return found
+            excess.setdefault(path, []).append(float(half / quarter - 1))
+    return [
+        f"GPU {gpu} {direction} {memory}: copies took {np.median(of_path):.0%} longer for half of the run than in its "
+        "fastest quarter: other programs use the host; probe again, and compare"
+        for (gpu, direction, memory), of_path in excess.items()
+        if np.median(of_path) > DISTURBED
+    ]
 
 
 def _of_gpu(gpu: int, states: list[dict[str, Any]]) -> list[str]:
@@ -85,8 +67,8 @@ def _of_gpu(gpu: int, states: list[dict[str, Any]]) -> list[str]:
         for s in states[1:]
         if s["sm_clock_hz"] and s["sm_clock_most_hz"]
     ]
-    if clocks and not held and sorted(clocks)[len(clocks) // 2] < LEAST_CLOCK:
-        found.append(f"GPU {gpu} ran at {sorted(clocks)[len(clocks) // 2]:.0%} of its highest clock")
+    if clocks and not held and np.median(clocks) < LEAST_CLOCK:
+        found.append(f"GPU {gpu} ran at {np.median(clocks):.0%} of its highest clock")
     replays = [s["link_replays"] for s in states if s["link_replays"] is not None]
     if replays and replays[-1] > replays[0]:
         found.append(

@@ -20,7 +20,6 @@ from busfare.measure.disturbance import disturbances
 from busfare.measure.health import Health, health
 from busfare.measure.knees import Jump, locate
 from busfare.measure.middle import interval, middle
-from busfare.measure.neighbours import apart, neighbours
 from busfare.measure.plan import HOST_WAYS, Plan, full, quick
 from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read
@@ -121,7 +120,7 @@ def measured(
     for gpu in chosen:
         peers = [other for other in chosen if other != gpu]
         choose = quick if fast else full
-        plan: Plan = choose(gpu, peers, bound=apart(facts, gpu))
+        plan: Plan = choose(gpu, peers)
         budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
         measure(device, plan.cases, record, budget, progress, clock)
         for way in HOST_WAYS:
@@ -145,13 +144,6 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     gpu = record.facts["gpus"][0]["name"]
     name = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
     node = node_of(record, parameters, f"virtual-{record.facts['plays']}" if record.virtual else name)
-    if any(m.case.mode == "through" for m in record.measurements):
-        # By `plan`, which loads a table library: measuring needs none.
-        from busfare.measure.first_round import with_first_round
-        from busfare.measure.through import with_streams
-        from busfare.measure.waiting import with_waits
-
-        node = with_first_round(with_waits(with_streams(node, record), record), record)
     record.disturbances = disturbances(record)
     return Probed(node, record, residuals(node.measured, record), health(node, record), list(knees))
 
@@ -191,14 +183,6 @@ def result(probed: Probed) -> dict[str, Any]:
             {"direction": k.case.direction, "memory": k.case.memory, "gpu": k.case.gpu,
              "after_bytes": k.jump.below, "seconds": k.jump.seconds}
             for k in probed.knees
-        ],
-        "neighbours": [
-            {
-                "gpu": n.gpu, "peer": n.peer, "direction": n.direction, "memory": n.memory, "bytes": n.bytes,
-                "alone_bytes_per_second": n.alone_bytes_per_s, "bytes_per_second": n.bytes_per_s,
-                "both_ways": n.both_ways,
-            }
-            for n in neighbours(record)
         ],
         "cases": [
             {

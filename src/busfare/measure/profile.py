@@ -327,7 +327,7 @@ def _line(own: dict[Case, Measurement], like: Case, key: str) -> dict[str, float
 
 def _costs(own: dict[Case, Measurement], gpu: int) -> Iterable[Cost]:
     for call in _CALLS:
-        m = own.get(Case("none", "none", call, 0, 1, gpu))  # type: ignore[arg-type]
+        m = own.get(Case("none", "none", call, 0, 1, gpu))
         if m is not None:
             device_s = middle(m.samples.device_s) if m.samples.device_s else None
             yield Cost(call=call, call_s=middle(m.samples.api_s), device_s=device_s, gpu=gpu, source=SOURCE)  # type: ignore[arg-type]

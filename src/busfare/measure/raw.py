@@ -1,18 +1,17 @@
-"""A run on file: every raw sample, what the machine was, and what happened meanwhile. JSON, times in
-nanoseconds.
-"""
+"""A run on file: every raw sample, what the machine was, and what happened meanwhile. JSON, times in nanoseconds."""
 
 from __future__ import annotations
 
 import gzip
-import json
-from dataclasses import dataclass, field
+import zlib
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from busfare.errors import InputError
-from busfare.measure.case import Case, Samples
+from busfare.measure.case import Case, Direction, Memory, Samples
 from busfare.measure.middle import median, middle, quicker
 from busfare.output import write_file
 
@@ -24,21 +23,17 @@ _NS = 1e9
 QUIETEST_ONE_IN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When and where a visit was: seconds since the run began and that it took in all, its first sample (which is
-    not among the samples), the processor that it began on, and the seconds of a fixed piece of work there.
+class Moment(msgspec.Struct, frozen=True):
+    """When a visit was: seconds since the run began, seconds that it took in all, and its first sample, where that is
+    not among the samples.
     """
 
     at_s: float
     took_s: float
     first_s: float | None = None
-    processor: int | None = None
-    pace_s: float | None = None
 
 
-@dataclass
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True):
     """The raw samples of a case, how many each visit took and when, and why it was left."""
 
     case: Case
@@ -54,30 +49,19 @@ class Measurement:
         return self.samples.api_s if by_host else self.samples.device_s
 
     @property
+    def counted(self) -> tuple[float, ...]:
+        """The samples that count."""
+        return self.seconds
+
+    @property
     def undisturbed_s(self) -> float:
         """Seconds where nothing disturbs it: the mean of the quicker half of its visits. What disturbs a copy, on a
-        machine shared with others, only ever makes it slower, and for a whole visit; where nothing does, visits repeat.
+        machine shared with others, only ever makes it slower, and for a whole visit.
         Of managed memory the middle one: the host's driver moves every page, no visit is the quiet one that a program
-        would see again, and of two or three the quickest is far from what a program takes in the middle of five runs.
-        Raises ValueError for no samples.
+        would see again. Raises ValueError for no samples.
         """
         visits = self.of_visits or self.seconds
         return median(visits) if self.case.memory == "managed" else quicker(visits)
-
-    @property
-    def counted(self) -> tuple[float, ...]:
-        """The samples that count."""
-        return self._firsts or self.seconds
-
-    @property
-    def _firsts(self) -> tuple[float, ...]:
-        """Of pageable memory that the processor has just written the first sample of each visit, where it was kept apart: a
-        program writes its data once, after other work, and where this goes on in a loop the processor's caches hold the
-        data, and the buffers that the driver stages them in, as in no program. None of anything else.
-        """
-        if (self.case.memory, self.case.mode) != ("pageable", "written"):
-            return ()
-        return tuple(v.first_s for v in self.moments if v.first_s is not None)
 
     @property
     def quietest_s(self) -> float:
@@ -89,15 +73,12 @@ class Measurement:
 
     @property
     def of_visits(self) -> list[float]:
-        """The middle of each visit: samples of one visit share what disturbed it, visits do not."""
-        if self._firsts:
-            return list(self._firsts)
-        ends = list(accumulate(self.visits, initial=0))
+        """The interquartile mean of each visit: samples of one visit share what disturbed it, visits do not."""
+        ends = accumulate(self.visits, initial=0)
         return [middle(self.seconds[a:b]) for a, b in pairwise(ends) if b > a]
 
 
-@dataclass
-class Record:
+class Record(msgspec.Struct):
     """One run of one process. `states` are dated in seconds since its start."""
 
     virtual: bool
@@ -105,10 +86,10 @@ class Record:
     command: str
     facts: dict[str, Any]
     seed: int
-    measurements: list[Measurement] = field(default_factory=list)
-    states: list[dict[str, Any]] = field(default_factory=list)
-    left_out: list[dict[str, str]] = field(default_factory=list)
-    disturbances: list[str] = field(default_factory=list)
+    measurements: list[Measurement] = []
+    states: list[dict[str, Any]] = []
+    left_out: list[dict[str, str]] = []
+    disturbances: list[str] = []
     seconds: float = 0.0
 
     def of(self, case: Case) -> Measurement | None:
@@ -116,89 +97,91 @@ class Record:
         return next((m for m in self.measurements if m.case == case), None)
 
 
-def write(record: Record, path: Path) -> None:
-    """Writes the record as one JSON object, a case a line; packed where the name ends in `.gz`.
+class _Row(msgspec.Struct, omit_defaults=True):
+    """A measurement on file. Moments: when (s), seconds in all and the first sample (ns); older files have more in them."""
 
-    Raises InputError where the file cannot be written.
-    """
-    head = {
-        "schema": SCHEMA,
-        "virtual": record.virtual,
-        "date": record.date,
-        "command": record.command,
-        "seconds": round(record.seconds, 3),
-        "seed": record.seed,
-        "facts": record.facts,
-        "disturbances": record.disturbances,
-        "left_out": record.left_out,
-        "states": record.states,
-    }
-    cases = ",\n".join(json.dumps(_row(m), separators=(",", ":")) for m in record.measurements)
-    text = json.dumps(head, indent=1)[:-2] + ',\n "cases": [\n' + cases + "\n]}\n"
-    write_file(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
+    direction: Direction
+    memory: Memory
+    mode: str
+    bytes: int
+    count: int
+    gpu: int
+    stopped: str
+    visits: tuple[int, ...]
+    device_ns: list[int]
+    api_ns: list[int]
+    moments: list[tuple[float | None, ...]] = []
+    peer: int | None = None
+
+    @classmethod
+    def of(cls, m: Measurement) -> _Row:
+        c = m.case
+        moments: list[tuple[float | None, ...]] = [
+            (round(v.at_s, 4), _ns(v.took_s), _ns(v.first_s)) for v in m.moments
+        ]
+        device_ns, api_ns = ([round(s * _NS) for s in own] for own in (m.samples.device_s, m.samples.api_s))
+        return cls(
+            c.direction, c.memory, c.mode, c.bytes, c.count, c.gpu, m.stopped, m.visits, device_ns, api_ns, moments,
+            c.peer,
+        )  # fmt: skip
+
+    def measurement(self) -> Measurement:
+        case = Case(self.direction, self.memory, self.mode, self.bytes, self.count, self.gpu, self.peer)
+        samples = Samples(tuple(n / _NS for n in self.device_ns), tuple(n / _NS for n in self.api_ns))
+        moments = tuple(
+            Moment(at or 0.0, (took or 0.0) / _NS, None if first is None else first / _NS)
+            for at, took, first, *_ in self.moments
+        )
+        return Measurement(case, samples, self.visits, self.stopped, moments)
 
 
-def _row(m: Measurement) -> dict[str, Any]:
-    c = m.case
-    row: dict[str, Any] = {
-        "direction": c.direction, "memory": c.memory, "mode": c.mode, "bytes": c.bytes, "count": c.count, "gpu": c.gpu,
-    }  # fmt: skip
-    if c.peer is not None:
-        row["peer"] = c.peer
-    row["stopped"], row["visits"] = m.stopped, list(m.visits)
-    row["moments"] = [
-        [round(v.at_s, 4), *(_ns(s) for s in (v.took_s, v.first_s, v.pace_s)), v.processor] for v in m.moments
-    ]
-    row["device_ns"] = [round(s * _NS) for s in m.samples.device_s]
-    row["api_ns"] = [round(s * _NS) for s in m.samples.api_s]
-    return row
+class _File(msgspec.Struct):
+    schema: str
+    virtual: bool
+    date: str
+    command: str
+    seconds: float
+    seed: int
+    facts: dict[str, Any]
+    disturbances: list[str]
+    left_out: list[dict[str, str]]
+    states: list[dict[str, Any]]
+    cases: list[_Row]
 
 
 def _ns(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * _NS)
 
 
-def _moment(row: list[Any]) -> Moment:
-    at_s, took, first, pace, processor = row
-    took_s, first_s, pace_s = (None if n is None else n / _NS for n in (took, first, pace))
-    return Moment(at_s, took_s or 0.0, first_s, processor, pace_s)
+def write(record: Record, path: Path) -> None:
+    """Writes the record as one JSON object, packed where the name ends in `.gz`.
+
+    Raises InputError where the file cannot be written.
+    """
+    rows = [_Row.of(m) for m in record.measurements]
+    file = _File(
+        SCHEMA, record.virtual, record.date, record.command, round(record.seconds, 3), record.seed, record.facts,
+        record.disturbances, record.left_out, record.states, rows,
+    )  # fmt: skip
+    text = msgspec.json.encode(file)
+    write_file(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text.decode())
 
 
 def read(path: Path) -> Record:
     """The record at `path`. Raises InputError where it is none."""
     try:
         content = path.read_bytes()
-        raw = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
-        if raw["schema"] != SCHEMA:
-            raise InputError(f"{path}: schema {raw['schema']!r}; this reads {SCHEMA}")
-        return Record(
-            virtual=bool(raw["virtual"]),
-            date=raw["date"],
-            command=raw["command"],
-            facts=raw["facts"],
-            seed=raw["seed"],
-            measurements=[_measurement(row) for row in raw["cases"]],
-            states=raw["states"],
-            left_out=raw["left_out"],
-            disturbances=raw["disturbances"],
-            seconds=raw["seconds"],
-        )
+        file = msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content, type=_File)
+    except (msgspec.DecodeError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"{path}: no raw samples of a probe ({what}); give a file that `probe --raw` wrote"
+        ) from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a file that `probe --raw` wrote") from None
-    except (ValueError, KeyError, TypeError, EOFError) as error:
-        raise InputError(
-            f"{path}: no raw samples of a probe ({type(error).__name__}: {error}); give a file that `probe --raw` wrote"
-        ) from None
-
-
-def _measurement(row: dict[str, Any]) -> Measurement:
-    case = Case(
-        row["direction"], row["memory"], row["mode"], row["bytes"], row["count"], row["gpu"], row.get("peer")
-    )
-    samples = Samples(
-        tuple(n / _NS for n in row["device_ns"]),
-        tuple(n / _NS for n in row["api_ns"]),
-    )
-    # Files of older runs do not say when each visit was.
-    moments = tuple(_moment(moment) for moment in row.get("moments", ()))
-    return Measurement(case, samples, tuple(row["visits"]), row["stopped"], moments)
+    if file.schema != SCHEMA:
+        raise InputError(f"{path}: schema {file.schema!r}; this reads {SCHEMA}")
+    return Record(
+        file.virtual, file.date, file.command, file.facts, file.seed, [row.measurement() for row in file.cases],
+        file.states, file.left_out, file.disturbances, file.seconds,
+    )  # fmt: skip

@@ -1,34 +1,84 @@
-"""Measuring a list of cases: warm-up, visits at random times all over the run, stop on noise with a reason, a time
-budget, a log of the machine.
+"""Measuring a list of cases: warm-up, rounds of visits in random order, stop on noise with a reason, a time budget, a log of
+the machine.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
-from busfare.measure.quiet import Processor
-from busfare.measure.raw import Moment, Record
-from busfare.measure.visits import Visited, visits
+from busfare.measure.middle import spread
+from busfare.measure.raw import Measurement, Moment, Record
 
-__all__ = ["Progress", "measure"]
+__all__ = ["LOG_EVERY_S", "Progress", "measure"]
 
 #: Called with the share done (0 to 1) and what is being measured.
 Progress = Callable[[float, str], None]
 
-#: After every case was visited once, this share of what remains is planned at a time: each plan knows the costs and
-#: the scatter that those before it have seen.
-_SHARES = (0.2, 0.25, 1 / 3, 0.5, 1.0, 1.0, 1.0)
-#: In so many of these every case is visited, however little it matters: the middle of two visits is no middle.
-_ALL_WINDOWS = 2
+#: A case is settled when the interval of the median of its visits is this narrow, either way, …
+SETTLED = 0.002
+#: … and it has been visited this often: samples of one visit share what disturbs them. More than the most say nothing new.
+LEAST_VISITS, MOST_VISITS = 6, 24
+#: A visit is about this long, so that every case is seen at many times of the run, and of so many samples at most.
+VISIT_S, MOST_REPEATS = 0.002, 5
+#: What costs more than this a visit is not visited in every round: Neyman's allocation, over the root of the cost.
+CHEAP_S = 0.004
+#: The first sample of a visit finds caches and address translation as the case before left them, and is kept apart. Where
+#: one takes this long what it finds does not matter (0.1 % of a pinned copy of 4 ms), and it counts.
+LONG_S = 0.006
 #: The machine's state is logged this often.
 LOG_EVERY_S = 1.0
 #: Copies before the first measurement, until clocks and link have left their idle states.
 WARM_UP_S = 0.25
+
+
+@dataclass
+class _Visited:
+    """A case and what was seen of it so far."""
+
+    case: Case
+    samples: Samples = field(default_factory=lambda: Samples((), ()))
+    visits: list[int] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    stopped: str = ""
+    #: Seconds of the run that one sample costs, with all that goes with it.
+    sample_s: float = math.inf
+
+    @property
+    def measurement(self) -> Measurement:
+        """What the record holds of it."""
+        return Measurement(self.case, self.samples, tuple(self.visits), self.stopped, tuple(self.moments))
+
+    def next_repeats(self) -> tuple[int, int]:
+        """Samples of the next visit, and how many go before them untimed."""
+        if not self.visits or self.sample_s > LONG_S:
+            return 1, int(not self.visits)
+        return min(max(int(VISIT_S / self.sample_s) - 1, 1), MOST_REPEATS), 1
+
+    @property
+    def due(self) -> float:
+        """How likely it is visited in the next round."""
+        if self.stopped:
+            return 0.0
+        return min(1.0, math.sqrt(CHEAP_S / (self.sample_s * sum(self.next_repeats()))))
+
+    def add(self, taken: Samples, moment: Moment) -> None:
+        """One visit's samples; says why this case needs no more, if it does not."""
+        self.samples += taken
+        self.visits.append(len(taken.api_s))
+        self.moments.append(moment)
+        made = len(taken.api_s) + (moment.first_s is not None)
+        self.sample_s = min(self.sample_s, max(moment.took_s, 1e-6) / made)
+        if len(self.visits) >= MOST_VISITS:
+            self.stopped = "enough"
+        elif len(self.visits) >= LEAST_VISITS and spread(self.measurement.of_visits) <= SETTLED:
+            self.stopped = "settled"
 
 
 def measure(
@@ -46,41 +96,32 @@ def measure(
     """
     began = clock()
     # A later call on the same record, of another GPU or size, is dated from the first one's start.
-    before = record.seconds
+    zero = began - record.seconds
     drawn = random.Random(record.seed)
-    log = _Log(device, record, began - before, clock, sorted({case.gpu for case in cases}), start=warm_up)
-    all_ = [Visited(case) for case in cases]
-    host = None if device.virtual else Processor(clock)
+    log = _Log(device, record, zero, clock, sorted({case.gpu for case in cases}), start=warm_up)
+    all_ = [_Visited(case) for case in cases]
     if warm_up:
         _warm_up(device, cases, clock)
     # Every case is visited once even past the budget: half a node file is of no use.
-    order = drawn.sample(all_, len(all_))
-    for at, visited in enumerate(order):
-        if progress:
-            share = min((clock() - began) / budget_s, at / len(order), 1.0)
-            progress(share, str(visited.case))
-        _visit(device, visited, record, clock, began - before, host)
-        log.now()
-    for n, share in enumerate(_SHARES):
-        window = share * (budget_s - (clock() - began))
-        if window <= 0:
-            break
-        for visited in visits(all_, window, drawn, at_least_one=n < _ALL_WINDOWS):
-            spent = clock() - began
-            if spent > budget_s:
+    todo = drawn.sample(all_, len(all_))
+    first_round = True
+    while todo:
+        for visited in todo:
+            if clock() - began > budget_s and not first_round:
                 break
-            if visited.stopped:
-                continue
             if progress:
-                progress(spent / budget_s, str(visited.case))
-            _visit(device, visited, record, clock, began - before, host)
+                progress(min((clock() - began) / budget_s, 1.0), str(visited.case))
+            _visit(device, visited, record, clock, zero)
             log.now()
+        first_round = False
+        open_ = [v for v in all_ if not v.stopped] if clock() - began < budget_s else []
+        # Where none happens to be due, one is: the budget is there to be used.
+        due = [v for v in open_ if drawn.random() < v.due] or open_[:1]
+        todo = drawn.sample(due, len(due))
     log.now(force=warm_up)
     for visited in all_:
         visited.stopped = visited.stopped or "time"
     record.measurements += [v.measurement for v in all_ if v.samples.api_s]
-    record.left_out += device.left_out
-    device.left_out.clear()
     record.seconds += clock() - began
 
 
@@ -99,16 +140,10 @@ def _warm_up(device: Device, cases: Sequence[Case], clock: Callable[[], float]) 
 
 
 def _visit(
-    device: Device,
-    visited: Visited,
-    record: Record,
-    clock: Callable[[], float],
-    zero: float,
-    host: Processor | None,
+    device: Device, visited: _Visited, record: Record, clock: Callable[[], float], zero: float
 ) -> None:
     case = visited.case
     repeats, untimed = visited.next_repeats()
-    where = host.ready() if host else (None, None)
     at = clock()
     try:
         taken = device.run(case, untimed + repeats)
@@ -124,7 +159,7 @@ def _visit(
         visited.stopped, visited.samples = "disturbed", Samples((), ())
         return
     first = (taken.device_s if case.memory != "pageable" and taken.device_s else taken.api_s)[:untimed]
-    moment = Moment(at - zero, clock() - at, first[0] if first else None, *where)
+    moment = Moment(at - zero, clock() - at, first[0] if first else None)
     visited.add(Samples(taken.device_s[untimed:], taken.api_s[untimed:]), moment)
 
 
@@ -132,15 +167,9 @@ class _Log:
     """The machine's state, about once a second."""
 
     def __init__(
-        self,
-        device: Device,
-        record: Record,
-        began: float,
-        clock: Callable[[], float],
-        gpus: list[int],
-        start: bool,
-    ) -> None:
-        self._device, self._record, self._began, self._clock = device, record, began, clock
+        self, device: Device, record: Record, zero: float, clock: Callable[[], float], gpus: list[int], start: bool
+    ) -> None:  # fmt: skip
+        self._device, self._record, self._zero, self._clock = device, record, zero, clock
         self._gpus = gpus
         self._last = clock()
         self.now(force=start)
@@ -152,5 +181,5 @@ class _Log:
             return
         self._last = time_
         for gpu in self._gpus:
-            state: dict[str, Any] = {"seconds": round(time_ - self._began, 3), "gpu": gpu}
+            state: dict[str, Any] = {"seconds": round(time_ - self._zero, 3), "gpu": gpu}
             self._record.states.append(state | self._device.state(gpu))

@@ -43,7 +43,7 @@ def probe_page(result: dict[str, Any]) -> str:
         body.append(
             section("Predicted over measured, on sizes not fitted", '<div id="residuals" class="plot"></div>')
         )
-    body += [_peers(curves), _neighbours(result["neighbours"]), _facts(result)]
+    body += [_peers(curves), _facts(result)]
     return document(f"busfare probe: {node['name']}", [part for part in body if part], plots, _FOOTER)
 
 
@@ -119,30 +119,6 @@ def _peers(cases: list[dict[str, Any]]) -> str:
     gpus = sorted({gpu for pair in largest for gpu in pair})
     rows = [[f"from GPU {a}", *(_pair(largest.get((a, b))) for b in gpus)] for a in gpus]
     return section("Between GPUs, as measured", table(["", *(f"to GPU {b}" for b in gpus)], rows))
-
-
-def _neighbours(found: list[dict[str, Any]]) -> str:
-    """Copies beside those of another GPU, and by bound processors."""
-    if not found:
-        return ""
-    rows = [
-        [
-            f"GPU {n['gpu']} {n['direction']} {n['memory']}, {n['bytes']} bytes",
-            _with(n),
-            amounts.rate(n["alone_bytes_per_second"]),
-            amounts.rate(n["bytes_per_second"]),
-        ]
-        for n in found
-    ]
-    return section(
-        "Who else is on the host, as measured", table(["copies", "with", "without", "with it"], rows, 2)
-    )
-
-
-def _with(n: dict[str, Any]) -> str:
-    if n["peer"] is None:
-        return "processors next to the GPU"
-    return f"GPU {n['peer']} copies too" + (", all both ways" if n["both_ways"] else "")
 
 
 def _pair(case: dict[str, Any] | None) -> str:

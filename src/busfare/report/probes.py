@@ -8,10 +8,7 @@ from busfare.advise import amounts
 from busfare.report.tables import Table, table
 from busfare.report.tables import console as _console
 
-__all__ = ["neighbour", "show_probe"]
-
-#: Long copies that differ by more than this from those without a neighbour are shown.
-LONG_BYTES, DIFFERENT = 1 << 26, 0.03
+__all__ = ["show_probe"]
 
 
 def show_probe(result: dict[str, Any]) -> None:
@@ -39,12 +36,6 @@ def show_probe(result: dict[str, Any]) -> None:
                 f"Residuals on {amounts.several(summary['count'], f'{name} case')}, not fitted: "
                 f"median {summary['median_percent']:.2f} %, largest {summary['max_percent']:.2f} %"
             )
-    for n in result["neighbours"]:
-        if (
-            n["bytes"] >= LONG_BYTES
-            and abs(n["bytes_per_second"] / n["alone_bytes_per_second"] - 1) > DIFFERENT
-        ):
-            console.print(neighbour(n))
     for sentence in result["disturbances"]:
         console.print(f"DISTURBED: {sentence}", style="bold")
     if result["left_out"]:
@@ -53,19 +44,6 @@ def show_probe(result: dict[str, Any]) -> None:
             reasons[row["why"]] = reasons.get(row["why"], 0) + 1
         for why, count in reasons.items():
             console.print(f"left out, {amounts.several(count, 'case')}: {why}")
-
-
-def neighbour(n: dict[str, Any]) -> str:
-    """A sentence of what another GPU's copies, or a bound processor, change."""
-    now, alone = (amounts.rate(n[f"{key}bytes_per_second"]) for key in ("", "alone_"))
-    share = n["bytes_per_second"] / n["alone_bytes_per_second"]
-    path = f"GPU {n['gpu']} {n['direction']} {n['memory']}"
-    if n["peer"] is None:
-        return f"{path}: {now} by processors next to the GPU, {alone} by any ({share:.0%})"
-    ways, by_itself = (
-        ("copies both ways too", "both ways alone") if n["both_ways"] else ("copies too", "alone")
-    )
-    return f"{path}: {now} while GPU {n['peer']} {ways}, {alone} {by_itself} ({share:.0%})"
 
 
 def _paths(measured: list[dict[str, Any]]) -> Table:

@@ -16,7 +16,6 @@ import pytest
 from cuda.bindings import driver
 
 from busfare.measure.bench.work import Work
-from busfare.measure.cuda.driver import CudaError
 
 OK = driver.CUresult.CUDA_SUCCESS
 CAPABILITY = {"MAJOR": 9, "MINOR": 0}
@@ -47,9 +46,6 @@ class StandIn:
         self.gpus = gpus
         self.peers = True
         self.enabled: list[str] = []
-        #: Contexts besides the primary ones: how many may live at once, those that do, and which was current when.
-        self.contexts_most = 8
-        self.contexts: list[str] = []
         self.in_context = ""
         self.streams: list[Stream] = []
         self.blocks: dict[int, Any] = {}
@@ -88,14 +84,8 @@ class StandIn:
 
     def cuDevicePrimaryCtxRelease(self, device: int) -> None: ...  # noqa: N802
 
-    def cuCtxCreate(self, parameters: Any, flags: int, device: int) -> str:  # noqa: N802
-        if len(self.contexts) == self.contexts_most:
-            raise CudaError("CUDA_ERROR_OUT_OF_MEMORY", "cuCtxCreate")
-        self.contexts.append(f"context {device} beside {len(self.contexts)}")
-        return self.contexts[-1]
-
-    def cuCtxDestroy(self, context: str) -> None:  # noqa: N802
-        self.contexts.remove(context)
+    def cuDriverGetVersion(self) -> int:  # noqa: N802
+        return 13000
 
     def cuCtxSetCurrent(self, context: str) -> None:  # noqa: N802
         self.in_context = context
@@ -216,6 +206,30 @@ class StandIn:
 
         self._put(stream, move)
 
+    def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
+        self._move(target, source, size, stream)
+
+    def _rows(self, shape: Any, rows: int, stream: Stream) -> None:
+        ends = [
+            int(
+                getattr(
+                    shape, f"{side}{'Host' if kind == driver.CUmemorytype.CU_MEMORYTYPE_HOST else 'Device'}"
+                )
+            )
+            for side, kind in (("dst", shape.dstMemoryType), ("src", shape.srcMemoryType))
+        ]
+        for row in range(rows):
+            self._move(
+                ends[0] + row * shape.dstPitch, ends[1] + row * shape.srcPitch, shape.WidthInBytes, stream
+            )
+
+    def cuMemcpy2DAsync(self, shape: Any, stream: Stream) -> None:  # noqa: N802
+        self._rows(shape, shape.Height, stream)
+
+    def cuMemcpy3DAsync(self, shape: Any, stream: Stream) -> None:  # noqa: N802
+        assert shape.srcHeight == shape.dstHeight == shape.Height
+        self._rows(shape, shape.Height * shape.Depth, stream)
+
     def cuMemcpyHtoDAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
         self._move(target, source, size, stream)
 
@@ -326,20 +340,15 @@ def _rows(size: int, row: int, pitch: int) -> range:
     return range(0, size // row * pitch, pitch)
 
 
-def _poison(address: int, size: int, row: int, pitch: int, place: int, belongs: int) -> None:
-    for n, at in enumerate(_rows(size, row, pitch)):
-        _bytes(address + at, row)[:] = ~_pattern(row, place + n * belongs)
+def _poison(address: int, size: int, row: int, pitch: int) -> None:
+    for at in _rows(size, row, pitch):
+        _bytes(address + at, row)[:] = ~_pattern(row, at)
 
 
-def _check(address: int, size: int, row: int, pitch: int, place: int, belongs: int, wrong: int) -> None:
-    for n, at in enumerate(_rows(size, row, pitch)):
-        found = int(np.count_nonzero(_bytes(address + at, row) != _pattern(row, place + n * belongs)))
+def _check(address: int, size: int, row: int, pitch: int, wrong: int) -> None:
+    for at in _rows(size, row, pitch):
+        found = int(np.count_nonzero(_bytes(address + at, row) != _pattern(row, at)))
         ctypes.c_uint64.from_address(wrong).value += found
-
-
-def _pack16(source: int, target: int, wide: int, rows: int, from_pitch: int, to_pitch: int) -> None:
-    for n in range(rows):
-        ctypes.memmove(target + 16 * n * to_pitch, source + 16 * n * from_pitch, 16 * wide)
 
 
 def _copy16(source: int, target: int, count: int) -> None:
@@ -363,7 +372,7 @@ PROBING: dict[str, Callable[..., None]] = {
     "poison": _poison,
     "check": _check,
     "copy16": _copy16,
-    "pack16": _pack16,
     "differ": _differ,
     "read16": lambda source, sink, count: None,
+    "stream16": lambda mapped, count, stop, limit, reads: None,
 }

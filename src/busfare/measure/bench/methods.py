@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from busfare.measure.bench.device import RANGES, MethodDevice, MethodRun
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.middle import median
-from busfare.measure.quiet import Processor
 from busfare.node import Node
 from busfare.plan import Machine, Problem, plan
 
@@ -196,7 +195,6 @@ def run_methods(
     # A virtual machine has a time of its own, in which nobody waits.
     clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
     found, began = MethodsRun(), clock()
-    host = None if device.virtual else Processor(clock)
     chosen = cases(quick, largest)
     budget = QUICK_S if quick else BUDGET_S
     say(f"{len(chosen)} cases, up to {max(c.elements for c in chosen) * 4 / 1e6:,.0f} MB, {RUNS} runs each")
@@ -213,12 +211,12 @@ def run_methods(
         try:
             found.allocation_s[method] = device.start(method, size)
             for case in own:
-                _measure(device, case, method, found, host)
+                _measure(device, case, method, found)
             for _ in range(AGAIN):
                 # After the others of the method: a slow moment is over by then.
                 for n, m in enumerate(found.measurements):
                     if (m.method, m.case.elements) == (method, size) and found.disturbed(m):
-                        found.measurements[n] = _measured_again(device, m, host)
+                        found.measurements[n] = _measured_again(device, m)
         except (UnavailableError, WrongDataError) as error:
             found.left_out.append({"case": f"{method}, {size} ints", "why": str(error)})
     found.node = machine.node
@@ -228,28 +226,22 @@ def run_methods(
     return found
 
 
-def _measure(
-    device: MethodDevice, case: Case, method: str, found: MethodsRun, host: Processor | None
-) -> None:
+def _measure(device: MethodDevice, case: Case, method: str, found: MethodsRun) -> None:
     if case not in found.kernel_s:
         found.kernel_s[case] = device.kernel_seconds(case.elements, case.accesses)
-    found.measurements.append(Measurement(case, method, *_runs(device, case, host)))
+    found.measurements.append(Measurement(case, method, *_runs(device, case)))
 
 
-def _runs(
-    device: MethodDevice, case: Case, host: Processor | None
-) -> tuple[tuple[MethodRun, ...], tuple[Mapping[str, float], ...]]:
-    if host:
-        host.ready()
+def _runs(device: MethodDevice, case: Case) -> tuple[tuple[MethodRun, ...], tuple[Mapping[str, float], ...]]:
     runs = tuple(device.run(case.elements, case.accesses, RUNS))
     return runs, tuple(device.held(case.elements, case.accesses, RUNS))
 
 
-def _measured_again(device: MethodDevice, m: Measurement, host: Processor | None) -> Measurement:
+def _measured_again(device: MethodDevice, m: Measurement) -> Measurement:
     """The same with more runs, unless it has had its share of them."""
     if m.again >= (AGAIN if m.held else AGAIN_BY_HOST):
         return m
-    runs, held = _runs(device, m.case, host)
+    runs, held = _runs(device, m.case)
     return replace(
         m, runs=m.runs + runs, held=m.held + held if m.held and held else m.held, again=m.again + 1
     )

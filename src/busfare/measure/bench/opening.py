@@ -21,7 +21,7 @@ __all__ = ["Watched", "open_methods", "open_strategies", "predicted_for", "told"
 def open_strategies(virtual: str | None) -> StrategyDevice:
     """The machine's GPUs, or a virtual node. Raises NoGpuError where there is none."""
     if virtual is not None:
-        from busfare.measure.virtual_bench import VirtualStrategies
+        from busfare.measure.bench.virtual import VirtualStrategies
 
         return VirtualStrategies(load_node(virtual))
     count = _gpus("bench strategies")
@@ -33,7 +33,7 @@ def open_strategies(virtual: str | None) -> StrategyDevice:
 def open_methods(virtual: str | None) -> MethodDevice:
     """The machine's first GPU, or a virtual node. Raises NoGpuError where there is none."""
     if virtual is not None:
-        from busfare.measure.virtual_bench import VirtualMethods
+        from busfare.measure.bench.virtual import VirtualMethods
 
         return VirtualMethods(load_node(virtual))
     count = _gpus("bench methods")

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from busfare.measure.cuda.blocker import Flags
 from busfare.measure.cuda.driver import checked, driver
 from busfare.measure.cuda.kernels import Kernels
 from busfare.measure.cuda.memory import Buffer, allocate
+from busfare.measure.cuda.timing import Flags
 from busfare.measure.device import UnavailableError, WrongDataError
 
 __all__ = ["MOST_BYTES", "Board"]
@@ -32,26 +32,21 @@ _ATTRIBUTE = driver.CUdevice_attribute
 
 
 class Board:
-    """What a run needs of one GPU. Its context is made current by `enter`."""
+    """What a run needs of one GPU. Its primary context is made current by `enter`."""
 
-    def __init__(self, ordinal: int, most_bytes: int = MOST_BYTES, primary: bool = True) -> None:
-        """Without `primary`, in a further context. Raises CudaError."""
-        self.ordinal = ordinal
+    def __init__(self, ordinal: int, most_bytes: int = MOST_BYTES) -> None:
+        """Raises CudaError."""
+        self.ordinal, self.most_bytes = ordinal, most_bytes
         self.handle = checked(driver.cuDeviceGet(ordinal), "cuDeviceGet")
-        self._primary = primary
-        if primary:
-            self.context = checked(driver.cuDevicePrimaryCtxRetain(self.handle), "cuDevicePrimaryCtxRetain")
-        else:
-            self.context = checked(driver.cuCtxCreate(None, 0, self.handle), "cuCtxCreate")
+        self.context = checked(driver.cuDevicePrimaryCtxRetain(self.handle), "cuDevicePrimaryCtxRetain")
         self.enter()
         self.capability = (
             self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
-        processors = self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        self.kernels = Kernels(self.capability, processors)
+        multiprocessors = self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        self.kernels = Kernels(self.capability, multiprocessors)
         self.flags = Flags(self.kernels)
-        self.most_bytes = most_bytes
         self._buffers: dict[tuple[str, str], Buffer] = {}
         self._streams: list[Any] = []
         self._events: list[Any] = []
@@ -96,51 +91,32 @@ class Board:
             self._fill(made, kind)
         return self._buffers[key].address
 
-    def make(self, *kinds: str) -> None:
-        """The buffers of `kinds` at once. Raises UnavailableError where memory does not suffice."""
-        for kind in kinds:
-            for role in ("source", "target"):
-                self.buffer(kind, role, 0)
-
     def _fill(self, made: Buffer, kind: str) -> None:
-        stream = self.streams(1)[0]
-        if kind != "pageable":
-            self.kernels.on_bytes("fill", stream, made.address, made.size, made.size, made.size)
-            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
-            return
-        filled = self.buffer("device", "source", made.size)
-        checked(driver.cuMemcpyDtoH(made.address, filled, made.size), "cuMemcpyDtoH")
+        if kind == "pageable":
+            filled = self.buffer("device", "source", made.size)
+            checked(driver.cuMemcpyDtoH(made.address, filled, made.size), "cuMemcpyDtoH")
+        else:
+            self._on_bytes("fill", made.address, made.size, made.size, made.size)
 
-    def poison(
-        self, kind: str, size: int, row: int, pitch: int, place: int = 0, belongs: int | None = None
-    ) -> None:
-        """Overwrites a target, `place` bytes into its buffer, with what no copy could have left. Rows lay `belongs` bytes
-        apart where they come from, if not `pitch`.
-        """
-        stream, at = self.streams(1)[0], self.buffer(kind, "target", place + size // row * pitch) + place
+    def poison(self, kind: str, size: int, row: int, pitch: int) -> None:
+        """Overwrites a target of rows of `row` bytes, `pitch` apart, with what no copy could have left."""
+        at = self.buffer(kind, "target", size // row * pitch)
         if kind == "pageable":
             target, pattern = _view(at, size), _view(self._pattern(), size)
             # A byte a page beyond the ends: inverting gigabytes before each visit would cost more than it shows.
             for part in (slice(0, _ENDS), slice(-_ENDS, None), slice(None, None, _PAGE)):
                 np.invert(pattern[part], out=target[part])
-            return
-        self.kernels.on_bytes("poison", stream, at, size, row, pitch, place, belongs or pitch)
-        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        else:
+            self._on_bytes("poison", at, size, row, pitch)
 
-    def check(
-        self, kind: str, size: int, row: int, pitch: int, place: int = 0, belongs: int | None = None
-    ) -> None:
-        """Raises WrongDataError where a target does not hold the pattern. Pageable memory comes in one row, from the
-        start of its buffer.
-        """
-        stream, at = self.streams(1)[0], self.buffer(kind, "target", place + size // row * pitch) + place
+    def check(self, kind: str, size: int, row: int, pitch: int) -> None:
+        """Raises WrongDataError where a target does not hold the pattern."""
+        at = self.buffer(kind, "target", size // row * pitch)
         if kind == "pageable":
             wrong = _differences(at, self._pattern(), size)
         else:
             checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
-            pointer = (at, size, row, pitch, place, belongs or pitch, self._wrong.address)
-            self.kernels.on_bytes("check", stream, *pointer)
-            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+            self._on_bytes("check", at, size, row, pitch, self._wrong.address)
             answer = bytearray(8)
             checked(driver.cuMemcpyDtoH(answer, self._wrong.address, 8), "cuMemcpyDtoH")
             wrong = int.from_bytes(answer, "little")
@@ -149,6 +125,12 @@ class Board:
                 f"data arrived changed in {kind} memory ({wrong} places of {size} bytes); the link is not sound"
             )
 
+    def _on_bytes(self, name: str, address: int, *sizes: int) -> None:
+        """Runs a kernel of (pointer, sizes …) to its end."""
+        stream = self.streams(1)[0]
+        self.kernels.on_bytes(name, stream, address, *sizes)
+        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+
     def _pattern(self) -> int:
         """A host copy of the pattern that a processor reads fast."""
         return self.buffer("pageable", "source", 1)
@@ -156,25 +138,20 @@ class Board:
     def close(self) -> None:
         """Frees all that was made."""
         self.enter()
-        for buffer in self._buffers.values():
+        for buffer in (*self._buffers.values(), self._wrong):
             buffer.free()
-        self._wrong.free()
         self.flags.close()
         for stream in self._streams:
             checked(driver.cuStreamDestroy(stream), "cuStreamDestroy")
         for event in self._events:
             checked(driver.cuEventDestroy(event), "cuEventDestroy")
-        if self._primary:
-            checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
-        else:
-            checked(driver.cuCtxDestroy(self.context), "cuCtxDestroy")
+        checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
 
 
 def _differences(at: int, other: int, size: int) -> int:
     """How many parts of two stretches of host memory differ; long ones are compared by several processors at once."""
     parts = _COMPARERS if size >= _LONG else 1
     step = -(-size // parts)
-    starts = range(0, size, step)
 
     def compare(start: int) -> bool:
         return int(_libc.memcmp(at + start, other + start, min(step, size - start))) != 0
@@ -182,7 +159,7 @@ def _differences(at: int, other: int, size: int) -> int:
     if parts == 1:
         return int(compare(0))
     with ThreadPoolExecutor(parts) as pool:
-        return sum(pool.map(compare, starts))
+        return sum(pool.map(compare, range(0, size, step)))
 
 
 def _view(address: int, size: int) -> np.ndarray:

@@ -1,134 +1,261 @@
-"""Copies in one stream: one or a train of them, in a batch, as a graph, of rows, and of what was just written."""
+"""How the copies of each case are issued and timed: a small function a mode."""
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from busfare.measure.case import Case, Samples
-from busfare.measure.cuda import submit
+from busfare.measure.case import Case, Direction, Samples
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
-from busfare.measure.cuda.events import in_one_stream, record, seconds, synchronised
+from busfare.measure.cuda.kernels import LONG, POINTER
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, capture, record, sampled, seconds
 from busfare.measure.device import UnavailableError
 
-__all__ = ["batch", "copies", "graph", "lead_in_of", "packed", "strided", "written"]
+__all__ = ["COPIES", "Ends", "batched", "copies", "one"]
 
-#: Copies whose data the host itself moves: a blocking kernel would wait for them for ever.
-_HOST_MOVED = ("pageable",)
-#: Up to here the lead-in is as long as the copy: beyond it every copy takes the same engine.
-_LEAD_IN_BYTES = 1 << 16
-#: Untimed pageable copies of each visit, besides its first one; of longer ones the first takes what the third does.
+#: Chunks start at multiples of this, as allocators give them, so that no two share a line.
+_STEP = 256
+#: Untimed pageable copies of each visit, so that what fits the processor's cache is in it; of longer ones the first
+#: takes what the third does.
 _CACHE_FILLS, _CACHE_BYTES = 2, 1 << 26
+#: A pass of the kernel beside a copy: short enough to wait for its end, long enough to fill the link; and its start.
+_TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4
 
 
-def lead_in_of(case: Case, board: Board, ends: submit.Ends, chunk: int = 0) -> Callable[[Any], None]:
-    """A copy of the same way and, up to a size at which nothing but length matters, of the same bytes."""
-    first = submit.one(dataclasses.replace(case, bytes=min(case.bytes, _LEAD_IN_BYTES), count=1), ends, board)
-    return lambda stream: first(chunk, stream)
-
-
-def copies(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
-    """`case.count` copies one after the other. Raises CudaError."""
-    copy = submit.one(case, ends, board)
-    if case.memory in _HOST_MOVED:
-        fills = _CACHE_FILLS if case.total_bytes <= _CACHE_BYTES else 0
-        return _by_the_host(copy, case.count, board, repeats, fills)
-
-    def sampled(first: int, repeats: int) -> Samples:
-        """Samples of the chunks from `first` on."""
-
-        def issue(stream: Any) -> None:
-            for i in range(first, first + case.count):
-                copy(i, stream)
-
-        lead_in = None if case.mode in ("after-kernel", "unblocked") else lead_in_of(case, board, ends, first)
-        return in_one_stream(issue, board, repeats, lead_in, blocked=case.mode != "unblocked")
-
-    if not ends.apart:
-        return sampled(0, repeats)
-    return sum((sampled(n, 1) for n in range(repeats)), Samples((), ()))
-
-
-def _by_the_host(
-    copy: Callable[[int, Any], None], count: int, board: Board, repeats: int, fills: int
-) -> Samples:
-    """Pageable copies: the API time runs until the data are there, for the call may return earlier.
-
-    `fills` copies that are not timed go before: what fits the processor's cache is in it.
+class Ends:
+    """Where a case's data come from and go to: addresses, the target's kind of memory and GPU, and the bytes from one
+    chunk or row to the next.
     """
-    (stream,), (start, end) = board.streams(1), board.events(2)
-    clock = time.perf_counter
-    device_s, api_s = [], []
-    for n in range(-fills, repeats):
-        record(start, stream)
-        before = clock()
-        for i in range(count):
+
+    def __init__(self, case: Case, board: Board, peer: Board | None = None) -> None:
+        """Raises UnavailableError where memory does not suffice."""
+        self.pitch = pitch_of(case)
+        host = "pinned" if case.memory == "mapped" else case.memory
+        kinds = {"h2d": (host, "device"), "d2h": ("device", host)}
+        source, self.target_kind = kinds.get(case.direction, ("device", "device"))
+        if case.mode == "kernel-both":
+            source = self.target_kind = "pinned"
+        self.source = board.buffer(source, "source", case.count * self.pitch)
+        self.board = peer or board
+        self.board.enter()
+        self.target = self.board.buffer(self.target_kind, "target", case.count * self.pitch)
+        board.enter()
+
+
+def pitch_of(case: Case) -> int:
+    """Bytes from one chunk or row to the next."""
+    if case.mode in ("plane", "block"):
+        return 2 * case.bytes
+    return case.bytes if case.count == 1 else -(-case.bytes // _STEP) * _STEP
+
+
+def one(case: Case, ends: Ends, board: Board) -> Callable[[int, Any], None]:
+    """What issues the copy of chunk `i` into a stream."""
+    size, pitch, source, target = case.bytes, ends.pitch, ends.source, ends.target
+    if case.peer is not None:
+        there, here = ends.board.context, board.context
+
+        def across(i: int, stream: Any) -> None:
+            at = i * pitch
+            answer = driver.cuMemcpyPeerAsync(target + at, there, source + at, here, size, stream)
+            checked(answer, "cuMemcpyPeerAsync")
+
+        return across
+    copy = {
+        "h2d": driver.cuMemcpyHtoDAsync, "d2h": driver.cuMemcpyDtoHAsync, "d2d": driver.cuMemcpyDtoDAsync,
+    }[case.direction]  # fmt: skip
+
+    def issue(i: int, stream: Any) -> None:
+        at = i * pitch
+        checked(copy(target + at, source + at, size, stream), f"{case.direction} copy")
+
+    return issue
+
+
+def _train(case: Case, ends: Ends, board: Board) -> Callable[[Any], None]:
+    """All copies of a case behind each other in one stream."""
+    copy = one(case, ends, board)
+
+    def issue(stream: Any) -> None:
+        for i in range(case.count):
             copy(i, stream)
+
+    return issue
+
+
+def _lead_in(case: Case, ends: Ends, board: Board) -> Callable[[Any], None]:
+    """A short copy of the same direction."""
+    return partial(
+        one(dataclasses.replace(case, bytes=min(case.bytes, LEAD_IN_BYTES), count=1), ends, board), 0
+    )
+
+
+def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True) -> Samples:
+    """Copies one after the other."""
+    if case.memory == "pageable":
+        return _by_the_host(case, board, ends, repeats)
+    issue, lead_in = _train(case, ends, board), _lead_in(case, ends, board)
+    return sampled(board, lambda s: issue(s[0]), repeats, held=held, lead_in=lead_in)
+
+
+def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """Pageable copies, which the host moves: a blocking kernel would wait for them for ever, and the API time runs until
+    the data are there, for the call may return earlier.
+    """
+    issue, (stream,), (start, end) = _train(case, ends, board), board.streams(1), board.events(2)
+    fills = _CACHE_FILLS if case.total_bytes <= _CACHE_BYTES else 0
+    device_s, api_s = [], []
+    for _ in range(fills + repeats):
+        record(start, stream)
+        before = time.perf_counter()
+        issue(stream)
         record(end, stream)
-        synchronised(stream)
-        after = clock()
-        if n >= 0:
-            api_s.append(after - before)
-            device_s.append(seconds(start, end))
-    return Samples(tuple(device_s), tuple(api_s))
+        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        api_s.append(time.perf_counter() - before)
+        device_s.append(seconds(start, end))
+    return Samples(tuple(device_s[fills:]), tuple(api_s[fills:]))
 
 
-def written(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
-    """A copy from, or to, host memory that this thread has written just before: the processor's own caches hold it."""
-    copy = submit.one(case, ends, board)
-    at = ends.source if case.direction == "h2d" else ends.target
-    words = np.ctypeslib.as_array((ctypes.c_uint64 * (case.bytes // 8)).from_address(at))
-    lead_in = lead_in_of(case, board, ends)
+def _streams(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """A copy a stream."""
+    copy = one(case, ends, board)
+
+    def issue(streams: Any) -> None:
+        for i, stream in enumerate(streams):
+            copy(i, stream)
+
+    return sampled(board, issue, repeats, case.count)
+
+
+def batched(pairs: list[tuple[int, int]], sizes: list[int]) -> Callable[[Any], None]:
+    """What issues copies of (target, source) in one call. Raises UnavailableError where the driver has none."""
+    if not hasattr(driver, "cuMemcpyBatchAsync"):
+        raise UnavailableError("this driver has no cuMemcpyBatchAsync (CUDA 12.8 and newer have)")
+    targets, sources = ([driver.CUdeviceptr(pair[n]) for pair in pairs] for n in (0, 1))
+    attributes = driver.CUmemcpyAttributes()
+    attributes.srcAccessOrder = driver.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    count = len(pairs)
+
+    def issue(stream: Any) -> None:
+        answer = driver.cuMemcpyBatchAsync(targets, sources, sizes, count, [attributes], [0], 1, stream)
+        checked(answer, "cuMemcpyBatchAsync")
+
+    return issue
+
+
+def _batch(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """All copies in one call."""
+    starts = [i * ends.pitch for i in range(case.count)]
+    issue = batched([(ends.target + at, ends.source + at) for at in starts], [case.bytes] * case.count)
+    return sampled(board, lambda s: issue(s[0]), repeats, lead_in=_lead_in(case, ends, board))
+
+
+def _graph(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """All copies captured into a graph, whose launch is timed."""
+    issue, stream = _train(case, ends, board), board.streams(1)[0]
+    runnable, free = capture(stream, lambda: issue(stream))
+
+    def launch(streams: Any) -> None:
+        checked(driver.cuGraphLaunch(runnable, streams[0]), "cuGraphLaunch")
+
+    try:
+        return sampled(board, launch, repeats, lead_in=_lead_in(case, ends, board))
+    finally:
+        free()
+
+
+def _strided(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """One 2D or 3D copy of `count` rows with gaps between them; a block has as many rows a plane as planes."""
+    flat = case.mode == "plane"
+    rows = case.count if flat else round(case.count**0.5)
+    shape: Any = driver.CUDA_MEMCPY2D() if flat else driver.CUDA_MEMCPY3D()
+    shape.WidthInBytes, shape.Height = case.bytes, rows
+    shape.srcPitch = shape.dstPitch = ends.pitch
+    if not flat:
+        shape.Depth = case.count // rows
+        shape.srcHeight = shape.dstHeight = rows
+    kinds = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE, driver.CUmemorytype.CU_MEMORYTYPE_HOST
+    sides = (("src", case.direction == "h2d", ends.source), ("dst", case.direction == "d2h", ends.target))
+    for side, host, address in sides:
+        setattr(shape, f"{side}MemoryType", kinds[host])
+        setattr(shape, f"{side}{'Host' if host else 'Device'}", address)
+    copy = driver.cuMemcpy2DAsync if flat else driver.cuMemcpy3DAsync
+
+    def issue(streams: Any) -> None:
+        checked(copy(shape, streams[0]), copy.__name__)
+
+    return sampled(board, issue, repeats, lead_in=_lead_in(case, ends, board))
+
+
+def _other_way(case: Case, board: Board, mode: str, count: int) -> Callable[[Any], None]:
+    """Pinned copies of the same size in the other direction: twice as many as `count`, and two more."""
+    direction: Direction = "d2h" if case.direction == "h2d" else "h2d"
+    back = dataclasses.replace(case, direction=direction, memory="pinned", mode=mode, count=count)
+    copy = one(back, Ends(back, board), board)
+
+    def issue(stream: Any) -> None:
+        for n in range(2 * count + 2):
+            copy(n % count, stream)
+
+    return issue
+
+
+def _both(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """Copies while more of the same size run the other way until past their end."""
+    issue, beside = _train(case, ends, board), _other_way(case, board, case.mode, case.count)
+    return sampled(board, lambda s: issue(s[0]), repeats, beside=beside)
+
+
+def _beside_mapped(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """Copies while a kernel reads or writes mapped memory the other way, as hybrid strategies do [W14]."""
+    issue, lead_in = _train(case, ends, board), _lead_in(case, ends, board)
+    reads = case.direction == "d2h"
+    mapped = board.buffer("pinned", "source" if reads else "target", case.total_bytes)
+    span = min(board.most("pinned"), _TRAFFIC_BYTES)
+    aside = board.streams(2)[1]
     samples = Samples((), ())
     for _ in range(repeats):
-        # Every word is written, and none is changed.
-        np.bitwise_or(words, 0, out=words)
-        if case.memory in _HOST_MOVED:
-            samples += _by_the_host(copy, 1, board, 1, 0)
-        else:
-            samples += in_one_stream(lambda stream: copy(0, stream), board, 1, lead_in)
+        board.flags.start_traffic(aside, mapped, span, reads)
+        time.sleep(_TRAFFIC_START_S)
+        try:
+            samples += sampled(board, lambda s: issue(s[0]), 1, lead_in=lead_in)
+        finally:
+            board.flags.stop_traffic()
+            checked(driver.cuStreamSynchronize(aside), "cuStreamSynchronize")
     return samples
 
 
-def batch(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
-    """All copies in one call. Raises UnavailableError where the driver has none."""
-    if not hasattr(driver, "cuMemcpyBatchAsync"):
-        raise UnavailableError("this driver has no cuMemcpyBatchAsync (CUDA 12.8 and newer have)")
-    return in_one_stream(submit.batch(case, ends), board, repeats, lead_in_of(case, board, ends))
+def _kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """A kernel that reads mapped memory (h2d), writes it (d2h), or does both at once (kernel-both); by itself, or while
+    copies run the other way until past its end.
+    """
+    if case.bytes % 16:
+        raise UnavailableError("mapped memory is read sixteen bytes at a time")
+    name = "read16" if case.direction == "h2d" and case.mode != "kernel-both" else "copy16"
+    arguments = (ends.source, ends.target, case.bytes // 16)
+
+    def issue(streams: Any) -> None:
+        board.kernels.launch_wide(name, streams[0], arguments, (POINTER, POINTER, LONG))
+
+    beside = _other_way(case, board, "copies", 1) if case.mode == "kernel-beside-copies" else None
+    return sampled(board, issue, repeats, beside=beside)
 
 
-def graph(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
-    """All copies captured into a graph, whose launch is timed. Raises CudaError."""
-    copy = submit.one(case, ends, board)
-    stream = board.streams(1)[0]
-    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-    checked(driver.cuStreamBeginCapture(stream, relaxed), "cuStreamBeginCapture")
-    for i in range(case.count):
-        copy(i, stream)
-    captured = checked(driver.cuStreamEndCapture(stream), "cuStreamEndCapture")
-    runnable = checked(driver.cuGraphInstantiate(captured, 0), "cuGraphInstantiate")
-
-    def launch(stream: Any) -> None:
-        checked(driver.cuGraphLaunch(runnable, stream), "cuGraphLaunch")
-
-    try:
-        return in_one_stream(launch, board, repeats, lead_in_of(case, board, ends))
-    finally:
-        checked(driver.cuGraphExecDestroy(runnable), "cuGraphExecDestroy")
-        checked(driver.cuGraphDestroy(captured), "cuGraphDestroy")
-
-
-def strided(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
-    """Rows with gaps between them, in one call. Raises CudaError."""
-    return in_one_stream(submit.strided(case, ends), board, repeats, lead_in_of(case, board, ends))
-
-
-def packed(case: Case, board: Board, ends: submit.Ends, repeats: int) -> Samples:
-    """The same rows, packed by a kernel and copied as one. Raises CudaError."""
-    return in_one_stream(submit.packed(case, ends, board), board, repeats, lead_in_of(case, board, ends))
+#: What measures each mode of a case whose data have ends: the case, its GPU, its ends, and how many samples.
+COPIES: dict[str, Callable[[Case, Board, Ends, int], Samples]] = {
+    "copies": copies,
+    "streams": _streams,
+    "batch": _batch,
+    "graph": _graph,
+    "plane": _strided,
+    "block": _strided,
+    "both": _both,
+    "beside-mapped": _beside_mapped,
+    "kernel": _kernel,
+    "kernel-both": _kernel,
+    "kernel-beside-copies": _kernel,
+}

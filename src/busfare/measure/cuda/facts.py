@@ -10,7 +10,7 @@ from typing import Any
 
 from busfare.measure.cuda.driver import checked, driver
 
-__all__ = ["local_processors", "of_machine", "roomy_bytes", "state"]
+__all__ = ["of_machine", "roomy_bytes", "state"]
 
 #: A single buffer takes at most this share of the memory that is free: two of each kind are made.
 _SHARE = 8
@@ -127,11 +127,6 @@ def _gpu(ordinal: int) -> dict[str, Any]:
         "link_speed_most": _text(f"{folder}/max_link_speed") or None,
         "nvlinks": _nvlinks(ordinal),
     }
-
-
-def local_processors(ordinal: int) -> str | None:
-    """The list of processors next to a GPU; None where the system does not tell."""
-    return _text(f"/sys/bus/pci/devices/{_bus_id(ordinal)}/local_cpulist") or None
 
 
 def _number(text: str) -> int | None:

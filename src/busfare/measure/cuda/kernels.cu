@@ -40,30 +40,25 @@ extern "C" __global__ void fill(unsigned char* to, unsigned long long size, unsi
     }
 }
 
-// What no copy could have left: the complement of what belongs there. `place` is where in its buffer it
-// begins, `belongs` how far apart its rows were where they came from.
+// What no copy could have left: the complement of what belongs there.
 extern "C" __global__ void poison(unsigned char* to, unsigned long long size, unsigned long long row,
-                                  unsigned long long pitch, unsigned long long place,
-                                  unsigned long long belongs) {
+                                  unsigned long long pitch) {
     FOR_EACH_WORD(at, left) {
-        unsigned long long where = place + i / words * belongs + i % words * 4;
         if (left >= 4)
-            *(unsigned*)(to + at) = ~expected(where);
+            *(unsigned*)(to + at) = ~expected(at);
         else
-            for (unsigned n = 0; n < left; ++n) to[at + n] = (unsigned char)~expected_byte(where + n);
+            for (unsigned n = 0; n < left; ++n) to[at + n] = (unsigned char)~expected_byte(at + n);
     }
 }
 
 extern "C" __global__ void check(const unsigned char* from, unsigned long long size, unsigned long long row,
-                                 unsigned long long pitch, unsigned long long place,
-                                 unsigned long long belongs, unsigned long long* wrong) {
+                                 unsigned long long pitch, unsigned long long* wrong) {
     unsigned long long mine = 0;
     FOR_EACH_WORD(at, left) {
-        unsigned long long where = place + i / words * belongs + i % words * 4;
         if (left >= 4)
-            mine += __ldcv((const unsigned*)(from + at)) != expected(where);
+            mine += __ldcv((const unsigned*)(from + at)) != expected(at);
         else
-            for (unsigned n = 0; n < left; ++n) mine += __ldcv(from + at + n) != expected_byte(where + n);
+            for (unsigned n = 0; n < left; ++n) mine += __ldcv(from + at + n) != expected_byte(at + n);
     }
     if (mine) atomicAdd(wrong, mine);
 }
@@ -112,15 +107,6 @@ extern "C" __global__ void copy16(const uint4* from, uint4* to, unsigned long lo
     for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count;
          i += step)
         to[i] = from[i];
-}
-
-// Rows of `wide` times sixteen bytes from one pitch to another, as sixteen bytes a thread and step.
-extern "C" __global__ void pack16(const uint4* from, uint4* to, unsigned long long wide,
-                                  unsigned long long rows, unsigned long long from_pitch,
-                                  unsigned long long to_pitch) {
-    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, all = wide * rows;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step)
-        to[i / wide * to_pitch + i % wide] = from[i / wide * from_pitch + i % wide];
 }
 
 // Traffic beside a copy: until the host says stop, or limit_ns have passed.

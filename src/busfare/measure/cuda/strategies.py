@@ -15,13 +15,14 @@ from busfare.measure.bench.program import Program
 from busfare.measure.bench.work import Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.driver import CudaError, checked, driver
-from busfare.measure.cuda.issue import Gpu, Issue, spaced
+from busfare.measure.cuda.issue import Gpu, prepared, spaced
 from busfare.measure.cuda.memory import Buffer, allocate
 from busfare.measure.cuda.reference import Reference
+from busfare.measure.cuda.timing import Timed
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node.arrays import FloatArray
 
-__all__ = ["CudaStrategies", "held_seconds"]
+__all__ = ["CudaStrategies"]
 
 #: Of the host's memory a benchmark takes at most this share.
 _HOST_SHARE = 0.4
@@ -37,8 +38,8 @@ class CudaStrategies:
     def __init__(self, gpus: int) -> None:
         self.gpus = gpus
         self._opened: dict[int, Gpu] = {}
+        self._loaded: set[int] = set()
         self._arena: Buffer | None = None
-        self._device: dict[int, int] = {}
         self._work: Work | None = None
         self._reference: Reference | None = None
         #: Operations in all and in one stream, of programs that did not fit the launch queues while they were held.
@@ -52,12 +53,11 @@ class CudaStrategies:
 
     def load(self, work: Work) -> None:
         self._work = None
+        self._loaded.clear()
         self._forget()
-        arrays = work.kernel.inputs + work.kernel.outputs
-        bytes_ = arrays * spaced(work.array_bytes)
+        bytes_ = _all_bytes(work)
         try:
-            gpu = self._gpu(0)
-            self._device = {0: gpu.load(work.kernel, bytes_)}
+            self._gpu(0, work)
             if self._arena is None or self._arena.size < bytes_:
                 self._free_arena()
                 # `roomy_bytes` is an eighth of the memory that there is.
@@ -68,19 +68,22 @@ class CudaStrategies:
             raise UnavailableError(str(error)) from None
         self._work = work
 
-    def _gpu(self, ordinal: int) -> Gpu:
+    def _gpu(self, ordinal: int, work: Work) -> Gpu:
+        """A GPU with the kernel of `work` and room for its arrays."""
         if ordinal not in self._opened:
             self._opened[ordinal] = Gpu(ordinal)
-        return self._opened[ordinal]
+        gpu = self._opened[ordinal]
+        if ordinal not in self._loaded:
+            gpu.load(work.kernel, _all_bytes(work))
+            gpu.clear(_all_bytes(work))
+            self._loaded.add(ordinal)
+        return gpu
 
     def _arrays(self, first: int, count: int) -> list[FloatArray]:
-        assert self._arena is not None and self._work is not None
-        step = spaced(self._work.array_bytes)
-        kind = ctypes.c_double * self._work.elements
-        return [
-            np.ctypeslib.as_array(kind.from_address(self._arena.address + n * step))
-            for n in range(first, first + count)
-        ]
+        assert self._arena is not None
+        step, kind = spaced(self._of().array_bytes), ctypes.c_double * self._of().elements
+        places = (self._arena.address + n * step for n in range(first, first + count))
+        return [np.ctypeslib.as_array(kind.from_address(place)) for place in places]
 
     def inputs(self) -> list[FloatArray]:
         return self._arrays(0, self._of().kernel.inputs)
@@ -93,13 +96,13 @@ class CudaStrategies:
         return self._work
 
     def clear(self) -> None:
-        arrays = self._of().kernel.inputs + self._of().kernel.outputs
-        for ordinal in self._device:
-            self._opened[ordinal].clear(arrays * spaced(self._of().array_bytes))
+        work = self._of()
+        for ordinal in self._loaded:
+            self._opened[ordinal].clear(_all_bytes(work))
         # The host's outputs get theirs over the link, which is faster than the processor writes.
-        board, step = self._gpu(0).board, spaced(self._of().array_bytes)
-        board.enter()
-        stream, first = board.streams(1)[0], self._device[0] + self._of().kernel.inputs * step
+        gpu, step = self._gpu(0, work), spaced(work.array_bytes)
+        gpu.board.enter()
+        stream, first = gpu.board.streams(1)[0], gpu.address + work.kernel.inputs * step
         for n, array in enumerate(self.outputs()):
             answer = driver.cuMemcpyDtoHAsync(int(array.ctypes.data), first + n * step, array.nbytes, stream)
             checked(answer, "cuMemcpyDtoHAsync")
@@ -107,7 +110,7 @@ class CudaStrategies:
 
     def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
         self._forget()
-        self._reference = Reference(self._gpu(0).board, arrays, relative, slacks)
+        self._reference = Reference(self._gpu(0, self._of()).board, arrays, relative, slacks)
 
     def compare(self) -> Compared:
         assert self._reference is not None, "nothing is expected"
@@ -119,50 +122,39 @@ class CudaStrategies:
             self._reference = None
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
+        assert self._arena is not None
+        made = []
         try:
-            return self._run(programs, repeats, by_host)
+            for ordinal, program in enumerate(programs):
+                gpu = self._gpu(ordinal, self._of())
+                made.append(prepared(gpu, program, self._arena.address, self._of()))
+            return self._timing(programs, [timed for timed, _ in made], repeats, by_host)
         except CudaError as error:
             raise UnavailableError(str(error)) from None
+        finally:
+            for timed, free in made:
+                timed.board.enter()
+                free()
 
-    def _run(self, programs: Sequence[Program], repeats: int, by_host: int) -> Timing:
-        issues = [self._issue(ordinal, program) for ordinal, program in enumerate(programs)]
+    def _timing(self, programs: Sequence[Program], timed: list[Timed], repeats: int, by_host: int) -> Timing:
         longest = max(len(program.operations) for program in programs), max(map(_in_one_stream, programs))
         held = not any(longest[0] >= all_ and longest[1] >= own for all_, own in self._too_many)
-        try:
-            device_s, ends_s = [], []
-            few = len(issues) == 1 and programs[0].streams <= _FEW_STREAMS
-            for _ in range(repeats):
-                if held:
-                    try:
-                        device_s.append(held_seconds(issues))
-                        if few:
-                            ends_s.append(issues[0].ends())
-                        continue
-                    except StalledError:
-                        self._too_many.append(longest)
-                        held = False
-                        device_s.clear()
-                        ends_s.clear()
-                device_s.append(_free(issues))
-            host_s = tuple(_called(issues) for _ in range(by_host))
-        finally:
-            for issue in issues:
-                issue.close()
-        return Timing(tuple(device_s), host_s, held, tuple(ends_s))
-
-    def _issue(self, ordinal: int, program: Program) -> Issue:
-        work = self._of()
-        assert self._arena is not None
-        if ordinal not in self._device:
-            arrays = work.kernel.inputs + work.kernel.outputs
-            bytes_ = arrays * spaced(work.array_bytes)
-            self._device[ordinal] = self._gpu(ordinal).load(work.kernel, bytes_)
-            self._opened[ordinal].clear(bytes_)
-        return Issue(self._gpu(ordinal), program, self._arena.address, self._device[ordinal], work)
+        ends: list[tuple[float, ...]] = []
+        while len(ends) < repeats:
+            try:
+                ends.append(_once(timed, held))
+            except StalledError:
+                # It is longer than a launch queue: gaps between the host's calls are in all of its samples then.
+                self._too_many.append(longest)
+                held = False
+                ends.clear()
+        host_s = tuple(_called(timed) for _ in range(by_host))
+        few = held and len(timed) == 1 and programs[0].streams <= _FEW_STREAMS
+        return Timing(tuple(max(one) for one in ends), host_s, held, tuple(ends) if few else ())
 
     def _free_arena(self) -> None:
         if self._arena is not None:
-            self._gpu(0).board.enter()
+            self._opened[0].board.enter()
             self._arena.free()
             self._arena = None
 
@@ -175,47 +167,38 @@ class CudaStrategies:
         self._opened.clear()
 
 
+def _all_bytes(work: Work) -> int:
+    """Bytes of all arrays with what lies between them."""
+    return (work.kernel.inputs + work.kernel.outputs) * spaced(work.array_bytes)
+
+
 def _in_one_stream(program: Program) -> int:
     """The most operations that one of its streams holds."""
     return max(Counter(op.stream for op in program.operations).values())
 
 
-def held_seconds(issues: list[Issue]) -> float:
-    """Seconds of all programs at once, each behind its GPU's blocking kernel until everything is submitted."""
+def _once(timed: list[Timed], held: bool) -> tuple[float, ...]:
+    """Seconds until each stream's end of all programs at once, each behind its GPU's blocking kernel where it is held."""
     try:
-        for issue in issues:
-            issue.board.enter()
-            issue.board.flags.hold(issue.first)
-            issue.submit()
+        for one in timed:
+            one.submit(held)
     finally:
-        for issue in issues:
-            issue.board.flags.release()
-        _finished(issues)
-    for issue in issues:
-        issue.board.flags.verify()
-    return max(issue.seconds() for issue in issues)
+        for one in timed:
+            one.board.flags.release()
+        for one in timed:
+            one.synchronise()
+    if held:
+        for one in timed:
+            one.board.flags.verify()
+    return tuple(end for one in timed for end in one.ends_s())
 
 
-def _free(issues: list[Issue]) -> float:
-    """The same without holding them: gaps between the host's calls are in it."""
-    for issue in issues:
-        issue.board.enter()
-        issue.submit()
-    _finished(issues)
-    return max(issue.seconds() for issue in issues)
-
-
-def _called(issues: list[Issue]) -> float:
+def _called(timed: list[Timed]) -> float:
     """Seconds of the host's clock from the first call until everything is done."""
     began = time.perf_counter()
-    for issue in issues:
-        issue.board.enter()
-        issue.call()
-    _finished(issues)
+    for one in timed:
+        one.board.enter()
+        one.call()
+    for one in timed:
+        one.synchronise()
     return time.perf_counter() - began
-
-
-def _finished(issues: list[Issue]) -> None:
-    for issue in issues:
-        issue.board.enter()
-        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")

@@ -1,6 +1,6 @@
 """Which processors are quick just now: on a shared machine, other guests halve the pace of some for seconds on end.
 
-Chosen by a fixed piece of work alone, never by what is measured: as `busfare probe` does (docs/probe.md).
+Chosen by a fixed piece of work alone, never by what is measured.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ import contextlib
 import os
 import statistics
 import time
+import zlib
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from busfare.measure import host
-from busfare.measure.quiet import QUIET_ONE_IN, SLOW
-
 __all__ = ["Place", "Processors"]
 
+#: Fits the first-level cache, so that the time is the processor's alone.
+_WORK = bytes(range(256)) * 64
+#: The pace of one look in so many is that of a quiet moment; times as slow as then and still quiet.
+QUIET_ONE_IN, SLOW = 10, 1.3
 #: The piece of work is done so often in a look, and its middle counts: one alone may be interrupted.
 LOOKS = 5
 #: All are looked at so often before one is taken, so far apart: paces change within a region.
@@ -55,10 +57,10 @@ class Processors:
     """The processors that this process may use, watched from region to region."""
 
     def __init__(
-        self, pace: Callable[[], float] = host.pace, pause: Callable[[float], None] = time.sleep
+        self, pace: Callable[[], float] | None = None, pause: Callable[[float], None] = time.sleep
     ) -> None:
         self._allowed = os.sched_getaffinity(0)
-        self._pace, self._pause = pace, pause
+        self._pace, self._pause = pace or _pace, pause
         self._last = {number: deque[float](maxlen=REMEMBERED) for number in sorted(self._allowed)}
         self._paces: list[float] = []
         for _ in range(2 * SWEEPS):
@@ -124,6 +126,23 @@ class Processors:
 def _shares_core_with(number: int) -> set[int]:
     try:
         path = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
-        return host.processors(path.read_text())
+        return _numbers(path.read_text())
     except OSError:
         return {number}
+
+
+def _numbers(listed: str) -> set[int]:
+    """The numbers in a list as the system writes it, '0-15,32-47'."""
+    found: set[int] = set()
+    for part in listed.split(","):
+        first, _, last = part.strip().partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _pace() -> float:
+    """Seconds of a fixed piece of work (a checksum of 16 KiB): what clocks and neighbours leave of the processor."""
+    zlib.crc32(_WORK)
+    before = time.perf_counter()
+    zlib.crc32(_WORK)
+    return time.perf_counter() - before

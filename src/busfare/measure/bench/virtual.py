@@ -1,0 +1,172 @@
+"""The benchmarks on a machine that is not there: programs are played by the timeline's engine on the Curves and Contention
+of a virtual node. Nothing is computed, so nothing is checked, and every output says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from busfare.measure.bench.device import Compared, MethodRun, Timing
+from busfare.measure.bench.methods import HELD
+from busfare.measure.bench.program import Operation, Program
+from busfare.measure.bench.work import ELEMENT_BYTES, Work
+from busfare.measure.device import UnavailableError
+from busfare.measure.virtual import VirtualDevice
+from busfare.node import Gpu, Node
+from busfare.node.arrays import FloatArray
+from busfare.timeline import program as timeline
+
+__all__ = ["VirtualMethods", "VirtualStrategies"]
+
+#: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.
+_LAUNCH_S, _CALL_S = 2.6e-6, 2.3e-6
+#: Of GPUs whose node file does not say: bytes and double-precision operations a second; the share of the first that
+#: kernels reach.
+_MEMORY_BYTES_PER_S, _FLOPS, _MEMORY_SHARE = 8e11, 5e12, 0.88
+#: What the host writes and adds up in a second, ints of one vector in memory.
+_FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
+
+
+class _Played:
+    """What both benchmarks ask of a virtual machine besides its runs."""
+
+    virtual = True
+
+    def __init__(self, node: Node, seed: int = 0, noise: float = 0.003) -> None:
+        self._device = VirtualDevice(node, seed, noise)
+        self.gpus, self.clock = self._device.gpus, self._device.clock
+        self.facts, self.state, self.close = self._device.facts, self._device.state, self._device.close
+        kinds = ("pinned", "pageable", "mapped")
+        self._curves = {
+            (way, kind): self._device.truth(way, kind) for way in ("h2d", "d2h") for kind in kinds
+        }
+
+    @property
+    def _gpu(self) -> Gpu:
+        return self._device.node.gpu(0)
+
+    def _memory_s(self, bytes_: float) -> float:
+        """Seconds in which a kernel moves so many bytes of the GPU's own memory."""
+        return bytes_ / (_MEMORY_SHARE * (self._gpu.memory_bandwidth_bytes_per_s or _MEMORY_BYTES_PER_S))
+
+    def _mapped(self, direction: str, bytes_: float) -> timeline.Mapped | None:
+        return timeline.Mapped(bytes_, self._curves[direction, "mapped"]) if bytes_ else None
+
+
+class VirtualStrategies(_Played):
+    """Plays programs on a node."""
+
+    _work: Work | None = None
+    _played: dict[tuple[Program, float], float] = {}  # noqa: RUF012
+
+    def load(self, work: Work) -> None:
+        self._work, self._played = work, {}
+
+    def inputs(self) -> list[FloatArray]:
+        return []
+
+    def outputs(self) -> list[FloatArray]:
+        return []
+
+    def clear(self) -> None:
+        """Nothing is held."""
+
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        """Nothing is computed."""
+
+    def compare(self) -> Compared:
+        return Compared(0, 0.0)
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
+        noisy = self._device.noisy
+        held = max(self._seconds(program) for program in programs)
+        device_s = tuple(noisy(held) for _ in range(repeats))
+        if not by_host:
+            return Timing(device_s, ())
+        called = max(self._seconds(program, 0.0 if program.as_graph else _CALL_S) for program in programs)
+        return Timing(device_s, tuple(noisy(called + 2 * _CALL_S) for _ in range(by_host)))
+
+    def _seconds(self, program: Program, call_s: float = 0.0) -> float:
+        """Seconds of a program, each of whose calls takes the host `call_s`; played once."""
+        if (program, call_s) not in self._played:
+            self._played[program, call_s] = self._play(program, call_s)
+        return self._played[program, call_s]
+
+    def _play(self, program: Program, call_s: float) -> float:
+        engines = 1 if self._gpu.copy_engines == 1 else 2
+        rules = timeline.GpuRules(self._device.node.contention(), copy_engines=engines, call_s=call_s)
+        played = timeline.Program(rules)
+        numbers: list[int] = []
+        for op in program.operations:
+            after = tuple(numbers[other] for other in op.after)
+            if op.kind == "kernel":
+                numbers.append(self._kernel(played, op, program, after))
+            else:
+                size = op.part.count * float(ELEMENT_BYTES) * len(op.arrays)
+                numbers.append(played.copy(op.kind, size, self._curves[op.kind, "pinned"], op.stream, after))
+        return played.play().seconds
+
+    def _kernel(
+        self, played: timeline.Program, op: Operation, program: Program, after: tuple[int, ...]
+    ) -> int:
+        assert self._work is not None
+        kernel, bytes_ = self._work.kernel, op.part.count * float(ELEMENT_BYTES)
+        into = bytes_ * kernel.inputs * kernel.accesses_in * program.mapped_in
+        out = bytes_ * kernel.outputs * program.mapped_out
+        kept = bytes_ * (kernel.inputs * (not program.mapped_in) + kernel.outputs * (not program.mapped_out))
+        computing = op.part.count * kernel.flops / (self._gpu.flops_per_s or _FLOPS)
+        seconds = _LAUNCH_S + max(self._memory_s(kept), computing)
+        return played.kernel(seconds, op.stream, after, self._mapped("h2d", into), self._mapped("d2h", out))
+
+
+class VirtualMethods(_Played):
+    """Plays S16's program on a node."""
+
+    _method = ""
+
+    def start(self, method: str, most_elements: int) -> float:
+        if method.startswith("managed") and self._gpu.unified_memory:
+            raise UnavailableError("CPU and GPU share one memory: nothing migrates")
+        self._method = method
+        return 2e-4 + 4.0 * most_elements * 3e-10
+
+    def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
+        true, noisy = self._seconds(elements, accesses), self._device.noisy
+        made = []
+        for _ in range(runs):
+            ranges = {name: noisy(seconds) if seconds else 0.0 for name, seconds in true.items()}
+            made.append(MethodRun(ranges, {name: ranges[name] for name in ("h2d", "kernel", "d2h")}))
+        return made
+
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        if self._method not in HELD:
+            return []
+        true, noisy = self._seconds(elements, accesses), self._device.noisy
+        return [{name: noisy(true[name]) for name in ("h2d", "kernel", "d2h")} for _ in range(runs)]
+
+    def kernel_seconds(self, elements: int, accesses: int) -> float:
+        # What follows the first access is served by the cache.
+        return _LAUNCH_S + self._memory_s(8.0 * elements * (1 + (accesses - 1) / 4))
+
+    def _seconds(self, elements: int, accesses: int) -> dict[str, float]:
+        """Seconds of each range, without noise."""
+        bytes_, alone = 4.0 * elements, self.kernel_seconds(elements, accesses)
+        ranges = {
+            "initialise": bytes_ / _FILL_BYTES_PER_S, "h2d": 0.0, "kernel": alone, "d2h": 0.0,
+            "sum": bytes_ / _SUM_BYTES_PER_S,
+        }  # fmt: skip
+        if self._method == "zero-copy":
+            into, out = (self._mapped(direction, bytes_ * accesses) for direction in ("h2d", "d2h"))
+            contention = self._device.node.contention()
+            ranges["kernel"] = _LAUNCH_S + timeline.mapped_seconds(alone, into, out, contention)
+        elif self._method == "managed":
+            ranges["kernel"] += self._device.migrated("h2d", bytes_, touched=True)
+            ranges["sum"] += self._device.migrated("d2h", bytes_, touched=True)
+        else:
+            memory = "pageable" if self._method == "pageable" else "pinned"
+            for direction in ("h2d", "d2h"):
+                if self._method == "managed-prefetch":
+                    ranges[direction] = self._device.migrated(direction, bytes_, touched=False)
+                else:
+                    ranges[direction] = float(self._curves[direction, memory].seconds(bytes_))
+        return ranges
