@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from busfare.errors import InputError
+from busfare.measure.bench.cell import seconds_of
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import SWEEP_METHODS, Case, crossover, predicted_of
 from busfare.measure.bench.methods_result import wrong_pairs
 from busfare.measure.bench.predicting import MOST_IN_ORDER, Predicted, problem_of
-from busfare.measure.bench.version import seconds_of
 from busfare.measure.bench.work import Work
 from busfare.measure.probe import again as fitted_again
 from busfare.node import load_node

@@ -1,4 +1,4 @@
-"""One cell of `bench strategies` being measured: its kernel and its link alone, and every version, by turns at several
+"""One cell of `bench strategies` being measured: its kernel alone, then its link and every version, by turns at several
 moments.
 """
 
@@ -6,239 +6,203 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.cell import Cell
+from busfare.measure.bench.cell import Cell, Version
 from busfare.measure.bench.checking import RELATIVE, Expected, expected, fill
 from busfare.measure.bench.device import StrategyDevice, Timing
 from busfare.measure.bench.predicting import MOST_IN_ORDER, Predicted, problem_of
 from busfare.measure.bench.program import Program
-from busfare.measure.bench.version import SHORT_S, Version
 from busfare.measure.bench.work import Work
 from busfare.measure.device import UnavailableError, WrongDataError
-from busfare.measure.middle import median, quicker, spread
-from busfare.plan import Machine, Prediction
+from busfare.measure.middle import median
+from busfare.plan import Machine
 
 __all__ = ["Measuring", "Progress"]
 
 Progress = Callable[[float, str], None]
+#: A strategy and its number of streams.
+Name = tuple[str, int]
 
-#: Numbers of streams: each is run, and the one that `plan` calls best.
-SWEEP, HYBRID_SWEEP, QUICK_SWEEP = (1, 2, 4, 8, 16, 32, 42, 64, 128, 256), (1, 8, 42), (1, 8, 42, 128)
-THREE_SWEEP = (8, 32, 42, 64)
-#: A version is run so often; where its median is not within NEAR of the truth then, up to so many times, and no longer
-#: than this by the host's clock.
-LEAST, MOST, NEAR, LONGER_S = 5, 25, 0.01, 0.05
-#: Of a program shorter than SHORT_S, so many runs at each moment.
-MOST_SHORT = 60
-#: Every version is run at so many moments of its cell at least, after the first so often each time; at more of them where
-#: the moments differ. A shared machine is slow for seconds on end. Kernels and link alone are measured by turns with them.
-LEAST_VISITS, MOST_VISITS, LATER = 4, 8, 5
-#: Runs by the host's clock.
-BY_HOST = 3
+#: Numbers of streams of each strategy that has them: each is run, and the one that `plan` calls best.
+SWEEPS = {
+    "streams": (1, 2, 4, 8, 16, 32, 42, 64, 128, 256),
+    "three-streams": (8, 32, 42, 64),
+    "hybrid": (1, 8, 42),
+}
+QUICK_SWEEP = (1, 8, 42, 128)
+#: A version is run at so many moments of its cell at least and at most, by turns with the others: a shared machine is slow
+#: for seconds on end.
+LEAST_MOMENTS, MOST_MOMENTS = 4, 8
+#: At each moment it runs about so long, so many times at least and at most; by the host's clock so often in all.
+MOMENT_S, LEAST_RUNS, MOST_RUNS, BY_HOST = 0.01, 5, 25, 3
 #: Pinned host memory that one cell may take.
 MOST_HOST_BYTES = 4 << 30
 
 _ORDER = ("explicit", "batched", "mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu")
-#: Those whose number of streams follows from the prediction.
-_CHOSEN = ("streams", "three-streams", "hybrid")
+#: What every cell must have.
+_PLAIN = {"explicit", "mapped", "streams", "hybrid"}
 
 
+@dataclass
 class Measuring:
-    """One cell being measured. `until`: after this time of `clock` there are no more moments than LEAST_VISITS."""
+    """One cell being measured. `until`: after this time of `clock` there are no more moments than LEAST_MOMENTS. Versions
+    that cannot be measured are named in `left_out`.
+    """
 
-    def __init__(
-        self,
-        device: StrategyDevice,
-        work: Work,
-        machine: Machine,
-        quick: bool,
-        order: random.Random,
-        left_out: list[dict[str, str]],
-        clock: Callable[[], float],
-        until: float,
-    ) -> None:
+    device: StrategyDevice
+    work: Work
+    machine: Machine
+    quick: bool
+    order: random.Random
+    left_out: list[dict[str, str]]
+    clock: Callable[[], float]
+    until: float
+    _expected: Expected | None = None
+    _links: list[Timing] = field(default_factory=list)
+    _one_way: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+
+    def measured(self, progress: Progress) -> Cell:
+        """The cell. Raises UnavailableError and WrongDataError where one of the plain strategies cannot be measured."""
+        self._prepare(progress)
+        kernels = {n: self._run((programs.kernels_alone(self.work, n),)) for n in self._counts("streams")}
+        problem = problem_of(self.work, {n: median(alone.device_s) for n, alone in kernels.items()})
+        in_order = bool(self.work.kernel.reaches)
+        predicted = Predicted.of(problem, self.machine, self._most(), in_order)
+        chosen = {(name, n): own for name, n, own in self._programs(predicted)}
+        versions: dict[Name, Version] = {}
+        for moment in range(1 if self.quick else MOST_MOMENTS):
+            if moment >= LEAST_MOMENTS and self.clock() > self.until:
+                break
+            self._link()
+            names = list(versions) if moment else list(chosen)
+            self.order.shuffle(names)
+            for n, name in enumerate(names):
+                progress((moment + n / len(names)) / MOST_MOMENTS, f"{name[0]} {name[1]}")
+                if moment:
+                    versions[name] = self._once_more(versions[name], chosen[name])
+                elif (first := self._first(name, chosen[name])) is not None:
+                    versions[name] = first
+        found = [
+            replace(v, predicted=predicted.shared(own, self.work) if len(own) > 1 else predicted.at(*name))
+            for name, v in versions.items()
+            for own in (chosen[name],)
+        ]
+        found.sort(key=lambda v: (v.gpus, _ORDER.index(v.strategy), v.streams))
+        if not {v.strategy for v in found} >= _PLAIN:
+            raise WrongDataError("a strategy could not be measured; see the lines of its versions")
+        link = Timing(
+            tuple(s for t in self._links for s in t.device_s),
+            (),
+            ends_s=tuple(e for t in self._links for e in t.ends_s),
+        )
+        one_way = tuple(min(seen) for seen in self._one_way)
+        against = self._expected.against if self._expected else ""
+        samples = {n: alone.device_s for n, alone in kernels.items()}
+        return Cell(self.work, samples, link, one_way, predicted, tuple(found), against)
+
+    def _prepare(self, progress: Progress) -> None:
+        """Inputs and the reference; the explicit version compared by the CPU, and the comparison on the GPU tried."""
+        device, work = self.device, self.work
         need = work.h2d_bytes + work.d2h_bytes
         if need > MOST_HOST_BYTES:
             raise UnavailableError(
                 f"{need / 1e9:.1f} GB of pinned memory; {MOST_HOST_BYTES / 1e9:.1f} GB at most"
             )
-        self.device, self.work, self.machine, self.order = device, work, machine, order
-        self.clock, self.until = clock, until
-        self.sweep = QUICK_SWEEP if quick else SWEEP
-        self.hybrid_sweep = QUICK_SWEEP if quick else HYBRID_SWEEP
-        self.three_sweep = QUICK_SWEEP if quick else THREE_SWEEP
-        self.most = MOST_IN_ORDER if work.kernel.reaches else 256
-        self.quick, self.left_out = quick, left_out
         device.load(work)
-        self.expected: Expected | None = None
-        self.kernels: dict[int, list[float]] = {}
-        self.link: list[Timing] = []
-        self.one_way: list[list[float]] = [[], []]
-
-    def measured(self, progress: Progress) -> Cell:
-        """The cell. Raises UnavailableError and WrongDataError where one of the plain strategies cannot be measured."""
-        self._prepared(progress)
-        self._alone()
-        predicted = self._predicted()
-        chosen = {(name, n): own for name, n, own in self._programs(predicted)}
-        plans = list(chosen)
-        self.order.shuffle(plans)
-        versions: dict[tuple[str, int], Version] = {}
-        for n, plan in enumerate(plans):
-            progress((n + 1) / (len(plans) + 1), f"{plan[0]} {plan[1]}")
-            self._first(plan, chosen[plan], versions)
-        for visit in range(1, 1 if self.quick else MOST_VISITS):
-            again = [p for p, v in versions.items() if visit < LEAST_VISITS or v.apart]
-            if not again or (visit >= LEAST_VISITS and self.clock() > self.until):
-                break
-            self._alone()
-            self.order.shuffle(again)
-            for plan in again:
-                versions[plan] = self._later(versions[plan], chosen[plan])
-        # The kernels' times of all moments may move a number by one or two: it is run too.
-        predicted = self._predicted()
-        for name, n, own in self._programs(predicted):
-            if name in _CHOSEN and (name, n) not in versions:
-                self._first((name, n), own, versions)
-                for visit in range(1, 1 if self.quick else MOST_VISITS):
-                    found = versions.get((name, n))
-                    if found is not None and (visit < LEAST_VISITS or found.apart):
-                        versions[name, n] = self._later(found, own)
-                chosen[name, n] = own
-        told = [replace(v, predicted=self._told(predicted, p, chosen[p])) for p, v in versions.items()]
-        told.sort(key=lambda v: (v.gpus, _ORDER.index(v.strategy), v.streams))
-        if not {"explicit", "mapped", "streams", "hybrid"} <= {v.strategy for v in told}:
-            raise WrongDataError("a strategy could not be measured; see the lines of its versions")
-        against = self.expected.against if self.expected else ""
-        moments = {n: tuple(seen) for n, seen in self.kernels.items()}
-        link = Timing(
-            tuple(s for t in self.link for s in t.device_s),
-            (),
-            ends_s=tuple(e for t in self.link for e in t.ends_s),
-        )
-        ways = tuple(quicker(seen) for seen in self.one_way)
-        return Cell(self.work, moments, link, ways, predicted, tuple(told), against)
-
-    def _prepared(self, progress: Progress) -> None:
-        """Inputs and the reference; the explicit version compared by the CPU, and the comparison on the GPU tried."""
-        device, work = self.device, self.work
         if not device.inputs():
             return
-        progress(0.0, "inputs")
+        progress(0.0, "inputs and reference")
         fill(work, device.inputs())
         if work.kernel.reference is not None:
-            progress(0.0, "reference on the CPU")
-            self.expected = expected(work, device.inputs())
+            self._expected = expected(work, device.inputs())
         device.clear()
-        device.run((programs.explicit(work),), 1)
-        if self.expected is None:
+        explicit = (programs.explicit(work),)
+        device.run(explicit, 1)
+        if self._expected is None:
             copies = [array.copy() for array in device.outputs()]
-            self.expected = Expected(work, copies, "the explicit version, for want of a reference")
+            self._expected = Expected(work, copies, "the explicit version, for want of a reference")
         else:
-            self.expected.check(device.outputs())
-        device.expect(self.expected.arrays, RELATIVE, self.expected.slacks)
+            self._expected.check(device.outputs())
+        device.expect(self._expected.arrays, RELATIVE, self._expected.slacks)
         device.clear()
         if device.compare().wrong != work.kernel.outputs * work.elements:
             raise WrongDataError("the comparison on the GPU takes cleared arrays for results")
-        device.run((programs.explicit(work),), 1)  # data to compute on, not NaN
+        device.run(explicit, 1)  # data to compute on, not NaN
 
-    def _alone(self) -> None:
-        """One more moment of the kernel's chunks alone, and of the link: what the prediction is given, and the limit."""
-        for n in self._counts(self.sweep):
-            timing = self._enough((programs.kernels_alone(self.work, n),), LATER)
-            self.kernels.setdefault(n, []).append(median(timing.device_s))
-        self.link.append(self.device.run((programs.link_alone(self.work),), LATER))
-        for way, seen in zip(("h2d", "d2h"), self.one_way, strict=True):
-            # The two ways are the only ones that `link_alone` knows.
-            alone = programs.link_alone(self.work, "h2d" if way == "h2d" else "d2h")
-            seen.append(median(self.device.run((alone,), LATER).device_s))
+    def _link(self) -> None:
+        """One more moment of the link alone: both ways at once, and each way."""
+        self._links.append(self.device.run((programs.link_alone(self.work),), LEAST_RUNS))
+        for direction, seen in zip(("h2d", "d2h"), self._one_way, strict=True):
+            alone = programs.link_alone(self.work, "h2d" if direction == "h2d" else "d2h")
+            seen.append(median(self.device.run((alone,), LEAST_RUNS).device_s))
 
-    def _predicted(self) -> Predicted:
-        """What `plan` says, with the kernel's times of all moments so far."""
-        return Predicted.of(
-            problem_of(self.work, {n: quicker(seen) for n, seen in self.kernels.items()}),
-            self.machine,
-            min(self.most, self.work.most_chunks),
-            bool(self.work.kernel.reaches),
-        )
+    def _most(self) -> int:
+        """The most chunks that are run."""
+        return min(MOST_IN_ORDER if self.work.kernel.reaches else 256, self.work.most_chunks)
 
-    def _counts(self, sweep: Sequence[int], *more: int) -> list[int]:
-        return sorted({n for n in (1, *sweep, *more) if n <= min(self.most, self.work.most_chunks)})
+    def _counts(self, strategy: str, *more: int) -> list[int]:
+        sweep = QUICK_SWEEP if self.quick else SWEEPS[strategy]
+        return sorted({n for n in (1, *sweep, *more) if n <= self._most()})
 
     def _programs(self, predicted: Predicted) -> Iterator[tuple[str, int, tuple[Program, ...]]]:
+        """Every version: its strategy, its number of streams, and a program a GPU."""
         work = self.work
-        best = predicted.streams.prediction().streams
         yield "explicit", 1, (programs.explicit(work),)
         yield "batched", 1, (programs.batched(work),)
         yield "mapped", 1, (programs.mapped(work),)
-        for n in self._counts(self.sweep, best):
-            yield "streams", n, (programs.streams(work, n),)
-        for n in self._counts(self.hybrid_sweep, predicted.hybrid.prediction().streams):
-            yield "hybrid", n, (programs.hybrid(work, n),)
-        for n in self._counts(self.three_sweep, predicted.three_streams.prediction().streams):
-            if n > 1:
-                yield "three-streams", n, (programs.three_streams(work, n),)
+        of = {
+            "streams": programs.streams, "three-streams": programs.three_streams, "hybrid": programs.hybrid,
+        }  # fmt: skip
+        for strategy, program in of.items():
+            for n in self._counts(strategy, predicted.best_number(strategy)):
+                if n > 1 or strategy != "three-streams":
+                    yield strategy, n, (program(work, n),)
+        best = predicted.best_number("streams")
         yield "graph", best, (programs.streams(work, best, "graph", as_graph=True),)
         if self.device.gpus > 1 and best > 1:
             shares = (range(best // 2), range(best // 2, best))
             yield "streams-2gpu", best, tuple(programs.streams(work, best, own=own) for own in shares)
 
-    def _told(
-        self, predicted: Predicted, plan: tuple[str, int], chosen: tuple[Program, ...]
-    ) -> Prediction | None:
-        return predicted.shared(chosen, self.work) if len(chosen) > 1 else predicted.at(*plan)
-
-    def _checked(self, chosen: tuple[Program, ...], again: bool = False) -> float | None:
-        """Runs a program on cleared arrays, unless `again`, and compares its results, element by element."""
-        if not again:
-            self.device.clear()
-            self.device.run(chosen, 1)
-        if self.expected is None:
+    def _checked(self, chosen: tuple[Program, ...]) -> float | None:
+        """Compares the results of what ran last, element by element; the largest error over what is allowed."""
+        if self._expected is None:
             return None
         found = self.device.compare()
         if found.wrong:
             level = (found.first or 0) // self.work.level
             raise WrongDataError(
-                f"{found.wrong} elements differ from {self.expected.against}, the first in level {level}"
+                f"{found.wrong} elements differ from {self._expected.against}, the first in level {level}"
             )
         return found.worst
 
-    def _first(
-        self, plan: tuple[str, int], chosen: tuple[Program, ...], versions: dict[tuple[str, int], Version]
-    ) -> None:
-        """The first moment of a version, with its results compared; named where it cannot be run."""
+    def _first(self, name: Name, chosen: tuple[Program, ...]) -> Version | None:
+        """The first moment of a version, its results compared before and after; None where it cannot be run."""
         try:
+            self.device.clear()
+            self.device.run(chosen, 1)
             self._checked(chosen)
-            if self.quick:
-                timing = self.device.run(chosen, BY_HOST, BY_HOST)
-            else:
-                timing = self._enough(chosen, LEAST, MOST)
-                timing = replace(timing, host_s=self.device.run(chosen, 0, BY_HOST).host_s)
-            share = self._checked(chosen, again=True)
+            timing = self._run(chosen, BY_HOST)
+            share = self._checked(chosen)
         except (UnavailableError, WrongDataError) as error:
-            self.left_out.append({"case": f"{self.work.name} {plan[0]} {plan[1]}", "why": str(error)})
-            return
-        versions[plan] = Version(*plan, len(chosen), timing, None, share, (len(timing.device_s),))
+            self.left_out.append({"case": f"{self.work.name} {name[0]} {name[1]}", "why": str(error)})
+            return None
+        return Version(*name, len(chosen), timing, None, share, (len(timing.device_s),))
 
-    def _later(self, version: Version, chosen: tuple[Program, ...]) -> Version:
+    def _once_more(self, version: Version, chosen: tuple[Program, ...]) -> Version:
         """The same with the samples of one more moment."""
-        later, before = self._enough(chosen, LATER), version.timing
+        later, before = self._run(chosen), version.timing
         timing = replace(before, device_s=before.device_s + later.device_s, held=before.held and later.held)
         return replace(version, timing=timing, visits=(*version.visits, len(later.device_s)))
 
-    def _enough(self, chosen: tuple[Program, ...], few: int, most: int = 0) -> Timing:
-        """`few` runs; then up to `most`, or as many as short programs need, until the median is known well enough."""
-        began = self.clock()
-        found = self.device.run(chosen, few)
-        if median(found.device_s) < SHORT_S and not self.quick:
-            most = MOST_SHORT
-        if spread(found.device_s) > NEAR:
-            took = max(self.clock() - began, 1e-6) / few
-            more = min(most - few, int(LONGER_S / took))
-            if more > 0:
-                longer = self.device.run(chosen, more)
-                held = found.held and longer.held
-                found = replace(found, device_s=found.device_s + longer.device_s, held=held)
-        return found
+    def _run(self, chosen: Sequence[Program], by_host: int = 0) -> Timing:
+        """The runs of one moment: as many as MOMENT_S holds."""
+        if self.quick:
+            return self.device.run(chosen, BY_HOST, by_host)
+        found = self.device.run(chosen, LEAST_RUNS, by_host)
+        more = min(int(MOMENT_S / median(found.device_s)), MOST_RUNS) - LEAST_RUNS
+        if more <= 0:
+            return found
+        longer = self.device.run(chosen, more)
+        return replace(found, device_s=found.device_s + longer.device_s, held=found.held and longer.held)

@@ -85,6 +85,11 @@ class Predicted:
         simple, least = (min(some, key=lambda p: p.seconds) for some in (found[:2], found))
         return simple if simple.seconds <= least.seconds * (1 + TIE) else ranked(found)[0]
 
+    def best_number(self, strategy: str) -> int:
+        """The number of streams that is predicted to be the fastest."""
+        curves = {"streams": self.streams, "three-streams": self.three_streams, "hybrid": self.hybrid}
+        return curves[strategy].prediction().streams
+
     def at(self, strategy: str, streams: int) -> Prediction | None:
         """The prediction for a version that is measured; None where `plan` has none."""
         if strategy == "streams":

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from busfare.measure.bench.cell import Cell
+from busfare.measure.bench.cell import Cell, Version
 from busfare.measure.bench.device import StrategyDevice
 from busfare.measure.bench.kernel import KERNELS, Kernel
 from busfare.measure.bench.measuring import Measuring, Progress
-from busfare.measure.bench.version import Version
 from busfare.measure.bench.work import Work
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.plan import Machine

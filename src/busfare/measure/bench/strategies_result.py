@@ -42,7 +42,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "d2h_bytes": work.d2h_bytes,
         "measured_kernel_seconds": cell.kernel_s[1],
         "measured_kernel_seconds_by_chunks": [
-            {"chunks": n, "seconds": seconds, "seconds_by_moment": list(cell.kernel_moments_s[n])}
+            {"chunks": n, "seconds": seconds, "seconds_by_moment": list(cell.kernel_samples_s[n])}
             for n, seconds in sorted(cell.kernel_s.items())
         ],
         "measured_link_seconds": cell.link_s,
@@ -112,7 +112,7 @@ def _version(version: Version, node: Node) -> dict[str, Any]:
 def _streams(cell: Cell) -> dict[str, Any]:
     """The number of streams: the predicted one, the fastest measured one, and what the difference costs."""
     best = cell.fastest(("streams",))
-    number = cell.predicted.streams.prediction().streams
+    number = cell.predicted.best_number("streams")
     at = cell.of("streams", number)
     return {
         "measured_best": best.streams,
