@@ -51,6 +51,7 @@ Check::Check(const Timeline& timeline) : t_(timeline) {
                                 {o.launch_lag.size(), "operation_launch_lag"},
                                 {o.order_lag.size(), "operation_order_lag"},
                                 {o.extra.size(), "operation_extra"},
+                                {o.engine_lag.size(), "operation_engine_lag"},
                                 {o.turn.size(), "operation_turn"},
                                 {o.after.size(), "operation_after"},
                                 {o.released.size(), "operation_released"},

@@ -83,6 +83,7 @@ inline void Check::operation(std::size_t row) {
     add(o.launch_lag[row], "operation_launch_lag", row);
     add(o.order_lag[row], "operation_order_lag", row);
     add(o.extra[row], "operation_extra", row);
+    add(o.engine_lag[row], "operation_engine_lag", row);
     if (o.unordered[row] > (kNotInStream | kNotBehindBarrier | kNotBehindOthers))
         refuse("operation_unordered", row);
     // Also where it is not a number.

@@ -24,6 +24,8 @@ class Columns {
   public:
     explicit Columns(nb::dict columns) : columns_(std::move(columns)) {}
 
+    bool has(const char* name) const { return columns_.contains(name); }
+
     template <typename T>
     std::span<const T> get(const char* name) const {
         if (!columns_.contains(name))
@@ -72,6 +74,8 @@ Timeline timeline(const Columns& c) {
                        .launch_lag = c.get<Time>("operation_launch_lag"),
                        .order_lag = c.get<Time>("operation_order_lag"),
                        .extra = c.get<Time>("operation_extra"),
+                       .engine_lag = c.get<Time>(c.has("operation_engine_lag") ? "operation_engine_lag"
+                                                                               : "operation_order_lag"),
                        .turn = c.get<Time>("operation_turn"),
                        .after = c.get<Index>("operation_after"),
                        .released = c.get<Time>("operation_released"),

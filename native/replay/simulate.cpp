@@ -262,7 +262,7 @@ class Simulator {
         if (behind_another) {
             // Whoever takes all of an engine needs its turn-round; of others, a slot has long been free.
             const Time free_at =
-                engine.left_at + (takes == engine.slots ? t_.operations.order_lag[operation] : 0);
+                engine.left_at + (takes == engine.slots ? t_.operations.engine_lag[operation] : 0);
             if (free_at > start) {
                 start = free_at;
                 if (binds_) p_.operation_bound_by[operation] = calls_ + engine.left_by;

@@ -42,6 +42,7 @@ struct Operations {
     std::span<const Index> takes;           // slots of its engine, from 1 to all of them
     std::span<const Time> duration;
     std::span<const Time> launch_lag, order_lag, extra;
+    std::span<const Time> engine_lag;  // behind another that took all of its engine
     std::span<const Time> turn;      // of those that wait for an engine, the least goes first
     std::span<const Index> after;    // an operation with a smaller row that must have ended
     std::span<const Time> released;  // not before this time, whatever else

@@ -10,11 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.plan.equations import (
-    FIRST_SHARE,
-    REQUESTS_SHARE,
     Cut,
-    MappedWork,
-    Terms,
     best_streams,
     eq1,
     eq2,
@@ -23,8 +19,8 @@ from busfare.plan.equations import (
     eq5,
     eq5_shared,
     eq6,
-    eq6_shared,
     explicit,
+    hybrid,
 )
 
 EQUATIONS = {1: eq1, 2: eq2, 3: eq3, 4: eq4, 5: eq5}
@@ -35,10 +31,6 @@ gaps = st.floats(1e-8, 1e-4)
 def cut(streams=4.0, h2d=8.0, kernel=2.0, d2h=4.0, latency=(0.5, 0.25), gap=(0.1, 0.2)) -> Cut:
     terms = (streams, h2d, kernel, d2h, *latency, *gap)
     return Cut(*(np.asarray(term, dtype=np.float64) for term in terms))
-
-
-def terms(work: Cut) -> Terms:
-    return Terms(*(float(term) for term in work[: len(Terms._fields)]))
 
 
 def test_explicit_is_the_sum_of_its_parts() -> None:
@@ -75,53 +67,47 @@ def test_equation_5_has_three_limits() -> None:
     ("work", "longest"), [((9.0, 2.0, 4.0), 9), ((1.0, 7.0, 4.0), 7), ((1.0, 2.0, 5.0), 5)]
 )
 def test_equation_6_is_the_longest_of_three(work: tuple[float, float, float], longest: float) -> None:
-    terms = MappedWork(*(np.asarray(t) for t in (*work, 0.5, 0.25)))
-    assert float(eq6(terms)) == pytest.approx(0.75 + longest)
+    assert float(eq6(cut(1.0, *work))) == pytest.approx(0.75 + longest)
 
 
-def test_the_shared_forms_slow_only_what_overlaps() -> None:
-    # In: 8 s alone; out: 4 s alone, 6 s beside the other, of which the last chunk of four is not shared.
-    slowed = eq5_shared(cut(latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(h2d_slowdown=1.25, d2h_slowdown=1.5))
-    assert float(slowed) == pytest.approx(8 + 0.2 * 6 * 3 / 4 + 2 / 4 + 1)
-    # Two chunks whose second copy in is over before the first byte goes out share nothing: 4 s in, 0.5 and 3.75 between.
-    apart = cut(2.0, 8.0, 1.0, 4.0, latency=(0.0, 3.75), gap=(0.0, 0.0))
-    assert (
-        float(eq5_shared(apart._replace(h2d_slowdown=1.25, d2h_slowdown=1.5)))
-        == float(eq5(apart))
-        == 8 + 0.5 + 5.75
-    )
-    # Half a second of it beside the copy out: 0.25 times that more.
-    beside = cut(2.0, 8.0, 1.0, 4.0, latency=(0.0, 3.0), gap=(0.0, 0.0))
-    assert float(eq5_shared(beside._replace(h2d_slowdown=1.25, d2h_slowdown=1.5))) == pytest.approx(
-        8 + 0.5 + 5 + 0.25 * 0.5
-    )
-    work = MappedWork(*(np.asarray(t) for t in (8.0, 2.0, 4.0, 0.0, 0.0)))
-    assert float(eq6_shared(work, np.asarray(1.25), np.asarray(1.5))) == pytest.approx(
-        8 * (1 + 0.25 * (6 / 10) ** 2)
-    )
+@pytest.mark.parametrize(
+    ("latency_out", "longer"),
+    [
+        # In 8 s alone; out 6 s beside the other, of which the last chunk of two is not shared.
+        (0.0, 0.2 * min(6 / 2, 1.25 * 3.5)),
+        # Half a second of the copies in is left when the first byte goes out; then none.
+        (3.0, 0.2 * 1.25 * 0.5),
+        (3.75, 0.0),
+    ],
+)
+def test_equation_5_slows_only_what_overlaps(latency_out: float, longer: float) -> None:
+    work = cut(2.0, 8.0, 1.0, 4.0, latency=(0.0, latency_out), gap=(0.0, 0.0))
+    slowed = eq5_shared(work._replace(h2d_slowdown=1.25, d2h_slowdown=1.5))
+    assert float(slowed) == pytest.approx(8 + longer + 0.5 + latency_out + 2)
 
 
-def test_the_requests_of_reads_load_the_way_out() -> None:
-    def seconds(h2d: float, d2h: float) -> float:
-        work = MappedWork(*(np.asarray(t) for t in (h2d, 0.0, d2h, 0.0, 0.0)))
-        return float(eq6_shared(work, np.asarray(1.2), np.asarray(1.2)))
+@pytest.mark.parametrize(
+    ("h2d", "d2h", "by_hand"),
+    [
+        (9.0, 9.0, 9 * 1.2),
+        # A third of the way out: the way in waits by the square of it, the way out carries requests in proportion.
+        (9.0, 3.0, 9 * (1 + 0.2 / 9)),
+        (3.0, 9.0, 9 * (1 + 0.2 / 3)),
+        (0.0, 9.0, 9.0),
+    ],
+)
+def test_a_mapped_kernel_is_slowed_by_as_much_as_the_other_way_is_loaded(
+    h2d: float, d2h: float, by_hand: float
+) -> None:
+    work = cut(1.0, h2d, 0.0, d2h, latency=(0.0, 0.0))
+    assert float(eq6(work._replace(h2d_slowdown=1.2, d2h_slowdown=1.2))) == pytest.approx(by_hand)
 
-    # Full both ways, slowed by all of it; a third of the other way by the square, and the way out by requests besides.
-    assert seconds(9.0, 9.0) == pytest.approx(9 * 1.2)
-    assert seconds(9.0, 3.0) == pytest.approx(9 * (1 + 0.2 / 9))
-    assert seconds(3.0, 9.0) == pytest.approx(9 * (1 + 0.2 * (REQUESTS_SHARE / 3 + (1 - REQUESTS_SHARE) / 9)))
-    assert seconds(0.0, 9.0) == 9.0
 
-
-def test_the_first_threads_of_a_mapped_kernel_move_one_way_after_the_other() -> None:
-    work = MappedWork(*(np.asarray(t) for t in (8.0, 2.0, 4.0, 0.0, 0.0)))
-    one = np.asarray(1.0)
-    # Of the 4 s that the ways overlap by, a share of one round of four.
-    assert float(eq6_shared(work, one, one, np.asarray(4.0))) == pytest.approx(8 + FIRST_SHARE / 4 * 4)
-    # A kernel of less than a round has no more than one.
-    assert float(eq6_shared(work, one, one, np.asarray(0.1))) == pytest.approx(8 + FIRST_SHARE * 4)
-    none = work._replace(d2h=np.asarray(0.0))
-    assert float(eq6_shared(none, one, one, np.asarray(1.0))) == 8
+def test_a_hybrids_copies_go_on_alone_where_writes_held_them() -> None:
+    # Four chunks: copies of 2 s, kernels that write for 1, beside which copies are four times as slow.
+    work = cut(4.0, 8.0, 0.5, 4.0, latency=(0.0, 0.0), gap=(0.0, 0.0))._replace(h2d_slowdown=4.0)
+    assert float(hybrid(work)) == pytest.approx(2 + 3 * (1 + 2 - 1 / 4) + 1)
+    assert float(hybrid(work._replace(kernel=np.asarray(80.0)))) == pytest.approx(2 + 3 * 20 + 20)
 
 
 @given(seconds, seconds, seconds, gaps)
@@ -153,8 +139,7 @@ def test_the_best_number_of_eq_1_and_2_is_that_of_brute_force(
     h2d: float, kernel: float, d2h: float, gap: float, equation: int
 ) -> None:
     work = cut(1.0, h2d, kernel, d2h, gap=(gap, gap))
-    number = best_streams(equation, terms(work))
-    assert number is not None
+    number = float(best_streams(equation, work))
     found = brute_force(equation, work)
     assert abs(found - number) <= 1 or EQUATIONS[equation](
         work._replace(streams=np.asarray(round(number)))
@@ -168,8 +153,7 @@ def test_the_best_number_of_eq_5_is_that_of_brute_force_where_one_way_dominates(
 ) -> None:
     sides = (longest, longest * other) if into else (longest * other, longest)
     work = cut(1.0, sides[0], longest * kernel, sides[1], gap=(gap, gap))
-    number = best_streams(5, terms(work))
-    assert number is not None
+    number = float(best_streams(5, work))
     found = brute_force(5, work)
     # The formula is of the dominant way's term alone; the others can only ask for more of n, never for less.
     dominant = float(eq5(work._replace(streams=np.asarray(float(found)))))
@@ -184,21 +168,18 @@ def test_equation_4_falls_until_its_number_and_rises_after_it(
     sides = (longest, longest * other) if into else (longest * other, longest)
     # Without latencies, as the condition in [W14 §VI] has none.
     work = cut(1.0, sides[0], longest * kernel, sides[1], latency=(0.0, 0.0), gap=(gap, gap))
-    number = best_streams(4, terms(work))
-    assert number is not None
+    number = float(best_streams(4, work))
     found = brute_force(4, work, 20_000)
     assert abs(found - number) <= 1
 
 
 def test_no_number_follows_where_more_streams_cost_nothing() -> None:
     free = cut(gap=(0.0, 0.0))
-    assert best_streams(1, terms(free)) is None
-    assert best_streams(4, terms(free)) is None
-    assert best_streams(5, terms(free)) is None
-    assert best_streams(3, terms(cut())) is None
+    assert all(np.isnan(best_streams(equation, free)) for equation in (1, 2, 4, 5))
+    assert np.isnan(best_streams(3, cut()))
 
 
 def test_w14s_example_of_a_number_of_streams() -> None:
     # Eq 1 on the GTX Titan's parameters: 64 MB in, g of 2.674 µs.
     work = cut(1.0, 64e6 * 8.318392e-11, 1.0, 0.1, gap=(2.503e-6, 2.674e-6))
-    assert best_streams(1, terms(work)) == pytest.approx(math.sqrt(64e6 * 8.318392e-11 / 2.674e-6))
+    assert float(best_streams(1, work)) == pytest.approx(math.sqrt(64e6 * 8.318392e-11 / 2.674e-6))

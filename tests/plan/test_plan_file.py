@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import Step, machine_of, plan
-from busfare.plan.ask import KEYS, problem_of
-from busfare.plan.file import read_plan_file
+from busfare.plan.ask import KEYS, problem_of, read_plan_file
 
 GOOD = """node = "h100-sxm"
 

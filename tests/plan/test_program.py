@@ -42,19 +42,19 @@ def test_copies_back_to_back_take_one_latency_and_the_gaps_between_them() -> Non
 @pytest.mark.parametrize(
     ("rules", "kernel", "micros"),
     [
-        # [W14 eq 5], transfers and the kernel leading.
-        (GpuRules(), 1e-4, 10 + 400 + 3 * 4 + 100 + 10 + 100),
+        # [W14 eq 5], transfers and the kernel leading; g is 4 µs each way, and copies go both ways.
+        (GpuRules(), 1e-4, 10 + 400 + 3 * 8 + 100 + 10 + 100),
         (GpuRules(), 4e-4, 10 + 100 + 1600 + 10 + 100),
         # eq 4 but for one L+o - g: the engine starts the first copy out as soon as it is free.
-        (GpuRules(copy_engines=1), 1e-4, 10 + 400 + 3 * 4 + 4 + 400 + 3 * 4),
+        (GpuRules(copy_engines=1), 1e-4, 400 + 3 * 8 + 8 + 10 + 400 + 3 * 8),
         # eq 1: no copy out before the last kernel.
-        (GpuRules(implicit_synchronization=True), 4e-4, 10 + 100 + 1600 + 10 + 400 + 3 * 4),
+        (GpuRules(implicit_synchronization=True), 4e-4, 10 + 100 + 1600 + 10 + 400 + 3 * 8),
         # The host takes 50 µs to issue each of twelve operations; the ninth is the first copy out.
-        (GpuRules(call_s=5e-5), 1e-6, 9 * 50 + 10 + 400 + 3 * 4),
+        (GpuRules(call_s=5e-5), 1e-6, 9 * 50 + 10 + 400 + 3 * 8),
         # One hardware queue: no copy out before the last copy in, whose kernel stands before it.
-        (GpuRules(queues=1), 1e-4, 10 + 400 + 3 * 4 + 10 + 400 + 3 * 4),
+        (GpuRules(queues=1), 1e-4, 10 + 400 + 3 * 8 + 10 + 400 + 3 * 8),
         # The second to the fourth copy in are alone for 50 µs, and beside a copy out for 100.
-        (GpuRules(Contention(both=Shares(0.5, 1.0))), 1e-9, 110 + 3 * (4 + 150) + 110),
+        (GpuRules(Contention(both=Shares(0.5, 1.0))), 1e-9, 110 + 3 * (8 + 150) + 110),
     ],
 )
 def test_streams_by_the_rules_of_the_gpu(rules: GpuRules, kernel: float, micros: float) -> None:

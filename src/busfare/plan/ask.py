@@ -1,52 +1,51 @@
-"""A question in the user's words (`336MB`, `12ms`) → a checked `Problem`."""
+"""A question in the user's words (`336MB`, `12ms`), as options or as tables of a TOML file → checked problems."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from busfare.errors import InputError
+from busfare.node.toml import WrongError, decoded, read_text, unknown_key
 from busfare.plan.problem import ACCESSES, Problem, Step
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 
-__all__ = ["KEYS", "MOST_CHUNKS", "problem_of", "with_options"]
+__all__ = ["KEYS", "MOST_CHUNKS", "PlanFile", "problem_of", "read_plan_file", "with_options"]
 
 #: A petabyte over one link is hours of copying: a slip of the unit.
-MOST_BYTES = 10**15
+_size = partial(parse_bytes, most=10**15)
 #: More chunks than any program keeps in flight.
 MOST_CHUNKS = 4096
-
+#: Of a plan file: 10,000 kernels are about a megabyte.
+MOST_BYTES, MOST_KERNELS = 16 << 20, 100_000
 MEMORY = ("pinned", "pageable")
 
 Refuse = Callable[[str, str], Exception]
+Parse = Callable[[str], float]
+#: What may be said of a kernel: the field of `Problem` and how its text reads; WHOLE numbers from 1 to MOST_CHUNKS.
+NUMBERS: dict[str, tuple[str, Parse]] = {
+    "h2d": ("h2d_bytes", _size),
+    "d2h": ("d2h_bytes", _size),
+    "kernel": ("kernel_seconds", parse_seconds),
+    "flops": ("flops", parse_count),
+    "device_bytes": ("device_bytes", _size),
+    "accesses_in": ("accesses_in", parse_count),
+    "accesses_out": ("accesses_out", parse_count),
+    "access_bytes": ("access_bytes", _size),
+    "launch": ("launch_seconds", parse_seconds),
+}
+WHOLE = ("streams", "levels", "copies_in", "copies_out", "queues", "concurrent_kernels")
+#: All of them, on the command line as in a plan file.
+KEYS = (*NUMBERS, *WHOLE, "memory", "kernel_at", "chunks")
 
 
 def _refused(key: str, what: str) -> Exception:
     return InputError(f"--{key.replace('_', '-')}: {what}")
-
-
-#: What may be said of a kernel on the command line, as in a plan file.
-KEYS = (
-    "h2d",
-    "d2h",
-    "kernel",
-    "flops",
-    "device_bytes",
-    "accesses_in",
-    "accesses_out",
-    "access_bytes",
-    "streams",
-    "levels",
-    "memory",
-    "copies_in",
-    "copies_out",
-    "kernel_at",
-    "chunks",
-    "queues",
-    "concurrent_kernels",
-    "launch",
-)
 
 
 def problem_of(said: Mapping[str, Any], refuse: Refuse = _refused) -> Problem:
@@ -55,20 +54,20 @@ def problem_of(said: Mapping[str, Any], refuse: Refuse = _refused) -> Problem:
     Values are texts with units; those that are absent were not said. `refuse(key, what)` makes the error that is
     raised for a value that cannot be used, by default an InputError that names the option.
     """
-    asked = Problem(name=str(said.get("name") or "kernel"), assumed=ACCESSES)
-    return _checked(with_options(asked, said, refuse), said, refuse)
-
-
-def with_options(problem: Problem, said: Mapping[str, Any], refuse: Refuse = _refused) -> Problem:
-    """`problem` with what `said` gives in place of its own. Raises what `refuse` makes."""
-    reader = _Reader(said, refuse)
-    given = {FIELDS.get(key, key): READ[key](reader, key) for key in said if key in READ}
-    return replace(problem, **given, assumed=tuple(side for side in problem.assumed if side not in given))
-
-
-def _checked(problem: Problem, said: Mapping[str, Any], refuse: Refuse) -> Problem:
-    if problem.steps:
-        problem = _of_steps(problem, said, refuse)
+    problem = with_options(Problem(name=str(said.get("name") or "kernel"), assumed=ACCESSES), said, refuse)
+    steps = problem.steps
+    if steps:
+        # The whole of a pipeline is the sum of its steps.
+        for key in ("h2d", "d2h", "kernel", "kernel_at"):
+            if said.get(key):
+                raise refuse(key, "the steps say it; leave it out")
+        problem = replace(
+            problem,
+            **{
+                name: sum(getattr(s, name) for s in steps)
+                for name in ("h2d_bytes", "d2h_bytes", "kernel_seconds")
+            },
+        )
     if not problem.h2d_bytes and not problem.d2h_bytes:
         raise refuse("h2d", "nothing crosses the bus; give --h2d or --d2h, as in --h2d 336MB")
     if problem.streams and problem.levels and problem.streams > problem.levels:
@@ -76,111 +75,148 @@ def _checked(problem: Problem, said: Mapping[str, Any], refuse: Refuse) -> Probl
     return problem
 
 
-def _of_steps(problem: Problem, said: Mapping[str, Any], refuse: Refuse) -> Problem:
-    """The whole of a pipeline is the sum of its steps."""
-    for key in ("h2d", "d2h", "kernel", "kernel_at"):
-        if said.get(key):
-            raise refuse(key, "the steps say it; leave it out")
-    return replace(
-        problem,
-        h2d_bytes=sum(s.h2d_bytes for s in problem.steps),
-        d2h_bytes=sum(s.d2h_bytes for s in problem.steps),
-        kernel_seconds=sum(s.kernel_seconds for s in problem.steps),
+def with_options(problem: Problem, said: Mapping[str, Any], refuse: Refuse = _refused) -> Problem:
+    """`problem` with what `said` gives in place of its own. Raises what `refuse` makes."""
+    given: dict[str, Any] = {}
+    for key, value in said.items():
+        if key in NUMBERS:
+            field, parse = NUMBERS[key]
+            given[field] = _number(value, parse, key, refuse)
+        elif key in WHOLE:
+            given[key] = _whole(value, key, refuse)
+        elif key in SPECIAL:
+            field, read = SPECIAL[key]
+            given[field] = read(value, key, refuse)
+    return replace(problem, **given, assumed=tuple(side for side in problem.assumed if side not in given))
+
+
+def _number(value: Any, parse: Parse, key: str, refuse: Refuse) -> float:
+    text = (
+        value if isinstance(value, str) else f"{value:g}" if isinstance(value, (int, float)) else str(value)
+    )
+    if text.lstrip().startswith("-"):
+        raise refuse(key, f"{text[:80]!r} is negative; give a number above zero")
+    try:
+        number = parse(text)
+    except InputError as error:
+        raise refuse(key, str(error)) from None
+    if number <= 0:
+        raise refuse(key, f"{text[:80]!r} is zero; leave it out, or give a number above zero")
+    return number
+
+
+def _whole(value: Any, key: str, refuse: Refuse) -> int:
+    number = _number(value, parse_count, key, refuse)
+    if number != int(number) or number > MOST_CHUNKS:
+        raise refuse(key, f"{str(value)[:80]} is no whole number from 1 to {MOST_CHUNKS}")
+    return int(number)
+
+
+def _memory(value: Any, key: str, refuse: Refuse) -> str:
+    if value not in MEMORY:
+        raise refuse(key, f"{str(value)[:80]!r} is not known; one of {', '.join(MEMORY)}")
+    return str(value)
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value.split(",") if isinstance(value, str) else value or ()
+
+
+def _shares(value: Any, key: str, refuse: Refuse) -> tuple[float, ...]:
+    parts = [_number(part, parse_count, key, refuse) for part in _several(value)]
+    if len(parts) > MOST_CHUNKS:
+        raise refuse(key, f"{len(parts)} chunks; {MOST_CHUNKS} at most")
+    return tuple(part / sum(parts) for part in parts)
+
+
+def _points(value: Any, key: str, refuse: Refuse) -> tuple[tuple[int, float], ...]:
+    points = {}
+    for point in _several(value):
+        streams, equals, time = str(point).partition("=")
+        if not equals:
+            raise refuse(key, f"{str(point)[:80]!r} is no point; write STREAMS=TIME, as in 42=15ms")
+        number = _number(streams, parse_count, key, refuse)
+        points[int(number)] = _number(time, parse_seconds, key, refuse)
+    return tuple(sorted(points.items()))
+
+
+def _steps(tables: Any, key: str, refuse: Refuse) -> tuple[Step, ...]:
+    steps = []
+    for table in tables or ():
+        if "kernel" not in table:
+            raise refuse(key, 'a step needs its kernel\'s time; add kernel = "3ms"')
+        given = {
+            NUMBERS[name][0]: _number(value, NUMBERS[name][1], name, refuse) for name, value in table.items()
+        }
+        steps.append(Step(**given))
+    return tuple(steps)
+
+
+SPECIAL: dict[str, tuple[str, Callable[[Any, str, Refuse], Any]]] = {
+    "memory": ("memory", _memory),
+    "kernel_at": ("kernel_at", _points),
+    "chunks": ("chunks", _shares),
+    "step": ("steps", _steps),
+}
+
+_Said = str | int | float
+_Step = msgspec.defstruct(
+    "_Step", [(key, _Said | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
+)
+#: One `[[kernel]]`.
+_Kernel = msgspec.defstruct(
+    "_Kernel",
+    [
+        ("name", str),
+        *((key, _Said | None, None) for key in (*NUMBERS, *WHOLE)),
+        ("memory", str | None, None),
+        ("kernel_at", list[str] | None, None),
+        ("chunks", list[_Said] | None, None),
+        ("step", list[_Step] | None, None),  # type: ignore[valid-type]
+    ],
+    forbid_unknown_fields=True,
+)
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    kernel: list[_Kernel]  # type: ignore[valid-type]
+    node: str | None = None
+
+
+class PlanFile(msgspec.Struct, frozen=True):
+    """The problems of a file, and the node that it names."""
+
+    problems: tuple[Problem, ...]
+    node: str | None
+
+
+def read_plan_file(path: str) -> PlanFile:
+    """The problems of the TOML file at `path`. Raises InputError with file, line, key and mend."""
+    return decoded(
+        read_text(path, "plan file", MOST_BYTES), path, _File, _build, _explain, MOST_BYTES, "plan file"
     )
 
 
-class _Reader:
-    """Values by key, read as what they mean."""
+def _build(file: _File) -> PlanFile:
+    if not file.kernel:
+        raise WrongError("$.kernel", "no kernel; add a [[kernel]] table")
+    if len(file.kernel) > MOST_KERNELS:
+        raise WrongError("$.kernel", f"over the limit of {MOST_KERNELS} kernels")
 
-    def __init__(self, said: Mapping[str, Any], refuse: Refuse) -> None:
-        self.said, self.refuse = said, refuse
+    def problem(n: int, kernel: Any) -> Problem:
+        said = _given(kernel) | ({"step": [_given(step) for step in kernel.step]} if kernel.step else {})
+        return problem_of(said, lambda key, what: WrongError(f"$.kernel[{n}].{key}", what))
 
-    def _read(self, key: str, parse: Callable[[str], float], text: Any) -> float:
-        if not isinstance(text, str):
-            text = f"{text:g}" if isinstance(text, (int, float)) else str(text)
-        if text.lstrip().startswith("-"):
-            raise self.refuse(key, f"{text[:80]!r} is negative; give a number above zero")
-        try:
-            value = parse(text)
-        except InputError as error:
-            raise self.refuse(key, str(error)) from None
-        if value <= 0:
-            raise self.refuse(key, f"{text[:80]!r} is zero; leave it out, or give a number above zero")
-        return value
-
-    def size(self, key: str) -> float:
-        return self._read(key, _size, self.said[key])
-
-    def seconds(self, key: str) -> float:
-        return self._read(key, parse_seconds, self.said[key])
-
-    def number(self, key: str) -> float:
-        return self._read(key, parse_count, self.said[key])
-
-    def whole(self, key: str) -> int:
-        value = self._read(key, parse_count, self.said[key])
-        if value != int(value) or value > MOST_CHUNKS:
-            raise self.refuse(key, f"{str(self.said[key])[:80]} is no whole number from 1 to {MOST_CHUNKS}")
-        return int(value)
-
-    def memory(self, key: str) -> str:
-        value = self.said[key]
-        if value not in MEMORY:
-            raise self.refuse(key, f"{str(value)[:80]!r} is not known; one of {', '.join(MEMORY)}")
-        return str(value)
-
-    def _several(self, key: str) -> Sequence[Any]:
-        value = self.said.get(key) or ()
-        return value.split(",") if isinstance(value, str) else value
-
-    def shares(self, key: str) -> tuple[float, ...]:
-        parts = [self._read(key, parse_count, part) for part in self._several(key)]
-        if len(parts) > MOST_CHUNKS:
-            raise self.refuse(key, f"{len(parts)} chunks; {MOST_CHUNKS} at most")
-        return tuple(part / sum(parts) for part in parts)
-
-    def points(self, key: str) -> tuple[tuple[int, float], ...]:
-        found = {}
-        for point in self._several(key):
-            streams, equals, time = str(point).partition("=")
-            if not equals:
-                raise self.refuse(key, f"{str(point)[:80]!r} is no point; write STREAMS=TIME, as in 42=15ms")
-            number = self._read(key, parse_count, streams)
-            found[int(number)] = self._read(key, parse_seconds, time)
-        return tuple(sorted(found.items()))
-
-    def steps(self, key: str) -> tuple[Step, ...]:
-        steps = []
-        for table in self.said.get(key) or ():
-            inner = _Reader(table, self.refuse)
-            if "kernel" not in table:
-                raise self.refuse(key, 'a step needs its kernel\'s time; add kernel = "3ms"')
-            into, out = (inner.size(way) if way in table else 0.0 for way in ("h2d", "d2h"))
-            steps.append(Step(inner.seconds("kernel"), into, out))
-        return tuple(steps)
+    return PlanFile(tuple(problem(n, kernel) for n, kernel in enumerate(file.kernel)), file.node)
 
 
-#: The reader of each key, and the field of `Problem` where it has another name.
-READ: dict[str, Callable[[_Reader, str], Any]] = {
-    **dict.fromkeys(("h2d", "d2h", "device_bytes", "access_bytes"), _Reader.size),
-    **dict.fromkeys(("kernel", "launch"), _Reader.seconds),
-    **dict.fromkeys(("flops", "accesses_in", "accesses_out"), _Reader.number),
-    **dict.fromkeys(
-        ("streams", "levels", "copies_in", "copies_out", "queues", "concurrent_kernels"), _Reader.whole
-    ),
-    "memory": _Reader.memory,
-    "kernel_at": _Reader.points,
-    "chunks": _Reader.shares,
-    "step": _Reader.steps,
-}
-FIELDS = {
-    "h2d": "h2d_bytes",
-    "d2h": "d2h_bytes",
-    "kernel": "kernel_seconds",
-    "launch": "launch_seconds",
-    "step": "steps",
-}
+def _given(table: msgspec.Struct) -> dict[str, Any]:
+    return {key: value for key, value in msgspec.structs.asdict(table).items() if value is not None}
 
 
-def _size(text: str) -> float:
-    return parse_bytes(text, most=MOST_BYTES)
+def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | None:
+    unknown = re.search(r"unknown field `(.*)`", what)
+    if not unknown:
+        return None
+    owner = _Step if ".step" in path else _Kernel if ".kernel" in path else _File
+    return unknown_key(unknown[1], list(owner.__struct_fields__)), f"{path}.{unknown[1]}"

@@ -1,22 +1,20 @@
 """The closed forms of overlap [W14 eq 1–6], of the explicit copy, and of the number of streams.
 
-Every time is in seconds. The arrays of a `Cut` broadcast against each other, so that one call answers for many
-kernels and many numbers of streams at once. The functions raise nothing.
+Every time is in seconds. The arrays of a `Cut` broadcast against each other, so that one call answers for many kernels
+and many numbers of streams at once. Nothing is raised.
 """
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from busfare.node.arrays import FloatArray
+from busfare.timeline.program import mapped_seconds
 
 __all__ = [
     "Cut",
-    "MappedWork",
-    "Terms",
     "best_streams",
     "eq1",
     "eq2",
@@ -25,24 +23,17 @@ __all__ = [
     "eq5",
     "eq5_shared",
     "eq6",
-    "eq6_shared",
     "explicit",
+    "hybrid",
 ]
-
-#: Of how many bytes a kernel on mapped memory reads before it writes as many: a share of what its first threads read, where
-#: a node's was not measured.
-FIRST_SHARE = 0.4
-#: Of what reads of mapped memory do to its writes: their requests, a packet of 24 to 28 bytes for each 128 that are read,
-#: are 13 % of a way out that full reads slow by 27 % [five probes of an H100 and two H200s].
-REQUESTS_SHARE = 0.5
 
 
 class Cut(NamedTuple):
     """Work cut into `streams` equal chunks, one a stream.
 
-    `h2d` and `d2h` are B·G of the whole problem, `kernel` is t_E of all chunks together; `h2d_latency` is L+o of
-    one copy, `h2d_gap` the g of each further one. `h2d_slowdown` (≥ 1): how much longer all that takes while the other
-    way moves data too.
+    `h2d` and `d2h` are B·G of the whole problem, `kernel` is t_E of all chunks together; `h2d_latency` is L+o
+    of one copy, `h2d_gap` the g of each further one. `h2d_slowdown` (≥ 1): how much longer all that takes while the
+    other direction moves data.
     """
 
     streams: FloatArray
@@ -55,13 +46,6 @@ class Cut(NamedTuple):
     d2h_gap: FloatArray
     h2d_slowdown: FloatArray | float = 1.0
     d2h_slowdown: FloatArray | float = 1.0
-    #: Seconds of all kernels where those of several streams fill the GPU together; None: they take turns.
-    kernels_together: FloatArray | None = None
-
-    @property
-    def all_kernels(self) -> FloatArray:
-        """The kernels back to back, or side by side."""
-        return self.kernel if self.kernels_together is None else self.kernels_together
 
     @property
     def all_in(self) -> FloatArray:
@@ -118,18 +102,17 @@ def eq4(cut: Cut) -> FloatArray:
 
 
 def eq5(cut: Cut) -> FloatArray:
-    """[W14 eq 5] Two copy engines, as published: one G each way throughout."""
+    """[W14 eq 5] Two copy engines, as published: one G each direction throughout."""
     into = cut.all_in + cut.one_kernel + cut.last_out
     out = cut.first_in + cut.one_kernel + cut.all_out
-    return np.maximum(np.maximum(into, cut.first_in + cut.all_kernels + cut.last_out), out)
+    return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
 
 
 def eq5_shared(cut: Cut) -> FloatArray:
-    """eq 5 with each way slowed only while the other way moves data too. Ours.
+    """eq 5 with each direction slowed only while the other moves data too. Ours; with slow-downs of 1 it is eq 5.
 
-    W14 puts the slowed G into eq 5 for the whole run, which is too much where one way has less to move: the rest
-    of the longer way has the link to itself. So has the way in until the first copy out moves a byte, which is all of it
-    where copies are as short as what lies between. With slow-downs of 1 this is eq 5.
+    W14 puts the slowed G into eq 5 for the whole run, which is too much where one direction has less to move: the rest
+    of the longer one has the link to itself. So have the copies in until the first copy out moves a byte.
     """
     h2d_slowdown, d2h_slowdown = np.asarray(cut.h2d_slowdown), np.asarray(cut.d2h_slowdown)
     in_busy = (cut.h2d + cut.h2d_gap * (cut.streams - 1)) * h2d_slowdown
@@ -140,86 +123,59 @@ def eq5_shared(cut: Cut) -> FloatArray:
     both_out = np.minimum(np.minimum((1 - 1 / cut.streams) * in_busy, out_busy), together)
     into = cut.all_in + (1 - 1 / h2d_slowdown) * both_in + cut.one_kernel + cut.last_out
     out = cut.first_in + cut.one_kernel + cut.all_out + (1 - 1 / d2h_slowdown) * both_out
-    longest: FloatArray = np.maximum(np.maximum(into, cut.first_in + cut.all_kernels + cut.last_out), out)
-    return longest
+    return np.asarray(np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out), np.float64)
 
 
-class MappedWork(NamedTuple):
-    """A kernel on mapped memory: `h2d` and `d2h` are B·G with every access that crosses the link counted."""
+def eq6(cut: Cut) -> FloatArray:
+    """[W14 eq 6] The kernel reads and writes host memory itself; the longest of the three hides the others.
 
-    h2d: FloatArray
-    kernel: FloatArray
-    d2h: FloatArray
-    h2d_latency: FloatArray
-    d2h_latency: FloatArray
-
-
-def eq6(work: MappedWork) -> FloatArray:
-    """[W14 eq 6] The kernel reads and writes host memory itself; the longest of the three hides the others."""
-    fixed = work.h2d_latency + work.d2h_latency
-    return fixed + np.maximum(np.maximum(work.h2d, work.kernel), work.d2h)
-
-
-def eq6_shared(
-    work: MappedWork,
-    h2d_slowdown: FloatArray,
-    d2h_slowdown: FloatArray,
-    rounds: FloatArray | float = np.inf,
-    first_share: float = FIRST_SHARE,
-) -> FloatArray:
-    """eq 6 with each way slowed (factors ≥ 1) as both ways' full load slows it. Ours; with factors of 1 and no end of
-    rounds it is eq 6.
-
-    A kernel mixes its reads and writes all along: the way with less to move is loaded to a share of its pace. Waiting
-    then grows faster than the load, as in any queue: by its square. The way out also carries the requests of the
-    reads, in proportion to them: REQUESTS_SHARE of what slows it. But the threads that begin have nothing to
-    write, and the last ones nothing to read: of one of `rounds` in which the GPU holds all threads, `first_share`
-    moves one way after the other.
+    Bytes count every access that crosses the link. Each direction is slowed by the other (`mapped_seconds`); with
+    slow-downs of 1 this is eq 6.
     """
-    in_busy, out_busy = work.h2d * h2d_slowdown, work.d2h * d2h_slowdown
-    larger = np.maximum(np.maximum(in_busy, out_busy), 1e-30)
-    load = np.minimum(in_busy, out_busy) / larger
-    requests = REQUESTS_SHARE * np.minimum(in_busy / np.maximum(out_busy, 1e-30), 1.0)
-    into = work.h2d * (1 + (h2d_slowdown - 1) * load**2)
-    out = work.d2h * (1 + (d2h_slowdown - 1) * (requests + (1 - REQUESTS_SHARE) * load**2))
-    alone = np.maximum(work.h2d + work.d2h - np.maximum(into, out), 0.0)
-    return eq6(work._replace(h2d=into, d2h=out)) + first_share / np.maximum(rounds, 1.0) * alone
+    moving = mapped_seconds(cut.h2d, cut.d2h, np.asarray(cut.h2d_slowdown), np.asarray(cut.d2h_slowdown))
+    return np.asarray(cut.h2d_latency + np.maximum(moving, cut.kernel) + cut.d2h_latency, np.float64)
 
 
-class Terms(NamedTuple):
-    """The terms of one `Cut` as plain numbers."""
+def hybrid(cut: Cut) -> FloatArray:
+    """Copies in, stream by stream, beside kernels that write mapped memory. Ours.
 
-    streams: float
-    h2d: float
-    kernel: float
-    d2h: float
-    h2d_latency: float
-    d2h_latency: float
-    h2d_gap: float
-    d2h_gap: float
-
-
-def best_streams(equation: int, terms: Terms) -> float | None:
-    """The number of streams that [W14 §VI] derives for eq 1, 2, 4 or 5, as a real number of one at least.
-
-    For eq 4 it is the smallest number that still helps, for the others the largest. None where no number follows:
-    eq 3 only falls, and so does each equation without a gap.
+    A chunk's kernel takes the longer of computing and writing. While kernels write, copies are slowed by `h2d_slowdown`;
+    where the next chunk's copies last longer than they do, the rest follows alone. `h2d_gap` holds no bytes.
     """
-    into, kernel, out, gap_in, gap_out = terms.h2d, terms.kernel, terms.d2h, terms.h2d_gap, terms.d2h_gap
+    n = cut.streams
+    slowdown = np.asarray(cut.h2d_slowdown)
+    writes = np.maximum(cut.one_kernel, cut.d2h / n)
+    beside = np.maximum(cut.one_kernel, cut.d2h * np.asarray(cut.d2h_slowdown) / n)
+    # From the end of one chunk's copy to its kernel, the next one's gap and first bytes pass undisturbed.
+    free = np.asarray(cut.h2d_latency)
+    rest = np.maximum(cut.h2d / n - np.maximum(free - cut.h2d_gap, 0.0), 0.0)
+    gap = np.maximum(cut.h2d_gap - free, 0.0)
+    shared = np.minimum(np.maximum(beside - gap, 0.0), rest * slowdown)
+    cycle = np.maximum(free + gap + rest + shared * (1 - 1 / slowdown), beside)
+    # Where the copies of all chunks are over before, the last kernels write alone.
+    alone = np.where(cut.h2d > 0, cycle, np.maximum(cut.kernel, cut.d2h) / n)
+    return np.asarray(cut.first_in + (n - 1) * alone + writes + cut.d2h_latency, np.float64)
+
+
+def best_streams(equation: int, cut: Cut) -> FloatArray:
+    """The number of streams that [W14 §VI] derives for eq 1, 2, 4 or 5, as real numbers of one at least.
+
+    For eq 4 it is the smallest number that still helps, for the others the largest. NaN where no number follows: eq 3
+    only falls, and so does each equation without a gap.
+    """
+    into, kernel, out, gap_in, gap_out = np.broadcast_arrays(
+        cut.h2d, cut.kernel, cut.d2h, cut.h2d_gap, cut.d2h_gap
+    )
     in_leads = into >= out
-    squared = {
+    if equation == 4:
+        # B·G + g(n−1) = t_E/n + B·G/n, of the lesser direction: a quadratic in n.
+        lesser, gap = np.where(in_leads, out, into), np.where(in_leads, gap_out, gap_in)
+        gap = np.where(gap > 0, gap, np.nan)
+        half = (lesser - gap) / (2 * gap)
+        return np.asarray(np.maximum(1.0, np.sqrt(half * half + (kernel + lesser) / gap) - half))
+    hidden, gap = {
         1: (into, gap_out),
         2: (kernel, gap_in + gap_out),
-        5: (out + kernel, gap_in) if in_leads else (into + kernel, gap_out),
-    }
-    if equation in squared:
-        hidden, gap = squared[equation]
-        return max(1.0, sqrt(hidden / gap)) if gap > 0 else None
-    if equation != 4:
-        return None
-    # B·G + g(n−1) = t_E/n + B·G/n, of the lesser way: a quadratic in n.
-    lesser, gap = (out, gap_out) if in_leads else (into, gap_in)
-    if gap <= 0:
-        return None
-    half = (lesser - gap) / (2 * gap)
-    return max(1.0, sqrt(half * half + (kernel + lesser) / gap) - half)
+        5: (np.where(in_leads, out, into) + kernel, np.where(in_leads, gap_in, gap_out)),
+    }.get(equation, (kernel, np.zeros_like(kernel)))
+    return np.asarray(np.maximum(1.0, np.sqrt(hidden / np.where(gap > 0, gap, np.nan))))

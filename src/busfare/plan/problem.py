@@ -10,10 +10,8 @@ __all__ = ["ACCESSES", "MOST_STREAMS", "Accesses", "Problem", "Step"]
 Accesses = Literal["accesses_in", "accesses_out"]
 ACCESSES: tuple[Accesses, ...] = get_args(Accesses)
 
-#: Without levels to cut along, more streams than this are never looked at.
-MOST_STREAMS = 256
-#: The same where each number costs a schedule.
-MOST_SCHEDULED = 128
+#: Without levels to cut along, more streams than this are never looked at; fewer where each number is played.
+MOST_STREAMS, MOST_PLAYED = 256, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +34,8 @@ class Problem:
     `copies_*`: separate arrays copied each way. `chunks`: shares of unequal chunks, adding up to 1.
     `steps`: more than one kernel in the pipeline; their bytes and seconds add up to those above.
     `queues`: hardware queues; None: one a stream. `launch_seconds`: the host's time for each call.
+    `copies_in_order`: chunks need their neighbours' data, so that all copies in go through one stream.
     `assumed`: which numbers of accesses nobody gave.
-    `written`: the processor has written the data just before, and its caches hold what they can of them.
     """
 
     name: str = "kernel"
@@ -60,22 +58,19 @@ class Problem:
     queues: int | None = None
     concurrent_kernels: int = 1
     launch_seconds: float = 0.0
-    written: bool = False
+    copies_in_order: bool = False
     assumed: tuple[Accesses, ...] = ()
 
     @property
     def most_streams(self) -> int:
         """The largest number of streams worth looking at."""
-        most = MOST_SCHEDULED if self.needs_schedule else MOST_STREAMS
+        most = MOST_STREAMS if self.has_closed_form else MOST_PLAYED
         return len(self.chunks) or self.levels or max(most, self.streams or 1)
 
     @property
-    def needs_schedule(self) -> bool:
-        """Whether the closed forms leave something of this problem out."""
-        return bool(
-            self.chunks
-            or self.steps
-            or self.queues is not None
-            or self.concurrent_kernels > 1
-            or self.launch_seconds
+    def has_closed_form(self) -> bool:
+        """Whether the equations leave nothing of this problem out."""
+        played = (
+            self.chunks or self.steps or self.queues or self.concurrent_kernels > 1 or self.launch_seconds
         )
+        return not played

@@ -6,38 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from busfare.plan.curve import WITHIN, Curve, StreamRange, curves, stream_ranges
+import numpy as np
+
+from busfare.node import Curve
 from busfare.plan.machine import Machine
-from busfare.plan.one_stream import in_one_stream, of_pageable
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
-from busfare.plan.work import kernel_seconds
+from busfare.plan.strategies import STRATEGIES, kernel_seconds
+from busfare.plan.streams import (
+    WITHIN,
+    ByStreams,
+    StreamRange,
+    by_streams,
+    closed,
+    cut_of,
+    played,
+    stream_ranges,
+)  # fmt: skip
 
-__all__ = ["CUT", "Bounds", "Plan", "break_even", "plan", "plans", "ranked"]
+__all__ = ["Bounds", "Plan", "break_even", "plan", "plans", "ranked"]
 
 #: The strategies that cut the data.
 CUT = ("streams", "three-streams", "hybrid")
+#: Up to so many problems are played, each strategy at its best number of streams; more are answered by the equations.
+MOST_PLAYED = 32
 #: So many accesses to an element, and break-even is taken to lie nowhere; it is placed to a thousandth of itself.
 MOST_ACCESSES, HALVINGS = 1e6, 10
-#: Of strategies that take as long, the one with less to write comes first.
-EFFORT = {
-    name: place
-    for place, name in enumerate(
-        (
-            "managed",
-            "mapped",
-            "explicit",
-            "batched",
-            "explicit-pageable",
-            "managed-prefetch",
-            "three-streams",
-            "streams",
-            "streams-pageable",
-            "graph",
-            "hybrid",
-        )
-    )
-}
+ONE = np.ones(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,52 +76,75 @@ def plan(problem: Problem, machine: Machine) -> Plan:
 
 def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
     """`plan` of each problem, many at once."""
+    single = ["explicit", "mapped", "managed"]
+    if machine.migrates_on_fault and not machine.gpu.unified_memory:
+        single.append("managed-prefetch")
     # A copy out holds later kernels up where synchronisation is implicit: chunk by chunk nothing would overlap.
     cut = CUT if machine.category != "implicit-synchronization" else ("streams", "hybrid")
-    found = {strategy: curves(problems, machine, strategy) for strategy in cut}
-    ranges = stream_ranges(problems, machine, found["streams"])
-    single = in_one_stream(problems, machine)
-    return [
-        _planned(problem, machine, single[n], {name: found[name][n] for name in cut}, ranges[n])
-        for n, problem in enumerate(problems)
-    ]
+    times = {strategy: by_streams(problems, machine, strategy) for strategy in cut}
+    rows = {
+        strategy: closed(cut_of(problems, machine, strategy, ONE), strategy, machine.category)
+        for strategy in (*single, "batched", "explicit-pageable")
+    }
+    ranges = stream_ranges(problems, machine, times["streams"])
+    found = []
+    for n, problem in enumerate(problems):
+        play = len(problems) <= MOST_PLAYED or not problem.has_closed_form
+        asked = None if problem.chunks else problem.streams
+        own = {strategy: curves[n] for strategy, curves in times.items()}
+        names = list(single)
+        if problem.copies_in > 1 or problem.copies_out > 1:
+            names.append("batched")
+        if problem.memory == "pageable":
+            names.append("explicit-pageable")
+            own["streams-pageable"] = by_streams([problem], machine, "streams-pageable")[0]
+        if problem.launch_seconds:
+            own["graph"] = by_streams([problem], machine, "graph")[0]
+        predictions = [
+            *(
+                Prediction(
+                    name,
+                    1,
+                    played(problem, machine, name) if play else float(rows[name][0][n, 0]),
+                    rows[name][1],
+                )
+                for name in names
+            ),
+            *(_predicted(problem, machine, curve, asked, play) for curve in own.values()),
+        ]
+        parts = _parts(problem, machine)
+        bounds = Bounds(max(parts.values()), predictions[0].seconds, predictions[1].seconds)
+        ranking = ranked([replace(p, assumes=_assumed(problem, machine, p.strategy)) for p in predictions])
+        useful = {strategy: own[strategy].useful() for strategy in cut}
+        found.append(Plan(problem, machine, tuple(ranking), bounds, ranges[n], parts, useful))
+    return found
 
 
-def _planned(
-    problem: Problem,
-    machine: Machine,
-    single: list[Prediction],
-    cut: dict[str, Curve],
-    useful: StreamRange,
-) -> Plan:
-    asked = None if problem.chunks else problem.streams
-    every = [*single, *(curve.prediction(asked) for curve in cut.values()), *of_pageable(problem, machine)]
-    if problem.launch_seconds:
-        every.append(curves([problem], machine, "graph")[0].prediction(asked))
-    parts = _parts(problem, machine)
-    return Plan(
-        problem,
-        machine,
-        tuple(ranked([replace(p, assumes=_assumed(problem, machine, p.strategy)) for p in every])),
-        Bounds(max(parts.values()), single[0].seconds, single[1].seconds),
-        useful,
-        parts,
-        {name: curve.useful() for name, curve in cut.items()},
-    )
+def _predicted(
+    problem: Problem, machine: Machine, times: ByStreams, asked: int | None, play: bool
+) -> Prediction:
+    """At `asked` streams or the best number; played, unless the times are or it is not to be."""
+    streams = times.best if asked is None else asked
+    if play and times.by != "timeline":
+        return Prediction(
+            times.strategy, streams, played(problem, machine, times.strategy, streams), times.by
+        )
+    return Prediction(times.strategy, streams, times.at(streams), times.by)
 
 
 def ranked(found: Sequence[Prediction]) -> list[Prediction]:
     """The fastest first, and before all others the fastest that assumes nothing that the problem does not say.
 
-    `three-streams` stand before `streams` within 1 %, which no model tells apart: in order, copies wait for the turns of no
-    other stream, and a stream a chunk was measured clearly faster only where kernels of several fill the GPU together
+    `three-streams` stand before `streams` within 1 %, which no model tells apart: in order, copies wait for no other
+    stream, and a stream a chunk was measured clearly faster only where kernels of several fill the GPU together
     [results/bench, docs/which-method.md].
     """
     seconds = {p.strategy: p.seconds for p in found}
     in_order, apart = (seconds.get(name, float("inf")) for name in ("three-streams", "streams"))
     if in_order <= apart * (1 + WITHIN):
         seconds["three-streams"] = min(apart, in_order)
-    order = sorted(found, key=lambda p: (seconds[p.strategy], EFFORT[p.strategy]))
+    effort = list(STRATEGIES)
+    order = sorted(found, key=lambda p: (seconds[p.strategy], effort.index(p.strategy)))
     first = next(n for n, p in enumerate(order) if not p.assumes)
     return [order[first], *order[:first], *order[first + 1 :]]
 
@@ -135,9 +153,9 @@ def _assumed(problem: Problem, machine: Machine, strategy: str) -> tuple[str, ..
     """The numbers of accesses that the problem does not say and that `strategy` pays for."""
     mapped = ("mapped", "managed") if machine.gpu.coherent else ("mapped",)
     pays = {
-        "accesses_in": strategy in mapped and problem.h2d_bytes * machine.h2d.mapped.long_gap > 0,
+        "accesses_in": strategy in mapped and problem.h2d_bytes * machine.h2d.mapped.long_gap_per_byte_s > 0,
         "accesses_out": strategy in (*mapped, "hybrid")
-        and problem.d2h_bytes * machine.d2h.mapped.long_gap > 0,
+        and problem.d2h_bytes * machine.d2h.mapped.long_gap_per_byte_s > 0,
     }
     return tuple(side for side in problem.assumed if pays[side])
 
@@ -146,16 +164,20 @@ def _parts(problem: Problem, machine: Machine) -> dict[str, float]:
     """Seconds of each part at its fastest: the bytes over whatever carries them best, the kernel in as many chunks, and as
     many side by side, as suit it best.
     """
-    into, out = (
-        min(line.least_per_byte for line in (way.copy, way.mapped, way.pageable, way.faulted, way.prefetched))
-        for way in (machine.h2d, machine.d2h)
-    )
+    into, out = (min(_least_per_byte(curve) for curve in curves) for curves in (machine.h2d, machine.d2h))
     kernel = min([kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)])
     return {
         "h2d": problem.h2d_bytes * into,
         "kernel": kernel / problem.concurrent_kernels,
         "d2h": problem.d2h_bytes * out,
     }
+
+
+def _least_per_byte(curve: Curve) -> float:
+    """The fewest seconds a byte of one copy of any size, L+o in them: no copies back to back move data faster."""
+    ends = (*curve.up_to_bytes, float("inf"))
+    pieces = zip(ends, curve.latency_overhead_s, curve.gap_per_byte_s, strict=True)
+    return min(latency / end + gap for end, latency, gap in pieces)
 
 
 def break_even(answer: Plan) -> float | None:
@@ -167,20 +189,20 @@ def break_even(answer: Plan) -> float | None:
     if not ahead:
         return None
 
-    def seconds(prediction: Prediction, accesses: float) -> float:
-        sides: dict[str, Any] = dict.fromkeys(prediction.assumes, accesses)
-        problem = replace(answer.problem, **sides)
-        if prediction.strategy == "hybrid":
-            return curves([problem], answer.machine, "hybrid")[0].prediction(problem.streams).seconds
-        return in_one_stream([problem], answer.machine)[0][1].seconds
+    def faster(accesses: float) -> bool:
+        for p in ahead:
+            sides: dict[str, Any] = dict.fromkeys(p.assumes, accesses)
+            problem = replace(answer.problem, **sides)
+            if played(problem, answer.machine, p.strategy, p.streams) < answer.best.seconds:
+                return True
+        return False
 
     low, high = 1.0, 2.0
-    while any(seconds(p, high) < answer.best.seconds for p in ahead):
+    while faster(high):
         low, high = high, 2 * high
         if high > MOST_ACCESSES:
             return float("inf")
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        faster = any(seconds(p, middle) < answer.best.seconds for p in ahead)
-        low, high = (middle, high) if faster else (low, middle)
+        low, high = (middle, high) if faster(middle) else (low, middle)
     return high

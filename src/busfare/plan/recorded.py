@@ -10,9 +10,8 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.expressions import found_in
-from busfare.plan.basis import Basis
-from busfare.plan.line import Line, one_piece
-from busfare.plan.machine import Machine
+from busfare.node import Curve
+from busfare.plan.machine import Basis, Machine
 from busfare.plan.problem import ACCESSES, Problem
 from busfare.trace import Trace
 
@@ -49,21 +48,25 @@ class Staged:
     seconds: float
     shortest: float
 
-    def line(self, start: float) -> Line:
-        """Seconds by size of a copy that starts as those of the node do (`start`, s) and goes on as these did."""
-        start = min(start, self.shortest)
-        return one_piece(start, max(self.seconds - self.copies * start, LEAST_SECONDS) / self.bytes)
+    def curve(self, copy: Curve) -> Curve:
+        """Seconds by size of a copy that starts as the node's `copy` does, or as the shortest, and goes on as these did."""
+        start = min(copy.latency_overhead_s[0], self.shortest)
+        gap = max(self.seconds - self.copies * start, LEAST_SECONDS) / self.bytes
+        return Curve(
+            direction=copy.direction, memory="pageable", latency_overhead_s=(start,), gap_per_byte_s=(gap,)
+        )
 
 
 def as_recorded(machine: Machine, recorded: Recorded) -> Machine:
     """`machine`, on which the trace was recorded, with pageable copies as fast as they were there."""
-    ways, basis = {"h2d": machine.h2d, "d2h": machine.d2h}, list(machine.basis)
+    curves, basis = {"h2d": machine.h2d, "d2h": machine.d2h}, list(machine.basis)
     for direction, staged in recorded.pageable.items():
-        line = staged.line(ways[direction].copy.latencies[0])
-        ways[direction] = replace(ways[direction], pageable=line)
+        pageable = staged.curve(curves[direction].copy)
+        curves[direction] = curves[direction]._replace(pageable=pageable)
         source = f"{staged.copies} pageable copies of the trace"
-        basis.append(Basis(f"G {direction} pageable", line.long_gap, "s/B", "recorded", source))
-    return replace(machine, basis=tuple(basis), h2d=ways["h2d"], d2h=ways["d2h"])
+        gap = pageable.long_gap_per_byte_s
+        basis.append(Basis(f"G {direction} pageable", gap, "s/B", "recorded", source))
+    return replace(machine, basis=tuple(basis), h2d=curves["h2d"], d2h=curves["d2h"])
 
 
 def recorded_problem(trace: Trace, pattern: str) -> Recorded:

@@ -48,7 +48,8 @@ def roofline_of(problem: Problem, machine: Machine) -> Roofline | None:
         return None
     moved = problem.h2d_bytes + problem.d2h_bytes
     device = problem.device_bytes or moved
-    into, out = problem.h2d_bytes * machine.h2d.copy.long_gap, problem.d2h_bytes * machine.d2h.copy.long_gap
+    into = problem.h2d_bytes * machine.h2d.copy.long_gap_per_byte_s
+    out = problem.d2h_bytes * machine.d2h.copy.long_gap_per_byte_s
     if into + out <= 0:
         return None
     data_intensity, operational = flops / moved, flops / device

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, get_args
 
+import msgspec
+
 from busfare.errors import InputError
-from busfare.plan.line import Line
-from busfare.plan.machine import Machine, Way
+from busfare.node import Curve
+from busfare.plan.machine import HostCurves, Machine
 from busfare.plan.problem import Problem
 from busfare.plan.rank import Plan, plan
-from busfare.plan.work import kernel_seconds
+from busfare.plan.strategies import kernel_seconds
 
 __all__ = ["Change", "Parameter", "Point", "Sweep", "faster_link", "sweep"]
 
@@ -54,26 +56,25 @@ class Sweep:
 
 
 def faster_link(machine: Machine, factor: float) -> Machine:
-    """`machine` with a host link `factor` times as fast each way; L+o, g and slow-downs stay."""
+    """`machine` with a host link `factor` times as fast each way; L+o, g and shares stay."""
     return replace(machine, h2d=_faster(machine.h2d, factor), d2h=_faster(machine.d2h, factor))
 
 
-def _faster(way: Way, factor: float) -> Way:
-    now = way.copy.long_gap
+def _faster(curves: HostCurves, factor: float) -> HostCurves:
+    now = curves.copy.long_gap_per_byte_s
     then = now / factor
-    return replace(
-        way,
-        copy=way.copy.scaled(factor),
-        mapped=way.mapped.scaled(factor),
-        prefetched=way.prefetched.scaled(factor),
-        # Page faults cost what they cost beside the link, and staging overlaps with it beyond 1 MiB.
-        faulted=_with_gaps(way.faulted, lambda gap: max(0.0, gap - now) + then),
-        pageable=_with_gaps(way.pageable, lambda gap: max(then, gap if gap > now else 0.0)),
+    quicker = curves._replace(
+        **{name: getattr(curves, name).scaled(1 / factor) for name in ("copy", "mapped", "prefetched")}
+    )
+    # Page faults cost what they cost beside the link, and staging overlaps with it beyond 1 MiB.
+    return quicker._replace(
+        faulted=_with_gaps(curves.faulted, lambda gap: max(0.0, gap - now) + then),
+        pageable=_with_gaps(curves.pageable, lambda gap: max(then, gap if gap > now else 0.0)),
     )
 
 
-def _with_gaps(line: Line, change: Callable[[float], float]) -> Line:
-    return replace(line, gaps_per_byte=tuple(change(gap) for gap in line.gaps_per_byte))
+def _with_gaps(curve: Curve, change: Callable[[float], float]) -> Curve:
+    return msgspec.structs.replace(curve, gap_per_byte_s=tuple(change(gap) for gap in curve.gap_per_byte_s))
 
 
 def sweep(problem: Problem, machine: Machine, parameter: str) -> Sweep:

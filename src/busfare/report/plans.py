@@ -11,8 +11,7 @@ from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
-from busfare.plan.ask import KEYS, problem_of, with_options
-from busfare.plan.file import read_plan_file
+from busfare.plan.ask import KEYS, problem_of, read_plan_file, with_options
 from busfare.plan.prediction import range_beside
 from busfare.plan.rank import break_even
 from busfare.plan.roofline import roofline_of

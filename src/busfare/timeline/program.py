@@ -8,8 +8,9 @@
 
 Operations are added in the order in which the host issues them. One starts when it is issued, the one before it in its
 stream and those of `after` (event waits) are complete, and its engine is free; of several the one issued first goes
-first. A copy holds its engine for g and its bytes, and is complete L+o - g later, so that n copies back to back take
-(L+o) + k·G + g(n-1) [W14 §V]; g is the curve's issue interval for the number of streams that hold copies of its direction.
+first. A copy holds its engine for its bytes, behind another copy for g as well, and is complete L+o later: n copies take
+(L+o) + k·G + g(n-1) [W14 §V]; g is the curve's issue interval for the number of streams that hold copies of its direction,
+plus the other direction's where copies go both ways.
 While data moves the other way a copy, or a kernel on mapped memory, keeps its share (`Contention`) of its own rate.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,8 +27,9 @@ from numpy.typing import NDArray
 from busfare.node import Contention, Curve
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
+from busfare.timeline.model import COLUMN_TYPES
 
-__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds"]
+__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_beside"]
 
 Way = Literal["h2d", "d2h"]
 NON_BLOCKING, WAITS_FOR_ITS_OWN = 2, 1
@@ -36,16 +39,9 @@ SLOTS = 1000
 #: next one as their opposite.
 COPY_LINKS = {"h2d": (0, 2), "d2h": (1, 4)}
 MAPPED_LINK = {"h2d": 5, "d2h": 3}
-#: Types of the core's columns; all others are int64.
-_INT32 = (
-    "call_thread", "call_after", "call_wait_key", "call_act_stream", "call_act_event", "operation_call",
-    "operation_stream", "operation_engine", "operation_takes", "operation_after", "operation_links", "stream_device",
-    "stream_context", "engine_slots", "link_opposite",
-)  # fmt: skip
-_UINT8 = ("call_wait", "call_act", "operation_launched", "operation_unordered", "stream_kind")
-_FLOAT64 = ("operation_bytes_per_s", "link_bytes_per_s", "link_both")
-
-
+#: So much of a kernel's mapped writes goes into buffers, beside which copies go on as if there were none [results/probe:
+#: four H200s 15 to 17 µs, four H100s 9 to 12].
+LULL_S = 1.3e-5
 ALONE = Contention()
 
 
@@ -102,15 +98,42 @@ class _Operation:
     slots: int = 1
 
 
-def mapped_seconds(kernel_s: float, into: Mapped | None, out: Mapped | None, contention: Contention) -> float:
-    """Seconds of a kernel that reads and writes mapped memory: [W14 eq 6] without its L+o, each way at the share of its
-    rate that both at once leave it. `kernel_s`: with its data in device memory.
+def mapped_seconds(reads: Any, writes: Any, read_slowdown: Any, write_slowdown: Any) -> Any:
+    """Seconds in which one kernel reads and writes mapped memory that takes `reads` and `writes` alone (s), each slowed by a
+    factor (≥ 1) beside a full load of the other. Numbers or arrays.
+
+    It mixes its reads and writes all along, so that the lesser direction loads the link but in part. The way out carries
+    the reads' requests as well, in proportion to them; the way in waits for the writes as in any queue, by the square.
     """
-    both = into is not None and out is not None and into.bytes > 0 and out.bytes > 0
-    shares = contention.mapped_both
-    reads = into.seconds / (shares.h2d if both else 1.0) if into else 0.0
-    writes = out.seconds / (shares.d2h if both else 1.0) if out else 0.0
-    return max(kernel_s, reads, writes)
+    into, out = reads * read_slowdown, writes * write_slowdown
+    load = np.minimum(into, out) / np.maximum(np.maximum(into, out), 1e-30)
+    return np.maximum(reads * (1 + (read_slowdown - 1) * load**2), writes * (1 + (write_slowdown - 1) * load))
+
+
+def share_beside(share: Any, copying: Any, writing: Any, kernel: Any) -> Any:
+    """The share of its rate that a copy keeps beside kernels on mapped memory: `share` while their data is on the link.
+
+    Seconds a kernel, or arrays of them: of copies the other way, of its mapped data, and of all it does. Buffers take the
+    first LULL_S of each kernel's data, as far as the copies' time beyond it has emptied them.
+    """
+    lull = np.clip((copying - writing * share) / (2 - share), 0.0, LULL_S)
+    load = np.maximum(writing - lull, 0.0) / np.maximum(np.maximum(writing, kernel), 1e-30)
+    return 1.0 - (1.0 - share) * load
+
+
+class _Row(NamedTuple):
+    """One row of the core's operations; or, in `_typed`, a column each."""
+
+    call: Any
+    stream: Any
+    seconds: Any = 0.0
+    after: Any = -1
+    engine: Any = -1
+    slots: Any = 1
+    latency: Any = 0.0
+    gap: Any = 0.0
+    rate: Any = 0.0
+    links: Any = ()
 
 
 @dataclass
@@ -122,7 +145,7 @@ class Program:
     _copies: list[tuple[int, Curve]] = field(default_factory=list)
     _last: dict[int, int] = field(default_factory=dict)
     _capacity: list[float] = field(default_factory=lambda: [0.0] * 6)
-    _mapped_load: dict[str, list[float]] = field(default_factory=lambda: {"h2d": [], "d2h": []})
+    _mapped: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"h2d": [], "d2h": []})
 
     def copy(
         self,
@@ -157,7 +180,9 @@ class Program:
 
         `share` of the GPU is what it fills: so many run side by side, none slowing another.
         """
-        whole = mapped_seconds(seconds, into, out, self.rules.contention)
+        shares = self.rules.contention.mapped_both
+        reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
+        whole = max(seconds, float(mapped_seconds(reads, writes, 1 / shares.h2d, 1 / shares.d2h)))
         latency, completion = (
             float(m.curve.latency_overhead(m.bytes)) if m and m.bytes else 0.0 for m in (into, out)
         )
@@ -166,10 +191,10 @@ class Program:
         for direction, mapped in (("h2d", into), ("d2h", out)):
             if mapped is None or mapped.seconds <= 0 or whole <= 0:
                 continue
-            link, load = MAPPED_LINK[direction], mapped.seconds / whole
+            link = MAPPED_LINK[direction]
             self._capacity[link] = max(self._capacity[link], mapped.bytes / mapped.seconds)
-            self._mapped_load[direction].append(load)
-            if load >= max(self._mapped_load[direction]) or not operation.links:
+            self._mapped[direction].append((mapped.seconds, whole))
+            if mapped.bytes / whole > operation.rate:
                 operation.rate, operation.links = mapped.bytes / whole, (link,)
         return self._add(operation)
 
@@ -186,26 +211,33 @@ class Program:
         self._operations.append(operation)
         return len(self._operations) - 1
 
-    def _issue_intervals(self) -> None:
-        """Each copy's g: in a train of one stream behind the copy before it, else by the number of streams."""
+    def _issue_intervals(self) -> list[float]:
+        """Each copy's g: in a train of one stream behind the copy before it, else by the number of streams. One unit of
+        the GPU issues the copies of all streams in turn, so that of copies both ways each waits for the other's g, too.
+        """
+        curves = {self._operations[number].kind: curve for number, curve in self._copies}
         streams: dict[str, set[int]] = {"h2d": set(), "d2h": set()}
         for number, _ in self._copies:
             operation = self._operations[number]
             streams[operation.kind].add(operation.stream)
+        both = len(curves) == 2 and len(streams["h2d"] | streams["d2h"]) > 1
         before: dict[int, str] = {}
-        curves = dict(self._copies)
-        for number, operation in enumerate(self._operations):
-            if operation.kind != "kernel":
-                count = 1 if before.get(operation.stream) == operation.kind else len(streams[operation.kind])
-                start = operation.latency + operation.completion
-                operation.latency = min(float(curves[number].issue_interval(count)), start)
-                operation.completion = start - operation.latency
+        found = []
+        for operation in self._operations:
+            train = before.get(operation.stream) == operation.kind
+            found.append(
+                sum(
+                    float(curve.issue_interval(1 if train else len(streams[direction])))
+                    for direction, curve in curves.items()
+                    if operation.kind != "kernel" and (both or direction == operation.kind)
+                )
+            )
             before[operation.stream] = operation.kind
+        return found
 
     def _columns(self) -> tuple[dict[str, NDArray[Any]], list[int], list[int]]:
         """The core's columns, and of each operation the row that moves or computes and the row of its completion."""
-        self._issue_intervals()
-        rows: list[tuple[int, int, int, float, float, int, float, tuple[int, ...], int]] = []
+        rows: list[_Row] = []
         first: list[int] = []
         done: list[int] = []
         last: dict[int, int] = {}
@@ -213,69 +245,69 @@ class Program:
         at_once = SLOTS // min((o.slots for o in self._operations if o.kind == "kernel"), default=SLOTS)
         streams = max(operation.stream for operation in self._operations) + 1
         fresh = streams + (self.rules.queues or 0)
-
-        def row(call: int, stream: int, engine: int, seconds: float, lag: float, after: int, rate: float = 0.0,
-                links: tuple[int, ...] = (), slots: int = 1) -> int:  # fmt: skip
-            rows.append((call, stream, engine, seconds, lag, after, rate, links, slots))
-            return len(rows) - 1
-
-        for number, operation in enumerate(self._operations):
+        for number, (operation, gap) in enumerate(
+            zip(self._operations, self._issue_intervals(), strict=True)
+        ):
             waits = [done[other] for other in operation.after]
             before = last.get(operation.stream)
-            if before is not None and (
-                operation.kind == "kernel" or self._operations[before].kind != operation.kind
-            ):
-                waits.append(done[before])
+            # The engine keeps a train of copies in order: what holds the first one holds all.
+            train = before is not None and self._operations[before].kind == operation.kind != "kernel"
+            if before is not None:
+                waits += [rows[first[before]].after] if train else [done[before]]
+            waits = [wait for wait in waits if wait >= 0]
             if operation.kind == "d2h" and self.rules.implicit_synchronization:
                 waits += kernels[-at_once:]
-            queue = None if self.rules.queues is None else streams + operation.stream % self.rules.queues
-            behind = -1
-            if queue is not None or len(waits) > 1:
+            if self.rules.queues is not None or len(waits) > 1:
                 # One row a wait, in a stream of their own: that of the hardware queue, or a fresh one.
-                waiting = fresh if queue is None else queue
-                fresh += queue is None
-                for other in waits or [-1]:
-                    behind = row(number, waiting, -1, 0.0, 0.0, other)
-            elif waits:
-                behind = waits[0]
+                queue = streams + operation.stream % self.rules.queues if self.rules.queues else fresh
+                fresh += self.rules.queues is None
+                rows += [_Row(number, queue, after=other) for other in waits or [-1]]
+                waits = [len(rows) - 1]
             engine = {"h2d": 0, "d2h": 0 if self.rules.copy_engines == 1 else 1, "kernel": 2}[operation.kind]
-            moving = row(number, operation.stream, engine, operation.seconds, operation.latency, behind,
-                         operation.rate, operation.links, operation.slots)  # fmt: skip
-            first.append(moving)
+            first.append(len(rows))
+            fresh += 1
+            rows.append(
+                _Row(
+                    number, fresh - 1, operation.seconds, waits[0] if waits else -1, engine, operation.slots,
+                    operation.latency, gap, operation.rate, operation.links,
+                )
+            )  # fmt: skip
             if operation.completion > 0:
-                moving = row(number, fresh, -1, operation.completion, 0.0, moving)
+                rows.append(_Row(number, fresh, operation.completion, after=first[-1]))
                 fresh += 1
-            done.append(moving)
+            done.append(len(rows) - 1)
             last[operation.stream] = number
             if operation.kind == "kernel":
-                kernels.append(moving)
+                kernels.append(done[-1])
         return self._typed(rows, fresh), first, done
 
-    def _typed(self, rows: list[Any], streams: int) -> dict[str, NDArray[Any]]:
-        call, stream, engine, seconds, lag, after, rate, links, slots = zip(*rows, strict=True)
+    def _typed(self, rows: list[_Row], streams: int) -> dict[str, NDArray[Any]]:
+        of = _Row(*zip(*rows, strict=True))
         calls, count = len(self._operations), len(rows)
-        ns = np.rint(np.array([seconds, lag]) * 1e9)
+        seconds, latency, gap = np.rint(np.array([of.seconds, of.latency, of.gap]) * 1e9)
+        call_ns = round(self.rules.call_s * 1e9)
         blocks = np.array([operation.blocks_host for operation in self._operations])
         columns: dict[str, Any] = {
             **{f"call_{name}": np.zeros(calls) for name in ("thread", "gap", "wait_lag", "act")},
             **{f"call_{name}": np.full(calls, -1) for name in ("after", "wait_key", "act_stream", "act_event")},
-            "call_own": np.full(calls, round(self.rules.call_s * 1e9)),
+            "call_own": np.full(calls, call_ns),
             "call_wait": np.where(blocks, WAITS_FOR_ITS_OWN, 0),
-            "operation_call": call,
-            "operation_launched": np.ones(count),
-            "operation_stream": stream,
-            "operation_engine": engine,
-            "operation_takes": slots,
-            "operation_duration": ns[0],
-            # A call's own time passes before what it launches.
-            "operation_launch_lag": ns[1] + round(self.rules.call_s * 1e9),
-            "operation_order_lag": ns[1],
-            "operation_turn": np.arange(count),
-            "operation_after": after,
             **{f"operation_{name}": np.zeros(count) for name in ("extra", "released", "unordered")},
-            "operation_bytes_per_s": rate,
-            "operation_link_begin": np.concatenate([[0], np.cumsum([len(one) for one in links])]),
-            "operation_links": [link for one in links for link in one],
+            "operation_call": of.call,
+            "operation_launched": np.ones(count),
+            "operation_stream": of.stream,
+            "operation_engine": of.engine,
+            "operation_takes": of.slots,
+            "operation_duration": seconds,
+            # A call's own time passes before what it launches.
+            "operation_launch_lag": latency + call_ns,
+            "operation_order_lag": latency,
+            "operation_engine_lag": gap,
+            "operation_turn": np.arange(count),
+            "operation_after": of.after,
+            "operation_bytes_per_s": of.rate,
+            "operation_link_begin": np.cumsum([0, *map(len, of.links)]),
+            "operation_links": list(chain.from_iterable(of.links)),
             "stream_device": np.zeros(streams),
             "stream_context": np.full(streams, -1),
             "stream_kind": np.full(streams, NON_BLOCKING),
@@ -284,26 +316,23 @@ class Program:
             "link_both": self._shares(),
             "link_opposite": [1, 0, 3, 2, 5, 4],
         }  # fmt: skip
-        types = {
-            **dict.fromkeys(_INT32, np.int32),
-            **dict.fromkeys(_UINT8, np.uint8),
-            **dict.fromkeys(_FLOAT64, np.float64),
-        }
         return {
-            name: np.asarray(values).astype(types.get(name, np.int64)) for name, values in columns.items()
+            name: np.asarray(values).astype(COLUMN_TYPES.get(name.partition("_")[2], np.int64))
+            for name, values in columns.items()
         }
 
     def _shares(self) -> list[float]:
-        """What is left of each link's rate while its opposite is in use. A kernel that computes longer than it writes
-        is in the way of copies for that part of its time only.
-        """
+        """What is left of each link's rate while its opposite is in use."""
         c = self.rules.contention
 
-        def beside(share: float, loads: list[float]) -> float:
-            return 1.0 / (1.0 + (1.0 / share - 1.0) * (sum(loads) / len(loads) if loads else 0.0))
+        def beside(share: float, direction: str, mapped: str) -> float:
+            kernels = self._mapped[mapped]
+            copies = sum(o.seconds for o in self._operations if o.kind == direction)
+            writing, whole = np.mean(kernels or [(0.0, 0.0)], axis=0)
+            return float(share_beside(share, copies / max(1, len(kernels)), writing, whole))
 
         return [
             c.both.h2d, c.both.d2h,
-            beside(c.copy_beside_mapped.h2d, self._mapped_load["d2h"]), c.mapped_beside_copy.d2h,
-            beside(c.copy_beside_mapped.d2h, self._mapped_load["h2d"]), c.mapped_beside_copy.h2d,
+            beside(c.copy_beside_mapped.h2d, "h2d", "d2h"), c.mapped_beside_copy.d2h,
+            beside(c.copy_beside_mapped.d2h, "d2h", "h2d"), c.mapped_beside_copy.h2d,
         ]  # fmt: skip

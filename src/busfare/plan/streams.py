@@ -1,0 +1,238 @@
+"""Predicted time of a strategy against its number of streams, and which numbers are useful."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from busfare.node.arrays import FloatArray
+from busfare.plan.equations import (
+    Cut,
+    best_streams,
+    eq1,
+    eq2,
+    eq3,
+    eq4,
+    eq5_shared,
+    eq6,
+    explicit,
+    hybrid,
+)  # fmt: skip
+from busfare.plan.machine import Category, Machine
+from busfare.plan.problem import Problem
+from busfare.plan.strategies import (
+    AT_ONCE,
+    carried,
+    kernel_seconds,
+    kernel_split,
+    layout_of,
+    program_of,
+    shares_of,
+)  # fmt: skip
+from busfare.timeline.program import share_beside
+
+__all__ = ["WITHIN", "ByStreams", "StreamRange", "by_streams", "closed", "played", "stream_ranges"]
+
+#: Streams are worth having until the time is this near to the least.
+WITHIN = 0.01
+#: Problems answered at once; their times fill a few megabytes.
+BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRange:
+    """Numbers of streams: the fewest within 1 % of the least time, and the one of the least time, beyond which more
+    only cost. `formula` is [W14 §VI]'s own figure, by equation `equation`; None where none follows.
+    """
+
+    smallest_useful: int
+    largest_useful: int
+    equation: int | None
+    formula: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ByStreams:
+    """Predicted `seconds` of one problem at the `numbers` of streams (chunks of `three-streams`), by an equation or as
+    `played`.
+    """
+
+    strategy: str
+    numbers: FloatArray
+    seconds: FloatArray
+    by: str
+
+    @property
+    def best(self) -> int:
+        """The number of the least time."""
+        return int(self.numbers[self.seconds.argmin()])
+
+    def at(self, streams: int | None = None) -> float:
+        """Seconds at one of the numbers, or at the best."""
+        place = self.seconds.argmin() if streams is None else np.searchsorted(self.numbers, streams)
+        return float(self.seconds[place])
+
+    def useful(self) -> tuple[int, int]:
+        """The fewest streams within 1 % of the least time, and those of the least time."""
+        first = int((self.seconds <= self.seconds.min() * (1 + WITHIN)).argmax())
+        return int(self.numbers[first]), self.best
+
+
+class _Side(NamedTuple):
+    """One direction: seconds of its bytes, at its chunks' G and at that of long copies, L+o, how many copies follow
+    another of their chunk, g of those, and g between chunks.
+    """
+
+    moving: FloatArray
+    long: FloatArray
+    latency: FloatArray
+    further: FloatArray
+    train: FloatArray
+    gap: FloatArray
+
+
+def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams: FloatArray) -> Cut:
+    """The terms of the equations, a row a problem, for equal chunks in `streams` streams.
+
+    A direction without data has neither L+o nor g. Where there are several arrays each way, each chunk has as many
+    copies, and every copy but the chunk's first adds g of one stream. Raises InputError for a kernel without a time.
+    """
+    layout = layout_of(machine, strategy)
+    times = [carried(p, machine, layout) for p in problems]
+    whole = np.array([[kernel_seconds(p, machine)] for p in problems])
+    columns = np.broadcast_to(streams, (len(problems), streams.shape[-1]))
+    kernel = np.array(
+        [kernel_split(p, t[0], n, layout) for p, t, n in zip(problems, whole, columns, strict=True)]
+    )
+    sides = []
+    for at, (direction, memory) in enumerate(zip(("h2d", "d2h"), layout[:2], strict=True)):
+        curve = getattr(machine.curves(direction), memory)
+        size = np.array(
+            [[(p.h2d_bytes, p.d2h_bytes)[at] * t[at]] for p, t in zip(problems, times, strict=True)]
+        )
+        alone = memory == "mapped" or strategy in AT_ONCE
+        arrays = np.array([[1 if alone else (p.copies_in, p.copies_out)[at]] for p in problems])
+        ordered = [[layout.over == "engine" or (at == 0 and p.copies_in_order)] for p in problems]
+        train = float(curve.issue_interval(1))
+        part = size / streams / arrays
+        copied = (size > 0) & (memory != "mapped")
+        sides.append(
+            _Side(
+                size * curve.gap_per_byte(part),
+                size * curve.long_gap_per_byte_s,
+                np.asarray(curve.latency_overhead(part) * (size > 0), np.float64),
+                (arrays - 1) * streams * copied,
+                train * copied,
+                np.asarray(np.where(ordered, train, curve.issue_interval(streams)) * copied, np.float64),
+            )
+        )
+    into, out = sides
+    # One unit of the GPU issues the copies of all streams in turn: each waits for the other direction's g, too.
+    both = (into.gap > 0) & (out.gap > 0) & (streams > 1)
+    gaps = [np.where(both, into.gap + out.gap, side.gap) for side in sides]
+    moving = [
+        side.moving + side.further * np.where(both, into.train + out.train, side.train) for side in sides
+    ]
+    slowdown = [
+        np.full_like(busy, 1 / share)
+        if layout.out == "mapped"
+        # Slowed bytes move at the link's rate then, which leaves alone what is slower anyhow.
+        else 1
+        + np.maximum(side.long / share - side.moving, 0.0) / np.maximum(busy + gap * (streams - 1), 1e-30)
+        for side, busy, gap, share in zip(sides, moving, gaps, shares_of(machine, layout), strict=True)
+    ]
+    if strategy == "hybrid":
+        share = share_beside(1 / slowdown[0], moving[0] / streams, moving[1] / streams, kernel / streams)
+        slowdown[0] = 1 / share
+    return Cut(streams, moving[0], kernel, moving[1], into.latency, out.latency, *gaps, *slowdown)
+
+
+def closed(cut: Cut, strategy: str, category: Category) -> tuple[FloatArray, str]:
+    """Seconds by the equation that holds for a strategy on a category of device, and the equation's name."""
+    if strategy == "hybrid":
+        return hybrid(cut), "copies beside mapped writes"
+    if strategy == "mapped":
+        return eq6(cut), "W14 eq 6"
+    if strategy not in ("streams", "three-streams", "graph"):
+        return explicit(cut), "W14 §III"
+    if category == "implicit-synchronization":
+        return np.maximum(eq1(cut), eq2(cut)), "W14 eq 1, 2"
+    if category == "one-copy-engine":
+        return np.maximum(eq3(cut), eq4(cut)), "W14 eq 3, 4"
+    shared = max(np.max(cut.h2d_slowdown), np.max(cut.d2h_slowdown)) > 1
+    return eq5_shared(cut), "W14 eq 5, slowed while shared" if shared else "W14 eq 5"
+
+
+def by_streams(problems: Sequence[Problem], machine: Machine, strategy: str) -> list[ByStreams]:
+    """The times of each problem by its number of streams: all numbers by the equations, a block of problems at a time;
+    some, played, of those that the equations do not hold for. Raises InputError for a kernel without a time.
+    """
+    found: list[ByStreams] = []
+    for start in range(0, len(problems), BLOCK):
+        block = problems[start : start + BLOCK]
+        numbers = np.arange(1.0, max(p.most_streams for p in block) + 1)
+        seconds, by = closed(cut_of(block, machine, strategy, numbers), strategy, machine.category)
+        for problem, row in zip(block, np.broadcast_to(seconds, (len(block), len(numbers))), strict=True):
+            most = problem.most_streams
+            found.append(
+                ByStreams(strategy, numbers[:most], row[:most], by)
+                if problem.has_closed_form and strategy != "streams-pageable"
+                else _by_playing(problem, machine, strategy)
+            )
+    return found
+
+
+def played(problem: Problem, machine: Machine, strategy: str, streams: int = 1) -> float:
+    """Seconds of a strategy's program. Raises InputError for a kernel without a time."""
+    once = problem.launch_seconds if strategy == "graph" else 0.0
+    return once + program_of(problem, machine, strategy, streams).play().seconds
+
+
+def _by_playing(problem: Problem, machine: Machine, strategy: str) -> ByStreams:
+    """Played at powers of two until more only cost, then at a few numbers about the best."""
+    most = problem.most_streams
+    known: dict[int, float] = {}
+    powers = {1 << n for n in range(most.bit_length())} - {0}
+    for n in [len(problem.chunks)] if problem.chunks else sorted({*(p for p in powers if p < most), most}):
+        if len(known) > 2 and min([*known.values()][-2:]) > min(known.values()) * (1 + 2 * WITHIN):
+            break
+        known[n] = played(problem, machine, strategy, n)
+    ordered, best = sorted(known), min(known, key=lambda n: known[n])
+    place = ordered.index(best)
+    around = np.linspace(ordered[max(0, place - 1)], ordered[min(len(ordered) - 1, place + 1)], 7)
+    for n in {*around.round().astype(int).tolist(), problem.streams or best} - known.keys():
+        if not problem.chunks:
+            known[n] = played(problem, machine, strategy, n)
+    numbers = sorted(known)
+    return ByStreams(
+        strategy, np.array(numbers, np.float64), np.array([known[n] for n in numbers]), "timeline"
+    )
+
+
+def stream_ranges(
+    problems: Sequence[Problem], machine: Machine, found: Sequence[ByStreams]
+) -> list[StreamRange]:
+    """The useful numbers of streams of each problem, and [W14 §VI]'s own figure for the equation that holds there."""
+    useful = [times.useful() for times in found]
+    at_best = np.array([[many] for _, many in useful], np.float64)
+    cut = Cut(
+        *(np.broadcast_to(t, at_best.shape)[:, 0] for t in cut_of(problems, machine, "streams", at_best))
+    )
+    equation = np.full(len(useful), 5)
+    if machine.category == "implicit-synchronization":
+        equation = np.where(eq1(cut) >= eq2(cut), 1, 2)
+    elif machine.category == "one-copy-engine":
+        equation = np.where(eq3(cut) >= eq4(cut), 3, 4)
+    formulas = {e: best_streams(e, cut) for e in set(equation.tolist())}
+    return [
+        StreamRange(
+            few,
+            many,
+            e,
+            float(formulas[e][n]) if times.by != "timeline" and np.isfinite(formulas[e][n]) else None,
+        )
+        for n, ((few, many), e, times) in enumerate(zip(useful, equation.tolist(), found, strict=True))
+    ]
