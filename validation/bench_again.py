@@ -82,7 +82,7 @@ def _strategies(cell: dict[str, Any], machine: Machine) -> dict[str, Any]:
         moments = version.get("samples_by_moment", [])
         read = {"measured_seconds": seconds_of(version["strategy"], version["samples_seconds"], moments)}
         versions.append(version | read | ({"predicted_seconds": found.seconds} if found else {}))
-    best, streams = told.best, told.streams.prediction()
+    best = told.best
     planned = {"strategy": best.strategy, "streams": best.streams, "seconds": best.seconds}
     measured = {(v["strategy"], v["streams"]) for v in versions}
     if (best.strategy, best.streams) not in measured:
@@ -92,7 +92,7 @@ def _strategies(cell: dict[str, Any], machine: Machine) -> dict[str, Any]:
     return cell | {
         "versions": versions,
         "best": cell["best"] | {"predicted": planned},
-        "streams": cell["streams"] | {"predicted_best": streams.streams},
+        "streams": cell["streams"] | {"predicted_best": told.best_number("streams")},
     }
 
 

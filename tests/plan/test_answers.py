@@ -12,9 +12,9 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import Problem, machine_of, plan
-from busfare.plan.curve import WITHIN
 from busfare.plan.recorded import recorded_problem
 from busfare.plan.roofline import roofline_of
+from busfare.plan.streams import WITHIN
 from busfare.plan.sweep import faster_link, sweep
 from busfare.report.plan_page import plan_page
 from busfare.report.plan_terminal import show_plan
@@ -30,7 +30,7 @@ ASKED = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "
 def test_the_roofline_by_hand() -> None:
     found = roofline_of(PROBLEM, H100)
     assert found is not None
-    into, out = 336e6 * H100.h2d.copy.long_gap, 504e6 * H100.d2h.copy.long_gap
+    into, out = 336e6 * H100.h2d.copy.long_gap_per_byte_s, 504e6 * H100.d2h.copy.long_gap_per_byte_s
     assert found.data_intensity == pytest.approx(12e9 / 840e6)
     assert found.operational_intensity == pytest.approx(12e9 / 2.52e9)
     assert found.roof == pytest.approx(3.35e12 * 12e9 / 2.52e9)

@@ -86,26 +86,25 @@ def test_the_host_waits_for_a_blocking_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "micros"),
+    ("kernel", "share"),
     [
-        # Writes take the kernel's whole time: the copy keeps a quarter of its rate while they last.
-        (1e-5, 100 + (100 - 98 / 4) + 8),
-        # Half of its time: 1 + (4 - 1) / 2 times as long.
-        (2e-4, 200 + (100 - 198 / 2.5) + 8),
+        # Of 100 µs of writes buffers take 13: copies keep a quarter of their rate for the rest of the kernel's time.
+        (1e-5, 1 - 0.75 * 0.87),
+        (1.25e-4, 1 - 0.75 * 0.87 / 1.25),
     ],
 )
-def test_copies_beside_mapped_writes_keep_their_share(kernel: float, micros: float) -> None:
-    beside = Contention(copy_beside_mapped=Shares(0.25, 1.0))
-    program = Program(GpuRules(beside))
+def test_copies_beside_mapped_writes_keep_their_share(kernel: float, share: float) -> None:
+    program = Program(GpuRules(Contention(copy_beside_mapped=Shares(0.25, 1.0))))
     program.kernel(kernel, 0, out=Mapped(MEGA, OUT))
     program.copy("h2d", MEGA, IN, 1)
-    assert program.play().seconds * 1e6 == pytest.approx(micros)
+    beside = max(kernel, 1e-4)
+    assert program.play().seconds == pytest.approx(beside + 1e-4 - share * beside + 1e-5)
 
 
-def test_a_kernel_mapped_both_ways_takes_the_longer_way_at_its_share() -> None:
+def test_a_kernel_mapped_both_ways_is_slowed_by_as_much_as_the_other_way_is_loaded() -> None:
     program = Program(GpuRules(Contention(mapped_both=Shares(0.5, 0.8))))
     program.kernel(1e-5, 0, into=Mapped(MEGA, IN), out=Mapped(MEGA, OUT))
-    assert program.play().seconds == pytest.approx(10e-6 + 200e-6 + 10e-6)
+    assert program.play().seconds == pytest.approx(20e-6 + 100e-6 * (1 + (125 / 200) ** 2), rel=1e-4)
 
 
 def test_a_program_of_nothing_takes_no_time() -> None:

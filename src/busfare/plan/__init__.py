@@ -3,6 +3,6 @@
 from busfare.plan.machine import Machine, machine_of
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem, Step
-from busfare.plan.rank import Plan, plan, plans
+from busfare.plan.rank import Plan, plan, plans, ranked
 
-__all__ = ["Machine", "Plan", "Prediction", "Problem", "Step", "machine_of", "plan", "plans"]
+__all__ = ["Machine", "Plan", "Prediction", "Problem", "Step", "machine_of", "plan", "plans", "ranked"]

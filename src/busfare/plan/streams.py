@@ -125,7 +125,7 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
                 size * curve.long_gap_per_byte_s,
                 np.asarray(curve.latency_overhead(part) * (size > 0), np.float64),
                 (arrays - 1) * streams * copied,
-                train * copied,
+                np.asarray(train * copied, np.float64),
                 np.asarray(np.where(ordered, train, curve.issue_interval(streams)) * copied, np.float64),
             )
         )

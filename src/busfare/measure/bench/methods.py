@@ -259,7 +259,6 @@ def predicted_of(case: Case, kernel_s: float, machine: Machine) -> Predicted:
         accesses_out=float(case.accesses),
         memory="pageable",
         streams=1,
-        written=True,
     )
     told = {p.strategy: p for p in plan(problem, machine).ranking}
     whole = {

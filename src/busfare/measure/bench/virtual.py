@@ -157,8 +157,9 @@ class VirtualMethods(_Played):
         }  # fmt: skip
         if self._method == "zero-copy":
             into, out = (self._mapped(direction, bytes_ * accesses) for direction in ("h2d", "d2h"))
-            contention = self._device.node.contention()
-            ranges["kernel"] = _LAUNCH_S + timeline.mapped_seconds(alone, into, out, contention)
+            played = timeline.Program(timeline.GpuRules(self._device.node.contention()))
+            played.kernel(alone, 0, (), into, out)
+            ranges["kernel"] = _LAUNCH_S + played.play().seconds
         elif self._method == "managed":
             ranges["kernel"] += self._device.migrated("h2d", bytes_, touched=True)
             ranges["sum"] += self._device.migrated("d2h", bytes_, touched=True)
