@@ -1,14 +1,17 @@
 """Writes large Nsight Systems exports: the columns, value ranges and proportions of real ones of two H100 processes.
 
-    python -m benchmarks.nsys_export FILE [--rows N] [--interleaved]
+    python -m benchmarks.nsys_export FILE [--rows N] [--interleaved] [--shape SHAPE]
 
 Of every 27 rows 4 are copies, 8 kernels and 15 API calls, as 2, 4 and 7.5 million; tables have the layout of version
 2025.6. Every operation has its call. Two processes drive a GPU each, and number their calls alike.
+Other shapes: `orphans` (every third call is not there), `unsorted` (rows in no order), `unmatched` (sparse correlations,
+which those of half the operations do not match), `names` (60,000 kernels), `processes` (100 of them).
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CALLS", "COPIES", "KERNELS", "write"]
+__all__ = ["CALLS", "COPIES", "KERNELS", "SHAPES", "write"]
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -73,23 +76,29 @@ COPIED = (
 )
 SIZES = (4, 8, 256, 3072, 16384, 262144, 1 << 20, 4718592, 16 << 20, 95846400)
 SIZE_WEIGHTS = (140, 220, 80, 120, 120, 140, 80, 60, 8, 1)
-PROCESSES = (281477392629760, 281477409406976)
+SHAPES = ("ordinary", "orphans", "unsorted", "unmatched", "names", "processes")
+FIRST_PROCESS, NEXT_PROCESS = 281477392629760, 1 << 24
+PROCESSES = {"processes": 100}
 FIRST_CORRELATION = 2_610_000
 CALL_EVERY_NS = 4_000
-NAMES = 640
+NAMES = {"names": 60_000}
+FEW_NAMES = 640
 A_CHUNK = 1 << 17
 
 Numbers = npt.NDArray[np.int64]
 
 
-def write(path: Path, rows: int, interleaved: bool = False) -> Path:
-    """Writes an export of about `rows` rows. `interleaved`: the tables' pages alternate, as in many real exports."""
+def write(path: Path, rows: int, interleaved: bool = False, shape: str = "ordinary") -> Path:
+    """Writes an export of about `rows` rows and of a shape.
+
+    `interleaved`: the tables' pages alternate, as in many real exports.
+    """
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
         database.execute("BEGIN")
-        _small_tables(database)
+        _small_tables(database, shape)
         for table, names in COLUMNS.items():
             kinds = ("TEXT" if name == "tensorSizeMinusOneElements" else "INTEGER" for name in names)
             columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
@@ -97,18 +106,18 @@ def write(path: Path, rows: int, interleaved: bool = False) -> Path:
         if interleaved:
             for chunk in _chunks(rows, 1 << 10):
                 for table in COLUMNS:
-                    _insert(database, table, chunk)
+                    _insert(database, table, chunk, shape)
         else:
             for table in COLUMNS:
                 for chunk in _chunks(rows, A_CHUNK):
-                    _insert(database, table, chunk)
+                    _insert(database, table, chunk, shape)
         database.execute("COMMIT")
     return path
 
 
-def _small_tables(database: sqlite3.Connection) -> None:
+def _small_tables(database: sqlite3.Connection, shape: str) -> None:
     database.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
-    database.executemany("INSERT INTO StringIds VALUES (?, ?)", _strings())
+    database.executemany("INSERT INTO StringIds VALUES (?, ?)", _strings(shape))
     database.execute("CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)")
     database.executemany(
         "INSERT INTO META_DATA_EXPORT VALUES (?, ?)",
@@ -128,11 +137,11 @@ def _call_names() -> list[str]:
     return [*LAUNCHES, *{row[5] for row in COPIED}, *OTHER_CALLS]
 
 
-def _strings() -> Iterator[tuple[int, str]]:
+def _strings(shape: str) -> Iterator[tuple[int, str]]:
     """Names of calls, then of kernels: demangled, short, mangled; ids sparse, as nsys gives them."""
     for i, name in enumerate(sorted(_call_names())):
         yield 1_364_000 + i, name
-    for i in range(NAMES):
+    for i in range(NAMES.get(shape, FEW_NAMES)):
         shape = f"{(i * 7) % 128 + 1}x{(i * 13) % 256 + 1}"
         short = f"gemm_{i}" if i % 3 else f"elementwise_kernel_{i}"
         functors = "at::native::BinaryFunctor, " * (i % 9)
@@ -151,29 +160,36 @@ def _chunks(rows: int, most: int) -> Iterator[tuple[int, int]]:
         yield first, min(most, calls - first)
 
 
-def _insert(database: sqlite3.Connection, table: str, chunk: tuple[int, int]) -> None:
+def _insert(database: sqlite3.Connection, table: str, chunk: tuple[int, int], shape: str) -> None:
     marks = ", ".join("?" * len(COLUMNS[table]))
-    database.executemany(f"INSERT INTO {table} VALUES ({marks})", _rows(table, *chunk))
+    rows = _rows(table, *chunk, shape)
+    if shape == "unsorted":
+        rows = iter(random.Random(chunk[0]).sample(shuffled := list(rows), len(shuffled)))
+    database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
 
-def _rows(table: str, first: int, count: int) -> Iterator[tuple[object, ...]]:
+def _rows(table: str, first: int, count: int, shape: str) -> Iterator[tuple[object, ...]]:
     """Calls `first` to `first + count`, or the operations that they submit."""
     dice = np.random.default_rng([7, first])
     number = np.arange(first, first + count, dtype=np.int64)
     # 8 launches, 4 copies and 3 others in every 15, shuffled the same way everywhere.
     turn = (number * 7 + number // 15) % 15
     launch, copy = turn < 8, (turn >= 8) & (turn < 12)
-    side = number % 2  # which of the two processes
+    side = number % PROCESSES.get(shape, 2)  # which of the processes
     start = 60_111_000_000 + number * CALL_EVERY_NS + dice.integers(0, 900, count)
-    correlation = FIRST_CORRELATION + number // 2
+    correlation = FIRST_CORRELATION + number // PROCESSES.get(shape, 2)
+    if shape == "unmatched":
+        correlation = correlation * 1_000_003 + (number % 4 == 0) * (table != CALLS)
     kind = dice.choice(len(COPIED), count, p=np.array([row[3] for row in COPIED]) / 1000)
     if table == CALLS:
-        yield from _calls(dice, start, side, correlation, launch, copy, kind)
+        for row in _calls(dice, start, side, correlation, launch, copy, kind):
+            if shape != "orphans" or row[4] % 3:  # type: ignore[operator]
+                yield row
         return
     begun = start + 5_000 + dice.integers(0, 2_500, count)
     chosen = np.flatnonzero(launch if table == KERNELS else copy)
     place = (begun[chosen], side[chosen], correlation[chosen])
-    yield from (_kernels(dice, *place) if table == KERNELS else _copies(dice, *place, kind[chosen]))
+    yield from (_kernels(dice, *place, shape) if table == KERNELS else _copies(dice, *place, kind[chosen]))
 
 
 def _calls(
@@ -193,7 +209,7 @@ def _calls(
     others = np.array([ids[name] for name in OTHER_CALLS])[dice.choice(len(weights), count, p=weights)]
     name = np.where(launch, launches, np.where(copy, copies, others))
     length = dice.lognormal(8.0, 0.5, count).astype(np.int64).clip(300, 3_900)
-    thread = np.array(PROCESSES)[side] + 144
+    thread = FIRST_PROCESS + NEXT_PROCESS * side + 144
     nothing = [None] * count
     yield from zip(
         *[start.tolist(), (start + length).tolist(), (name == ids["cuLaunchKernelEx"]).astype(int).tolist()],
@@ -203,10 +219,12 @@ def _calls(
 
 
 def _kernels(
-    dice: np.random.Generator, start: Numbers, side: Numbers, correlation: Numbers
+    dice: np.random.Generator, start: Numbers, side: Numbers, correlation: Numbers, shape: str
 ) -> Iterator[tuple[object, ...]]:
     count = len(start)
-    name = 3 * (NAMES * dice.random(count) ** 3).astype(np.int64)  # few kernels make most launches
+    name = 3 * (NAMES.get(shape, FEW_NAMES) * dice.random(count) ** 3).astype(
+        np.int64
+    )  # few kernels make most launches
     length = dice.lognormal(8.2, 0.8, count).astype(np.int64).clip(900, 400_000)
     stream = np.where(dice.random(count) < 0.8, 7, 36) + side
     grid = dice.integers(1, 94_000, count)
@@ -216,8 +234,8 @@ def _kernels(
         return [value] * count
 
     yield from zip(
-        *[start.tolist(), (start + length).tolist(), side.tolist(), (1 + side).tolist(), same(0)],
-        *[stream.tolist(), correlation.tolist(), np.array(PROCESSES)[side].tolist()],
+        *[start.tolist(), (start + length).tolist(), (side % 8).tolist(), (1 + side).tolist(), same(0)],
+        *[stream.tolist(), correlation.tolist(), (FIRST_PROCESS + NEXT_PROCESS * side).tolist()],
         *[(1_365_000 + name).tolist(), (1_365_001 + name).tolist(), (1_365_002 + name).tolist()],
         *[same(1), same(1), dice.choice([18, 32, 40, 168], count).tolist(), grid.tolist(), same(1), same(1)],
         *[same(128), same(1), same(1), same(0), shared.tolist(), same(0), same(250871808)],
@@ -248,8 +266,13 @@ def _copies(
     length = 1_200 + (size / rate).astype(np.int64) + dice.integers(0, 300, count)
     nothing = [None] * count
     yield from zip(
-        *[start.tolist(), (start + length).tolist(), side.tolist(), (1 + side).tolist(), [0] * count],
-        *[(7 + side).tolist(), correlation.tolist(), np.array(PROCESSES)[side].tolist(), size.tolist()],
+        *[start.tolist(), (start + length).tolist(), (side % 8).tolist(), (1 + side).tolist(), [0] * count],
+        *[
+            (7 + side).tolist(),
+            correlation.tolist(),
+            (FIRST_PROCESS + NEXT_PROCESS * side).tolist(),
+            size.tolist(),
+        ],
         *[np.array([row[0] for row in COPIED])[kind].tolist(), nothing],
         *[np.array([row[column] for row in COPIED])[kind].tolist() for column in (1, 2)],
         *[nothing] * 7,
@@ -265,8 +288,9 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--rows", type=int, default=13_500_000)
     parser.add_argument("--interleaved", action="store_true")
+    parser.add_argument("--shape", choices=SHAPES, default="ordinary")
     options = parser.parse_args()
-    write(options.file, options.rows, options.interleaved)
+    write(options.file, options.rows, options.interleaved, options.shape)
     return 0
 
 

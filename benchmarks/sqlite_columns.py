@@ -1,6 +1,7 @@
 """Columns and reports of a large Nsight Systems export against SQLite's own C interface and others, in turn.
 
-    python -m benchmarks.sqlite_columns [--rows N] [--runs N] [--interleaved] [--no-rivals] [--as-found] [--json FILE]
+    python -m benchmarks.sqlite_columns [--rows N] [--runs N] [--shape SHAPE] [--interleaved] [--no-rivals] [--as-found]
+        [--json FILE]
 
 Every side reads the same columns, those that `report` looks at, from the same file, which lies in the page cache; a report
 itself keeps less of them: it reads large tables as sums. Each
@@ -47,17 +48,17 @@ WATCH = """
 import json, sys
 from busfare.trace import read
 from busfare.trace.readers.tables import sqlite as sqlite_tables
-from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
+from busfare.trace.bounds import REPLAYED_ROWS
 seen = []
 given = sqlite_tables.SqliteTables.read
-def watched(self, table, wanted, changes):
-    frame = given(self, table, wanted, changes)
+def watched(self, table, wanted):
+    frame = given(self, table, wanted)
     present = [name for name in wanted if name in self.columns(table)]
     if frame.height:
         seen.append([table, present, frame.height])
     return frame
 sqlite_tables.SqliteTables.read = watched
-read(sys.argv[1], UNUSED, REPLAYED_ROWS)
+read(sys.argv[1])
 print(json.dumps(seen))
 """
 COLUMNS = """
@@ -78,17 +79,17 @@ REPORT = """
 import sys, time
 from busfare.report.summary import summarise
 from busfare.trace import read
-from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
+from busfare.trace.bounds import REPLAYED_ROWS
 begun, processor = time.perf_counter(), time.process_time()
-summarise(read(sys.argv[1], UNUSED, REPLAYED_ROWS, sums=True))
+summarise(read(sys.argv[1], REPLAYED_ROWS))
 print(time.perf_counter() - begun, time.process_time() - processor)
 """
 READ = """
 import sys, time
 from busfare.trace import read
-from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
+from busfare.trace.bounds import REPLAYED_ROWS
 begun, processor = time.perf_counter(), time.process_time()
-kept = read(sys.argv[1], UNUSED, REPLAYED_ROWS, sums=True)
+kept = read(sys.argv[1], REPLAYED_ROWS)
 print(time.perf_counter() - begun, time.process_time() - processor)
 """
 OF_RIVALS = """
@@ -146,12 +147,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--interleaved", action="store_true", help="pages of the tables alternate in the file"
     )
+    parser.add_argument("--shape", choices=nsys_export.SHAPES, default="ordinary")
     parser.add_argument("--no-rivals", action="store_true", help="SQLite's C interface only")
     parser.add_argument("--as-found", action="store_true", help="memory as the host happens to hold it ready")
     parser.add_argument("--json", type=Path, help="write the raw times here")
     options = parser.parse_args(arguments)
 
-    file = export_of(options.rows, options.interleaved)
+    file = export_of(options.rows, options.interleaved, options.shape)
     reads, queries = queries_of(file)
     rows = sum(height for _, _, height in reads)
     size = sum(8 * len(columns) * height for _, columns, height in reads)
@@ -177,13 +179,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def export_of(rows: int, interleaved: bool = False) -> Path:
+def export_of(rows: int, interleaved: bool = False, shape: str = "ordinary") -> Path:
     """A generated export of about `rows` rows, made at the first use."""
     OUT.mkdir(parents=True, exist_ok=True)
-    file = OUT / f"nsys-{rows}{'-interleaved' if interleaved else ''}.sqlite"
+    file = OUT / f"nsys-{rows}-{shape}{'-interleaved' if interleaved else ''}.sqlite"
     if not file.exists():
         print(f"writing {file.relative_to(ROOT)}", file=sys.stderr)
-        nsys_export.write(file.with_suffix(".part"), rows, interleaved).rename(file)
+        nsys_export.write(file.with_suffix(".part"), rows, interleaved, shape).rename(file)
     return file
 
 
@@ -292,7 +294,7 @@ def _processor() -> str:
 
 
 def _write(options: argparse.Namespace, file: Path, rows: int, size: int, sides: dict[str, Times]) -> None:
-    flags = f"--rows {options.rows} --runs {options.runs}"
+    flags = f"--rows {options.rows} --runs {options.runs} --shape {options.shape}"
     flags += " --interleaved" * options.interleaved + " --as-found" * options.as_found
     record = {
         "command": f"python -m benchmarks.sqlite_columns {flags}",

@@ -1,6 +1,8 @@
 #include "order.hpp"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace busfare {
 
@@ -30,13 +32,47 @@ std::uint32_t* all(Rest& rest, std::uint32_t* into) {
     return into;
 }
 
+// By digits of 11 bits, the least first; digits that are alike everywhere are passed over.
+void sort(const std::vector<Part>& parts, std::uint32_t* order) {
+    constexpr unsigned kBits = 11, kDigits = 6;
+    constexpr std::uint64_t kValues = 1 << kBits;
+    struct Row {
+        std::uint64_t key;
+        std::uint32_t row;
+    };
+    std::vector<Row> rows, sorted;
+    std::array<std::array<std::uint32_t, kValues>, kDigits> counts{};
+    for (const Part& part : parts) {
+        for (std::size_t i = 0; i < part.count; ++i) {
+            const std::uint64_t key = static_cast<std::uint64_t>(part.numbers[i]) ^ std::uint64_t{1} << 63;
+            rows.push_back({key, static_cast<std::uint32_t>(rows.size())});
+            for (unsigned digit = 0; digit < kDigits; ++digit) ++counts[digit][key >> digit * kBits & (kValues - 1)];
+        }
+    }
+    sorted.resize(rows.size());
+    for (unsigned digit = 0; digit < kDigits; ++digit) {
+        auto& places = counts[digit];
+        if (std::ranges::find(places, rows.size()) != places.end()) continue;
+        std::uint32_t before = 0;
+        for (std::uint32_t& place : places) before += std::exchange(place, before);
+        for (const Row& row : rows) sorted[places[row.key >> digit * kBits & (kValues - 1)]++] = row;
+        rows.swap(sorted);
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) order[i] = rows[i].row;
+}
+
 }  // namespace
 
-bool merged(const std::vector<Part>& parts, std::uint32_t* order) {
+void order_of(const std::vector<Part>& parts, std::uint32_t* order) {
+    if (std::ranges::any_of(parts, [](const Part& part) {
+            return !std::is_sorted(part.numbers, part.numbers + part.count);
+        })) {
+        sort(parts, order);
+        return;
+    }
     std::vector<Rest> rests;
     std::uint32_t row = 0;
     for (const Part& part : parts) {
-        if (!std::is_sorted(part.numbers, part.numbers + part.count)) return false;
         const auto count = static_cast<std::uint32_t>(part.count);
         if (count > 0) rests.push_back({part.numbers, row, row + count});
         row += count;
@@ -52,7 +88,6 @@ bool merged(const std::vector<Part>& parts, std::uint32_t* order) {
     }
     if (rests.size() == 2) order = merge(rests[0], rests[1], order);
     for (Rest& rest : rests) order = all(rest, order);
-    return true;
 }
 
 }  // namespace busfare

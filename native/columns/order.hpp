@@ -1,4 +1,4 @@
-// The order of rows by numbers that come in parts, each of them in order already.
+// The order of rows by numbers that come in parts, most of them in order already.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ struct Part {
 };
 
 // Sets `order` to the rows (0: the first of the first part) in order of their numbers, like ones as they
-// stand. False if some part is not in order; then `order` means nothing. It has as many places as there are
+// stand: parts that are in order are merged, others sorted by their digits. It has as many places as there are
 // rows, below 2^32.
-bool merged(const std::vector<Part>& parts, std::uint32_t* order);
+void order_of(const std::vector<Part>& parts, std::uint32_t* order);
 
 }  // namespace busfare

@@ -123,8 +123,8 @@ void occurring(const Order& numbers, const Found& found) {
     for (std::size_t i = 0; i < numbers.size(); ++i) found.data()[at[i]] = 1;
 }
 
-bool merged(const nb::list& numbers,
-            const nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& order) {
+void order_of(const nb::list& numbers,
+              const nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& order) {
     std::vector<Array> kept;
     std::vector<busfare::Part> parts;
     std::size_t rows = 0;
@@ -136,7 +136,7 @@ bool merged(const nb::list& numbers,
     if (rows != order.size()) throw std::invalid_argument("arrays of unlike lengths");
     if (rows > std::numeric_limits<std::uint32_t>::max()) throw std::invalid_argument("too many rows");
     const nb::gil_scoped_release unlocked;
-    return busfare::merged(parts, order.data());
+    busfare::order_of(parts, order.data());
 }
 
 template <typename T>
@@ -151,13 +151,13 @@ nb::list merge_timed(const nb::list& parts, std::int64_t less, const std::vector
                      const Into<std::uint32_t>& lanes, const Into<std::int64_t>& sizes,
                      const Into<std::uint32_t>& sized) {
     std::vector<Of<std::int64_t>> times;
-    std::vector<Of<std::uint16_t>> of_parts;
+    std::vector<Of<std::uint32_t>> of_parts;
     std::vector<busfare::TimedPart> given;
     std::size_t rows = 0, rows_sized = 0;
     for (const nb::handle part : parts) {
         const auto kept_starts = nb::cast<Of<std::int64_t>>(part[0]);
         const auto kept_ends = nb::cast<Of<std::int64_t>>(part[1]);
-        const auto kept_lanes = nb::cast<Of<std::uint16_t>>(part[2]);
+        const auto kept_lanes = nb::cast<Of<std::uint32_t>>(part[2]);
         const std::size_t count = kept_starts.size();
         bool alike = kept_ends.size() == count && kept_lanes.size() == count;
         const std::int64_t* known = nullptr;
@@ -226,7 +226,7 @@ void bind_rows(nb::module_& module) {
     module.def("first", &first, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
                nb::arg("second"), nb::arg("found"));
     module.def("occurring", &occurring, nb::arg("numbers"), nb::arg("found"));
-    module.def("merged", &merged, nb::arg("numbers"), nb::arg("order"));
+    module.def("order_of", &order_of, nb::arg("numbers"), nb::arg("order"));
     module.def("merge_timed", &merge_timed, nb::arg("parts"), nb::arg("less"), nb::arg("marks"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("lanes"), nb::arg("sizes"), nb::arg("sized"));
     nb::class_<busfare::SortedColumn>(module, "SortedColumn")

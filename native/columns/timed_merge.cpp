@@ -25,7 +25,7 @@ void merge(std::vector<Rest> rests, std::size_t into, std::uint32_t* sized, std:
     for (const std::uint8_t mark : marks) any |= mark;
     const auto put = [&](const Rest& rest) {
         const TimedPart& part = *rest.part;
-        const std::uint16_t lane = part.lanes[rest.at];
+        const std::uint32_t lane = part.lanes[rest.at];
         whole.starts[into] = part.starts[rest.at] - less;
         whole.ends[into] = part.ends[rest.at] - less;
         whole.lanes[into] = part.lane_of[lane];

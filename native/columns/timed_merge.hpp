@@ -10,7 +10,7 @@ namespace busfare {
 struct TimedPart {
     const std::int64_t* starts;
     const std::int64_t* ends;
-    const std::uint16_t* lanes;
+    const std::uint32_t* lanes;
     const std::int64_t* sizes;  // nullptr: not known
     std::size_t count;
     // By the part's lanes: what each is called in the whole, and its marks.

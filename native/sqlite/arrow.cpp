@@ -18,8 +18,6 @@ const char* format_of(Kind kind) {
             return "i";
         case Kind::code8:
             return "C";
-        case Kind::code16:
-            return "S";
         case Kind::code32:
             return "I";
         default:

@@ -14,8 +14,6 @@ std::size_t width(Kind kind) {
         case Kind::small:
         case Kind::code32:
             return 4;
-        case Kind::code16:
-            return 2;
         case Kind::code8:
             return 1;
         default:

@@ -13,7 +13,7 @@
 namespace busfare::sqlite {
 
 // `small` is a whole number of 32 bits, null where it does not fit; codes stand for whole numbers.
-enum class Kind : std::uint8_t { integer, real, text, small, code8, code32, code16 };
+enum class Kind : std::uint8_t { integer, real, text, small, code8, code32 };
 
 // What stands for whole numbers: of those from `least` on one each, and `otherwise` for all others and for
 // null.

@@ -60,12 +60,9 @@ struct TimedRows {
         const std::int64_t mask =
             timed.bits < 64 ? static_cast<std::int64_t>((std::uint64_t{1} << timed.bits) - 1) : -1;
         bool bad = (staging.all() & needed) != needed;
-        std::int64_t before = starts[0];
         for (std::size_t i = 0; i < count; ++i) {
             bad |= (starts[i] < timed.least) | (ends[i] > timed.most) | (ends[i] < starts[i]) |
                    (correlations[i] < 0);
-            in_order &= starts[i] >= before;
-            before = starts[i];
             processes[i] = processes[i] >> timed.first_bit & mask;
         }
         if (bad) throw Unreadable("rows to be sorted out");
@@ -81,7 +78,6 @@ struct TimedRows {
     std::int64_t* ends = nullptr;
     std::int64_t* processes = nullptr;
     std::int64_t* correlations = nullptr;
-    bool in_order = true;
 };
 
 }  // namespace busfare::sqlite

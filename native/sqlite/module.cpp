@@ -55,18 +55,32 @@ nb::tuple given(Calls calls) {
                           given(std::move(calls.names)));
 }
 
-// Of each lane: keys, None where they are null, marks, first row, count, and sums.
-nb::list given(const std::vector<OperationLane>& lanes) {
-    nb::list made;
+// Of all lanes: their keys, one column each; which of these are known, a bit each; marks, first rows, and sums.
+nb::tuple given(const std::vector<OperationLane>& lanes) {
+    const std::size_t keys = lanes.empty() ? 0 : lanes.front().keys.size();
+    std::vector<std::vector<std::int64_t>> values(keys), sums(6);
+    std::vector<std::uint32_t> known;
+    std::vector<std::uint8_t> marks;
     for (const OperationLane& lane : lanes) {
-        nb::list values;
-        for (std::size_t k = 0; k < lane.keys.size(); ++k) {
-            values.append((lane.known >> k & 1) != 0 ? nb::cast(lane.keys[k]) : nb::none());
-        }
-        made.append(nb::make_tuple(values, lane.marks, lane.first_row, lane.count, lane.ns, lane.bytes,
-                                   lane.rated_bytes, lane.rated_ns));
+        for (std::size_t k = 0; k < keys; ++k) values[k].push_back(lane.keys[k]);
+        known.push_back(lane.known);
+        marks.push_back(lane.marks);
+        const std::uint64_t of_lane[] = {lane.first_row, lane.count,       lane.ns,
+                                         lane.bytes,     lane.rated_bytes, lane.rated_ns};
+        for (std::size_t s = 0; s < sums.size(); ++s) sums[s].push_back(static_cast<std::int64_t>(of_lane[s]));
     }
-    return made;
+    nb::list columns, added;
+    for (auto& column : values) columns.append(given(std::move(column)));
+    for (auto& column : sums) added.append(given(std::move(column)));
+    return nb::make_tuple(columns, given(std::move(known)), given(std::move(marks)), added);
+}
+
+void check_names(const Codes* names, const std::vector<std::uint8_t>& marks_of) {
+    if (names == nullptr) throw std::invalid_argument("no names");
+    const auto most = std::ranges::max_element(names->of);
+    if (most != names->of.end() && std::max(*most, names->otherwise) >= marks_of.size()) {
+        throw std::invalid_argument("a name without marks");
+    }
 }
 
 bool interrupted() {
@@ -96,11 +110,7 @@ class Database {
     std::unique_ptr<Scan> scan(std::uint32_t root, CallsWanted calls,
                                const std::vector<std::pair<std::uint32_t, OperationsWanted>>& operations,
                                const PairMarks& asked, unsigned threads, const Stop* stop) const {
-        const auto most = std::ranges::max_element(calls.names->of);
-        if (most != calls.names->of.end() &&
-            std::max(*most, calls.names->otherwise) >= calls.marks_of.size()) {
-            throw std::invalid_argument("a name without marks");
-        }
+        check_names(calls.names.get(), calls.marks_of);
         const nb::gil_scoped_release unlocked;
         const How how = how_of(threads, stop);
         auto made = std::unique_ptr<Scan>(new Scan{{pager_, root, std::move(calls), asked, how}, {}});
@@ -205,8 +215,18 @@ NB_MODULE(_sqlite_columns, module) {
         .def(nb::init<Timed, std::uint32_t, std::shared_ptr<const Codes>, std::vector<std::uint8_t>>(),
              nb::arg("timed"), nb::arg("name"), nb::arg("names"), nb::arg("marks_of"));
     nb::class_<OperationsWanted>(module, "OperationsWanted")
-        .def(nb::init<Timed, std::vector<std::uint32_t>, std::optional<std::uint32_t>, std::int64_t>(),
-             nb::arg("timed"), nb::arg("keys"), nb::arg("size").none(), nb::arg("largest"));
+        .def(
+            "__init__",
+            [](OperationsWanted* self, const Timed& timed, std::vector<std::uint32_t> keys,
+               std::optional<std::uint32_t> size, std::int64_t largest, std::optional<std::uint32_t> name,
+               std::shared_ptr<const Codes> names, std::vector<std::uint8_t> marks_of) {
+                if (name) check_names(names.get(), marks_of);
+                new (self) OperationsWanted{timed, std::move(keys),  size, largest,
+                                            name,  std::move(names), std::move(marks_of)};
+            },
+            nb::arg("timed"), nb::arg("keys"), nb::arg("size").none(), nb::arg("largest"),
+            nb::arg("name") = nb::none(), nb::arg("names") = nb::none(),
+            nb::arg("marks_of") = std::vector<std::uint8_t>{});
     nb::class_<Stop>(module, "Stop").def(nb::init<>()).def("ask", [](Stop& stop) { stop.asked = true; });
     nb::class_<CallScan>(module, "CallScan")
         .def("__len__", &CallScan::rows)
@@ -230,12 +250,17 @@ NB_MODULE(_sqlite_columns, module) {
                      [](const Operations& scan) { return nb::cast(given<std::int64_t>(scan.starts)); })
         .def_prop_ro("ends", [](const Operations& scan) { return nb::cast(given<std::int64_t>(scan.ends)); })
         .def_prop_ro("lane_of",
-                     [](const Operations& scan) { return nb::cast(given<std::uint16_t>(scan.lane_of)); })
+                     [](const Operations& scan) { return nb::cast(given<std::uint32_t>(scan.lane_of)); })
         .def_prop_ro("sizes",
                      [](const Operations& scan) {
                          return scan.sizes ? nb::cast(given<std::int64_t>(scan.sizes)) : nb::none();
                      })
         .def_ro("last", &Operations::last)
+        .def_prop_ro("names",
+                     [](const Operations& scan) {
+                         auto [counts, ns] = std::pair(scan.name_count, scan.name_ns);
+                         return nb::make_tuple(given(std::move(counts)), given(std::move(ns)));
+                     })
         .def_prop_ro("lanes", [](const Operations& scan) { return given(scan.lanes); });
     nb::class_<Scan>(module, "Scan")
         .def_prop_ro(

@@ -4,14 +4,15 @@
 #include <limits>
 #include <unordered_map>
 
+#include "../columns/order.hpp"
 #include "btree.hpp"
 
 namespace busfare::sqlite {
 
 namespace {
 
-constexpr std::size_t kMostLanes = 1 << 15;
-constexpr std::size_t kSlots = 2 * kMostLanes;
+constexpr std::size_t kMostLanes = 1 << 22;
+constexpr std::size_t kFirstSlots = 1 << 12;
 constexpr std::uint32_t kNone = 0xffffffff;
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15U;
 
@@ -54,48 +55,43 @@ class Worker {
           loader_(pieces),
           staging_(pieces.pager(), fields.shape()),
           calls_(calls),
-          slots_(kSlots, kNone),
+          slots_(kFirstSlots, kNone),
           hashes_(PageCells::most(pieces.pager())),
-          marks_(hashes_.size()) {
+          marks_(hashes_.size()),
+          name_count_(wanted.marks_of.size()),
+          name_ns_(wanted.marks_of.size()) {
         keys_.push_back(fields.at(wanted.timed.process));
         for (const std::uint32_t place : wanted.keys) keys_.push_back(fields.at(place));
         for (const std::size_t k : keys_) key_bits_ |= std::uint32_t{1} << k;
     }
 
-    // Gives the first and last start of the piece.
-    std::pair<std::int64_t, std::int64_t> read(std::size_t piece, PieceWork& work) {
+    void read(std::size_t piece, PieceWork& work) {
         const std::vector<PageCells>& pages = loader_.load(piece);
         std::uint64_t row = work.first_row(piece, loader_.rows());
-        std::pair<std::int64_t, std::int64_t> bounds{0, 0};
-        bool any = false;
         for (const PageCells& cells : pages) {
             const TimedRows rows(staging_, cells, fields_, wanted_.timed);
             if (rows.count == 0) continue;
-            if (!rows.in_order || (any && rows.starts[0] < bounds.second)) unordered();
-            if (!any) bounds.first = rows.starts[0];
-            bounds.second = rows.starts[rows.count - 1];
-            any = true;
             std::copy_n(rows.starts, rows.count, into_.starts->values<std::int64_t>() + row);
             std::copy_n(rows.ends, rows.count, into_.ends->values<std::int64_t>() + row);
             last_ = std::max(last_, *std::max_element(rows.ends, rows.ends + rows.count));
             number(rows, row);
             row += rows.count;
         }
-        return any ? bounds : std::pair<std::int64_t, std::int64_t>{1, 0};
     }
-
-    [[noreturn]] static void unordered() { throw Unreadable("rows that are not in order of time"); }
 
     const std::vector<OperationLane>& lanes() const { return lanes_; }
     const std::vector<std::uint32_t>& numbers() const { return number_of_; }
     std::int64_t last() const { return last_; }
+    const std::vector<std::int64_t>& name_count() const { return name_count_; }
+    const std::vector<std::int64_t>& name_ns() const { return name_ns_; }
 
   private:
     void number(const TimedRows& rows, std::uint64_t row) {
         for (std::size_t i = 0; i < rows.count; ++i) {
             marks_[i] = calls_.of(rows.processes[i], rows.correlations[i]);
-            hashes_[i] = state(i) * kOdd;
         }
+        if (wanted_.name) add_names(rows);
+        for (std::size_t i = 0; i < rows.count; ++i) hashes_[i] = state(i) * kOdd;
         for (const std::size_t k : keys_) {
             const std::int64_t* key = staging_.numbers(k);
             for (std::size_t i = 0; i < rows.count; ++i) {
@@ -112,7 +108,7 @@ class Worker {
             if (bad) throw Unreadable("sizes that are not sound");
             std::copy_n(sizes, rows.count, into_.sizes->values<std::int64_t>() + row);
         }
-        std::uint16_t* lane_of = into_.lane_of->values<std::uint16_t>() + row;
+        std::uint32_t* lane_of = into_.lane_of->values<std::uint32_t>() + row;
         for (std::size_t i = 0; i < rows.count; ++i) {
             const std::uint32_t local = find(i, row + i);
             OperationLane& lane = lanes_[local];
@@ -125,13 +121,28 @@ class Worker {
                 lane.rated_bytes += ns > 0 ? size : 0;
                 lane.rated_ns += ns;
             }
-            lane_of[i] = static_cast<std::uint16_t>(number_of_[local]);
+            lane_of[i] = number_of_[local];
+        }
+    }
+
+    void add_names(const TimedRows& rows) {
+        const std::size_t k = fields_.at(*wanted_.name);
+        const std::int64_t* ids = staging_.numbers(k);
+        if ((staging_.all() >> k & 1) == 0) throw Unreadable("operations without a name");
+        const Codes& codes = *wanted_.names;
+        for (std::size_t i = 0; i < rows.count; ++i) {
+            const std::uint64_t at = static_cast<std::uint64_t>(ids[i]) - static_cast<std::uint64_t>(codes.least);
+            const std::uint32_t code = at < codes.of.size() ? codes.of[at] : codes.otherwise;
+            if (code == codes.otherwise) throw Unreadable("operations without a name");
+            marks_[i] |= wanted_.marks_of[code];
+            ++name_count_[code];
+            name_ns_[code] += rows.ends[i] - rows.starts[i];
         }
     }
 
     std::uint32_t find(std::size_t i, std::uint64_t row) {
-        std::size_t at = hashes_[i] >> 47 & (kSlots - 1);
-        for (; slots_[at] != kNone; at = (at + 1) & (kSlots - 1)) {
+        std::size_t at = place(hashes_[i]);
+        for (; slots_[at] != kNone; at = (at + 1) & (slots_.size() - 1)) {
             if (is(slots_[at], i)) return slots_[at];
         }
         OperationLane made;
@@ -145,7 +156,21 @@ class Worker {
         values_.insert(values_.end(), made.keys.begin(), made.keys.end());
         states_.push_back(state(i));
         lanes_.push_back(std::move(made));
-        return slots_[at] = static_cast<std::uint32_t>(lanes_.size() - 1);
+        hash_of_.push_back(hashes_[i]);
+        slots_[at] = static_cast<std::uint32_t>(lanes_.size() - 1);
+        if (4 * lanes_.size() > slots_.size()) grow();
+        return static_cast<std::uint32_t>(lanes_.size() - 1);
+    }
+
+    std::size_t place(std::uint64_t hash) const { return (hash ^ hash >> 32) & (slots_.size() - 1); }
+
+    void grow() {
+        slots_.assign(4 * slots_.size(), kNone);
+        for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+            std::size_t at = place(hash_of_[lane]);
+            while (slots_[at] != kNone) at = (at + 1) & (slots_.size() - 1);
+            slots_[at] = lane;
+        }
     }
 
     // What of row `i` tells its lane apart beside the numbers: its marks, and which fields are null.
@@ -172,9 +197,10 @@ class Worker {
     std::vector<std::uint32_t> slots_;
     std::vector<std::uint64_t> hashes_;
     std::vector<std::uint8_t> marks_;
+    std::vector<std::int64_t> name_count_, name_ns_;  // by code; sums of usable times do not overflow soon
     std::vector<OperationLane> lanes_;  // of this thread
     std::vector<std::int64_t> values_;  // their keys
-    std::vector<std::uint64_t> states_;
+    std::vector<std::uint64_t> states_, hash_of_;
     std::vector<std::uint32_t> number_of_;  // of each, among all
     std::int64_t last_ = std::numeric_limits<std::int64_t>::min();
 };
@@ -184,7 +210,31 @@ std::vector<std::uint32_t> places_of(const OperationsWanted& wanted) {
     std::vector<std::uint32_t> places{timed.start, timed.end, timed.process, timed.correlation};
     places.insert(places.end(), wanted.keys.begin(), wanted.keys.end());
     if (wanted.size) places.push_back(*wanted.size);
+    if (wanted.name) places.push_back(*wanted.name);
     return places;
+}
+
+template <typename T>
+void put_in_order(std::shared_ptr<Column>& column, const std::vector<std::uint32_t>& order) {
+    auto sorted = std::make_shared<Column>(column->kind(), order.size());
+    const T* from = column->values<T>();
+    T* into = sorted->template values<T>();
+    for (std::size_t i = 0; i < order.size(); ++i) into[i] = from[order[i]];
+    sorted->set_length(order.size());
+    column = std::move(sorted);
+}
+
+void put_in_order(Operations& made) {
+    const std::uint64_t rows = made.starts->length();
+    if (rows >= UINT32_MAX) throw Unreadable("very many rows");
+    std::vector<std::uint32_t> order(rows);
+    order_of({{made.starts->values<std::int64_t>(), rows}}, order.data());
+    put_in_order<std::int64_t>(made.starts, order);
+    put_in_order<std::int64_t>(made.ends, order);
+    put_in_order<std::uint32_t>(made.lane_of, order);
+    if (made.sizes != nullptr) put_in_order<std::int64_t>(made.sizes, order);
+    const std::uint32_t* lane_of = made.lane_of->values<std::uint32_t>();
+    for (std::uint64_t row = rows; row-- > 0;) made.lanes[lane_of[row]].first_row = row;
 }
 
 }  // namespace
@@ -198,29 +248,28 @@ Operations scan_operations(const Pager& pager, std::uint32_t root, const Operati
     Operations made;
     made.starts = std::make_shared<Column>(Kind::integer, capacity);
     made.ends = std::make_shared<Column>(Kind::integer, capacity);
-    made.lane_of = std::make_shared<Column>(Kind::code16, capacity);
+    made.lane_of = std::make_shared<Column>(Kind::code32, capacity);
     if (wanted.size) made.sizes = std::make_shared<Column>(Kind::integer, capacity);
     PieceWork work(pieces, capacity, stop);
     LaneNumbers numbers;
-    std::vector<std::pair<std::int64_t, std::int64_t>> bounds(pieces.count());
     std::mutex mutex;
     std::vector<std::shared_ptr<Worker>> workers;
     work.run(how, [&] {
         auto worker = std::make_shared<Worker>(pieces, fields, wanted, calls, numbers, made);
         const std::lock_guard lock(mutex);
         workers.push_back(worker);
-        return [worker, &work, &bounds](std::size_t piece) { bounds[piece] = worker->read(piece, work); };
+        return [worker, &work](std::size_t piece) { worker->read(piece, work); };
     });
-    const std::pair<std::int64_t, std::int64_t>* before = nullptr;
-    for (const auto& one : bounds) {
-        if (one.first > one.second) continue;  // a piece without rows
-        if (before != nullptr && one.first < before->second) Worker::unordered();
-        before = &one;
-    }
     made.lanes.resize(numbers.count());
+    made.name_count.resize(wanted.marks_of.size());
+    made.name_ns.resize(wanted.marks_of.size());
     made.last = std::numeric_limits<std::int64_t>::min();
     for (const auto& worker : workers) {
         made.last = std::max(made.last, worker->last());
+        for (std::size_t code = 0; code < made.name_count.size(); ++code) {
+            made.name_count[code] += worker->name_count()[code];
+            made.name_ns[code] += worker->name_ns()[code];
+        }
         for (std::size_t local = 0; local < worker->lanes().size(); ++local) {
             const OperationLane& lane = worker->lanes()[local];
             OperationLane& into = made.lanes[worker->numbers()[local]];
@@ -238,6 +287,9 @@ Operations scan_operations(const Pager& pager, std::uint32_t root, const Operati
     }
     for (const auto& column : {made.starts, made.ends, made.lane_of, made.sizes}) {
         if (column != nullptr) column->set_length(work.rows());
+    }
+    if (!std::is_sorted(made.starts->values<std::int64_t>(), made.starts->values<std::int64_t>() + work.rows())) {
+        put_in_order(made);
     }
     return made;
 }

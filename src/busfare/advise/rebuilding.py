@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from busfare.node import Node
 from busfare.trace import Trace
-from busfare.trace.replayed import REPLAYED_ROWS
+from busfare.trace.bounds import REPLAYED_ROWS
 
 if TYPE_CHECKING:
     from busfare.timeline import Timeline

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,18 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["read_trace", "where_recorded"]
 
 
-def read_trace(
-    path: Path,
-    unused: frozenset[str] = frozenset(),
-    above: int = 0,
-    sums: bool = False,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Trace:
+def read_trace(path: Path, sums_above: int | None = None) -> Trace:
     """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
     from busfare.trace import read
 
     with _sign_of_life(path):
-        return read(path, unused, above, sums, meanwhile)
+        return read(path, sums_above)
 
 
 def _sign_of_life(path: Path) -> AbstractContextManager[object]:

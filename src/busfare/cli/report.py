@@ -79,7 +79,7 @@ def report(
     from busfare.job import How, one_trace
     from busfare.quantities import parse_seconds
     from busfare.report.limits import check, parse_limit
-    from busfare.trace.replayed import REPLAYED_ROWS, UNUSED
+    from busfare.trace.bounds import REPLAYED_ROWS
 
     limits = [parse_limit(text) for text in fail_if]
     bare = parse_seconds(unrecorded) if unrecorded else None
@@ -93,14 +93,11 @@ def report(
         return
     recorded_on = _node(node)
 
-    def meanwhile() -> None:
-        import_numpy()
-        # Polars looks at numpy.ma when it first meets an array.
-        ahead = ["numpy.ma", "busfare.trace.sound", "busfare.report.summary"]
-        import_ahead(*ahead, *([] if json else ["busfare.report.terminal"]))
-
-    unused = frozenset[str]() if html else UNUSED
-    read = read_trace(one, unused, REPLAYED_ROWS, sums=not html, meanwhile=meanwhile)
+    import_numpy()
+    # Polars looks at numpy.ma when it first meets an array.
+    ahead = ["numpy.ma", "busfare.trace.sound", "busfare.report.summary"]
+    import_ahead(*ahead, *([] if json else ["busfare.report.terminal"]))
+    read = read_trace(one, sums_above=None if html else REPLAYED_ROWS)
     from busfare.report.summary import summarise
 
     result = summarise(read, recorded_on, bare)

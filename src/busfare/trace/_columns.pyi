@@ -132,11 +132,11 @@ def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[A
     Raises IndexError for a row that is not there.
     """
 
-def merged(numbers: list[Numbers], order: NDArray[np.uint32]) -> bool:
-    """Sets `order` to the rows in order of their numbers, which come in parts; False if a part is not in order."""
+def order_of(numbers: list[Numbers], order: NDArray[np.uint32]) -> None:
+    """Sets `order` to the rows in order of their numbers, which come in parts; like ones as they stand."""
 
 #: Starts, ends, lanes, sizes; and by its lanes what each is called in the whole, and its marks.
-Part = tuple[Numbers, Numbers, NDArray[np.uint16], Numbers | None, list[int], list[int]]
+Part = tuple[Numbers, Numbers, NDArray[np.uint32], Numbers | None, list[int], list[int]]
 
 def merge_timed(
     parts: list[Part],

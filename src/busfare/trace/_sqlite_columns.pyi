@@ -101,9 +101,22 @@ class CallsWanted:
     def __init__(self, timed: Timed, name: int, names: Codes, marks_of: list[int]) -> None: ...
 
 class OperationsWanted:
-    """Places of the fields that tell lanes apart, beside the process, and of the bytes, which are `largest` at most."""
+    """Places of the fields that tell lanes apart, beside the process, and of the bytes, which are `largest` at most.
 
-    def __init__(self, timed: Timed, keys: list[int], size: int | None, largest: int) -> None: ...
+    With `name`, the place of a name's id, rows are tallied by their name's code; `marks_of` by code: what is added to the
+    marks of rows of that name.
+    """
+
+    def __init__(
+        self,
+        timed: Timed,
+        keys: list[int],
+        size: int | None,
+        largest: int,
+        name: int | None = None,
+        names: Codes | None = None,
+        marks_of: list[int] = ...,
+    ) -> None: ...
 
 class Stop:
     """Ends a scan from another thread."""
@@ -138,16 +151,19 @@ class OperationScan:
     @property
     def ends(self) -> Numbers: ...
     @property
-    def lane_of(self) -> NDArray[np.uint16]: ...
+    def lane_of(self) -> NDArray[np.uint32]: ...
     @property
     def sizes(self) -> Numbers | None: ...
     @property
     def last(self) -> int:
         """The last end."""
     @property
-    def lanes(self) -> list[tuple[Any, ...]]:
-        """Keys (the process first), marks, first row, count, nanoseconds, bytes, and bytes and nanoseconds of rows that
-        took time.
+    def names(self) -> tuple[Numbers, Numbers]:
+        """By the code of a name: rows, and their nanoseconds; of no length where names are not tallied."""
+    @property
+    def lanes(self) -> tuple[list[Numbers], NDArray[np.uint32], NDArray[np.uint8], list[Numbers]]:
+        """Keys, the process first, a column each; which of them are known, a bit each; marks; and first row, count,
+        nanoseconds, bytes, and bytes and nanoseconds of rows that took time.
         """
 
 class Scan:

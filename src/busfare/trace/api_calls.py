@@ -1,4 +1,4 @@
-"""What an API call means: its plain name, and what it waits for.
+"""What names mean: of an API call its plain name and what it waits for, of a kernel whether it carries data.
 
 Polars is imported where it is used: reading begins before.
 """
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCKING_COPY",
+    "COMMUNICATION",
     "EVENT_RECORD",
     "GRAPH_LAUNCH",
     "HOST_FUNCTION",
@@ -50,6 +51,17 @@ HOST_FUNCTION = r"^(cuda|cu|hip)(LaunchHostFunc|StreamAddCallback)"
 #: Sends managed memory where it will be needed.
 PREFETCH = r"^(cuda|cu|hip)MemPrefetch(Batch)?Async$"
 STREAM_WAIT_EVENT = r"^(cuda|cu|hip)StreamWaitEvent$"
+
+#: What kernels of a library are called, behind `void` and namespaces, mangled or not.
+CARRIERS = (
+    r"nccl\w*Kernel",  # NCCL and RCCL: ncclDevKernel_*, ncclKernel_*, ncclSymkDevKernel_*, ncclAllReduceRingLLKernel_*
+    r"rccl\w*Kernel",
+    r"mscclKernel",  # RCCL with MSCCL
+    r"mscclpp(::|\d)",
+    r"nvshmem",
+    r"rocshmem",
+)
+COMMUNICATION = rf"^(_ZN?\d*|void )?(\w+::|\d+)*({'|'.join(CARRIERS)})"
 
 
 def plain_name(name: pl.Expr) -> pl.Expr:

@@ -102,11 +102,10 @@ def places(ids: pl.Series, wanted: pl.Series) -> Rows:
 
 
 def order_of(numbers: pl.Series) -> Rows:
-    """The rows in order of their numbers, like ones as they stand. Parts that are in order are merged, which is fast."""
+    """The rows in order of their numbers, like ones as they stand. Parts that are in order are merged."""
     order = np.empty(len(numbers), np.uint32)
-    if _columns.merged(_parts(numbers), order):
-        return order
-    return np.argsort(numbers.to_numpy(), kind="stable").astype(np.uint32)
+    _columns.order_of(_parts(numbers), order)
+    return order
 
 
 def in_order(column: pl.Series, order: Rows, less: int = 0) -> pl.Series:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.trace.api_calls import COMMUNICATION
 from busfare.trace.tables import KINDS
 from busfare.trace.words import Words
 
@@ -13,21 +14,11 @@ __all__ = ["CLASSES", "is_communication", "kind_codes"]
 
 #: The kinds of operations as a trace's sums tell them apart.
 CLASSES = pl.Enum([*KINDS, "communication"])
-#: What kernels of a library are called, behind `void` and namespaces, mangled or not.
-NAMES = (
-    r"nccl\w*Kernel",  # NCCL and RCCL: ncclDevKernel_*, ncclKernel_*, ncclSymkDevKernel_*, ncclAllReduceRingLLKernel_*
-    r"rccl\w*Kernel",
-    r"mscclKernel",  # RCCL with MSCCL
-    r"mscclpp(::|\d)",
-    r"nvshmem",
-    r"rocshmem",
-)
-PATTERN = rf"^(_ZN?\d*|void )?(\w+::|\d+)*({'|'.join(NAMES)})"
 
 
 def is_communication(name: pl.Expr) -> pl.Expr:
     """Whether a kernel of this name carries data between GPUs; false for none."""
-    return name.cast(pl.String).str.contains(PATTERN).fill_null(False)
+    return name.cast(pl.String).str.contains(COMMUNICATION).fill_null(False)
 
 
 def kind_codes(operations: pl.DataFrame) -> NDArray[np.uint8]:

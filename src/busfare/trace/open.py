@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -18,8 +17,8 @@ from busfare.trace.readers.recorded.files import MAGIC, holds_recording
 
 if TYPE_CHECKING:
     from busfare.trace.model import Trace
+    from busfare.trace.readers.nsys.scan import Scanning
     from busfare.trace.readers.tables.source import TableSource
-    from busfare.trace.readers.tables.sqlite_scan import Scanning
 
 __all__ = ["is_trace_directory", "may_be_trace", "read"]
 
@@ -51,29 +50,19 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
 
 #: Tables of rocprof's own databases, of versions 1 and 2.
 ROCPROF = {"COPY", "HIP", "KERN"}
-#: Modules that read tables, of which the first that matches them does. Only the first one takes what `read` is asked for.
+#: Modules that read tables, of which the first that matches them does.
 TABLE_READERS = ("nsys.read", "nvprof.read", "rocprof.rocpd", "rocprof.rpd")
 
 
-def read(
-    path: str | Path,
-    unused: frozenset[str] = frozenset(),
-    above: int = 0,
-    sums: bool = False,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Trace:
+def read(path: str | Path, sums_above: int | None = None) -> Trace:
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
-    `unused` names columns that the caller does not look at in traces of more than `above` API calls, as
-    `operations.context`: a reader may leave them null there, which spares time and memory. With `sums`, it may, of more than
-    `above` calls and operations together, give operations as sums (`busfare.trace.summed`), and of the calls only those
-    that wait or copy. `meanwhile` is called once, before anything heavy is imported: where native code can read in
-    threads of its own, it does so already.
+    With `sums_above`, a reader may give a trace of more calls and operations together as sums (`Trace.sums`).
     Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
     """
     path = Path(path)
     try:
-        trace = _read(path, unused, above, sums, meanwhile)
+        trace = _read(path, sums_above)
         from busfare.trace.sound import make_sound
 
         make_sound(trace)
@@ -129,24 +118,20 @@ def may_be_trace(path: Path) -> bool:
     )
 
 
-def _read(
-    path: Path, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
-) -> Trace:
+def _read(path: Path, sums_above: int | None) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
     if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and holds_recording(path):
-        meanwhile()
         from busfare.trace.readers.recorded import read as recorded
 
         return recorded.read(path)
     if stat.S_ISDIR(mode):
-        meanwhile()
         from busfare.trace.readers.tables.directory import DirectoryTables
 
         directory = DirectoryTables(path)
         try:
-            return _read_tables(directory, unused, above)
+            return _read_tables(directory)
         finally:
             directory.close()
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
@@ -158,7 +143,7 @@ def _read(
     packed = head.startswith(GZIP_MAGIC)
     inner = _unpacked(head) if packed else head
     if inner.startswith(SQLITE_MAGIC):
-        return _read_sqlite(path, packed, unused, above, sums, meanwhile)
+        return _read_sqlite(path, packed, sums_above)
     for magic, what in FAMILIAR:
         if inner.startswith(magic):
             raise InputError(f"{path}: this is {what}")
@@ -174,7 +159,6 @@ def _read(
             )
         if not packed:
             raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
-    meanwhile()
     from busfare.trace.readers.kineto import read as kineto
 
     return kineto.read(path)
@@ -189,45 +173,31 @@ def _unpacked(head: bytes) -> bytes:
     return b""
 
 
-def _read_sqlite(
-    path: Path, packed: bool, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
-) -> Trace:
-    from busfare.trace.readers.tables.at_rest import at_rest
+def _read_sqlite(path: Path, packed: bool, sums_above: int | None) -> Trace:
+    from busfare.trace.readers.nsys.scan import begin
+    from busfare.trace.readers.tables.sqlite_file import SqliteFile, at_rest
 
     with at_rest(path, packed) as place:
-        # What is summed is read again later, when a copy is gone.
-        return _read_place(path, place, unused, above, sums and place is path, meanwhile)
+        file = SqliteFile(path, place)
+        # What is added up is read again later, when a copy is gone. Native code reads while Polars is imported.
+        scanning = None if sums_above is None or place is not path else begin(file, sums_above)
+        try:
+            from busfare.trace.readers.tables.sqlite import SqliteTables
+
+            return _read_tables(SqliteTables(file), scanning)
+        finally:
+            if scanning is not None:
+                scanning.end()
+            file.close()
 
 
-def _read_place(
-    path: Path, place: Path, unused: frozenset[str], above: int, sums: bool, meanwhile: Callable[[], object]
-) -> Trace:
-    from busfare.trace.readers.nsys.scan import begin
-    from busfare.trace.readers.tables.sqlite_file import SqliteFile
-
-    file = SqliteFile(path, place)
-    scanning = begin(file, above) if sums else None
-    try:
-        meanwhile()
-        from busfare.trace.readers.tables.sqlite import SqliteTables
-
-        return _read_tables(SqliteTables(file), unused, above, scanning)
-    finally:
-        if scanning is not None:
-            scanning.end()
-        file.close()
-
-
-def _read_tables(
-    tables: TableSource, unused: frozenset[str], above: int, scanning: Scanning | None = None
-) -> Trace:
+def _read_tables(tables: TableSource, scanning: Scanning | None = None) -> Trace:
     reader = _reader_of(tables)
     if reader is None:
         if tables.names >= ROCPROF:
             raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
-    asked = (unused, above, scanning) if reader.__name__.endswith(TABLE_READERS[0]) else ()
-    trace: Trace = reader.read(tables, *asked)
+    trace: Trace = reader.read(tables) if scanning is None else reader.read(tables, scanning)
     return trace
 
 

@@ -5,46 +5,29 @@ Tables and columns come and go with the version, so everything is looked up by n
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import polars as pl
 
-from busfare.trace.beside import beside
-from busfare.trace.grid import GRID
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.nsys import devices as nsys_devices
-from busfare.trace.readers.nsys import summed as nsys_summed
-from busfare.trace.readers.nsys.calls import calls_of, process_of, thread_of
-from busfare.trace.readers.nsys.columns import INT, PLACE, TIMES
-from busfare.trace.readers.nsys.events import event_tables, events_of, with_waits
-from busfare.trace.readers.nsys.names import CALLS_TABLE, PROCESS_BITS, SETS, STRINGS, first_start
-from busfare.trace.readers.nsys.operations import (
-    OF_OPERATIONS,
-    OF_SETS,
-    copies,
-    copy_table,
-    graphs,
-    kernels,
-    sets,
-)
-from busfare.trace.readers.nsys.texts import as_places
-from busfare.trace.readers.tables.source import AS_THEY_ARE, Change, Changes, TableSource
-from busfare.trace.readers.tables.sqlite_scan import Scanning
+from busfare.trace.readers.nsys.calls import calls_of, event_tables, events_of, with_waits
+from busfare.trace.readers.nsys.columns import INT, TIMES, process_of, thread_of
+from busfare.trace.readers.nsys.names import CALLS_TABLE, STRINGS
+from busfare.trace.readers.nsys.operations import copies, copy_table, graphs, kernels, set_table, sets
+from busfare.trace.readers.nsys.scan import Scanning
+from busfare.trace.readers.nsys.sums import sums_of
+from busfare.trace.readers.tables.source import TableSource
 from busfare.trace.sound import with_printable
-from busfare.trace.tables import MARKERS, OPERATIONS, OPERATIONS_OF_KERNELS, Schema, conform, empty
+from busfare.trace.tables import MARKERS, OPERATIONS, OPERATIONS_OF_KERNELS, conform, empty
 
 __all__ = ["matches", "read"]
 
-#: The process within a serialised global id.
-PROCESS = Change(first_bit=PROCESS_BITS[0], bits=PROCESS_BITS[1])
 #: ENUM_DIAGNOSTIC_SEVERITY_LEVEL: unknown, information, verbose; between these are 2 warning and 3 error.
 NOT_GRAVE = [0, 1, 4]
 #: So many different warnings are shown.
 MOST_SAID = 5
-#: Columns that a caller may have no use for.
-MEANS = {"contextId": "operations.context", "graphNodeId": "operations.graph_node"}
 
 
 def matches(tables: TableSource) -> bool:
@@ -57,76 +40,54 @@ def matches(tables: TableSource) -> bool:
     )
 
 
-def read(
-    tables: TableSource,
-    unused: frozenset[str] = frozenset(),
-    above: int = 0,
-    scanning: Scanning | None = None,
-) -> Trace:
-    """Reads an export; `unused` and `above` are those of `busfare.trace.read`, `scanning` a scan of it that has begun.
+def read(tables: TableSource, scanning: Scanning | None = None) -> Trace:
+    """Reads an export; as sums where `scanning` is a scan of it that has begun.
 
     Raises InputError if a table that is there cannot be read.
     """
-    omissions = Omissions()
-    tables = _Counted(tables)
     strings = tables.read(STRINGS, {"id": INT, "value": pl.String()})
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
     strings = with_printable(strings, "value")  # names in sums and in calls that are read later
     if scanning is not None:
-        trace = _in_sums(tables, strings, scanning, above)
+        trace = _in_sums(tables, strings, scanning)
         if trace is not None:
             return trace
-
-    # Large tables are read as if nobody asked for threads, and again if they are not so large after all.
-    without_threads = "calls.thread" in unused and (tables.most_rows(CALLS_TABLE) or 0) > above
+    omissions = Omissions()
     of_calls = TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT}
-    named = as_places(tables, CALLS_TABLE, "nameId", strings)
-    called = tables.read(
-        CALLS_TABLE, of_calls, {**named, **({"globalTid": PROCESS} if without_threads else {})}
-    )
-    unused = unused if called.height > above else frozenset()
-    if without_threads and "calls.thread" not in unused:
-        called, without_threads = tables.read(CALLS_TABLE, of_calls, named), False
-    place = {name: kind for name, kind in OF_OPERATIONS.items() if MEANS.get(name) not in unused}
-    made = beside(called.height, partial(calls_of, called, strings, without_threads, omissions))
-    del called
-    made_kernels = kernels(tables, strings, place if "operations.blocks" in unused else place | GRID)
-    calls, names = made()
-    del made
+    calls, names = calls_of(tables.read(CALLS_TABLE, of_calls), strings, omissions)
     events, waits = events_of(*event_tables(tables), calls, names, omissions)
-    if not unused >= {"calls.stream", "calls.event"}:
-        calls = with_waits(calls, waits)
-    operations = [
-        conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS)
-        for frame in (
-            made_kernels,
-            copies(copy_table(tables, place), omissions),
-            sets(tables.read(SETS, TIMES | PLACE | OF_SETS)),
-            graphs(tables, omissions),
-        )
-    ]
+    made = (
+        kernels(tables, strings),
+        copies(copy_table(tables), omissions),
+        sets(set_table(tables)),
+        graphs(tables, omissions),
+    )
+    operations = [conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS) for frame in made]
     trace = Trace(
-        operations=pl.concat(operations, how="diagonal"), calls=calls, events=events, **_about(tables)
+        operations=pl.concat(operations, how="diagonal"),
+        calls=with_waits(calls, waits),
+        events=events,
+        **_about(tables),
     )
     return _with_notes(trace, tables, strings, omissions)
 
 
-def _in_sums(tables: _Counted, strings: pl.DataFrame, scanning: Scanning, above: int) -> Trace | None:
-    """The trace as `Summed`; None if there is something in it to sort out."""
+def _in_sums(tables: TableSource, strings: pl.DataFrame, scanning: Scanning) -> Trace | None:
+    """The trace as sums; None if there is something in it to repair."""
     waits, records = event_tables(tables)
     about = _about(tables)
     scan = scanning.result()
     if scan is None:
         return None
     omissions = Omissions()
-    found = nsys_summed.summed(tables.path, scan, scanning.keys, strings, above, omissions)
-    if found is None:
+    summed = sums_of(tables.path, scan, scanning.keys, strings, scanning.above, omissions)
+    if summed is None:
         return None
-    summed, kept = found
-    calls, names = calls_of(kept, strings, True, omissions)
+    sums, kept = summed
+    calls, names = calls_of(kept, strings, omissions)
     events, _ = events_of(waits, records, calls, names, omissions)
-    times = pl.DataFrame({"start_ns": summed.lanes.starts, "end_ns": summed.lanes.ends})
-    trace = Trace(operations=conform(times, OPERATIONS), calls=calls, events=events, sums=summed, **about)
+    times = pl.DataFrame({"start_ns": sums.lanes.starts, "end_ns": sums.lanes.ends})
+    trace = Trace(operations=conform(times, OPERATIONS), calls=calls, events=events, sums=sums, **about)
     return _with_notes(trace, tables, strings, omissions)
 
 
@@ -160,22 +121,6 @@ def _version(tables: TableSource) -> tuple[str, str]:
     return "", ""
 
 
-class _Counted:
-    """The tables, their times counted from about where the trace begins, and processes in place of their global ids."""
-
-    def __init__(self, tables: TableSource) -> None:
-        self._tables = tables
-        self.less = first_start(tables)
-        self.path, self.names = tables.path, tables.names
-        self.columns, self.first, self.most_rows = tables.columns, tables.first, tables.most_rows
-        self.close = tables.close
-
-    def read(self, table: str, wanted: Schema, changes: Changes = AS_THEY_ARE) -> pl.DataFrame:
-        of_times = {name: Change(less=self.less) for name in TIMES if name in wanted}
-        of_ids = {"globalPid": PROCESS} if "globalPid" in wanted else {}
-        return self._tables.read(table, wanted, {**of_times, **of_ids, **changes})
-
-
 def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     frame = tables.read(
         "NVTX_EVENTS",
@@ -195,8 +140,8 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
         unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
     )
     frame = frame.join(strings, left_on="textId", right_on="id", how="left").with_columns(
-        process_of(frame["globalTid"]),
-        thread_of(frame["globalTid"]),
+        process_of("globalTid"),
+        thread_of("globalTid"),
         name=pl.coalesce("text", "value"),
         start_ns="start",
         end_ns="end",

@@ -1,27 +1,36 @@
 """Large Nsight Systems exports scanned: operations as times and lanes, and of the calls those that are asked for.
 
-Only tables without anything to sort out are read so: every time, process, correlation and name is sound, operations
-stand in order of time. No numpy and no Polars here: a scan begins before they are imported.
+Only tables without anything to repair are read so: every time, process, correlation and name is sound.
+
+No numpy and no Polars here: a scan begins before they are imported.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Thread
 
 from busfare.errors import InputError
 from busfare.trace._sqlite_columns import (
     CallsWanted,
+    Codes,
     Column,
     Kind,
     OperationsWanted,
     PairMarks,
+    Scan,
+    Stop,
+    Timed,
     UnreadableError,
+    Wanted,
     codes_of,
     texts_with,
 )
-from busfare.trace.api_calls import ABI_SUFFIX, BLOCKING_COPY, SYMBOL_COPY
-from busfare.trace.bounds import SMALL, SPARSE
+from busfare.trace.api_calls import ABI_SUFFIX, BLOCKING_COPY, COMMUNICATION, SYMBOL_COPY
+from busfare.trace.bounds import EARLIEST, LATEST, SMALL, SPARSE
 from busfare.trace.readers.nsys.names import (
     CALLS_TABLE,
     COPIES,
@@ -33,17 +42,14 @@ from busfare.trace.readers.nsys.names import (
     SETS,
     STRINGS,
     WAITS,
-    first_start,
 )
-from busfare.trace.readers.tables.sqlite_file import DAMAGE, SqliteFile
-from busfare.trace.readers.tables.sqlite_pages import Pages
-from busfare.trace.readers.tables.sqlite_scan import Places, Scanning, threads
+from busfare.trace.readers.tables.sqlite_file import DAMAGE, Pages, SqliteFile
 
-__all__ = ["LANES", "SUBMITTED", "begin"]
+__all__ = ["CARRIES", "HAS_CALL", "LANES", "SUBMITTED", "Scanning", "begin"]
 
 #: Of each table of operations the columns that tell lanes apart, beside the process, and the one of sizes.
 LANES: dict[str, tuple[tuple[str, ...], str | None]] = {
-    KERNELS: (("deviceId", "streamId", "demangledName"), None),
+    KERNELS: (("deviceId", "streamId"), None),
     COPIES: (("deviceId", "streamId", *OF_COPIES), "bytes"),
     SETS: (("deviceId", "streamId", "memKind"), "bytes"),
 }
@@ -51,11 +57,14 @@ OPERATION = ("start", "end", "globalPid", "correlationId")
 CALL = ("start", "end", "globalTid", "correlationId")
 #: Calls whose operations may be asked for, with the mark of their pairs.
 SUBMITTED = {SYMBOL_COPY: 2, BLOCKING_COPY: 4}
-HAS_CALL, KEPT = 1, 128
+#: Of operations those with a call, and kernels that carry data between GPUs; of calls those that are kept.
+HAS_CALL, CARRIES, KEPT = 1, 64, 128
 #: Further calls that may be asked for.
 SYNCHRONISING = "Synchronize"
 #: What the names of all of them contain.
 PARTS = ["Memcpy", SYNCHRONISING]
+#: And the names of kernels that carry data.
+PARTS_OF_CARRIERS = ["ccl", "shmem"]
 LARGEST = 1 << 44
 #: Correlations may begin as far on, for they go on counting between recordings.
 FAR = 1 << 24
@@ -68,38 +77,52 @@ def begin(file: SqliteFile, above: int) -> Scanning | None:
     try:
         if sum(file.most_rows(table) or 0 for table in (CALLS_TABLE, *LANES)) <= above:
             return None
-        return None if file.most_rows(GRAPHS) else _begun(file, file.pages)
+        return None if file.most_rows(GRAPHS) else _begun(file, file.pages, above)
     except (*DAMAGE, UnreadableError, InputError):  # whoever reads the tables is told
         return None
 
 
-def _begun(file: SqliteFile, pages: Pages) -> Scanning:
-    places = Places(pages, first_start(file), PROCESS_BITS)
+def _begun(file: SqliteFile, pages: Pages, above: int) -> Scanning:
+    places = Places(pages)
     rows = file.most_rows(CALLS_TABLE) or 0
     wanted = [places.column(STRINGS, "id"), places.column(STRINGS, "value", Kind.TEXT)]
     ids, texts = pages.file.read(pages.root(STRINGS), wanted, threads())
-    calls = CallsWanted(
-        places.timed(CALLS_TABLE, CALL),
-        places.numbers(CALLS_TABLE, ["nameId"])[0],
-        codes_of(ids, SPARSE * (len(ids) + rows) + SMALL),
-        _marks(texts),
-    )
+    names = codes_of(ids, SPARSE * (len(ids) + rows) + SMALL)
+    call_name = places.numbers(CALLS_TABLE, ["nameId"])[0]
+    calls = CallsWanted(places.timed(CALLS_TABLE, CALL), call_name, names, _marks(texts))
+    carriers = _carriers(texts)
     keys = {
         table: [key for key in of_lanes if key in pages.layout(table)]
         for table, (of_lanes, _) in LANES.items()
         if table in file.names
     }
-    operations = [(pages.root(table), _operations(places, table, keys[table])) for table in keys]
+    operations = [
+        (pages.root(table), _operations(places, table, keys[table], names, carriers)) for table in keys
+    ]
     pairs = _with_events(file, pages, places, SPARSE * rows + FAR)
     # The connection is this thread's; from here on only native code is needed.
     scan = partial(pages.file.scan, pages.root(CALLS_TABLE), calls, operations, pairs, threads())
-    return Scanning(scan, keys)
+    return Scanning(scan, keys, above)
 
 
-def _operations(places: Places, table: str, keys: list[str]) -> OperationsWanted:
+def _operations(
+    places: Places, table: str, keys: list[str], names: Codes, carriers: list[int]
+) -> OperationsWanted:
     _, size = LANES[table]
+    timed, of_lanes = places.timed(table, OPERATION), places.numbers(table, keys)
+    if table == KERNELS:
+        name = places.numbers(table, ["demangledName"])[0]
+        return OperationsWanted(timed, of_lanes, None, LARGEST, name, names, carriers)
     at = None if size is None else places.numbers(table, [size])[0]
-    return OperationsWanted(places.timed(table, OPERATION), places.numbers(table, keys), at, LARGEST)
+    return OperationsWanted(timed, of_lanes, at, LARGEST)
+
+
+def _carriers(texts: Column) -> list[int]:
+    """The marks of kernels by their names, and of one without a name."""
+    marks = [0] * (len(texts) + 1)
+    for row, text in texts_with(texts, PARTS_OF_CARRIERS):
+        marks[row] = CARRIES if re.search(COMMUNICATION, text) else 0
+    return marks
 
 
 def _marks(texts: Column) -> list[int]:
@@ -123,3 +146,90 @@ def _with_events(file: SqliteFile, pages: Pages, places: Places, most: int) -> P
             wanted = [places.column(table, "globalPid", process=True), places.column(table, "correlationId")]
             pairs.mark(*pages.file.read(pages.root(table), wanted, threads()))
     return pairs
+
+
+def threads() -> int:
+    """How many native code starts: as many as Polars does."""
+    said = os.environ.get("POLARS_MAX_THREADS", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Places:
+    """Where a scan finds the fields of rows; what is not there as plain numbers raises UnreadableError."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+
+    def timed(self, table: str, columns: Sequence[str]) -> Timed:
+        """`columns`: start, end, global id, correlation."""
+        first, bits = PROCESS_BITS
+        places = self.numbers(table, columns)
+        return Timed(*places, less=0, least=EARLIEST, most=LATEST, first_bit=first, bits=bits)
+
+    def numbers(self, table: str, columns: Sequence[str]) -> list[int]:
+        """Places of whole numbers."""
+        layout = self._pages.layout(table)
+        found = [layout.get(name) for name in columns]
+        places = [
+            place.index
+            for place in found
+            if place and not (place.is_rowid or place.real_affinity or place.has_default)
+        ]
+        if len(places) < len(columns):
+            raise UnreadableError("columns that are not there as plain numbers")
+        return places
+
+    def column(self, table: str, name: str, kind: Kind = Kind.INTEGER, process: bool = False) -> Wanted:
+        """A whole column; `process`: that of its global ids."""
+        place = self._pages.layout(table).get(name)
+        if place is None or (place.is_rowid and process):
+            raise UnreadableError("a column that is not there, or is the rowid")
+        first, bits = PROCESS_BITS if process else (0, 64)
+        return Wanted(
+            place.index,
+            kind,
+            is_rowid=place.is_rowid,
+            real_affinity=place.real_affinity,
+            has_default=place.has_default,
+            first_bit=first,
+            bits=bits,
+        )
+
+
+class Scanning:
+    """A scan that another thread makes. Whoever begins one ends it.
+
+    `keys`: of each table of operations, in order, the columns that tell its lanes apart, beside the process. `above`: so
+    many rows are not worth adding up.
+    """
+
+    def __init__(self, scan: Callable[[Stop], Scan], keys: dict[str, list[str]], above: int) -> None:
+        self.keys, self.above = keys, above
+        self._scan = scan
+        self._stop = Stop()
+        self._made: Scan | None = None
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="scan")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._made = self._scan(self._stop)
+        except UnreadableError:
+            return
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Scan | None:
+        """Waits for it. None if something in the tables is to be sorted out by others."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._made
+
+    def end(self) -> None:
+        """Nobody waits for it any longer."""
+        self._stop.ask()
+        self._thread.join()

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.readers.tables.source import AS_THEY_ARE, Changes, changed, with_all
+from busfare.trace.readers.tables.source import with_all
 from busfare.trace.tables import Schema
 
 __all__ = ["DirectoryTables"]
@@ -51,13 +51,7 @@ class DirectoryTables:
                 raise _unusable(file, error) from None
         return self._columns[table]
 
-    def first(self, table: str, column: str) -> int | None:
-        return None
-
-    def most_rows(self, table: str) -> int | None:
-        return None
-
-    def read(self, table: str, wanted: Schema, changes: Changes = AS_THEY_ARE) -> pl.DataFrame:
+    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
         present = [name for name in wanted if name in self.columns(table)]
         if not present:
             return pl.DataFrame(schema=wanted)
@@ -68,7 +62,7 @@ class DirectoryTables:
             with _panics_unprinted(), file.open("rb") as opened:
                 frame = read(opened, columns=present)
             typed = frame.with_columns(_as(name, frame.schema[name], wanted[name]) for name in present)
-            return with_all(changed(typed, changes), wanted)
+            return with_all(typed, wanted)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise _unusable(file, error) from None
 

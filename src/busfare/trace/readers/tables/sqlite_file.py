@@ -1,18 +1,22 @@
-"""An SQLite file that nobody vouches for, open: its tables, their columns, and where they lie.
+"""An SQLite file that nobody vouches for, open: its tables, their columns, and where they lie in its pages.
 
 No numpy and no Polars here: reading begins before they are imported.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from busfare.errors import InputError
-from busfare.trace.readers.tables.sqlite_pages import Pages, UnreadableError, beside, quoted
+from busfare.trace._sqlite_columns import Database, UnreadableError
 
-__all__ = ["DAMAGE", "SqliteFile"]
+__all__ = ["DAMAGE", "Pages", "Place", "SqliteFile", "UnreadableError", "at_rest", "quoted"]
 
 #: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes that are no
 #: text, and SQLite calls a value of impossible size a lack of memory.
@@ -80,19 +84,12 @@ class SqliteFile:
             self._columns[table] = [row[1] for row in rows]
         return self._columns[table]
 
-    def first(self, table: str, column: str) -> int | None:
-        """What the first row has in a column; None if that is no whole number, or there is none."""
-        if column not in self.columns(table):
-            return None
-        return self._one(f"SELECT {quoted(column)} FROM {quoted(table)} LIMIT 1")
-
     def most_rows(self, table: str) -> int | None:
         """The largest rowid; None if there is none."""
-        return self._one(f"SELECT max(rowid) FROM {quoted(table)}") if table in self.names else None
-
-    def _one(self, query: str) -> int | None:
+        if table not in self.names:
+            return None
         try:
-            row = self.database.execute(query).fetchone()
+            row = self.database.execute(f"SELECT max(rowid) FROM {quoted(table)}").fetchone()
         except DAMAGE:  # whoever reads the table is told
             return None
         return row[0] if row and isinstance(row[0], int) else None
@@ -112,3 +109,126 @@ def _address(path: Path) -> str:
         modes = file.read(20)[18:20]
     immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(path) else ""
     return f"file:{quote(str(path))}?mode=ro{immutable}"
+
+
+#: `PRAGMA table_xinfo`: computed when read, and so in no record.
+VIRTUAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a column stands in its table's records, whatever it is to be read as."""
+
+    index: int
+    is_rowid: bool
+    real_affinity: bool
+    has_default: bool
+
+
+class Pages:
+    """Those of the file that `database` has open; that connection says what columns there are, and where.
+
+    The file stays open until the object goes: closing it would give up SQLite's lock on it, too.
+    """
+
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        """Raises UnreadableError if the file is not one that can be read so."""
+        if beside(path):
+            raise UnreadableError("a journal stands beside the file")
+        self._database = database
+        self.file = Database(str(path))
+        self._layouts: dict[str, dict[str, Place]] = {}
+        self._roots: dict[str, object] = dict(
+            database.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'table'")
+        )
+
+    def root(self, table: str) -> int:
+        """The page where the table's tree begins. Raises UnreadableError if none is named."""
+        root = self._roots[table]
+        if not isinstance(root, int) or not 0 < root < 1 << 32:
+            raise UnreadableError("no page of the table is named")
+        return root
+
+    def layout(self, table: str) -> dict[str, Place]:
+        """Where each column of `table` stands."""
+        if table not in self._layouts:
+            self._layouts[table] = self._laid_out(table)
+        return self._layouts[table]
+
+    def _laid_out(self, table: str) -> dict[str, Place]:
+        rows = self._database.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
+        keys = [row for row in rows if row[5]]
+        indexed = any(row[3] == "pk" for row in self._database.execute(f"PRAGMA index_list({quoted(table)})"))
+        layout = {}
+        stored = 0
+        for _number, name, declared, _not_null, default, key, hidden in rows:
+            # Such a column is the rowid itself, if it is the whole key and the key has no index of its own.
+            is_rowid = bool(key) and len(keys) == 1 and declared.upper() == "INTEGER" and not indexed
+            has_default = default is not None and default.upper() != "NULL"
+            layout[name] = Place(stored, is_rowid, _real(declared), has_default)
+            stored += hidden != VIRTUAL
+        return layout
+
+
+def _real(declared: str) -> bool:
+    """Whether values of a column so declared become floating-point [SQLite: determination of column affinity]."""
+    name = declared.upper()
+    if any(word in name for word in ("INT", "CHAR", "CLOB", "TEXT", "BLOB")) or not name:
+        return False
+    return any(word in name for word in ("REAL", "FLOA", "DOUB"))
+
+
+def beside(path: Path) -> list[tuple[Path, str]]:
+    """The files, with their suffix, in which a transaction of someone's on the SQLite file at `path` may be."""
+    real = Path(os.path.realpath(path))  # SQLite looks there, too
+    files = [(real.with_name(real.name + suffix), suffix) for suffix in ("-journal", "-wal")]
+    return [(file, suffix) for file, suffix in files if file.is_file() and file.stat().st_size]
+
+
+def quoted(name: str) -> str:
+    """`name` as an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def at_rest(path: Path, packed: bool) -> Iterator[Path]:
+    """The SQLite file at `path` with nothing beside it: itself, or a whole copy elsewhere, which goes afterwards.
+
+    SQLite would write beside the file to read such a transaction. `packed`: it is gzip. Raises InputError where the copy
+    cannot be made.
+    """
+    waiting = beside(path)
+    if not packed and not waiting:
+        yield path
+        return
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="busfare-") as folder:
+        place = Path(folder, "trace.sqlite")
+        try:
+            _unpack(path, place) if packed else shutil.copyfile(path, place)
+            for file, suffix in [] if packed else waiting:
+                shutil.copyfile(file, f"{place}{suffix}")
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be copied to {folder}, to be read there ({error.strerror or error}); make room, or name "
+                "another folder with TMPDIR"
+            ) from None
+        # Whoever reads a damaged one is told.
+        with suppress(sqlite3.Error), closing(sqlite3.connect(place)) as database:
+            database.execute("PRAGMA journal_mode=DELETE").fetchall()
+        yield place
+
+
+def _unpack(path: Path, place: Path) -> None:
+    from busfare.trace.omissions import Omissions
+    from busfare.trace.readers.kineto.text import decompressed
+
+    lost = Omissions()
+    with place.open("wb") as file:
+        for piece in decompressed(path, lost):
+            file.write(piece)
+    for omission in lost.list():
+        if omission.id != "not-gzip":
+            raise InputError(f"{path}: {omission.what}; copy or compress it again")

@@ -1,0 +1,156 @@
+"""What a scan of a very large Nsight Systems export found, as `Sums`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.errors import InputError
+from busfare.trace import _columns
+from busfare.trace._sqlite_columns import CallScan, OperationScan, Scan, UnreadableError
+from busfare.trace.api_calls import plain_name
+from busfare.trace.columns import numbered, plain
+from busfare.trace.communication import CLASSES
+from busfare.trace.lanes import LANE_KEYS, CallsLeftOut, Lanes, Sums
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers.nsys.columns import INT, placed
+from busfare.trace.readers.nsys.names import COPIES, KERNELS
+from busfare.trace.readers.nsys.operations import copies, sets
+from busfare.trace.readers.nsys.scan import CARRIES, HAS_CALL, LANES, SUBMITTED
+from busfare.trace.tables import OPERATIONS, conform
+
+__all__ = ["sums_of"]
+
+#: What lanes are alike in: they are priced by all of it.
+KEYS = ("kind", *LANE_KEYS[1:], "peer_device", "copy_count")
+SUMS = ("first_row", "count", "ns", "bytes", "rated_bytes", "rated_ns")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A table of operations. `lanes`: a row a lane: KEYS, marks, first_ns, and its sums."""
+
+    scan: OperationScan
+    lanes: pl.DataFrame
+
+
+def sums_of(
+    path: Path,
+    scan: Scan,
+    keys: dict[str, list[str]],
+    strings: pl.DataFrame,
+    above: int,
+    omissions: Omissions,
+) -> tuple[Sums, pl.DataFrame] | None:
+    """The operations, and the calls that are kept, as in their table; None if there is something to repair.
+
+    `keys`: those of `Scanning`. Of no more than `above` rows there is nothing to be added up.
+    """
+    scans = [(table, one) for table, one in zip(keys, scan.operations, strict=True) if len(one)]
+    if not scans or len(scan.calls) + sum(len(one) for _, one in scans) <= above or not len(scan.calls):
+        return None
+    parts = [_part(table, one, keys[table], omissions) for table, one in scans]
+    begin, end = min(int(one.starts[0]) for _, one in scans), max(one.last for _, one in scans)
+    # Times of two clocks, and what is not known, are repaired elsewhere.
+    if omissions.found or max(begin, scan.calls.first) > min(end, scan.calls.last):
+        return None
+    first = min(begin, scan.calls.first)
+    names = strings.select(plain_name(pl.col("value"))).to_series()
+    during = partial(_during, path, scan.calls, names, first)
+    left_out = CallsLeftOut(len(scan.calls), scan.calls.first - first, scan.calls.last - first, during)
+    columns = ("start", "end", "process", "correlationId", "nameId")
+    kept = pl.DataFrame(dict(zip(columns, scan.calls.kept, strict=True)))
+    last_ns = max(end, scan.calls.last) - first
+    return _merged(parts, _names(scans, strings), left_out, first, last_ns), kept
+
+
+def _part(table: str, scan: OperationScan, given: list[str], omissions: Omissions) -> Part:
+    """A table with its lanes as rows of operations. `given`: keys that the table has."""
+    values, known, marks, sums = scan.lanes
+    keys = pl.DataFrame(
+        {
+            name: pl.select(
+                pl.when(pl.Series(known >> np.uint32(bit) & 1 == 1)).then(pl.Series(column))
+            ).to_series()
+            for bit, (name, column) in enumerate(zip(["process", *given], values, strict=True))
+        }
+    )
+    keys = keys.with_columns(
+        pl.lit(None, INT).alias(name) for name in LANES[table][0] if name not in keys.columns
+    )
+    lanes = placed(keys).with_columns(kind=pl.lit("kernel"))
+    if table != KERNELS:
+        lanes = copies(keys, omissions) if table == COPIES else sets(keys)
+    kind = pl.when(pl.Series(marks & CARRIES != 0)).then(pl.lit("communication")).otherwise(pl.col("kind"))
+    lanes = conform(lanes, OPERATIONS).with_columns(pl.col("kind").cast(pl.String))
+    lanes = lanes.select(kind.cast(CLASSES).alias("kind"), *KEYS[1:])
+    added = dict(zip(SUMS, sums, strict=True))
+    return Part(scan, lanes.with_columns(marks=marks, first_ns=scan.starts[added["first_row"]], **added))
+
+
+def _merged(parts: list[Part], names: pl.DataFrame, calls: CallsLeftOut, first: int, last_ns: int) -> Sums:
+    """The parts as one, in order of time, counted from `first`."""
+    lanes = pl.concat(part.lanes.with_columns(part=pl.lit(number)) for number, part in enumerate(parts))
+    in_order = lanes.with_row_index("lane").sort("first_ns", "part", "first_row")
+    numbers, _ = numbered([column for name in KEYS for column in plain(in_order[name])])
+    number_of = np.empty(len(numbers), np.uint32)
+    number_of[in_order["lane"].to_numpy()] = numbers
+    groups = (
+        in_order.with_columns(number=numbers)
+        .group_by("number", maintain_order=True)
+        .agg(pl.col(KEYS).first(), pl.col(SUMS[1:]).sum())
+        .with_columns(seconds=pl.col("ns") * 1e-9, rated_seconds=pl.col("rated_ns") * 1e-9)
+    )
+    rows = sum(len(part.scan) for part in parts)
+    starts, ends, sizes = (np.empty(rows, np.int64) for _ in range(3))
+    lane_of = np.empty(rows, np.uint32)
+    sized = np.empty(sum(len(part.scan) for part in parts if part.scan.sizes is not None), np.uint32)
+    of_parts = np.split(number_of, np.cumsum([part.lanes.height for part in parts])[:-1])
+    submitted = _columns.merge_timed(
+        [_for_merging(part, numbers) for part, numbers in zip(parts, of_parts, strict=True)],
+        *(first, list(SUBMITTED.values()), starts, ends, lane_of, sizes, sized),
+    )
+    sums = ("count", "seconds", "bytes", "rated_bytes", "rated_seconds")
+    # The driver makes migrations without a call.
+    alone = lanes.filter((pl.col("kind") != "migration") & (pl.col("marks") & HAS_CALL == 0))
+    return Sums(
+        lanes=Lanes(groups.select(*LANE_KEYS, *sums), lane_of, starts, ends, sizes, sized),
+        details=groups.select("peer_device", "copy_count"),
+        names=names,
+        submitted=dict(zip(SUBMITTED, submitted, strict=True)),
+        orphans=int(alone["count"].sum()),
+        first_ns=first,
+        last_ns=last_ns,
+        calls=calls,
+    )
+
+
+def _names(scans: list[tuple[str, OperationScan]], strings: pl.DataFrame) -> pl.DataFrame:
+    """Name, count and ns of kernels; codes of names are rows of the strings."""
+    counts, ns = dict(scans)[KERNELS].names if KERNELS in dict(scans) else (np.zeros(0, np.int64),) * 2
+    present = np.flatnonzero(counts)
+    return pl.DataFrame({"name": strings["value"][present], "count": counts[present], "ns": ns[present]})
+
+
+def _for_merging(part: Part, numbers: NDArray[np.uint32]) -> _columns.Part:
+    scan = part.scan
+    return scan.starts, scan.ends, scan.lane_of, scan.sizes, numbers.tolist(), part.lanes["marks"].to_list()
+
+
+def _during(path: Path, calls: CallScan, texts: pl.Series, first: int, start: int, end: int) -> pl.DataFrame:
+    """Start, end and name of the calls that run then; times count from `first`. `texts`: names by their codes."""
+    try:
+        starts, ends, _, _, codes = calls.during(start + first, end + first)
+    except UnreadableError as error:
+        raise InputError(f"{path}: changed while it was read ({error}); start again") from None
+    if len(codes) and int(codes.max()) >= len(texts):
+        raise InputError(f"{path}: changed while it was read; start again")
+    names = texts[codes].cast(pl.Categorical)
+    return pl.DataFrame({"start_ns": starts - first, "end_ns": ends - first, "name": names}).sort(
+        "start_ns", maintain_order=True
+    )
