@@ -89,7 +89,10 @@ void PairMarks::mark_all(const Column& processes, const Column& correlations) {
     for (std::uint64_t row = 0; row < processes.length(); ++row) {
         if (!correlations.is_valid(row)) continue;
         if (!processes.is_valid(row)) throw Unreadable("pairs without a process");
-        mark(processes.values<std::int64_t>()[row], correlations.values<std::int64_t>()[row], 1);
+        const std::int64_t correlation = correlations.values<std::int64_t>()[row];
+        // No call has one beyond what is hashed.
+        if (correlation > static_cast<std::int64_t>(SparseMarks::kMost)) continue;
+        mark(processes.values<std::int64_t>()[row], correlation, 1);
     }
 }
 

@@ -217,7 +217,7 @@ def test_compressed_databases_are_read_and_leave_nothing(
         packed = tmp_path / name
         packed.write_bytes(gzipped(plain.read_bytes()))
         plain.unlink()
-        trace = read(packed, above=0, sums=True)
+        trace = read(packed, sums_above=0)
         assert trace.operations.equals(wanted.operations) and trace.calls.equals(wanted.calls)
         assert (trace.path, trace.format) == (packed, wanted.format)
         packed.write_bytes(packed.read_bytes()[:-200])
@@ -236,7 +236,7 @@ def test_a_copy_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("busfare.trace.readers.tables.at_rest._unpack", full)
+    monkeypatch.setattr("busfare.trace.readers.tables.sqlite_file._unpack", full)
     assert "No space left on device); make room" in refused(tmp_path / "run.sqlite.gz")
 
 

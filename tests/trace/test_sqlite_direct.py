@@ -11,17 +11,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare.trace import _sqlite_columns
-from busfare.trace.readers.tables.source import Change, Codes
-from busfare.trace.readers.tables.sqlite import SqliteTables
-from busfare.trace.readers.tables.sqlite_direct import read_columns
-from busfare.trace.readers.tables.sqlite_pages import Pages, UnreadableError
+from busfare.trace.readers.tables.sqlite import SqliteTables, read_columns
+from busfare.trace.readers.tables.sqlite_file import Pages, UnreadableError
 
 INT, REAL, TEXT = pl.Int64(), pl.Float64(), pl.String()
 KINDS: tuple[tuple[pl.DataType, type | tuple[type, ...]], ...] = (
@@ -68,7 +65,7 @@ def unlike(path: Path, table: str) -> list[str]:
 
 
 def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> list[str]:
-    """What differs where all columns are read at once as whole numbers, as those of 32 bits, and as codes."""
+    """What differs where all columns are read at once as whole numbers, and as those of 32 bits."""
     columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
     wide = read_columns(pages, table, dict.fromkeys(columns, INT))
     found = [
@@ -77,20 +74,14 @@ def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> l
         if wide[column].to_list() != as_kind(answers(database, table, column), INT, int)
     ]
     narrow = wide.cast(pl.Int32, strict=False)
-    codes = [Codes(-2, np.arange(200, dtype=np.uint8), 255), Codes(1, np.array([7], np.uint32), 9)]
     for column in columns:
         try:
             small = read_columns(pages, table, {column: pl.Int32()})
-            coded = [
-                read_columns(pages, table, {column: INT}, {column: Change(codes=of)})[column] for of in codes
-            ]
         except UnreadableError as error:
             assert "rowid" in str(error)
             continue
         if small[column].to_list() != narrow[column].to_list():
             found.append(f"{column} in 32 bits")
-        if [part.to_list() for part in coded] != [of.column(wide[column]).to_list() for of in codes]:
-            found.append(f"{column} as codes")
     return found
 
 
@@ -109,15 +100,6 @@ def test_headers_come_and_go_and_may_be_long(tmp_path: Path) -> None:
             columns = [f"c{n}" for n in range(last + 1)]
             read = read_columns(pages, "T", dict.fromkeys(columns, INT))
             assert read.rows() == [tuple(row[: last + 1]) for row in rows]
-
-
-def test_codes_stand_for_numbers_and_for_whatever_is_none() -> None:
-    codes = Codes(10, np.array([3, 1], np.uint8), 255)
-    given = pl.Series([9, 10, 11, 12, None, 1 << 62], dtype=INT)
-    assert codes.column(given).to_list() == [255, 3, 1, 255, 255, 255]
-    assert codes.column(pl.Series([None, None], dtype=INT)).to_list() == [255, 255]
-    assert codes.of_codes(np.array([10, 0, 255], np.uint8)).tolist() == [3, 255, 255]
-    assert Codes(0, np.zeros(0, np.uint32), 4).column(given).to_list() == [4] * 6
 
 
 values = st.one_of(

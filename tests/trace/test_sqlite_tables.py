@@ -11,8 +11,6 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.trace.bounds import EARLIEST, LATEST
-from busfare.trace.readers.tables.source import Change
 from busfare.trace.readers.tables.sqlite import SqliteTables
 from tests.trace.sqlite_file import Value, write_sqlite
 
@@ -202,47 +200,3 @@ def test_a_run_of_ones_anywhere_is_damage_and_no_lack_of_memory(tmp_path: Path) 
             assert "damaged or unreadable" in str(error)
             refused += 1
     assert refused > 10
-
-
-VALUES = (
-    5,
-    1_000_005,
-    None,
-    "text",
-    LATEST,
-    LATEST + 1,
-    EARLIEST,
-    EARLIEST - 1,
-    -(1 << 63),
-    (1 << 63) - 1,
-    0,
-    -7,
-)
-
-
-@pytest.mark.parametrize("straight", [True, False])
-def test_times_are_counted_and_bits_taken_while_they_are_read(straight: bool, tmp_path: Path) -> None:
-    tables = table(tmp_path, *VALUES)
-    if not straight:
-        tables._direct = None
-    numbers = [v if isinstance(v, int) else None for v in VALUES]
-    counted = [None if v is None else v - 1_000_000 if EARLIEST <= v <= LATEST else v for v in numbers]
-    assert tables.read("T", {"a": INT}, {"a": Change(less=1_000_000)})["a"].to_list() == counted
-    bits = [None if v is None else v >> 24 & 0xFFFFFF for v in numbers]
-    assert tables.read("T", {"a": INT}, {"a": Change(first_bit=24, bits=24)})["a"].to_list() == bits
-    assert tables.read("T", {"a": INT}, {"b": Change(less=1)})["a"].to_list() == numbers
-
-
-def test_a_rowid_is_changed_by_others_than_the_reader_of_pages(tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript("CREATE TABLE T (a INTEGER PRIMARY KEY); INSERT INTO T VALUES (9), (12);")
-    assert SqliteTables(path).read("T", {"a": INT}, {"a": Change(less=9)})["a"].to_list() == [0, 3]
-
-
-def test_the_first_value_and_the_most_rows(tmp_path: Path) -> None:
-    tables = table(tmp_path, 7, 8)
-    assert (tables.first("T", "a"), tables.most_rows("T")) == (7, 2)
-    assert (tables.first("T", "b"), tables.first("U", "a"), tables.most_rows("U")) == (None, None, None)
-    (tmp_path / "other").mkdir()
-    assert table(tmp_path / "other", "text").first("T", "a") is None
