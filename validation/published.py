@@ -1,6 +1,6 @@
 """Published copy measurements, and the rules by which some are left out. No row is named by hand.
 
-The file is `measurements.csv` of the folder that `BUSFARE_SHARED` names (else `../shared/data`).
+The file is `data/measurements.csv` of the folder that `BUSFARE_SHARED` names, else of `../shared`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ import csv
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from busfare.errors import InputError
-from busfare.node import C2cLink, MemoryLink, Node, NvlinkLink, PcieLink, catalogue_names, load_node
+import msgspec
 
+from busfare.errors import InputError
+from busfare.node import C2cLink, Cpu, MemoryLink, Node, NvlinkLink, PcieLink, catalogue_names, load_node
+
+#: Published measurements and traces.
+SHARED = Path(os.environ.get("BUSFARE_SHARED", "../shared"))
 #: Tools whose copies are large where no size is printed: their defaults are 32 MB and up.
 LARGE_BY_DEFAULT = {
     "bandwidthTest": 32_000_000,
@@ -70,13 +74,10 @@ class Row:
 
 def read() -> list[Row]:
     """All rows. Raises SystemExit where the file is not there."""
-    folder = Path(os.environ.get("BUSFARE_SHARED", "../shared"))
-    found = next(
-        (p for p in (folder / "measurements.csv", folder / "data/measurements.csv") if p.is_file()), None
-    )
-    if found is None:
-        raise SystemExit(f"no measurements.csv under {folder}; set BUSFARE_SHARED to the folder that has it")
-    with found.open(newline="", encoding="utf-8") as file:
+    path = SHARED / "data/measurements.csv"
+    if not path.is_file():
+        raise SystemExit(f"{path}: not there; set BUSFARE_SHARED to the folder of published measurements")
+    with path.open(newline="", encoding="utf-8") as file:
         return [_row(line) for line in csv.DictReader(file)]
 
 
@@ -166,3 +167,24 @@ def _same_link(node: Node, row: Row) -> bool:
     if isinstance(wire, NvlinkLink):
         return (row.link, row.generation, row.width) == ("nvlink", str(wire.generation), str(wire.links))
     return (row.link == "nvlink-c2c") == isinstance(wire, C2cLink)
+
+
+def joined_node_of(row: Row) -> Node | None:
+    """The catalogue's machine whose GPUs are joined to each other as the row says."""
+    for name in catalogue_names():
+        node = load_node(name)
+        gpus = [gpu.name for gpu in node.gpus()]
+        if len(gpus) > 1 and same_gpu(node, row):
+            wires = [w for w in node.route(gpus[0], gpus[1]).links if isinstance(w, NvlinkLink)]
+            if wires and (str(wires[0].generation), str(wires[0].links)) == (row.generation, row.width):
+                return node
+    return None
+
+
+def without_copy_rates(node: Node) -> Node:
+    """The node without its processor's measured `memcpy` rates: some were read off the very sweeps judged here."""
+    bare = dict.fromkeys(
+        ("copy_bandwidth_bytes_per_s", "cached_copy_bandwidth_bytes_per_s", "cache_bytes"), None
+    )
+    parts = tuple(msgspec.structs.replace(c, **bare) if isinstance(c, Cpu) else c for c in node.components)
+    return replace(node, components=parts)

@@ -14,6 +14,7 @@ from busfare.cli import app
 from busfare.measure import probe as probing
 from busfare.measure.raw import read
 from busfare.node import load_node
+from validation.stored import probe_raw
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,8 +104,7 @@ def test_measuring_needs_no_table_or_plot_library() -> None:
 
 
 def test_raw_samples_of_a_real_gpu_are_fitted_anew() -> None:
-    raw = Path(__file__).parents[2] / "results" / "probe" / "h100-run1.json.gz"
-    done = run("--from", str(raw), "--json")
+    done = run("--from", str(probe_raw("h100-run1")), "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["virtual"] is False

@@ -11,8 +11,8 @@ import pytest
 
 from busfare.measure.probe import again, result
 from busfare.report.probe_page import probe_page
+from validation.stored import probe_raw
 
-RAW = Path(__file__).parents[2] / "results" / "probe" / "h200-run1.json.gz"
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -24,7 +24,7 @@ FLAGS = [
 
 @pytest.mark.browser
 def test_the_page_draws_its_plots_without_a_complaint(tmp_path: Path) -> None:
-    found = result(again(RAW))
+    found = result(again(probe_raw("h200-run1")))
     found["left_out"].append({"case": "<script>document.title='broken-in'</script>", "why": "a test"})
     page = tmp_path / "page.html"
     page.write_text(probe_page(found), encoding="utf-8")

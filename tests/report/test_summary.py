@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,8 +18,8 @@ from busfare.report.summary import summarise
 from busfare.report.terminal import show_report
 from busfare.trace import Omission, read
 from tests.traces import EXAMPLES, copy, kernel, trace
+from validation.stored import probed_node, unpacked
 
-RESULTS = Path(__file__).parents[2] / "results"
 HOSTILE = "evil<script>alert(1)</script>[bold]&\u202e\x1b[31mred</title>"
 
 
@@ -97,8 +96,8 @@ def test_gains_are_of_the_run_without_its_recorder(capsys: pytest.CaptureFixture
     """Recorded on an H100: pinning saved more of the unrecorded run than packing; the recording, in which every call takes
     longer, shows packing first.
     """
-    folder = RESULTS / "pairs" / "h100"
-    recorded, node = read(folder / "matched_filter-before.bf"), load_node(str(folder / "node.toml"))
+    folder = unpacked("pairs/h100")
+    recorded, node = read(folder / "matched_filter-before.bf"), probed_node("h100-eighth-run1")
     times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
     medians = {
         name: each["median_seconds"] for name, each in times["programs"]["matched_filter"]["variants"].items()

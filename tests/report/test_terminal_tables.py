@@ -26,6 +26,7 @@ from busfare.advise import amounts
 from busfare.cli import app
 from busfare.report.tables import Bar, Table, console, table
 from tests.traces import EXAMPLES
+from validation.stored import probe_raw
 
 RESULTS = Path(__file__).parents[2] / "results"
 STREAMS, OTHER = (str(EXAMPLES / f"smooth-out-of-core-{name}.json.gz") for name in ("h100", "h200"))
@@ -44,7 +45,7 @@ COMMANDS = {
     "nodes": ("predictions:show_nodes", "nodes"),
     "methods": ("benches:show_methods", "bench", "methods", "--from", f"{RESULTS}/bench/methods/methods-h100.json"),
     "strategies": ("benches:show_strategies", "bench", "strategies", "--from", f"{RESULTS}/bench/strategies-h100.json"),
-    "probe": ("probes:show_probe", "probe", "--from", f"{RESULTS}/probe/h100-eighth-run1.json.gz"),
+    "probe": ("probes:show_probe", "probe", "--from", f"{probe_raw('h100-eighth-run1')}"),
 }  # fmt: skip
 Shown = Callable[[str], tuple[Any, Callable[[Any], None]]]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 
@@ -14,9 +12,9 @@ from busfare.timeline.changes.streams import Streams
 from busfare.timeline.changes.what_if import what_if
 from busfare.trace import Trace, read, tables
 from tests.traces import call, copy, kernel, trace
+from validation.stored import unpacked
 
 #: Of programs on an H100 and an H200.
-RECORDINGS = Path(__file__).parents[2] / "results" / "pairs"
 MIB = 1 << 20
 CHUNKS = 30
 #: A copy, the turn to the kernel, the kernel, and the way to the next copy. Microseconds.
@@ -75,7 +73,8 @@ def test_the_recording_itself_plays_as_it_was() -> None:
 
 
 def test_recordings_say_how_many_blocks_their_kernels_have() -> None:
-    paths = sorted(RECORDINGS.glob("*/graph_ranks-before.bf")) + sorted(RECORDINGS.glob("*/jacobi-before.bf"))
+    folders = [unpacked(f"pairs/{gpu}") for gpu in ("h100", "h200")]
+    paths = [folder / f"{name}-before.bf" for name in ("graph_ranks", "jacobi") for folder in folders]
     assert len(paths) >= 2
     for path in paths:
         operations = read(path).operations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from busfare.timeline import Timeline, critical_path, play, timeline
 from busfare.timeline.model import LONGEST_NS
 from busfare.trace import Trace, read
 from tests.traces import call, copy, kernel, trace
+from validation.stored import unpacked
 
 
 def after_shortening(recorded: Trace, row: int, to_us: float) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def test_times_of_a_broken_clock_replay_too() -> None:
 
 def test_host_functions_in_streams_are_named_as_what_the_trace_does_not_tell() -> None:
     """JAX's waits of one thread for another, between calls, recorded on an H200; programs without have none of it."""
-    folder = Path(__file__).parents[2] / "results" / "pairs-unseen" / "h200-2026-11-22-2137"
+    folder = unpacked("unseen/h200-2026-11-22-2137")
     for name, functions in (("jax_regression", 360), ("graph_inference", 0)):
         said = {o.id: o.count for o in timeline(read(folder / f"{name}-before.bf")).omissions}
         assert said.get("replay-host-functions", 0) == functions
@@ -362,7 +362,7 @@ def test_host_functions_in_streams_are_named_as_what_the_trace_does_not_tell() -
 
 def test_hashing_what_is_copied_is_out_of_the_gap_in_which_another_thread_hands_over() -> None:
     """Recorded with the hashes of what was copied, a run of JAX, whose threads copy by turns, took twice as long."""
-    folder = Path(__file__).parents[2] / "results" / "pairs-unseen" / "h200-2026-11-22-2137"
+    folder = unpacked("unseen/h200-2026-11-22-2137")
     hashed = read(folder / "jax_regression-before-fingerprint.bf")
     without = play(timeline(hashed)).makespan_ns
     hashed.calls = hashed.calls.drop("recorder_ns")

@@ -1,17 +1,12 @@
 """Runs the programs of this folder on a GPU, timed and then recorded: what `validation/replay_pairs.py` reads.
 
-    PYTHONPATH=src python validation/pairs/record.py --build build/pairs [--only NAME,…] [--budget 240]
+    python validation/pairs/record.py --out results/pairs/h100 [--plan unseen.toml] [--only NAME,…]
 
-Builds what is missing (the C++ programs with nvcc, the recorder with CMake), then, a program at a time: `--processes`
-processes of every variant, and `--recordings` of `before` under the recorder, get ready together; then measured regions
-are released one at a time, variants by turns, forwards and backwards, each on the processor that is quickest just
-then. Its pace, a fixed piece of work, is taken before and after each region; what counts are regions between two quiet
-moments, of which `--regions` of each variant are sought, or the four quickest-paced where they are fewer. The recording
-kept is chosen by the pace, too. Writes `results/pairs/GPU/times.json` after each program, with all regions and their
-paces, and `PROGRAM-before.bf` beside it.
-Programs that are in times.json are not run again unless named by `--only`; when the budget is spent the rest is left
-for another call. What fails is written down and said, and the others run. Exit status 1 where something failed, 3
-where there is no GPU.
+Compiles the C++ programs, probes the machine, then, a program at a time: two processes of every variant and one of `before`
+under the recorder get ready together, and their measured regions are released one at a time, variants by turns, forwards
+and backwards, so that a drift of a shared host meets all alike. Writes OUT/times.json after each program, with the
+recordings and node.toml beside it, and packs them as OUT.tar.xz. What fails is said, and the others run. Exit status 1
+where something failed.
 """
 
 from __future__ import annotations
@@ -19,162 +14,185 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import selectors
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from table import Program, read_plan
+
+from build import build
+from busfare.measure.record import environment
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT / "src")]
-
-from processors import Processors  # noqa: E402
-from table import FILE, Plan, read_plan  # noqa: E402
-from turns import Bench  # noqa: E402
-
-from build import build  # noqa: E402
-from busfare.errors import BusfareError  # noqa: E402
-from busfare.measure.record import LIBRARY  # noqa: E402
+BUILD = HERE.parents[1] / "build" / "pairs"
+#: Libraries' own pools of threads would be more threads than there are processors for.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+PROCESSES = 2
 
 
-def gpu_facts() -> dict[str, str]:
-    """Name, driver and clock limits of the first GPU. Raises SystemExit(3) where there is none."""
-    query = "name,driver_version,clocks.max.sm,clocks.max.memory,pcie.link.gen.max,pcie.link.width.max"
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
-            capture_output=True, text=True, check=True, timeout=60,
+class RunError(Exception):
+    """A process that did not give a result; the message says why."""
+
+
+class Run:
+    """One process: started, ready, then released a region at a time. `recording`: what is recorded, if anything is."""
+
+    def __init__(
+        self, program: Program, variant: str, folder: Path, timeout_s: float, recording: str = ""
+    ) -> None:
+        self.variant, self.recording, self.timeout_s = variant, recording, timeout_s
+        self.seconds: list[float] = []
+        source = HERE / program.source
+        start = [sys.executable, str(source)] if source.suffix == ".py" else [str(BUILD / source.stem)]
+        variables = ONE_THREAD | dict(os.environ)
+        self.file = folder / f"{source.stem}-{recording}.bf"
+        if recording:
+            variables |= environment(
+                str(self.file),
+                # What the recording says of itself: no path of this machine.
+                [program.source, "--variant", variant],
+                capture="profiler-calls",
+                fingerprint=recording.endswith("fingerprint"),
+            )
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
+        self._process = subprocess.Popen(
+            [*start, "--wait", "--variant", variant],
+            env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0,
         )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"record.py: no NVIDIA GPU here ({error})", file=sys.stderr)
-        raise SystemExit(3) from None
-    values = [value.strip() for value in done.stdout.splitlines()[0].split(",")]
-    return dict(zip(query.split(","), values, strict=True))
+        self._text = b""
+
+    def ready(self) -> None:
+        while self._line() != b"ready":
+            pass
+
+    def measure(self) -> None:
+        """Raises RunError where the program ends, or takes longer than it may."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(b"warm\nmeasure\n")
+        except OSError:
+            raise RunError(self._last_words()) from None
+        for word in ("warm", "measured"):
+            line = self._line()
+            if word == "measured":
+                self.seconds.append(json.loads(line)["region"])
+
+    def finish(self) -> None:
+        """Lets the program check its result. Raises RunError where that is wrong."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        result = json.loads(self._line())
+        if self._process.wait(self.timeout_s) or not result["right"]:
+            raise RunError(f"error {result['error']}: {self._last_words()}")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()
+
+    def _line(self) -> bytes:
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + self.timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._text:
+                if not selector.select(max(deadline - time.monotonic(), 0)):
+                    raise RunError(f"took longer than {self.timeout_s:g} s")
+                more = os.read(self._process.stdout.fileno(), 4096)
+                if not more:
+                    raise RunError(self._last_words())
+                self._text += more
+        line, self._text = self._text.split(b"\n", 1)
+        return line
+
+    def _last_words(self) -> str:
+        self._process.kill()
+        status = self._process.wait()
+        self._errors.seek(0)
+        text = self._errors.read().decode(errors="replace").strip()
+        return f"status {status}: {text[-600:] or 'nothing on standard error'}"
 
 
-def short_name(gpu: str, plan: Plan) -> str:
-    """`h200` for 'NVIDIA H200'; the name in small letters for GPUs that the plan does not know."""
-    words = gpu.lower().replace("-", " ").split()
-    return next((name for name in plan.recorded_on if name in words), "-".join(words))
+@contextmanager
+def together(runs: list[Run]) -> Iterator[list[Run]]:
+    try:
+        yield runs
+    finally:
+        for run in runs:
+            run.stop()
 
 
-def recorder_library(folder: Path) -> Path:
-    """libbusfare_recorder.so: the one that BUSFARE_RECORDER_LIBRARY names, else built in `folder`."""
-    chosen = os.environ.get("BUSFARE_RECORDER_LIBRARY")
-    if chosen:
-        return Path(chosen).resolve()
-    target = folder / "recorder" / LIBRARY
-    if not target.is_file():
-        source = ROOT / "native" / "recorder"
-        for command in (
-            ["cmake", "-S", str(source), "-B", str(target.parent), "-DCMAKE_BUILD_TYPE=Release",
-             f"-DPython_EXECUTABLE={sys.executable}", *(["-GNinja"] if shutil.which("ninja") else [])],
-            ["cmake", "--build", str(target.parent), "--parallel"],
-        ):  # fmt: skip
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return target.resolve()
-
-
-def arguments() -> tuple[argparse.Namespace, Plan]:
-    """Options, and the plan that they name."""
-    parser = argparse.ArgumentParser(
-        description="Run the programs of this folder on a GPU: timed, and recorded."
-    )
-    parser.add_argument("--plan", default=FILE.name, metavar="FILE", help="of this folder: which programs")
-    parser.add_argument(
-        "--build", type=Path, default=ROOT / "build" / "pairs", help="where programs are built"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=ROOT / "results" / "pairs", help="gets a folder of the GPU's name"
-    )
-    parser.add_argument("--only", default="", metavar="NAME,…", help="these programs, in this order")
-    parser.add_argument("--processes", type=int, default=2, help="unrecorded processes of each variant")
-    parser.add_argument("--recordings", type=int, default=2, help="recorded processes at most")
-    parser.add_argument("--regions", type=int, default=6, help="quiet measured regions of each variant")
-    parser.add_argument("--most-regions", type=int, default=24, help="measured regions of each at most")
-    parser.add_argument(
-        "--seconds", type=float, default=8, help="no further regions of a program after these"
-    )
-    parser.add_argument("--patience", type=float, default=0.5, help="seconds to wait for a quiet processor")
-    parser.add_argument(
-        "--rounds", type=int, default=0, help="work in a region, in place of each program's own"
-    )
-    parser.add_argument("--record-all", action="store_true", help="record all variants, not `before` alone")
-    parser.add_argument("--timeout", type=float, default=60, help="seconds for one process")
-    parser.add_argument("--budget", type=float, default=400, help="seconds after which no program is begun")
-    options = parser.parse_args()
-    plan = read_plan(HERE / options.plan)
-    options.build = options.build.resolve()
-    options.names = [name for name in options.only.split(",") if name]
-    unknown = [name for name in options.names if name not in plan.programs]
-    if unknown:
-        parser.error(f"--only {','.join(unknown)}: no such program; choose from {', '.join(plan.programs)}")
-    return options, plan
+def measured(program: Program, folder: Path, regions: int, timeout_s: float) -> dict[str, Any]:
+    """Times of every variant, and what failed; recordings go to `folder`."""
+    runs = [Run(program, v, folder, timeout_s) for _ in range(PROCESSES) for v in program.variants]
+    runs += [Run(program, "before", folder, timeout_s, recording) for recording in program.recordings]
+    failures: dict[str, str] = {}
+    with together(runs):
+        steps = [lambda run: run.ready()]
+        steps += [lambda run: None if run.recording else run.measure()] * regions
+        steps += [lambda run: run.measure() if run.recording else None, lambda run: run.finish()]
+        for turn, step in enumerate(steps):
+            for run in runs if turn % 2 else runs[::-1]:
+                name = run.recording or run.variant
+                if name in failures:
+                    continue
+                try:
+                    step(run)
+                except (RunError, OSError, ValueError, subprocess.TimeoutExpired) as error:
+                    failures[name] = str(error)
+    variants = {}
+    for variant in program.variants:
+        seconds = [run.seconds for run in runs if run.variant == variant and not run.recording]
+        if variant not in failures:
+            every = [value for process in seconds for value in process]
+            spread = (max(every) - min(every)) / median(every)
+            variants[variant] = {"median_seconds": median(every), "spread": spread, "seconds": seconds}
+    return {"variants": variants, "failures": [f"{name}: {why}" for name, why in failures.items()]}
 
 
 def main() -> int:
-    began = time.monotonic()
-    options, plan = arguments()
-    gpu = gpu_facts()
-    out = options.out / short_name(gpu["name"], plan)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--plan", default="pairs.toml", metavar="FILE", help="of this folder: which programs")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write, without .tar.xz")
+    parser.add_argument("--only", default="", metavar="NAME,…", help="these programs")
+    parser.add_argument("--regions", type=int, default=6, help="measured regions of each process")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds that a process may stay silent")
+    options = parser.parse_args()
+    gpu = shutil.which("nvidia-smi") and subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    ).stdout  # fmt: skip
+    if not gpu:
+        print("record.py: no NVIDIA GPU here", file=sys.stderr)
+        return 3
+    name, driver = gpu.splitlines()[0].split(", ")
+    plan, out = read_plan(options.plan), options.out
+    names = options.only.split(",") if options.only else list(plan.programs)
     out.mkdir(parents=True, exist_ok=True)
-    file = out / "times.json"
-    times: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"programs": {}}
-    cores = os.cpu_count() or 1
-    trouble = build(options.build, "native", cores) and build(options.build, "sm_90", cores)
-    for words in trouble:  # its program will fail by itself; the others run
+    for words in build(BUILD, "native", os.cpu_count() or 1):  # its program will fail by itself
         print(words, file=sys.stderr)
-    try:
-        bench = Bench(options, out, recorder_library(options.build), Processors())
-    except BusfareError as error:
-        raise SystemExit(f"record.py: {error}") from None
-    done = {name for name, said in times["programs"].items() if not said["failures"]}
-    names = options.names or [name for name in plan.programs if name not in done]
-    failed = False
-    for number, name in enumerate(names):
-        if time.monotonic() - began > options.budget:
-            print(f"the budget is spent; left: {','.join(names[number:])}", flush=True)
-            break
-        try:
-            result = bench.run(plan.programs[name])
-        except BusfareError as error:
-            result = {"variants": {}, "recordings": {}, "failures": [str(error)]}
-        failed |= bool(result["failures"])
-        times["programs"][name] = result
-        times |= {
-            "gpu": gpu["name"],
-            "driver": gpu["driver_version"],
-            "facts": gpu,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": "record.py " + " ".join(sys.argv[1:]),
-            "cores": os.cpu_count(),
-        }
-        file.write_text(json.dumps(times, indent=1) + "\n")
-        _say(name, result, time.monotonic() - began)
-    bench.close()
-    size = sum(found.stat().st_size for found in out.glob("*.bf"))
-    print(f"{out}: recordings of {size / 1e6:.1f} MB")
-    return 1 if failed or trouble else 0
-
-
-def _say(name: str, result: dict[str, Any], seconds: float) -> None:
-    medians = ", ".join(
-        f"{variant} {1e3 * said['median_seconds']:.1f} ms ±{50 * said['spread']:.0f} % "
-        f"({said['quiet']} of {len(said['regions'])} quiet)"
-        for variant, said in result["variants"].items()
-    )
-    recordings_said = ", ".join(
-        f"{kind} {said['bytes'] / 1e3:.0f} kB ×{said['recorded_over_unrecorded'] or 0:.2f}"
-        for kind, said in result["recordings"].items()
-    )
-    print(f"[{seconds:5.0f} s] {name}: {medians} | {recordings_said}", flush=True)
-    for failure in result["failures"]:
-        print(f"    FAILED {failure}", flush=True)
+    subprocess.run([sys.executable, "-m", "busfare", "probe", "-o", str(out / "node.toml")], check=True)
+    times: dict[str, Any] = {"gpu": name, "driver": driver, "probe": None, "programs": {}}
+    times["date"] = datetime.now(UTC).isoformat(timespec="seconds")
+    for each in names:
+        result = measured(plan.programs[each], out, options.regions, options.timeout)
+        times["programs"][each] = result
+        (out / "times.json").write_text(json.dumps(times))
+        medians = ", ".join(f"{v} {1e3 * r['median_seconds']:.1f} ms" for v, r in result["variants"].items())
+        print(f"{each}: {medians}", *result["failures"], sep="\n    ", flush=True)
+    with tarfile.open(f"{out}.tar.xz", "w:xz") as packed:
+        for path in sorted(out.iterdir()):
+            packed.add(path, path.name)
+    return 1 if any(result["failures"] for result in times["programs"].values()) else 0
 
 
 if __name__ == "__main__":
