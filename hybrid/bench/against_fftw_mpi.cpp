@@ -33,10 +33,15 @@ void fill(Point* data, std::size_t points) {
     for (std::size_t i = 0; i < points; ++i) data[i] = std::polar(1.0, static_cast<double>(i % 1000));
 }
 
-int run(const nas::Options& options) {
-    const nas::FtClass& size = nas::ft_class(options.text("class"));
-    const auto rounds = static_cast<int>(options.integer("rounds"));
-    funnel::TeamOptions team_options = nas::team_options(options);
+struct Options {
+    std::string size = "A";
+    int rounds = 9;
+};
+
+int run(const Options& options, const nas::CommonOptions& common) {
+    const nas::FtClass& size = nas::ft_class(options.size);
+    const int rounds = options.rounds;
+    funnel::TeamOptions team_options = common.team();
     team_options.sharing = funnel::Sharing::cpu;
     int ranks = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -67,11 +72,11 @@ int run(const nas::Options& options) {
     }
     if (team.node().world_rank() == 0) {
         nas::Json json = nas::result_header("busfare.hybrid.against_fftw_mpi/1", team);
-        json.set("class", std::string(1, size.name))
-            .set("our_seconds", ours)
-            .set("fftw_mpi_seconds", theirs)
-            .set("median_ratio", median(ours) / median(theirs));
-        nas::write_json(options, json);
+        json["class"] = std::string(1, size.name);
+        json["our_seconds"] = ours;
+        json["fftw_mpi_seconds"] = theirs;
+        json["median_ratio"] = median(ours) / median(theirs);
+        common.write(json);
     }
     fftw_destroy_plan(plan);
     fftw_free(data);
@@ -81,6 +86,12 @@ int run(const nas::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    return nas::run_program(argc, argv,
-                            {{"class", "A", "size of the transform"}, {"rounds", "9", "timed rounds"}}, run);
+    Options own;
+    return nas::run_program(
+        argc, argv,
+        [&](CLI::App& app) {
+            app.add_option("--class", own.size, "size of the transform");
+            app.add_option("--rounds", own.rounds, "timed rounds");
+        },
+        [&](const nas::CommonOptions& common) { return run(own, common); });
 }

@@ -53,8 +53,8 @@ class Bench {
     Json tiny_tasks() {
         constexpr int count = 400;
         Json json;
-        json.set("copy_64_bytes_seconds", each(count, [&](int n) { copies(n, 64, true, true); }))
-            .set("kernel_seconds", each(count, [&](int n) { kernels(n); }));
+        json["copy_64_bytes_seconds"] = each(count, [&](int n) { copies(n, 64, true, true); });
+        json["kernel_seconds"] = each(count, [&](int n) { kernels(n); });
         return json;
     }
 
@@ -77,10 +77,10 @@ class Bench {
     Json row(const std::string& path, std::size_t bytes, int count, const std::function<void(int)>& work) {
         Json json;
         const double alone = each(1, work), flooded = each(count, work);
-        json.set("path", path)
-            .set("bytes", bytes)
-            .set("seconds", alone)
-            .set("flooded_bytes_per_second", static_cast<double>(bytes) / flooded);
+        json["path"] = path;
+        json["bytes"] = bytes;
+        json["seconds"] = alone;
+        json["flooded_bytes_per_second"] = static_cast<double>(bytes) / flooded;
         return json;
     }
 
@@ -161,22 +161,22 @@ class Bench {
     std::uint64_t sent_ = 0;
 };
 
-int run(const nas::Options& options) {
-    funnel::TeamOptions team_options = nas::team_options(options);
+int run(const nas::CommonOptions& common) {
+    funnel::TeamOptions team_options = common.team();
     team_options.staging_bytes = 5 * most_bytes;
     team_options.cpu_memory_offset = 4 * most_bytes;
     funnel::Team team(MPI_COMM_WORLD, team_options);
     std::fill_n(team.staging().local(), 4 * most_bytes, std::byte{1});
     Bench bench(team);
     Json json = nas::result_header("busfare.hybrid.communication/1", team);
-    json.set("by_size", bench.by_size());
-    json.set("tiny_tasks", bench.tiny_tasks());
-    if (team.node().world_rank() == 0) nas::write_json(options, json);
+    json["by_size"] = bench.by_size();
+    json["tiny_tasks"] = bench.tiny_tasks();
+    if (team.node().world_rank() == 0) common.write(json);
     return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    return nas::run_program(argc, argv, {}, run);
+    return nas::run_program(argc, argv, [](CLI::App&) {}, run);
 }

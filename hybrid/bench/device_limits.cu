@@ -13,18 +13,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <numbers>
 #include <string>
 #include <vector>
 
 #include "bench/loggp.h"
-#include "nas/json.h"
 #include "nas/kernels.h"
 #include "nas/mg_class.h"
 
 namespace {
 
-using nas::Json;
+using Json = nlohmann::ordered_json;
 
 void check(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return;
@@ -107,20 +107,20 @@ CopyRows copies_by_size(cudaStream_t stream, char* device, char* pinned, char* p
                 });
                 times.push_back({static_cast<double>(bytes), alone, flooded, train});
                 Json row;
-                row.set("direction", direction)
-                    .set("memory", memory)
-                    .set("bytes", bytes)
-                    .set("seconds", alone)
-                    .set("flooded_bytes_per_second", static_cast<double>(bytes) * train / flooded);
+                row["direction"] = direction;
+                row["memory"] = memory;
+                row["bytes"] = bytes;
+                row["seconds"] = alone;
+                row["flooded_bytes_per_second"] = static_cast<double>(bytes) * train / flooded;
                 rows.by_size.push_back(row);
             }
             const bench::LogGp fit = bench::fit_loggp(times);
             Json row;
-            row.set("direction", direction)
-                .set("memory", memory)
-                .set("latency_overhead_seconds", fit.latency_overhead)
-                .set("gap_per_byte_seconds", fit.gap_per_byte)
-                .set("gap_seconds", fit.gap);
+            row["direction"] = direction;
+            row["memory"] = memory;
+            row["latency_overhead_seconds"] = fit.latency_overhead;
+            row["gap_per_byte_seconds"] = fit.gap_per_byte;
+            row["gap_seconds"] = fit.gap;
             rows.loggp.push_back(row);
         }
     return rows;
@@ -152,18 +152,20 @@ Json both_directions(char* device, char* pinned, std::size_t total, std::size_t 
     };
     const double moved = static_cast<double>(total / chunk * chunk);
     Json row;
-    row.set("chunk_bytes", chunk)
-        .set("run_bytes", run)
-        .set("h2d_alone_bytes_per_second", moved / move(true, false))
-        .set("d2h_alone_bytes_per_second", moved / move(false, true))
-        .set("each_way_together_bytes_per_second", moved / move(true, true));
+    row["chunk_bytes"] = chunk;
+    row["run_bytes"] = run;
+    row["h2d_alone_bytes_per_second"] = moved / move(true, false);
+    row["d2h_alone_bytes_per_second"] = moved / move(false, true);
+    row["each_way_together_bytes_per_second"] = moved / move(true, true);
     for (auto& s : stream) check(cudaStreamDestroy(s), "stream");
     return row;
 }
 
 Json timing(const std::string& name, double seconds, double bytes) {
     Json row;
-    row.set("name", name).set("seconds", seconds).set("bytes_per_second", bytes / seconds);
+    row["name"] = name;
+    row["seconds"] = seconds;
+    row["bytes_per_second"] = bytes / seconds;
     return row;
 }
 
@@ -283,16 +285,16 @@ int main(int argc, char** argv) {
     check(cudaMallocHost(&pinned, 2 * total), "pinned memory");
     std::fill_n(pinned, 2 * total, static_cast<char>(0x22));
     Json result;
-    result.set("schema", "busfare.hybrid.limits/1")
-        .set("device", properties.name)
-        .set("driver", driver)
-        .set("runtime", runtime);
+    result["schema"] = "busfare.hybrid.limits/1";
+    result["device"] = std::string(properties.name);
+    result["driver"] = driver;
+    result["runtime"] = runtime;
     if (link_only) {
         std::vector<Json> both;
         for (const std::size_t chunk : {std::size_t{8} << 20, std::size_t{32} << 20})
             both.push_back(both_directions(device, pinned, total, chunk, chunk));
-        result.set("both_directions", both);
-        std::printf("%s\n", result.text().c_str());
+        result["both_directions"] = both;
+        std::printf("%s\n", result.dump().c_str());
         return 0;
     }
     std::vector<char> pageable(64u << 20, static_cast<char>(0x33));
@@ -302,25 +304,26 @@ int main(int argc, char** argv) {
     nas::add_cuda_kernels(table);
 
     const CopyRows copies = copies_by_size(stream, device, pinned, pageable.data(), 64u << 20);
-    result.set("copies", copies.by_size).set("loggp", copies.loggp);
+    result["copies"] = copies.by_size;
+    result["loggp"] = copies.loggp;
     std::vector<Json> both;
     for (const std::size_t chunk : {std::size_t{2} << 20, std::size_t{8} << 20, std::size_t{32} << 20})
         for (const std::size_t run : {std::size_t{8} << 10, std::size_t{32} << 10, chunk})
             both.push_back(both_directions(device, pinned, total, chunk, run));
-    result.set("both_directions", both);
+    result["both_directions"] = both;
     const double copy = device_seconds(stream, 9, [&] {
         check(cudaMemcpyAsync(device, device + 4 * total, 2 * total, cudaMemcpyDeviceToDevice, stream),
               "copy");
     });
-    result.set("device_copy_bytes_per_second", 4.0 * static_cast<double>(total) / copy);
+    result["device_copy_bytes_per_second"] = 4.0 * static_cast<double>(total) / copy;
     check(cudaMemset(device, 0, 8 * total), "device memory");
-    result.set("fft_512_4_planes", fft_kernels(table, stream, device, device + total, 512, 4));
-    result.set("fft_512_64_planes", fft_kernels(table, stream, device, device + total, 512, 64));
-    result.set("mg_512", mg_kernels(table, stream, device, 512));
-    result.set("mg_256", mg_kernels(table, stream, device, 256));
-    result.set("mg_128", mg_kernels(table, stream, device, 128));
-    result.set("mg_64", mg_kernels(table, stream, device, 64));
-    result.set("mg_32", mg_kernels(table, stream, device, 32));
-    std::printf("%s\n", result.text().c_str());
+    result["fft_512_4_planes"] = fft_kernels(table, stream, device, device + total, 512, 4);
+    result["fft_512_64_planes"] = fft_kernels(table, stream, device, device + total, 512, 64);
+    result["mg_512"] = mg_kernels(table, stream, device, 512);
+    result["mg_256"] = mg_kernels(table, stream, device, 256);
+    result["mg_128"] = mg_kernels(table, stream, device, 128);
+    result["mg_64"] = mg_kernels(table, stream, device, 64);
+    result["mg_32"] = mg_kernels(table, stream, device, 32);
+    std::printf("%s\n", result.dump().c_str());
     return 0;
 }

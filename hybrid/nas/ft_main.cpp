@@ -11,11 +11,11 @@ using nas::Json;
 
 Json of(const nas::Breakdown& b) {
     Json json;
-    json.set("fft_1d", b.fft_1d)
-        .set("fft_2d", b.fft_2d)
-        .set("outstanding_communication", b.outstanding_communication)
-        .set("synchronous_local_copies", b.synchronous_local_copies)
-        .set("barrier", b.barrier);
+    json["fft_1d"] = b.fft_1d;
+    json["fft_2d"] = b.fft_2d;
+    json["outstanding_communication"] = b.outstanding_communication;
+    json["synchronous_local_copies"] = b.synchronous_local_copies;
+    json["barrier"] = b.barrier;
     return json;
 }
 
@@ -28,29 +28,19 @@ nas::Breakdown mean_over_ranks(const nas::Breakdown& mine, const funnel::Node& n
     return {parts[0], parts[1], parts[2], parts[3], parts[4]};
 }
 
-int run(const nas::Options& options) {
-    const nas::FtClass& size = nas::ft_class(options.text("class"));
+struct Options {
+    std::string size = "S";
+    int iterations = 0;
     nas::SlabOptions slabs;
-    const std::string& algorithm = options.text("algorithm");
-    if (algorithm != "slabs" && algorithm != "packed-slabs")
-        throw std::invalid_argument("--algorithm is slabs or packed-slabs, not '" + algorithm + "'");
-    slabs.algorithm = algorithm == "slabs" ? nas::Algorithm::slabs : nas::Algorithm::packed_slabs;
-    const std::map<std::string, nas::Exchange> exchanges = {
-        {"auto", nas::Exchange::automatic}, {"host", nas::Exchange::host}, {"device", nas::Exchange::device}};
-    const auto exchange = exchanges.find(options.text("exchange"));
-    if (exchange == exchanges.end())
-        throw std::invalid_argument("--exchange is auto, host or device, not '" + options.text("exchange") +
-                                    "'");
-    slabs.exchange = exchange->second;
-    slabs.streams = static_cast<int>(options.integer("streams"));
-    slabs.chunk_bytes = static_cast<std::size_t>(options.integer("chunk-bytes"));
-    slabs.transposed_lines = options.flag("transposed-lines");
-    slabs.timed = options.flag("timed");
-    const long long asked = options.integer("iterations");
-    const int iterations =
-        asked > 0 ? static_cast<int>(std::min<long long>(asked, size.iterations())) : size.iterations();
+};
 
-    funnel::TeamOptions team_options = nas::team_options(options);
+int run(const Options& options, const nas::CommonOptions& common) {
+    const nas::FtClass& size = nas::ft_class(options.size);
+    const nas::SlabOptions& slabs = options.slabs;
+    const int iterations =
+        options.iterations > 0 ? std::min(options.iterations, size.iterations()) : size.iterations();
+
+    funnel::TeamOptions team_options = common.team();
     {
         const funnel::Node node(MPI_COMM_WORLD, team_options.ranks_per_node);
         const bool outbox = !node.all_local() || slabs.algorithm == nas::Algorithm::packed_slabs;
@@ -65,23 +55,23 @@ int run(const nas::Options& options) {
         std::vector<double> sorted = result.iteration_seconds;
         std::sort(sorted.begin(), sorted.end());
         Json json = nas::result_header("busfare.hybrid.ft/1", team);
-        json.set("class", std::string(1, size.name))
-            .set("algorithm", algorithm)
-            .set("exchange", result.exchanged_on_device ? "device" : "host")
-            .set("streams", slabs.streams)
-            .set("chunk_bytes", slabs.chunk_bytes)
-            .set("transposed_lines", slabs.transposed_lines)
-            .set("timed", slabs.timed)
-            .set("iterations", iterations)
-            .set("verified", verified)
-            .set("largest_checksum_error", error)
-            .set("seconds", result.seconds)
-            .set("median_iteration_seconds", sorted[sorted.size() / 2])
-            .set("iteration_seconds", result.iteration_seconds)
-            .set("breakdown_seconds", of(breakdown));
+        json["class"] = std::string(1, size.name);
+        json["algorithm"] = slabs.algorithm == nas::Algorithm::slabs ? "slabs" : "packed-slabs";
+        json["exchange"] = result.exchanged_on_device ? "device" : "host";
+        json["streams"] = slabs.streams;
+        json["chunk_bytes"] = slabs.chunk_bytes;
+        json["transposed_lines"] = slabs.transposed_lines;
+        json["timed"] = slabs.timed;
+        json["iterations"] = iterations;
+        json["verified"] = verified;
+        json["largest_checksum_error"] = error;
+        json["seconds"] = result.seconds;
+        json["median_iteration_seconds"] = sorted[sorted.size() / 2];
+        json["iteration_seconds"] = result.iteration_seconds;
+        json["breakdown_seconds"] = of(breakdown);
         if (iterations == size.iterations())
-            json.set("mflops", 1e-6 * nas::ft_operations(size) / result.seconds);
-        nas::write_json(options, json);
+            json["mflops"] = 1e-6 * nas::ft_operations(size) / result.seconds;
+        common.write(json);
         if (!verified) std::fprintf(stderr, "FT class %c: checksums are off by %g\n", size.name, error);
     }
     return verified ? 0 : 1;
@@ -90,14 +80,26 @@ int run(const nas::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    return nas::run_program(argc, argv,
-                            {{"class", "S", "S, W, A, B, C or D"},
-                             {"algorithm", "slabs", "slabs or packed-slabs"},
-                             {"exchange", "auto", "auto, host or device: where the transpose passes"},
-                             {"iterations", "0", "fewer than the class's"},
-                             {"streams", "3", "streams of each rank"},
-                             {"chunk-bytes", "0", "what one task moves, about; 0 lets the program choose"},
-                             {"transposed-lines", "no", "1D transforms between two tiled transposes"},
-                             {"timed", "no", "measure the device's share of the breakdown"}},
-                            run);
+    Options own;
+    const std::map<std::string, nas::Algorithm> algorithms = {{"slabs", nas::Algorithm::slabs},
+                                                              {"packed-slabs", nas::Algorithm::packed_slabs}};
+    const std::map<std::string, nas::Exchange> exchanges = {
+        {"auto", nas::Exchange::automatic}, {"host", nas::Exchange::host}, {"device", nas::Exchange::device}};
+    return nas::run_program(
+        argc, argv,
+        [&](CLI::App& app) {
+            app.add_option("--class", own.size, "S, W, A, B, C or D");
+            app.add_option("--algorithm", own.slabs.algorithm, "slabs or packed-slabs")
+                ->transform(CLI::CheckedTransformer(algorithms));
+            app.add_option("--exchange", own.slabs.exchange, "auto, host or device: where the transpose passes")
+                ->transform(CLI::CheckedTransformer(exchanges));
+            app.add_option("--iterations", own.iterations, "fewer than the class's");
+            app.add_option("--streams", own.slabs.streams, "streams of each rank");
+            app.add_option("--chunk-bytes", own.slabs.chunk_bytes,
+                           "what one task moves, about; 0: the program chooses");
+            app.add_flag("--transposed-lines", own.slabs.transposed_lines,
+                         "1D transforms between two tiled transposes");
+            app.add_flag("--timed", own.slabs.timed, "measure the device's share of the breakdown");
+        },
+        [&](const nas::CommonOptions& common) { return run(own, common); });
 }

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <optional>
 #include <stdexcept>
 
 #include "nas/kernels.h"
@@ -23,74 +22,64 @@ funnel::Sharing fastest(bool standin) {
 
 }  // namespace
 
-std::vector<Options::Known> with_common_options(std::vector<Options::Known> own) {
-    const std::vector<Options::Known> common = {
-        {"mode", "auto", "auto, cpu, single, multiple, multiple-mps or funneled"},
-        {"device", "cuda", "cuda, or standin (a host thread in the GPU's place)"},
-        {"standin-gpus", "1", "stand-ins a node"},
-        {"ranks-per-node", "0", "above 0: pretend nodes of so many ranks"},
-        {"json", "-", "file for the result; - is standard output"},
-    };
-    own.insert(own.end(), common.begin(), common.end());
-    return own;
-}
-
-funnel::TeamOptions team_options(const Options& options) {
+funnel::TeamOptions CommonOptions::team() const {
     funnel::TeamOptions team;
-    const std::string& device = options.text("device");
-    if (device != "cuda" && device != "standin")
-        throw std::invalid_argument("--device is cuda or standin, not '" + device + "'");
     team.standin = device == "standin";
-    const std::string& mode = options.text("mode");
     team.sharing = mode == "auto" ? fastest(team.standin) : funnel::sharing_named(mode);
-    team.standin_gpus = static_cast<int>(options.integer("standin-gpus"));
-    team.ranks_per_node = static_cast<int>(options.integer("ranks-per-node"));
+    team.standin_gpus = standin_gpus;
+    team.ranks_per_node = ranks_per_node;
     team.host_kernels = add_host_kernels;
     team.cuda_kernels = add_cuda_kernels;
     return team;
 }
 
-Json result_header(const std::string& schema, funnel::Team& team) {
-    Json result;
-    result.set("schema", schema)
-        .set("mode", funnel::name_of(team.sharing()))
-        .set("device", team.lane().device_name())
-        .set("ranks", team.node().world_size())
-        .set("ranks_per_node", team.node().local_size())
-        .set("gpus", team.gpus_used());
-    return result;
-}
-
-void write_json(const Options& options, const Json& result) {
-    const std::string& path = options.text("json");
-    if (path == "-") {
-        std::printf("%s\n", result.text().c_str());
+void CommonOptions::write(const Json& result) const {
+    const std::string text = result.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (json == "-") {
+        std::printf("%s\n", text.c_str());
         return;
     }
-    std::ofstream file(path);
-    file << result.text() << "\n";
-    if (!file) throw std::runtime_error("cannot write " + path);
+    std::ofstream file(json);
+    file << text << "\n";
+    if (!file) throw std::runtime_error("cannot write " + json);
 }
 
-int run_program(int argc, char** argv, std::vector<Options::Known> own,
-                const std::function<int(const Options&)>& body) {
+Json result_header(const std::string& schema, funnel::Team& team) {
+    return {{"schema", schema},
+            {"mode", funnel::name_of(team.sharing())},
+            {"device", team.lane().device_name()},
+            {"ranks", team.node().world_size()},
+            {"ranks_per_node", team.node().local_size()},
+            {"gpus", team.gpus_used()}};
+}
+
+int run_program(int argc, char** argv, const std::function<void(CLI::App&)>& declare,
+                const std::function<int(const CommonOptions&)>& body) {
     int provided = 0, rank = 0, status = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    std::optional<Options> options;
+    CommonOptions common;
+    CLI::App app;
+    app.option_defaults()->always_capture_default();
+    declare(app);
+    app.add_option("--mode", common.mode, "auto, cpu, single, multiple, multiple-mps or funneled");
+    app.add_option("--device", common.device, "cuda, or standin (a host thread in the GPU's place)")
+        ->check(CLI::IsMember({"cuda", "standin"}));
+    app.add_option("--standin-gpus", common.standin_gpus, "stand-ins a node");
+    app.add_option("--ranks-per-node", common.ranks_per_node, "above 0: pretend nodes of so many ranks");
+    app.add_option("--json", common.json, "file for the result; - is standard output");
     try {
-        options.emplace(argc, argv, with_common_options(std::move(own)));
-    } catch (const std::invalid_argument& problem) {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& problem) {
         // Every rank reads the same words, so one of them speaks for all.
-        if (rank == 0) std::fprintf(stderr, "%s: %s\n", argv[0], problem.what());
+        const bool help = problem.get_exit_code() == 0;
+        if (rank == 0 && help) std::printf("%s", app.help().c_str());
+        if (rank == 0 && !help) std::fprintf(stderr, "%s: %s\n", argv[0], problem.what());
         MPI_Finalize();
-        return wrong_use_status;
+        return help ? 0 : wrong_use_status;
     }
     try {
-        if (!options->help())
-            status = body(*options);
-        else if (rank == 0)
-            std::printf("%s", options->usage().c_str());
+        status = body(common);
     } catch (const std::exception& problem) {
         std::fprintf(stderr, "%s: rank %d: %s\n", argv[0], rank, problem.what());
         std::fflush(stderr);

@@ -15,26 +15,21 @@ double mean(double value, const funnel::Node& node) {
     return value / node.world_size();
 }
 
-int run(const nas::Options& options) {
-    const nas::MgClass& size = nas::mg_class(options.text("class"));
+struct Options {
+    std::string size = "S";
+    int iterations = 0;
     nas::MgOptions mg;
-    mg.coarse_points = static_cast<int>(options.integer("coarse-points"));
-    mg.axes = static_cast<int>(options.integer("axes"));
-    mg.fused = options.text("fused") != "off";
-    const std::map<std::string, nas::Coarse> places = {
-        {"auto", nas::Coarse::automatic}, {"host", nas::Coarse::host}, {"device", nas::Coarse::device}};
-    const auto coarse_place = places.find(options.text("coarse"));
-    if (coarse_place == places.end())
-        throw std::invalid_argument("--coarse is auto, host or device, not '" + options.text("coarse") + "'");
-    mg.coarse = coarse_place->second;
-    mg.timed = options.flag("timed");
-    const long long asked = options.integer("iterations");
+};
+
+int run(const Options& options, const nas::CommonOptions& common) {
+    const nas::MgClass& size = nas::mg_class(options.size);
+    const nas::MgOptions& mg = options.mg;
     const int iterations =
-        asked > 0 ? static_cast<int>(std::min<long long>(asked, size.iterations)) : size.iterations;
+        options.iterations > 0 ? std::min(options.iterations, size.iterations) : size.iterations;
 
     int ranks = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    funnel::TeamOptions team_options = nas::team_options(options);
+    funnel::TeamOptions team_options = common.team();
     const nas::MgMemory memory =
         nas::mg_memory(size, mg, ranks, team_options.sharing == funnel::Sharing::cpu);
     team_options.staging_bytes = memory.staging_bytes;
@@ -54,25 +49,30 @@ int run(const nas::Options& options) {
         std::vector<double> sorted = result.iteration_seconds;
         std::sort(sorted.begin(), sorted.end());
         nas::Json breakdown, json = nas::result_header("busfare.hybrid.mg/1", team);
-        breakdown.set("waited_for_ghost_cells", waited).set("coarse_levels", coarse);
-        if (mg.timed) breakdown.set("kernels", kernels).set("copies", copies);
-        json.set("class", std::string(1, size.name))
-            .set("coarse_points", mg.coarse_points)
-            .set("coarse", result.coarse_on_device ? "device" : "host")
-            .set("axes", result.axes)
-            .set("fused", mg.fused && team.sharing() != funnel::Sharing::cpu)
-            .set("timed", mg.timed)
-            .set("iterations", iterations)
-            .set("norm", result.norm)
-            .set("seconds", result.seconds)
-            .set("median_iteration_seconds", sorted[sorted.size() / 2])
-            .set("iteration_seconds", result.iteration_seconds)
-            .set("breakdown_seconds", breakdown);
-        if (complete)
-            json.set("verified", verified)
-                .set("norm_error", error)
-                .set("mflops", 1e-6 * nas::mg_operations(size) / result.seconds);
-        nas::write_json(options, json);
+        breakdown["waited_for_ghost_cells"] = waited;
+        breakdown["coarse_levels"] = coarse;
+        if (mg.timed) {
+            breakdown["kernels"] = kernels;
+            breakdown["copies"] = copies;
+        }
+        json["class"] = std::string(1, size.name);
+        json["coarse_points"] = mg.coarse_points;
+        json["coarse"] = result.coarse_on_device ? "device" : "host";
+        json["axes"] = result.axes;
+        json["fused"] = mg.fused && team.sharing() != funnel::Sharing::cpu;
+        json["timed"] = mg.timed;
+        json["iterations"] = iterations;
+        json["norm"] = result.norm;
+        json["seconds"] = result.seconds;
+        json["median_iteration_seconds"] = sorted[sorted.size() / 2];
+        json["iteration_seconds"] = result.iteration_seconds;
+        json["breakdown_seconds"] = breakdown;
+        if (complete) {
+            json["verified"] = verified;
+            json["norm_error"] = error;
+            json["mflops"] = 1e-6 * nas::mg_operations(size) / result.seconds;
+        }
+        common.write(json);
         if (complete && !verified)
             std::fprintf(stderr, "MG class %c: norm %.13e instead of %.13e\n", size.name, result.norm,
                          size.norm);
@@ -83,13 +83,20 @@ int run(const nas::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    return nas::run_program(argc, argv,
-                            {{"class", "S", "S, W, A, B, C or D"},
-                             {"iterations", "0", "fewer than the class's (then nothing is verified)"},
-                             {"coarse-points", "16", "levels up to this size are solved whole"},
-                             {"coarse", "auto", "auto, host or device: where those are solved"},
-                             {"axes", "0", "2 or 3: how many axes are cut; 0 lets the program choose"},
-                             {"fused", "on", "on or off: the correction is not stored on a device"},
-                             {"timed", "no", "measure the device's share"}},
-                            run);
+    Options own;
+    const std::map<std::string, nas::Coarse> places = {
+        {"auto", nas::Coarse::automatic}, {"host", nas::Coarse::host}, {"device", nas::Coarse::device}};
+    return nas::run_program(
+        argc, argv,
+        [&](CLI::App& app) {
+            app.add_option("--class", own.size, "S, W, A, B, C or D");
+            app.add_option("--iterations", own.iterations, "fewer than the class's; nothing is verified then");
+            app.add_option("--coarse-points", own.mg.coarse_points, "levels up to this size are solved whole");
+            app.add_option("--coarse", own.mg.coarse, "auto, host or device: where those are solved")
+                ->transform(CLI::CheckedTransformer(places));
+            app.add_option("--axes", own.mg.axes, "2 or 3: how many axes are cut; 0: the program chooses");
+            app.add_option("--fused", own.mg.fused, "on or off: the correction is not stored on a device");
+            app.add_flag("--timed", own.mg.timed, "measure the device's share");
+        },
+        [&](const nas::CommonOptions& common) { return run(own, common); });
 }

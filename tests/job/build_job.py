@@ -59,7 +59,6 @@ def random_partial(chance: random.Random) -> Partial:
             peer_device=None,
             direction=chance.choice(["h2d", "d2h"]),
             bytes_per_second=chance.uniform(1e9, 60e9),
-            copies=1,
             data_sheet_bytes_per_second=chance.choice([None, 56e9]),
         )
 

@@ -99,7 +99,7 @@ def test_rates_are_the_best_of_large_pinned_copies() -> None:
     found = {rate.direction: rate for rate in best_rates(made, load_node("h100-sxm"))}
     assert found.keys() == {"h2d", "d2h"}
     assert found["h2d"].bytes_per_second == pytest.approx(64 * MIB / 1e-3)
-    assert (found["h2d"].gpu, found["h2d"].copies) == (H100, 2)
+    assert found["h2d"].gpu == H100
     assert found["h2d"].data_sheet_bytes_per_second == pytest.approx(56.7e9, rel=0.01)
     assert found["d2h"].bytes_per_second == pytest.approx(64 * MIB / 2e-3)
 

@@ -118,7 +118,7 @@ def links(*seen: tuple[float, int | None, dict[str, object]]) -> Job:
     job = Job()
     part = msgspec.structs.replace(random_partial(random.Random(1)), rates=[], host="b12")
     for rate, rank, other in seen:
-        link = LinkRate(GPU, None, 0, None, "h2d", rate, 1, None)
+        link = LinkRate(GPU, None, 0, None, "h2d", rate, None)
         link = msgspec.structs.replace(link, **{k: v for k, v in other.items() if k != "host"})
         host = other.get("host", "b12")
         job.add(f"{rank}-{rate}", msgspec.structs.replace(part, rank=rank, host=host, rates=[link]))

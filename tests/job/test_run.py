@@ -126,7 +126,7 @@ def test_a_file_that_vanishes_is_reported(tmp_path: Path) -> None:
     write_job(tmp_path, 4)
     job = run(tmp_path, progress=Noted(lambda _: (tmp_path / "trace-3.json").unlink(missing_ok=True)))
     assert (job.traces, len(job.failures)) == (3, 1)
-    assert "No such file" in job.failures[0].why
+    assert "No such file" in job.failures[0][1]
 
 
 def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "scandir", scandir)
     job = run(tmp_path)
     assert (job.traces, len(job.failures)) == (1, 1)
-    assert "cannot list the directory (Permission denied)" in job.failures[0].why
+    assert "cannot list the directory (Permission denied)" in job.failures[0][1]
 
 
 def test_killed_workers_change_no_result(tmp_path: Path) -> None:

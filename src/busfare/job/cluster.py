@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -25,13 +24,14 @@ PATIENT_SECONDS = 60.0
 #: With no worker for so long after there were some, none will come: a nanny restarts one within seconds.
 LONELY_SECONDS = 120.0
 
-#: What `--slurm` takes: words of dask-jobqueue's SLURMCluster, by how their values are written.
-TEXTS = (
-    *("queue", "account", "walltime", "memory", "job_mem", "job_name", "log_directory", "local_directory"),
-    *("shared_temp_directory", "interface", "protocol", "python"),
-)
-NUMBERS = ("cores", "processes", "job_cpu", "death_timeout")
-LISTS = ("job_extra_directives", "job_directives_skip", "job_script_prologue", "worker_extra_args")
+#: What `--slurm` takes: words of dask-jobqueue's SLURMCluster, and how their values are written. Lists part at `;`.
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("queue", "account", "walltime", "memory", "job_mem", "job_name", "log_directory"), str),
+    **dict.fromkeys(("local_directory", "shared_temp_directory", "interface", "protocol", "python"), str),
+    **dict.fromkeys(("cores", "processes", "job_cpu", "death_timeout"), int),
+    **dict.fromkeys(("job_extra_directives", "job_directives_skip"), list),
+    **dict.fromkeys(("job_script_prologue", "worker_extra_args"), list),
+}
 DEFAULTS = {"cores": 1, "memory": "4GB", "job_name": "busfare"}
 
 
@@ -86,11 +86,8 @@ def connected(address: str) -> Iterator[Any]:
     for name in ["distributed", *logging.root.manager.loggerDict]:
         if name.split(".")[0] == "distributed":
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    is_file = Path(address).is_file()
-    where = {"scheduler_file": address} if is_file else {"address": address}
+    where = {"scheduler_file" if Path(address).is_file() else "address": address}
     try:
-        if not is_file:
-            _knock(address)
         client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError, ImportError) as error:
         raise InputError(
@@ -103,16 +100,6 @@ def connected(address: str) -> Iterator[Any]:
         client.close(timeout=5)
 
 
-def _knock(address: str) -> None:
-    """Raises OSError or ValueError if nothing listens there: a client that never connected is slow to give up."""
-    from distributed.comm import get_address_host_port, normalize_address, parse_address
-
-    protocol, _ = parse_address(address)
-    host, port = get_address_host_port(normalize_address(address), strict=True)
-    if protocol in ("tcp", "tls"):
-        socket.create_connection((host, port), CONNECT_SECONDS).close()
-
-
 def _not_installed(what: str) -> InputError:
     return InputError(f"{what}, which is not installed; run `pip install 'busfare[jobs]'`")
 
@@ -120,17 +107,20 @@ def _not_installed(what: str) -> InputError:
 def slurm_options(text: str) -> dict[str, Any]:
     """'queue=gpu,cores=4,memory=8GB' as arguments of SLURMCluster. Raises InputError for words that it does not know."""
     options: dict[str, Any] = dict(DEFAULTS)
-    known = (*TEXTS, *NUMBERS, *LISTS)
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
         word, _, value = (part.strip() for part in piece.partition("="))
         word = word.replace("-", "_")
-        if word not in known:
-            near = difflib.get_close_matches(word, known, 1)
-            remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+        if word not in KINDS:
+            near = difflib.get_close_matches(word, KINDS, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(KINDS)}"
             raise InputError(f"--slurm: {word[:60]!r} is no option; {remedy}")
         if not value:
             raise InputError(f"--slurm: {word} has no value; write {word}=VALUE")
-        options[word] = value if word in TEXTS else _number(word, value) if word in NUMBERS else _list(value)
+        if KINDS[word] is int and not (value.isdecimal() and len(value) < 10 and int(value)):
+            raise InputError(f"--slurm: {word}={value[:60]} is no whole number above 0")
+        options[word] = (
+            [item for item in value.split(";") if item] if KINDS[word] is list else KINDS[word](value)
+        )
     # A process a core: readers are quickest with an interpreter each.
     options.setdefault("processes", options["cores"])
     if options["cores"] % options["processes"]:
@@ -139,16 +129,6 @@ def slurm_options(text: str) -> dict[str, Any]:
             "give processes a divisor of cores"
         )
     return options
-
-
-def _number(word: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and 0 < int(value[:9]) == int(value)):
-        raise InputError(f"--slurm: {word}={value[:60]} is no whole number above 0")
-    return int(value)
-
-
-def _list(value: str) -> list[str]:
-    return [item for item in value.split(";") if item]
 
 
 @contextmanager

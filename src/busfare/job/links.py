@@ -32,7 +32,6 @@ class LinkRate(msgspec.Struct, frozen=True):
     peer_device: int | None
     direction: str
     bytes_per_second: float
-    copies: int
     data_sheet_bytes_per_second: float | None
 
 
@@ -70,14 +69,14 @@ def best_rates(trace: Trace, node: Node | None) -> list[LinkRate]:
     )
     best = (
         copies.group_by("process", "device", "peer_device", "direction")
-        .agg(rate=(pl.col("bytes") / (pl.col("end_ns") - pl.col("start_ns"))).max() * 1e9, copies=pl.len())
+        .agg(rate=(pl.col("bytes") / (pl.col("end_ns") - pl.col("start_ns"))).max() * 1e9)
         .sort("process", "device", "peer_device", "direction", nulls_last=True)
     )
     rates = []
-    for process, device, peer_device, way, rate, count in best.iter_rows():
+    for process, device, peer_device, way, rate in best.iter_rows():
         peer = peer_device if way == "p2p" else None
         sheet = _data_sheet(node, way, device, peer)
-        rates.append(LinkRate(*_gpu(trace, process, device), device, peer, way, rate, count, sheet))
+        rates.append(LinkRate(*_gpu(trace, process, device), device, peer, way, rate, sheet))
     return rates
 
 

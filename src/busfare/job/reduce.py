@@ -9,11 +9,12 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 import polars as pl
+from msgspec.structs import astuple
 
 from busfare.job.links import LinkRate, LinkTraffic
 from busfare.job.partial import Advice, Moved, Partial
 
-__all__ = ["FIGURES", "Cell", "Failure", "Job", "JobFinding", "JobOmission", "Rank", "Spread"]
+__all__ = ["FIGURES", "Cell", "Job", "JobFinding", "JobOmission", "Rank", "Spread"]
 
 #: What is spread over ranks, by the names of a partial's sums.
 FIGURES = (
@@ -32,13 +33,6 @@ class Rank(msgspec.Struct, frozen=True):
     path: str
     rank: int | None = None
     host: str | None = None
-
-
-class Failure(NamedTuple):
-    """A file that could not be read, and why."""
-
-    path: str
-    why: str
 
 
 class JobFinding(msgspec.Struct, frozen=True):
@@ -85,7 +79,7 @@ def _join(into: dict[Hashable, T], name: Hashable, value: T) -> None:
         if name not in into
         else sorted((into[name], value), key=lambda one: getattr(one, "order", ()))
     )
-    columns = zip(*map(msgspec.structs.astuple, pair), strict=True)
+    columns = zip(*map(astuple, pair), strict=True)
     into[name] = type(value)(*(sum(column) if type(column[0]) is int else column[0] for column in columns))
 
 
@@ -106,7 +100,7 @@ class Job:
         self.others = 0  # files of a folder that are no traces
         self.duplicates = 0  # paths that lead to a file that has its part already
         self.guessed = 0  # traces whose node was guessed from the GPU's name
-        self.failures: list[Failure] = []
+        self.failures: list[tuple[str, str]] = []  # path and reason
         self.sums: Counter[str] = Counter()
         self.formats: Counter[str] = Counter()
         self.nodes: Counter[str] = Counter()
@@ -150,7 +144,7 @@ class Job:
 
     def fail(self, path: str, why: str) -> None:
         """Notes a file that could not be read."""
-        self.failures.append(Failure(path, why))
+        self.failures.append((path, why))
 
     @property
     def traces(self) -> int:
@@ -189,19 +183,15 @@ class Job:
 
     def links(self) -> pl.DataFrame:
         """The best rate of every link: columns of `LinkRate`, and path, rank and host of the trace that saw it."""
-        structs = (
-            msgspec.structs.asdict(one.rank) | msgspec.structs.asdict(one.rate)
-            for one in self._links.values()
-        )
-        return pl.DataFrame(list(structs), schema=LINKS)
-
-
-#: The columns of `Job.links`.
-LINKS = {
-    **{"path": pl.String, "rank": pl.Int64, "host": pl.String, "gpu": pl.String, "identity": pl.String},
-    **{"device": pl.Int64, "peer_device": pl.Int64, "direction": pl.String, "bytes_per_second": pl.Float64},
-    **{"copies": pl.Int64, "data_sheet_bytes_per_second": pl.Float64},
-}
+        kinds: dict[str, pl.DataType | type[pl.DataType]] = {
+            "rank": pl.Int64,
+            "device": pl.Int64,
+            "peer_device": pl.Int64,
+        }
+        kinds |= {"bytes_per_second": pl.Float64, "data_sheet_bytes_per_second": pl.Float64}
+        names = (*Rank.__struct_fields__, *LinkRate.__struct_fields__)
+        rows = [(*astuple(one.rank), *astuple(one.rate)) for one in self._links.values()]
+        return pl.DataFrame(rows, {name: kinds.get(name, pl.String) for name in names}, orient="row")
 
 
 class Spread:

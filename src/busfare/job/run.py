@@ -120,7 +120,7 @@ def _nothing(job: Job, paths: list[Path]) -> str:
         first = min(job.failures)
         return (
             f"{where}: none of {len(job.failures):,} files could be read; "
-            f"the first, {printable(first.path)}: {first.why}"
+            f"the first, {printable(first[0])}: {first[1]}"
         )
     others = f"; none of the {job.others:,} files there is one" if job.others else "; there is no file"
     return f"{where}: no trace found{others}"

@@ -29,12 +29,8 @@ FILE = "partials.jsonl"
 Work = Callable[[Part, "Node | None"], bytes]
 
 
-class Stamp(msgspec.Struct, frozen=True):
-    """What a part was when it was read: size and time of change, of a directory summed and latest over its files."""
-
-    bytes: int
-    changed_ns: int
-    files: int = 1
+#: Of a part when it was read: bytes, time of change and number of files; of a directory summed, latest and counted.
+Stamp = tuple[int, int, int]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -54,13 +50,13 @@ def stamp_of(path: str) -> Stamp | None:
     try:
         status = os.stat(path)  # noqa: PTH116  ten thousand of them: no object for each
         if not os.path.isdir(path):  # noqa: PTH112
-            return Stamp(status.st_size, status.st_mtime_ns)
+            return status.st_size, status.st_mtime_ns, 1
         with os.scandir(path) as entries:
             held = [entry.stat() for entry in entries if entry.is_file()]
     except OSError:
         return None
     changed = max((file.st_mtime_ns for file in held), default=status.st_mtime_ns)
-    return Stamp(sum(file.st_size for file in held), changed, len(held))
+    return sum(file.st_size for file in held), changed, len(held)
 
 
 def do_part(part: Part, node: Node | None) -> bytes:

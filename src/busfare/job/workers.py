@@ -99,8 +99,7 @@ def small_ones_together(parts: Iterator[Part], most: Callable[[], int]) -> Itera
     group: list[Part] = []
     held = 0
     for part in parts:
-        stamp = stamp_of(part.path)
-        size = stamp.bytes if stamp else 0
+        size = (stamp_of(part.path) or (0,))[0]
         if group and (len(group) >= most() or held + size > TOGETHER_BYTES):
             yield group
             group, held = [], 0

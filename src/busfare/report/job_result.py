@@ -86,9 +86,7 @@ def job_result(job: Job) -> dict[str, Any]:
         "unrouted_bytes": sums["unrouted_bytes"],
         "findings": _findings(job),
         "omissions": _omissions(job),
-        "failures": [
-            {"path": failure.path, "why": failure.why} for failure in sorted(job.failures)[:FAILURES_LISTED]
-        ],
+        "failures": [{"path": path, "why": why} for path, why in sorted(job.failures)[:FAILURES_LISTED]],
     }
 
 
