@@ -91,7 +91,8 @@ int main(int argc, char** argv) {
             app.add_option("--class", own.size, "S, W, A, B, C or D");
             app.add_option("--algorithm", own.slabs.algorithm, "slabs or packed-slabs")
                 ->transform(CLI::CheckedTransformer(algorithms));
-            app.add_option("--exchange", own.slabs.exchange, "auto, host or device: where the transpose passes")
+            app.add_option("--exchange", own.slabs.exchange,
+                           "auto, host or device: where the transpose passes")
                 ->transform(CLI::CheckedTransformer(exchanges));
             app.add_option("--iterations", own.iterations, "fewer than the class's");
             app.add_option("--streams", own.slabs.streams, "streams of each rank");

@@ -90,8 +90,10 @@ int main(int argc, char** argv) {
         argc, argv,
         [&](CLI::App& app) {
             app.add_option("--class", own.size, "S, W, A, B, C or D");
-            app.add_option("--iterations", own.iterations, "fewer than the class's; nothing is verified then");
-            app.add_option("--coarse-points", own.mg.coarse_points, "levels up to this size are solved whole");
+            app.add_option("--iterations", own.iterations,
+                           "fewer than the class's; nothing is verified then");
+            app.add_option("--coarse-points", own.mg.coarse_points,
+                           "levels up to this size are solved whole");
             app.add_option("--coarse", own.mg.coarse, "auto, host or device: where those are solved")
                 ->transform(CLI::CheckedTransformer(places));
             app.add_option("--axes", own.mg.axes, "2 or 3: how many axes are cut; 0: the program chooses");
