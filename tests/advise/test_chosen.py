@@ -10,8 +10,7 @@ from busfare.advise import chosen
 from busfare.advise.chosen import Chosen, priced, rows_of
 from busfare.node import load_node
 from busfare.trace import read
-from busfare.trace.intervals import Union
-from busfare.trace.lanes import is_work
+from busfare.trace.lanes import Union, is_work
 from tests.traces import EXAMPLES
 
 NODE = load_node("pcie:3x16")

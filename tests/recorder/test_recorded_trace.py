@@ -17,9 +17,9 @@ from busfare.errors import InputError
 from busfare.trace.model import Trace
 from busfare.trace.readers.nsys import read as nsys
 from busfare.trace.readers.recorded import read as reader
-from busfare.trace.readers.recorded.copies import allocation_sizes, held_up
 from busfare.trace.readers.recorded.file import Recording, Table, _Part
 from busfare.trace.readers.recorded.files import holds_recording
+from busfare.trace.readers.recorded.operations import allocation_sizes, held_up
 from busfare.trace.readers.tables.sqlite import SqliteTables
 from busfare.trace.sound import make_sound
 from busfare.trace.write.nsys import export_nsys

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from busfare.trace import _columns, tables
 from busfare.trace.columns import rows_among
-from busfare.trace.intervals import Union
-from busfare.trace.lanes import LANE_KEYS, Lanes
+from busfare.trace.lanes import LANE_KEYS, Lanes, Union
 from busfare.trace.totals import union_of
 from busfare.trace.words import NONE, Words, calls_named
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from busfare.trace import Omission
-from busfare.trace.omissions import Omissions
+from busfare.trace.model import Omissions
 
 
 def test_the_same_omission_found_again_adds_to_its_count() -> None:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from busfare.trace import Trace
-from busfare.trace.one_process import name_process
+from busfare.trace.model import name_process
 from busfare.trace.tables import CALLS, OPERATIONS, conform
 
 

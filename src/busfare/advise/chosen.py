@@ -15,8 +15,7 @@ from busfare.cost.model import Seconds
 from busfare.node import Node
 from busfare.trace import Trace, _columns
 from busfare.trace.columns import numbered, plain, taken
-from busfare.trace.intervals import Times, Union
-from busfare.trace.lanes import Lanes, is_work
+from busfare.trace.lanes import Lanes, Times, Union, is_work
 
 __all__ = ["Chosen", "priced", "rows_of", "rows_of_calls"]
 

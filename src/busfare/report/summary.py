@@ -13,7 +13,7 @@ from busfare.report.ranges import finding_range
 from busfare.trace import Trace
 from busfare.trace import totals as account
 from busfare.trace.beside import beside
-from busfare.trace.omissions import INCOMPLETE
+from busfare.trace.model import INCOMPLETE
 
 if TYPE_CHECKING:
     from busfare.timeline import Timeline

@@ -9,10 +9,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import Trace
-from busfare.trace.communication import CLASSES, kind_codes
 from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.totals import union_of
-from busfare.trace.words import of_codes
+from busfare.trace.words import CLASSES, kind_codes, of_codes
 
 __all__ = ["BARS_A_ROW", "Row", "rows"]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from busfare.timeline.build.device_work import FAULT_NS
 from busfare.timeline.model import Timeline
-from busfare.trace.intervals import Union
+from busfare.trace.lanes import Union
 from busfare.trace.words import Words
 
 __all__ = ["Faults", "faults", "kernels_held", "within_kernels"]

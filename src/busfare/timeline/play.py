@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from busfare.timeline import _core
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.model import WAIT, Timeline
-from busfare.trace.communication import CLASSES, kind_codes
-from busfare.trace.intervals import Union
+from busfare.trace.lanes import Union
 from busfare.trace.tables import KINDS, WAITS_FOR
-from busfare.trace.words import Words
+from busfare.trace.words import CLASSES, Words, kind_codes
 
 __all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play", "unexplained_seconds"]
 

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace.model import Trace
-from busfare.trace.omissions import Omissions
+from busfare.trace.model import Omissions, Trace
 
 __all__ = ["join_clocks"]
 

@@ -16,7 +16,29 @@ from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes, Sums
 from busfare.trace.words import Names, calls_named
 
-__all__ = ["Omission", "Trace"]
+__all__ = ["INCOMPLETE", "Omission", "Omissions", "Trace", "name_process"]
+
+#: Ids of omissions by which a part of the run is not in the file: a reader has to know before any number.
+INCOMPLETE = frozenset({"cut", "damaged", "damaged-gzip", "missing", "torn", "truncated", "truncated-gzip"})
+
+
+@dataclass(slots=True)
+class Omissions:
+    """Omissions in the order in which they were found; the same one found again adds to its count."""
+
+    found: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def add(self, id: str, what: str, count: int = 0) -> None:
+        """Note an omission. `count` is the number of records concerned, 0 where records cannot be counted."""
+        self.found[id, what] = self.found.get((id, what), 0) + count
+
+    def add_if(self, count: int, id: str, what: str) -> None:
+        """Note an omission of `count` records, if there are any."""
+        if count:
+            self.add(id, what, count)
+
+    def list(self) -> list[Omission]:
+        return [Omission(id, count, what) for (id, what), count in self.found.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +129,14 @@ class Trace:
         rows = self.lanes.rows(lanes)
         ids = self.operations.select("process", "correlation")[rows]
         return rows[occurs(calls.drop_nulls("correlation"), ids)]
+
+
+def name_process(trace: Trace) -> None:
+    """Gives operations, events and streams the process of the calls, if all calls are of one process."""
+    processes = trace.calls["process"].drop_nulls().unique()
+    if len(processes) != 1:
+        return
+    only = pl.lit(processes[0], dtype=pl.Int64).alias("process")
+    trace.operations = trace.operations.with_columns(only)
+    trace.events = trace.events.with_columns(only)
+    trace.streams = trace.streams.with_columns(only)

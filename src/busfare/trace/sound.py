@@ -14,8 +14,7 @@ from busfare.trace.beside import MANY_ROWS
 from busfare.trace.bounds import EARLIEST, LATEST
 from busfare.trace.clocks import join_clocks
 from busfare.trace.columns import in_order, occurs, order_of
-from busfare.trace.model import Omission, Trace
-from busfare.trace.omissions import Omissions
+from busfare.trace.model import Omission, Omissions, Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
 

@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 
 from busfare.trace import _columns
-from busfare.trace.communication import is_communication as named_so
-from busfare.trace.intervals import Union
-from busfare.trace.lanes import Lanes, is_communication, is_transfer, is_work
+from busfare.trace.lanes import Lanes, Union, is_communication, is_transfer, is_work
 from busfare.trace.model import Trace
 from busfare.trace.words import Names
+from busfare.trace.words import is_communication as named_so
 
 __all__ = [
     "CopyTotals", "GpuTotals", "IdleGap", "Totals", "by_path", "engines", "find_lengths", "idle_gaps",

@@ -8,9 +8,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.trace.api_calls import COMMUNICATION
 from busfare.trace.columns import numbered, rows_of
+from busfare.trace.tables import KINDS
 
-__all__ = ["NONE", "Names", "Words", "calls_named", "of_codes"]
+__all__ = ["CLASSES", "NONE", "Names", "Words", "calls_named", "is_communication", "kind_codes", "of_codes"]
 
 #: The code of a null.
 NONE = 255
@@ -84,3 +86,29 @@ def calls_named(calls: pl.DataFrame, pattern: str, names: Names | None = None) -
     named = pl.Series(names.texts, dtype=pl.String).str.contains(pattern).fill_null(False).to_numpy()
     columns = calls.select("process", "correlation", "start_ns", "end_ns", "waits_for")
     return columns[rows_of(names.of, named)] if named.any() else columns.clear()
+
+
+#: The kinds of operations as a trace's sums tell them apart.
+CLASSES = pl.Enum([*KINDS, "communication"])
+
+
+def is_communication(name: pl.Expr) -> pl.Expr:
+    """Whether a kernel of this name carries data between GPUs; false for none."""
+    return name.cast(pl.String).str.contains(COMMUNICATION).fill_null(False)
+
+
+def kind_codes(operations: pl.DataFrame) -> NDArray[np.uint8]:
+    """The place of each operation's kind among those of CLASSES; each name is looked at once. Shape (rows,)."""
+    codes = Words(operations).codes("kind")
+    numbers = operations["name"].to_physical()
+    if numbers.null_count() == len(numbers):
+        return codes
+    every = np.arange(int(numbers.max()) + 1)  # type: ignore[arg-type]
+    known = pl.Series(every, dtype=numbers.dtype).cat.to(operations.schema["name"])
+    flags = known.to_frame("name").select(is_communication(pl.col("name"))).to_series().to_numpy()
+    if not flags.any():
+        return codes
+    flags = np.append(flags, False)
+    named = flags[(numbers.fill_null(len(flags) - 1) if numbers.null_count() else numbers).to_numpy()]
+    named &= codes == KINDS.index("kernel")
+    return np.where(named, np.uint8(len(KINDS)), codes)

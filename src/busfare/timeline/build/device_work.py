@@ -13,7 +13,7 @@ from busfare.timeline.build.host_calls import HostCalls, alike
 from busfare.trace import Trace
 from busfare.trace.api_calls import PREFETCH
 from busfare.trace.columns import first_pairs
-from busfare.trace.intervals import Union
+from busfare.trace.lanes import Union
 from busfare.trace.words import Names, Words
 
 __all__ = [

@@ -13,7 +13,7 @@ from busfare.timeline.edit import with_durations, without_operations
 from busfare.timeline.faults import faults
 from busfare.timeline.model import Timeline
 from busfare.timeline.prices import nanoseconds_prefetched
-from busfare.trace.intervals import Union
+from busfare.trace.lanes import Union
 
 __all__ = ["Prefetch"]
 

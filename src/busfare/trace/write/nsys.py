@@ -15,7 +15,6 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.model import Trace
-from busfare.trace.write.nsys_numbers import Numbers
 from busfare.trace.write.nsys_tables import (
     COPY_KIND_OF,
     ENUMS,
@@ -32,6 +31,7 @@ from busfare.trace.write.nsys_tables import (
     TABLES,
     THREAD_BITS,
     UNKNOWN_MEMORY,
+    Numbers,
 )
 
 __all__ = ["export_nsys"]

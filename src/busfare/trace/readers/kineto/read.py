@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,13 +14,9 @@ from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.columns import first_rows
-from busfare.trace.model import Trace
-from busfare.trace.omissions import Omissions
-from busfare.trace.one_process import name_process
+from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.kineto.chrome_json import HEAD, by_another, by_pytorch
-from busfare.trace.readers.kineto.header import devices, host, producer
-from busfare.trace.readers.kineto.rows import Events, with_nulls
-from busfare.trace.readers.kineto.text import pieces
+from busfare.trace.readers.kineto.text import devices, host, pieces, producer
 from busfare.trace.tables import (
     CALLS,
     DIRECTIONS,
@@ -33,7 +30,7 @@ from busfare.trace.tables import (
     empty,
 )
 
-__all__ = ["read"]
+__all__ = ["Events", "read", "with_nulls"]
 
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
@@ -307,3 +304,52 @@ def _markers(events: Events) -> pl.DataFrame:
     columns |= {name: found.numbers(name) for name in ("process", "thread")}
     columns["name"] = texts.fill_null("(unnamed)").cast(pl.Categorical)[which]
     return conform(pl.DataFrame(columns), MARKERS)
+
+
+class Events:
+    """Rows of events: the scanner's columns, and the texts that `name` and `sync_kind` number (-1: none)."""
+
+    def __init__(self, columns: dict[str, NDArray[Any]], texts: pl.Series) -> None:
+        self._columns = columns
+        self.texts = texts
+
+    @staticmethod
+    def of(scanner: EventScanner) -> Events:
+        texts = [name.decode("utf-8", "replace") for name in scanner.names]
+        # The last one is what -1 means.
+        return Events(scanner.columns, pl.Series("text", [*texts, None], dtype=pl.String))
+
+    def __len__(self) -> int:
+        return len(self._columns["category"])
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._columns[name]
+
+    def where(self, chosen: NDArray[np.bool_]) -> Events:
+        rows = np.flatnonzero(chosen)
+        return Events({name: values[rows] for name, values in self._columns.items()}, self.texts)
+
+    def numbers(self, name: str, none_below: int = MISSING + 1) -> pl.Series:
+        """A column; null where the event does not say, or says less than `none_below`."""
+        return with_nulls(self[name], self[name] < none_below, name)
+
+    def ends(self) -> pl.Series:
+        lacking = self["duration_ns"] == MISSING
+        return with_nulls(self["start_ns"] + np.where(lacking, 0, self["duration_ns"]), lacking, "end_ns")
+
+    def each_text(self, name: str) -> tuple[pl.Series, pl.Series]:
+        """The different texts of a column, and which of them each row has."""
+        texts = np.where(self[name] < 0, len(self.texts) - 1, self[name])
+        used = np.flatnonzero(np.bincount(texts, minlength=len(self.texts)))
+        places = np.empty(len(self.texts), np.int64)
+        places[used] = np.arange(len(used))
+        return self.texts[used], pl.Series(places[texts])
+
+    def is_text(self, name: str, *wanted: str) -> NDArray[np.bool_]:
+        is_wanted = np.array([text in wanted for text in self.texts])  # -1 finds the last, which is none
+        return np.asarray(is_wanted[self[name]])
+
+
+def with_nulls(values: NDArray[Any], null: NDArray[np.bool_], name: str) -> pl.Series:
+    made = pl.Series(name, values)
+    return made.set(pl.Series(null), None) if null.any() else made

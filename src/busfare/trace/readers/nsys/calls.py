@@ -7,9 +7,9 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.columns import occurs
-from busfare.trace.omissions import Omissions
+from busfare.trace.model import Omissions
 from busfare.trace.readers.nsys.columns import INT, PLACE, TIMES, Texts, placed, process_of, thread_of
-from busfare.trace.readers.nsys.names import RECORDS, WAITS
+from busfare.trace.readers.nsys.scan import RECORDS, WAITS
 from busfare.trace.readers.tables.source import TableSource
 from busfare.trace.tables import CALLS, EVENTS, conform, empty
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from busfare.trace.columns import occurring, places, taken
-from busfare.trace.readers.nsys.names import PROCESS_BITS, THREAD_BITS
+from busfare.trace.readers.nsys.scan import PROCESS_BITS, THREAD_BITS
 from busfare.trace.words import of_codes
 
 __all__ = ["INT", "PLACE", "SMALL_INT", "TIMES", "Texts", "placed", "process_of", "thread_of"]

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from busfare.trace.cupti_numbers import DIRECTION_OF
-from busfare.trace.grid import GRID, with_blocks
-from busfare.trace.omissions import Omissions
+from busfare.trace.cupti import DIRECTION_OF, GRID, with_blocks
+from busfare.trace.model import Omissions
 from busfare.trace.readers.nsys.columns import INT, PLACE, SMALL_INT, TIMES, Texts, placed
-from busfare.trace.readers.nsys.names import COPIES, GRAPHS, KERNELS, OF_COPIES, SETS
+from busfare.trace.readers.nsys.scan import COPIES, GRAPHS, KERNELS, OF_COPIES, SETS
 from busfare.trace.readers.tables.source import TableSource
 from busfare.trace.tables import DIRECTIONS, KINDS, MEMORY_KINDS, OPERATIONS, empty
 

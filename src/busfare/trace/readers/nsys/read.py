@@ -9,14 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from busfare.trace.model import Trace
-from busfare.trace.omissions import Omissions
+from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.nsys import devices as nsys_devices
 from busfare.trace.readers.nsys.calls import calls_of, event_tables, events_of, with_waits
 from busfare.trace.readers.nsys.columns import INT, TIMES, process_of, thread_of
-from busfare.trace.readers.nsys.names import CALLS_TABLE, STRINGS
 from busfare.trace.readers.nsys.operations import copies, copy_table, graphs, kernels, set_table, sets
-from busfare.trace.readers.nsys.scan import Scanning
+from busfare.trace.readers.nsys.scan import CALLS_TABLE, STRINGS, Scanning
 from busfare.trace.readers.nsys.sums import sums_of
 from busfare.trace.readers.tables.source import TableSource
 from busfare.trace.sound import with_printable

@@ -31,21 +31,42 @@ from busfare.trace._sqlite_columns import (
 )
 from busfare.trace.api_calls import ABI_SUFFIX, BLOCKING_COPY, COMMUNICATION, SYMBOL_COPY
 from busfare.trace.bounds import EARLIEST, LATEST, SMALL, SPARSE
-from busfare.trace.readers.nsys.names import (
-    CALLS_TABLE,
-    COPIES,
-    GRAPHS,
-    KERNELS,
-    OF_COPIES,
-    PROCESS_BITS,
-    RECORDS,
-    SETS,
-    STRINGS,
-    WAITS,
-)
 from busfare.trace.readers.tables.sqlite_file import DAMAGE, Pages, SqliteFile
 
-__all__ = ["CARRIES", "HAS_CALL", "LANES", "SUBMITTED", "Scanning", "begin"]
+__all__ = [
+    "CALLS_TABLE",
+    "CARRIES",
+    "COPIES",
+    "GRAPHS",
+    "HAS_CALL",
+    "KERNELS",
+    "LANES",
+    "OF_COPIES",
+    "PROCESS_BITS",
+    "RECORDS",
+    "SETS",
+    "STRINGS",
+    "SUBMITTED",
+    "THREAD_BITS",
+    "WAITS",
+    "Scanning",
+    "begin",
+]
+
+STRINGS = "StringIds"
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+
+#: What copies have beside place, time and size; all but the fourth of 64 bits.
+OF_COPIES = ("copyKind", "srcKind", "dstKind", "dstDeviceId", "copyCount")
+#: Where process and thread stand in a serialised global id: the first bit, and how many.
+PROCESS_BITS, THREAD_BITS = (24, 24), (0, 24)
+
 
 #: Of each table of operations the columns that tell lanes apart, beside the process, and the one of sizes.
 LANES: dict[str, tuple[tuple[str, ...], str | None]] = {

@@ -15,14 +15,13 @@ from busfare.trace import _columns
 from busfare.trace._sqlite_columns import CallScan, OperationScan, Scan, UnreadableError
 from busfare.trace.api_calls import plain_name
 from busfare.trace.columns import numbered, plain
-from busfare.trace.communication import CLASSES
 from busfare.trace.lanes import LANE_KEYS, CallsLeftOut, Lanes, Sums
-from busfare.trace.omissions import Omissions
+from busfare.trace.model import Omissions
 from busfare.trace.readers.nsys.columns import INT, placed
-from busfare.trace.readers.nsys.names import COPIES, KERNELS
 from busfare.trace.readers.nsys.operations import copies, sets
-from busfare.trace.readers.nsys.scan import CARRIES, HAS_CALL, LANES, SUBMITTED
+from busfare.trace.readers.nsys.scan import CARRIES, COPIES, HAS_CALL, KERNELS, LANES, SUBMITTED
 from busfare.trace.tables import OPERATIONS, conform
+from busfare.trace.words import CLASSES
 
 __all__ = ["sums_of"]
 

@@ -8,11 +8,8 @@ from importlib import resources
 import polars as pl
 
 from busfare.trace import api_calls
-from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
-from busfare.trace.grid import GRID, with_blocks
-from busfare.trace.model import Trace
-from busfare.trace.omissions import Omissions
-from busfare.trace.one_process import name_process
+from busfare.trace.cupti import DIRECTION_OF, GRID, MEMORY_OF, with_blocks
+from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.tables.source import TableSource
 from busfare.trace.tables import (
     CALLS,

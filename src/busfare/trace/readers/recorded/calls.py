@@ -7,8 +7,8 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.columns import first_rows
-from busfare.trace.omissions import Omissions
-from busfare.trace.readers.recorded import copies as recorded_copies
+from busfare.trace.model import Omissions
+from busfare.trace.readers.recorded.operations import held_up as held_up_by_recorder
 from busfare.trace.readers.recorded.process import (
     RecordedProcess,
     at,
@@ -44,7 +44,7 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
         pl.Series("stream", stream.view(np.int64)), pl.Series("event", event.view(np.int64))
     ).with_columns(identified("stream"), identified("event"))
     frame = frame.with_columns(waits_for=pl.coalesce(choice(said, WAIT_OF, WAITS_FOR), by_name))
-    held_up = recorded_copies.held_up(process.recording)
+    held_up = held_up_by_recorder(process.recording)
     if held_up.any():
         frame = frame.with_columns(pl.Series("recorder_ns", held_up))
     return conform(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from busfare.trace.columns import distinct
-from busfare.trace.cupti_numbers import DIRECTION_OF, MEMORY_OF
-from busfare.trace.grid import MOST_BLOCKS
-from busfare.trace.omissions import Omissions
-from busfare.trace.readers.recorded import copies as recorded_copies
+from busfare.trace.columns import distinct, first_rows
+from busfare.trace.cupti import DIRECTION_OF, MEMORY_OF, MOST_BLOCKS
+from busfare.trace.model import Omissions
+from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.readers.recorded.process import RecordedProcess, choice, nonzero
 from busfare.trace.tables import (
     DIRECTIONS,
@@ -21,7 +21,7 @@ from busfare.trace.tables import (
     empty,
 )
 
-__all__ = ["operations"]
+__all__ = ["allocation_sizes", "held_up", "operations", "with_addresses"]
 
 #: CUpti_ActivityUnifiedMemoryCounterKind, those that move bytes.
 MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
@@ -89,7 +89,7 @@ def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
         "copies of a kind that this version does not know: counted, with no direction",
     )
     frame = frame.with_columns(peer_device=pl.when(pl.col("direction") == "p2p").then("peer_device"))
-    return recorded_copies.with_addresses(frame, process.recording, process.shift_ns)
+    return with_addresses(frame, process.recording, process.shift_ns)
 
 
 def _sets(process: RecordedProcess) -> pl.DataFrame:
@@ -140,3 +140,89 @@ def _graphs(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
         name=("CUDA graph " + pl.col("graph").cast(pl.String)).cast(pl.Categorical),
         copy_count=pl.lit(1),
     )
+
+
+ALLOCATED = 1
+Numbers = npt.NDArray[np.uint64]
+
+
+def with_addresses(copies: pl.DataFrame, recording: Recording, shift_ns: int) -> pl.DataFrame:
+    """`copies` with the columns of `OPERATIONS_RECORDED`; null for copies whose addresses are not known.
+
+    Copies inside graphs have none (their correlation is that of the launch). `shift_ns` takes the recording's clock
+    to the frame's.
+    """
+    table = recording.table("copy_addresses")
+    correlations = copies["correlation"].fill_null(0).to_numpy().astype(np.uint64)
+    rows = first_rows(table["correlation"], correlations)
+    rows[copies["graph_node"].is_not_null().to_numpy()] = -1
+    known = rows >= 0
+    found = copies.with_columns(
+        pl.Series(
+            name, np.where(known, table[column][rows], 0) if len(table) else np.zeros(len(rows), np.uint64)
+        ).replace(0, None)
+        for name, column in (
+            ("source_address", "source"),
+            ("destination_address", "destination"),
+            ("fingerprint", "fingerprint"),
+        )
+    )
+    times = (found["start_ns"].fill_null(0) - shift_ns).to_numpy()
+    allocations = recording.table("allocations")
+    for side in ("source", "destination"):
+        sizes = allocation_sizes(allocations, found[f"{side}_address"].fill_null(0).to_numpy(), times)
+        found = found.with_columns(pl.Series(f"{side}_allocation_bytes", sizes).replace(0, None))
+    return found
+
+
+def held_up(recording: Recording) -> npt.NDArray[np.int64]:
+    """Before each call of the recording: ns that taking fingerprints held its thread up since its call before.
+
+    A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended.
+    """
+    table, calls = recording.table("copy_addresses"), recording.table("calls")
+    ns = np.zeros(len(calls), np.int64)
+    taken = table["fingerprint_duration"] > 0
+    if not taken.any() or not len(calls):
+        return ns
+    row = first_rows(calls["correlation"], table["correlation"][taken])
+    began, lasted = (table[name][taken][row >= 0] for name in ("fingerprint_start", "fingerprint_duration"))
+    row = row[row >= 0]
+    in_turn = np.lexsort((calls["start"], calls["thread"]))
+    following = np.full(len(calls), -1, np.int64)
+    same_thread = calls["thread"][in_turn][1:] == calls["thread"][in_turn][:-1]
+    following[in_turn[:-1]] = np.where(same_thread, in_turn[1:], -1)
+    row = np.where(began <= calls["start"][row], row, following[row])
+    np.add.at(ns, row[row >= 0], lasted[row >= 0].astype(np.int64))
+    return ns
+
+
+def allocation_sizes(
+    allocations: Table, addresses: Numbers, times: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Bytes of the allocation that holds each address at each time (the recording's clock, ns); 0 where none does.
+
+    An address range is allocated again and again: the allocation that counts is the latest that began at the
+    nearest base below the address before that time.
+    """
+    made = allocations["operation"] == ALLOCATED
+    base, size, since = (allocations[name][made] for name in ("address", "bytes", "time"))
+    result = np.zeros(len(addresses), np.int64)
+    if not len(base):
+        return result
+    order = np.lexsort((since, base))
+    base, size, since = base[order], size[order], since[order].astype(np.int64)
+    bases = np.unique(base)
+    nearest = np.searchsorted(bases, addresses, side="right") - 1
+    below = nearest >= 0
+    begin = np.searchsorted(base, bases, side="left")
+    end = np.searchsorted(base, bases, side="right")
+    # Times rank within one base: shifting each base's times by its index keeps one sorted key for all.
+    span = np.int64(max(int(since.max()), int(times.max(initial=0))) + 1)
+    rank = np.searchsorted(bases, base).astype(np.float64) * float(span) + since
+    wanted = nearest[below].astype(np.float64) * float(span) + times[below]
+    last = np.searchsorted(rank, wanted, side="right") - 1
+    last = np.clip(last, begin[nearest[below]], end[nearest[below]] - 1)
+    inside = addresses[below] - base[last] < size[last]
+    result[below] = np.where(inside, size[last].astype(np.int64), 0)
+    return result

@@ -7,14 +7,12 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.model import Trace
-from busfare.trace.omissions import Omissions
+from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.recorded.calls import calls, events, markers
-from busfare.trace.readers.recorded.devices import devices, streams
 from busfare.trace.readers.recorded.file import Recording, read_recording
 from busfare.trace.readers.recorded.files import is_recording
 from busfare.trace.readers.recorded.operations import operations
-from busfare.trace.readers.recorded.process import RecordedProcess
+from busfare.trace.readers.recorded.process import RecordedProcess, devices, streams
 
 __all__ = ["read"]
 

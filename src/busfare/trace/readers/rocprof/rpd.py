@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from busfare.trace import api_calls
-from busfare.trace.model import Trace
-from busfare.trace.omissions import Omissions
+from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.tables.source import TableSource
 from busfare.trace.tables import CALLS, DIRECTIONS, MARKERS, OPERATIONS, conform
 

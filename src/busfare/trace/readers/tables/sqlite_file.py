@@ -222,7 +222,7 @@ def at_rest(path: Path, packed: bool) -> Iterator[Path]:
 
 
 def _unpack(path: Path, place: Path) -> None:
-    from busfare.trace.omissions import Omissions
+    from busfare.trace.model import Omissions
     from busfare.trace.readers.kineto.text import decompressed
 
     lost = Omissions()
