@@ -1,12 +1,10 @@
-"""Traces and questions that once had wrong answers, and what `busfare` says of each: `python validation/cases.py`.
+"""Traces and questions that once had wrong answers, and what `busfare` answers today: `python validation/cases.py`.
 
-Every trace is built here, or ships with the project. `--busfare COMMAND` asks another version, as that of commit 7ff3d17,
-whose answers docs/cases.md prints beside today's. Exits with 1 where an answer is not what it should be.
+Every trace is built here, or ships with the project. Exit status 1 where an answer is not what it should be.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import shutil
@@ -14,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +52,19 @@ Ask = Callable[..., Asked]
 
 @dataclass(frozen=True)
 class Case:
-    """`said`: the answer in words, and whether it is right."""
+    """`answer`: in words, and whether it is right."""
 
     name: str
     command: str
-    said: Callable[[Ask, Path], tuple[str, bool]]
+    answer: Callable[[Ask, Path], tuple[str, bool]]
 
 
 CASES: list[Case] = []
 
 
 def case(name: str, command: str) -> Callable[[Callable[[Ask, Path], tuple[str, bool]]], None]:
-    def keep(said: Callable[[Ask, Path], tuple[str, bool]]) -> None:
-        CASES.append(Case(name, command, said))
+    def keep(answer: Callable[[Ask, Path], tuple[str, bool]]) -> None:
+        CASES.append(Case(name, command, answer))
 
     return keep
 
@@ -312,41 +310,25 @@ def _(ask: Ask, folder: Path) -> tuple[str, bool]:
     return f"such characters in the tables and the page: {bad}", bad == 0
 
 
-@dataclass
-class Version:
-    """A version of busfare to ask."""
-
-    command: list[str]
-    answers: dict[str, str] = field(default_factory=dict)
-
-    def ask(self, *arguments: object) -> Asked:
-        done = subprocess.run(
-            [*self.command, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
-        )
-        return Asked(done.returncode, done.stdout, done.stderr)
+def ask(*arguments: object) -> Asked:
+    done = subprocess.run(
+        [sys.executable, "-m", "busfare", *map(str, arguments)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    return Asked(done.returncode, done.stdout, done.stderr)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--busfare", default=f"{sys.executable} -m busfare", help="The command to ask.")
-    parser.add_argument("--markdown", action="store_true", help="As rows of a table.")
-    options = parser.parse_args()
-    version, wrong = Version(options.busfare.split()), 0
+    wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         for one in CASES:
             try:
-                text, right = one.said(version.ask, Path(folder))
+                text, right = one.answer(ask, Path(folder))
             except (KeyError, ValueError, TypeError) as error:
                 text, right = f"no answer ({type(error).__name__} {error})", False
             wrong += not right
-            text = text.replace(folder + "/", "")
-            row = (
-                f"| {one.name} | `{one.command}` | {text} |"
-                if options.markdown
-                else f"{'' if right else 'WRONG '}{one.name}: {text}"
-            )
-            print(row, flush=True)
-    print(f"{len(CASES) - wrong} of {len(CASES)} as they should be", file=sys.stderr)
+            print(f"{'' if right else 'WRONG '}{one.name}: {text.replace(folder + '/', '')}", flush=True)
+    print(f"{len(CASES) - wrong} of {len(CASES)} as they should be")
     return int(wrong > 0)
 
 
