@@ -22,8 +22,7 @@ from busfare.report.summary import summarise
 from busfare.report.terminal import show_report
 from busfare.report.what_if_page import what_if_page
 from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
-from busfare.timeline.changes.change import Setting
-from busfare.timeline.changes.options import Options, changes_of
+from busfare.timeline.changes import Setting, Value, changes_of
 from busfare.trace import tables
 from busfare.trace.lanes import is_transfer
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
@@ -109,21 +108,21 @@ def test_a_report_comes_out_of_anything(
         assert "nan" not in capsys.readouterr().out
 
 
-EVERYTHING = Options(
-    pin="",
-    asynchronous="2",
-    drop_synchronisations="",
-    batch_below="64KiB",
-    collect_below="64KiB",
-    as_arguments=True,
-    streams=3,
-    prefetch=True,
-    remove=("d2d",),
-    link="pcie:5",
-    node="gh200",
-    kernels=("0.5x",),
-    copy_speed="2x",
-)
+EVERYTHING: dict[str, Value] = {
+    "pin": "",
+    "async": "2",
+    "drop_synchronisations": "",
+    "batch_below": "64KiB",
+    "collect_below": "64KiB",
+    "as_arguments": True,
+    "streams": 3,
+    "prefetch": True,
+    "remove": ("d2d",),
+    "link": "pcie:5",
+    "node": "gh200",
+    "kernels": ("0.5x",),
+    "copy_speed": "2x",
+}
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

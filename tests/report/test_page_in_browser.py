@@ -18,7 +18,8 @@ from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.report.what_if_page import what_if_page
 from busfare.report.what_ifs import answer_what_if, predicted_trace
-from busfare.timeline.changes.change import Kernels, Setting
+from busfare.timeline.changes import Setting
+from busfare.timeline.changes.elsewhere import Kernels
 from busfare.timeline.changes.pin import Pin
 from busfare.timeline.changes.streams import Streams
 from busfare.trace import Trace, read

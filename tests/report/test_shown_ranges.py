@@ -19,7 +19,8 @@ from busfare.report.plans import answer_plan
 from busfare.report.predictions import show_projection
 from busfare.report.projections import projection_result
 from busfare.report.what_ifs import answer_what_if
-from busfare.timeline.changes.change import Change, Setting, ToNode
+from busfare.timeline.changes import Change, Setting
+from busfare.timeline.changes.elsewhere import ToNode
 from busfare.timeline.changes.pin import Pin
 from busfare.timeline.changes.waiting import Async
 from busfare.trace import read

@@ -16,8 +16,7 @@ from busfare.advise import guess_node
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
-from busfare.timeline.changes.change import Setting
-from busfare.timeline.changes.options import Options, changes_of
+from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 
@@ -25,8 +24,8 @@ SHARED = os.environ.get("BUSFARE_SHARED")
 PUBLISHED = sorted(p for p in Path(SHARED, "data/traces").rglob("*") if p.is_file()) if SHARED else []
 CHANGES: dict[str, dict[str, Any]] = {
     "pin": {"pin": ""},
-    "asynchronous": {"asynchronous": ""},
-    "all asynchronous": {"asynchronous": "."},
+    "async": {"async": ""},
+    "all asynchronous": {"async": "."},
     "drop synchronisations": {"drop_synchronisations": ""},
     "batch": {"batch_below": "64KiB"},
     "batch all": {"batch_below": "1GiB"},
@@ -51,12 +50,12 @@ def played_together(taken_apart: Timeline, first: str, second: str) -> int:
     """The makespan in ns after both, or -1 where the run lacks what one of them needs."""
     node = guess_node(taken_apart.trace) or HERE
     try:
-        for change in changes_of(Options(**{**CHANGES[first], **CHANGES[second]}), node):
+        for change in changes_of({**CHANGES[first], **CHANGES[second]}, node):
             taken_apart = change.apply(taken_apart, Setting(node)).timeline
     except InputError as refused:
         assert "\n" not in str(refused)
         return -1
-    assert sum(part["seconds"] for part in critical_path_shares(taken_apart)) >= 0
+    assert sum(part.seconds for part in critical_path_shares(taken_apart)) >= 0
     return play(taken_apart).makespan_ns
 
 
@@ -130,7 +129,7 @@ def test_sizes_that_are_not_known_stay_unknown_when_others_are_packed() -> None:
     ]
     operations += [kernel(60, 80, correlation=5, context=1)]
     calls = [call(10.0 * n, 10.0 * n + 2, "cudaMemcpyAsync", correlation=n) for n in range(6)]
-    packed = changes_of(Options(batch_below="64KiB"), HERE)[0].apply(
+    packed = changes_of({"batch_below": "64KiB"}, HERE)[0].apply(
         timeline(trace(*operations, calls=calls)), Setting(HERE)
     )
     assert packed.count == 4

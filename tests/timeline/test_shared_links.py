@@ -8,8 +8,9 @@ import pytest
 
 from busfare.node import Node, load_node
 from busfare.timeline import play, timeline
-from busfare.timeline.changes.change import Remove, Setting, ToNode
-from busfare.timeline.changes.what_if import what_if
+from busfare.timeline.changes import Setting, what_if
+from busfare.timeline.changes.elsewhere import ToNode
+from busfare.timeline.changes.removal import Remove
 from busfare.trace import Trace
 from tests.traces import call, copy, trace
 

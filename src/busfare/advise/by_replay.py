@@ -15,16 +15,15 @@ from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import Timeline, critical_path_shares, play
-from busfare.timeline.changes.arguments import AsArguments
-from busfare.timeline.changes.change import Applied, Change, Remove, Setting
+from busfare.timeline.changes import Applied, Change, Setting
 from busfare.timeline.changes.packing import Batch, Collect, loop_nanoseconds
 from busfare.timeline.changes.pin import Pin
 from busfare.timeline.changes.prefetch import Prefetch
-from busfare.timeline.changes.repeated import Dedupe
-from busfare.timeline.changes.resident import KeepOnGpu
+from busfare.timeline.changes.removal import AsArguments, Remove
+from busfare.timeline.changes.repeated import Dedupe, KeepOnGpu
 from busfare.timeline.changes.streams import Streams, are_pipelines
 from busfare.timeline.changes.waiting import Async, DropSynchronisations
-from busfare.timeline.selection import among
+from busfare.timeline.edit import among
 from busfare.trace.beside import several
 
 __all__ = ["priced_by_replay"]
@@ -212,7 +211,7 @@ def _what_else(before: dict[str, float], timeline: Timeline, own: float) -> str:
 
 def _parts(timeline: Timeline) -> dict[str, float]:
     """Seconds of the run by what decides its length."""
-    return {row["part"]: row["seconds"] for row in critical_path_shares(timeline)}
+    return {row.part: row.seconds for row in critical_path_shares(timeline)}
 
 
 def _with_loop(changed: Changed, before: int) -> tuple[float, str]:

@@ -277,14 +277,14 @@ def _one_memory(trace: Trace, node: Node | None) -> Iterator[Finding]:
 
 
 def _ping_pong(trace: Trace, node: Node | None) -> Iterator[Finding]:
-    from busfare.timeline.changes.resident import SMALLEST_BYTES, TOLD_BY, returned_copies
+    from busfare.timeline.changes.repeated import KNOWN_BY, SMALLEST_BYTES, returned_copies
 
     # Sizes and order tell of chunks that pass through, too; regions of directives copy the same arrays each time.
     addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
     if not addresses and language_of(trace) is None:
         return
     large = rows_of(trace, COPY & TO_OR_FROM_HOST, least=SMALLEST_BYTES + 1)
-    returned, told_by = returned_copies(large.columns(*PLACED, *addresses), node)
+    returned, known_by = returned_copies(large.columns(*PLACED, *addresses), node)
     copies = large.where(returned)
     if copies.height < 2 * MANY_RETURNS:
         return
@@ -293,7 +293,7 @@ def _ping_pong(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Buffers that come back and go in again",
         f"What {amounts.count(copies.height // 2)} copies brought back to the host, up to "
         f"{amounts.size(int(copies.sizes.max()))} each, went in again before the host could have written it anew, as "
-        f"{TOLD_BY[told_by]} tell: {amounts.size(copies.bytes())} in {amounts.time(copies.seconds())}, both directions.",
+        f"{KNOWN_BY[known_by]} show: {amounts.size(copies.bytes())} in {amounts.time(copies.seconds())}, both directions.",
         "Keep these buffers on the GPU from one kernel to the next, and bring back what the host needs when it needs it.",
         copies.exposed,
         touches=copies,

@@ -64,12 +64,13 @@ def _with_empty_values(arguments: list[str]) -> list[str]:
     """`--pin` without a value as `--pin=`; the trace itself is no value, so it may stand behind it."""
     if arguments[:1] != ["what-if"]:
         return arguments
-    from busfare.cli.traces import VALUE_MAY_LACK
+    from busfare.timeline.changes import OPTIONS
 
+    may_lack = [option.name for option in OPTIONS if option.bare]
     made: list[str] = []
     for at, text in enumerate(arguments):
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
-        lacks = text in VALUE_MAY_LACK and (following.startswith("-") or Path(following).exists())
+        lacks = text in may_lack and (following.startswith("-") or Path(following).exists())
         made.append(f"{text}=" if lacks else text)
     return made
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from busfare.cli.reading import read_trace, where_recorded
 from busfare.output import OUTPUT, PATH, as_html, as_json, note, print_json, say_page, write_file
 
-__all__ = ["VALUE_MAY_LACK", "compare", "demo", "export", "project", "what_if"]
-
-#: Options of `what-if` whose value may be left out.
-VALUE_MAY_LACK = ("--pin", "--async", "--drop-synchronisations")
+__all__ = ["compare", "demo", "export", "project", "what_if"]
 
 trace_path = click.argument(
     "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
@@ -34,62 +32,31 @@ host_rule = click.option(
 )
 
 
-@click.command()
+class WithChanges(click.Command):
+    """A command that also takes the option of every change that a timeline knows; those are read when it is called."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        from busfare.timeline.changes import OPTIONS
+
+        made: list[click.Parameter] = [
+            click.Option(
+                [option.name, *option.aliases, option.key],
+                metavar=option.metavar,
+                help=option.help,
+                is_flag=option.metavar is None,
+                multiple=option.multiple,
+                default=option.default,
+                show_default=bool(option.default),
+                type=int if option.number else None,
+            )
+            for option in OPTIONS
+        ]
+        own = super().get_params(ctx)
+        return [*own[:1], *made, *own[1:]]
+
+
+@click.command(cls=WithChanges)
 @trace_path
-@click.option(
-    "--pin", metavar="[REGEX]", help="Pageable host buffers become pinned; all, or those of matching copies."
-)
-@click.option(
-    "--async",
-    "async_",
-    metavar="[REGEX]",
-    help="Copies to the GPU, or all that match, no longer hold the host up.",
-)
-@click.option(
-    "--drop-synchronisations",
-    metavar="[REGEX]",
-    help="Only waits behind copies to the host, and last ones, stay.",
-)
-@click.option("--batch-below", metavar="SIZE", help="Pack copies smaller than this that follow each other.")
-@click.option(
-    "--with-loop",
-    is_flag=True,
-    help="With --batch-below: the loop that makes those copies goes with them; the program builds one array.",
-)
-@click.option(
-    "--collect-below",
-    metavar="SIZE",
-    help="Results smaller than this stay on the GPU and come back once, at the end.",
-)
-@click.option(
-    "--as-arguments",
-    is_flag=True,
-    help="Small values for the next kernel, and for symbols, travel with its launch.",
-)
-@click.option(
-    "--streams", metavar="N", type=int, help="Spread chunks of one stream over N streams and buffers."
-)
-@click.option(
-    "--kernel",
-    metavar="REGEX",
-    default="",
-    show_default=False,
-    help="With --streams: only chunks with such a kernel.",
-)
-@click.option("--dedupe", is_flag=True, help="Send unchanged buffers once.")
-@click.option("--keep-on-gpu", is_flag=True, help="What comes back and goes in again stays on the GPU.")
-@click.option("--prefetch", is_flag=True, help="Send managed memory before kernels need it.")
-@click.option(
-    "--remove",
-    metavar="WHAT",
-    multiple=True,
-    help="Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.",
-)
-@click.option("--link", metavar="LINK", help="Another link: pcie:5 (x16), nvlink:2x3, c2c:1.")
-@click.option("--to", "--node", "node", metavar="NODE", help="Run on another node.")
-@kernel_rules
-@host_rule
-@click.option("--copy-speed", metavar="FACTOR", help="All copies so many times as fast: 2x.")
 @click.option(
     "--unrecorded",
     metavar="TIME",
@@ -107,65 +74,27 @@ host_rule = click.option(
 @as_html
 def what_if(
     trace: Path,
-    pin: str | None,
-    async_: str | None,
-    drop_synchronisations: str | None,
-    batch_below: str | None,
-    with_loop: bool,
-    collect_below: str | None,
-    as_arguments: bool,
-    streams: int | None,
-    kernel: str,
-    dedupe: bool,
-    keep_on_gpu: bool,
-    prefetch: bool,
-    remove: tuple[str, ...],
-    link: str | None,
-    node: str | None,
-    kernels: tuple[str, ...],
-    host: str,
-    copy_speed: str | None,
     unrecorded: str | None,
     from_: str | None,
     model: str,
     perfetto: Path | None,
     json: bool,
     html: Path | None,
+    **asked: Any,
 ) -> None:
     """What a change to the program, or another node, would make of the whole run."""
     from busfare.advise import guess_node
     from busfare.node import load_node
     from busfare.quantities import parse_seconds
     from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
-    from busfare.timeline.changes.change import Setting
-    from busfare.timeline.changes.options import Options, changes_of
+    from busfare.timeline.changes import Setting, changes_of
 
-    options = Options(
-        pin=pin,
-        asynchronous=async_,
-        drop_synchronisations=drop_synchronisations,
-        batch_below=batch_below,
-        with_loop=with_loop,
-        collect_below=collect_below,
-        as_arguments=as_arguments,
-        streams=streams,
-        kernel=kernel,
-        dedupe=dedupe,
-        keep_on_gpu=keep_on_gpu,
-        prefetch=prefetch,
-        remove=remove,
-        link=link,
-        node=node,
-        kernels=kernels,
-        host=host,
-        copy_speed=copy_speed,
-    )
-    changes_of(options, None, check_only=True)
+    changes_of(asked, None, check_only=True)
     bare = parse_seconds(unrecorded) if unrecorded else None
     read = read_trace(trace)
     recorded_on = load_node(from_) if from_ else guess_node(read)
     setting = Setting(recorded_on, model)
-    result, found = answer_what_if(read, changes_of(options, recorded_on), setting, from_ is None, bare)
+    result, found = answer_what_if(read, changes_of(asked, recorded_on), setting, from_ is None, bare)
     if perfetto:
         from busfare.report.export import perfetto_beside
 

@@ -13,9 +13,8 @@ from busfare.cost.ranges import figures_of, range_of, ranged, rung_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import Played, Timeline, play, timeline
-from busfare.timeline.changes.change import Setting, ToNode
-from busfare.timeline.changes.host import host_changes
-from busfare.timeline.changes.options import kernel_changes
+from busfare.timeline.changes import Setting
+from busfare.timeline.changes.elsewhere import ToNode, host_changes, kernel_changes
 from busfare.timeline.edit import with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer

@@ -19,15 +19,14 @@ from busfare.report.summary import summarise
 from busfare.report.tables import console, table
 from busfare.report.terminal import show_report
 from busfare.report.what_ifs import answer_what_if
-from busfare.timeline.changes.change import Setting
-from busfare.timeline.changes.options import Options, changes_of
+from busfare.timeline.changes import Setting, Value, changes_of
 from busfare.trace import Trace, read
 
 __all__ = ["run_demo"]
 
 #: One stream and pageable memory; then three streams and pinned memory.
 BEFORE, AFTER = "smooth-out-of-core-h100.json.gz", "smooth-out-of-core-streams-h100.json.gz"
-CHANGE = Options(pin="", streams=3)
+CHANGE: dict[str, Value] = {"pin": "", "streams": 3}
 RECORDED_ON = "h100-sxm"
 ELSEWHERE = ("gh200", "dgx-a100", "pcie:3x16")
 CHANGED = "pinned, 3 streams"

@@ -10,24 +10,9 @@ from busfare.node import Node
 
 if TYPE_CHECKING:
     from busfare.timeline import Played
-    from busfare.timeline.changes.change import Change, Setting
-    from busfare.timeline.changes.what_if import Outcome
+    from busfare.timeline.changes import Change, Outcome, Setting
 
 __all__ = ["finding_range", "outcome_range", "said_of_ranges", "whiskers", "with_range"]
-
-#: Changes, and the options of `what-if` by which the table of ranges knows them.
-OPTIONS = {
-    "Remove": "--remove",
-    "Dedupe": "--dedupe",
-    "Prefetch": "--prefetch",
-    "Pin": "--pin",
-    "Batch": "--batch-below",
-    "Collect": "--collect-below",
-    "AsArguments": "--as-arguments",
-    "Async": "--async",
-    "DropSynchronisations": "--drop-synchronisations",
-    "Streams": "--streams",
-}
 
 RUNGS = {
     "datasheet": "data sheets",
@@ -73,13 +58,12 @@ def outcome_range(
 ) -> dict[str, Any]:
     """The range of the run after `changes`, in seconds."""
     from busfare.project.projection import run_between
-    from busfare.timeline.changes.change import ToNode
-    from busfare.timeline.changes.host import Host
+    from busfare.timeline.changes.elsewhere import Host, ToNode
 
     seconds, run, ends = outcome.played.makespan_seconds, baseline.makespan_seconds, []
     others = [change for change in changes if not isinstance(change, (ToNode, Host))]
     if others:
-        names = " ".join(OPTIONS.get(type(change).__name__, "--any") for change in others)
+        names = " ".join(change.options[0] for change in others)
         low, high = gain_beside(run - seconds, run, names, figures_of(setting.recorded_on))
         ends += [run - high, run - low]
     for change in changes:

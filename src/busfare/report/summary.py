@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from msgspec import to_builtins
 
 from busfare import advise
 from busfare.errors import InputError
@@ -16,7 +17,7 @@ from busfare.trace.beside import beside
 from busfare.trace.model import INCOMPLETE
 
 if TYPE_CHECKING:
-    from busfare.timeline import Timeline
+    from busfare.timeline import PathPart, Timeline
 
 __all__ = ["SCHEMA", "summarise"]
 
@@ -108,7 +109,7 @@ def summarise(
             for gap in account.idle_gaps(trace, 5)
         ],
         "recording_cost": cost,
-        "critical_path": path,
+        "critical_path": to_builtins(path),
         "findings": [
             {
                 "id": finding.id,
@@ -139,13 +140,13 @@ def _node(node: Node, guessed: bool) -> dict[str, Any]:
     return {"name": node.name, "guessed_from_gpu_name": guessed, "measured": measured}
 
 
-def _critical_path(run: Timeline) -> list[dict[str, Any]]:
+def _critical_path(run: Timeline) -> list[PathPart]:
     from busfare.timeline import critical_path_shares
 
     return critical_path_shares(run)
 
 
-def _unexplained(path: list[dict[str, Any]] | None) -> float | None:
+def _unexplained(path: list[PathPart] | None) -> float | None:
     if path is None:
         return None
     from busfare.timeline import unexplained_seconds

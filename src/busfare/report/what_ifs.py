@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import to_builtins
 
 from busfare.advise import amounts
 from busfare.node import Node
@@ -16,8 +17,7 @@ from busfare.report.recording_cost import without_recorder
 from busfare.report.tables import console, plain, table
 from busfare.report.terminal import show_omissions
 from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
-from busfare.timeline.changes.change import Change, Setting
-from busfare.timeline.changes.what_if import Outcome, WhatIf, what_if
+from busfare.timeline.changes import Change, Outcome, Setting, WhatIf, what_if
 from busfare.trace import Trace
 
 __all__ = ["SCHEMA", "answer_what_if", "predicted_trace", "show_what_if"]
@@ -55,7 +55,7 @@ def answer_what_if(
             "recording_cost": cost,
             "replayed_seconds": baseline.makespan_seconds,
             "range_seconds": _range(baseline),
-            "critical_path": critical_path_shares(taken_apart),
+            "critical_path": to_builtins(critical_path_shares(taken_apart)),
         },
         "changes": [
             _outcome(outcome, baseline) | outcome_range(outcome, baseline, [change], setting)
@@ -64,7 +64,7 @@ def answer_what_if(
         **_outcome(found.together, baseline),
         **outcome_range(found.together, baseline, changes, setting),
         "range_seconds": _range(found.together.played),
-        "critical_path": critical_path_shares(found.together.played.timeline),
+        "critical_path": to_builtins(critical_path_shares(found.together.played.timeline)),
         "omissions": [
             {"id": o.id, "count": o.count, "what": o.what} for o in [*trace.omissions, *taken_apart.omissions]
         ],

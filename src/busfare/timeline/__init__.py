@@ -2,9 +2,17 @@
 
 from busfare.timeline.build import timeline
 from busfare.timeline.model import Timeline
-from busfare.timeline.play import Played, critical_path, critical_path_shares, play, unexplained_seconds
+from busfare.timeline.play import (
+    PathPart,
+    Played,
+    critical_path,
+    critical_path_shares,
+    play,
+    unexplained_seconds,
+)
 
 __all__ = [
+    "PathPart",
     "Played",
     "Timeline",
     "critical_path",

@@ -1,4 +1,4 @@
-"""What every change is made of: operations taken out, waits taken out, work moved to other streams."""
+"""What every change is made of: which operations it is about; operations, calls and waits taken out; other durations."""
 
 from __future__ import annotations
 
@@ -11,30 +11,40 @@ from numpy.typing import NDArray
 
 from busfare.expressions import found_in
 from busfare.timeline.build.device_work import unit_of
-from busfare.timeline.faults import within_kernels
-from busfare.timeline.host_caches import gaps_without
 from busfare.timeline.model import WAIT, Timeline
-from busfare.timeline.prices import staged
+from busfare.timeline.prices import packing_nanoseconds, pageable, staged
+from busfare.trace.words import Words
 
 __all__ = [
     "ASYNC_COPY",
+    "among",
+    "bytes_of",
     "calls_named",
+    "calls_of",
     "calls_only_for",
+    "gaps_without",
+    "matching",
     "next_on_thread",
     "usual_call_ns",
     "with_durations",
     "without_calls",
     "without_operations",
     "without_waits",
+    "without_waits_behind",
 ]
 
 Mask = NDArray[np.bool_]
-Rows = NDArray[np.int64]
+Times = NDArray[np.int64]
 ASYNC_COPY = r"Memcpy.*Async"
 #: What an asynchronous call takes the host where the trace has none, in nanoseconds.
 ASYNCHRONOUS_CALL_NS = 5_000
-#: No library takes longer from one call to the next: 4 to 10 µs between copies in recordings of PyTorch and CuPy.
-MOST_NS_BETWEEN = 10_000
+#: A core's own second-level cache: 2 MiB on the hosts of H100s and H200s, 1 to 2 on servers of these years. A copy that
+#: the host moves, and that is no smaller, leaves nothing of the program there.
+PRIVATE_CACHE_BYTES = 2 << 20
+#: A program's own lines, here and there, take so many times as long to fetch as a copy's: behind a large copy CuPy and
+#: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
+#: pageable and pinned).
+SCATTERED = 1.8
 
 
 def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = False) -> Timeline:
@@ -44,31 +54,28 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     """
     if not removed.any():
         return timeline
-    columns = dict(timeline.columns)
+    columns, kept = dict(timeline.columns), ~removed
     emptied = calls_only_for(timeline, removed)
-    kept = ~removed
     number = np.cumsum(kept) - 1
     stand_in = _kept_before(columns["operation_after"], removed)
     columns["operation_order_lag"] = _lags_behind(timeline, removed)
     for name in [name for name in columns if name.startswith("operation_")]:
-        if name not in ("operation_link_begin", "operation_links"):
-            columns[name] = columns[name][kept]
+        columns[name] = columns[name][kept]
     after = stand_in[kept]
     columns["operation_after"] = np.where(after >= 0, number[np.maximum(after, 0)], -1).astype(np.int32)
     given = columns["call_wait"] == WAIT["given"]
     key = columns["call_wait_key"].copy()
     # Who waited for one that is gone waits for the one before it in its stream.
     instead = _kept_before(_in_stream_before(timeline.columns["operation_stream"]), removed)
-    waited = np.where(given, key, 0)
-    gone = given & removed[np.maximum(waited, 0)] if len(removed) else given
+    gone = given & removed[np.maximum(np.where(given, key, 0), 0)]
     key[gone] = instead[key[gone]]
     lost = given & (key < 0)
     key[given & ~lost] = number[key[given & ~lost]]
     columns["call_wait_key"] = key
     columns["call_wait"] = np.where(lost | emptied, WAIT["none"], columns["call_wait"]).astype(np.uint8)
     columns["call_own"] = np.where(emptied, 0, columns["call_own"])
-    gap = columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
-    columns["call_gap"] = gap - _spent_on(timeline, emptied)
+    if not bytes_stay:
+        columns["call_gap"] = gaps_without(timeline, removed)
     return replace(
         timeline,
         columns=columns,
@@ -86,49 +93,64 @@ def _in_stream_before(stream: NDArray[np.int32]) -> NDArray[np.int32]:
     return before
 
 
-def _spent_on(timeline: Timeline, calls: Mask) -> NDArray[np.int64]:
-    """Of the host's time before each call, what goes when `calls` go; shape (calls,).
-
-    Between two calls of a thread a library returns from the first and comes to the second (in Python that is most of
-    the time), and the program does what it does anyway; a trace does not tell them apart. Half of what lies between two
-    calls is taken to go with each of them: of what lies there in the middle, or of `MOST_NS_BETWEEN`.
-    """
-    gap, following = timeline.columns["call_gap"], next_on_thread(timeline)[calls]
-    gone = calls.astype(np.int64)
-    gone[following[following >= 0]] += 1
-    return np.clip(gap, 0, MOST_NS_BETWEEN) * gone // 2
-
-
-def _lags_behind(timeline: Timeline, removed: Mask) -> NDArray[np.int64]:
+def _lags_behind(timeline: Timeline, removed: Mask) -> Times:
     """How long each operation starts behind the one before it in its stream, once that is gone; shape (operations,).
 
-    What followed a copy engine's work and now follows work of its own unit no longer pays for the turn.
+    What followed a copy engine's work and now follows work of its own unit no longer pays for the change of units: 2.7 to
+    5.2 µs from a kernel to a copy on H100s and H200s (`busfare probe`, after a kernel).
     """
     columns = timeline.columns
     lag, unit = columns["operation_order_lag"].copy(), unit_of(timeline.operations, timeline.operation_class)
-    in_stream = np.argsort(columns["operation_stream"], kind="stable")
-    stream, gone, units = columns["operation_stream"][in_stream], removed[in_stream], unit[in_stream]
-    place = np.arange(len(in_stream))
-    # The nearest kept place before each.
-    kept = np.maximum.accumulate(np.where(gone, -1, place))
-    before = np.concatenate([[-1], kept[:-1]])
-    same_stream = (before >= 0) & (stream[np.maximum(before, 0)] == stream)
-    moved = same_stream & (before < place - 1) & ~gone
-    turned = moved & (units[place - 1] != units) & (units[np.maximum(before, 0)] == units)
-    rows = in_stream[turned]
+    before = _in_stream_before(columns["operation_stream"])
+    now = _kept_before(before, removed)
+    moved = (now >= 0) & (now != before) & ~removed
+    rows = np.flatnonzero(moved)
+    rows = rows[(unit[before[rows]] != unit[rows]) & (unit[now[rows]] == unit[rows])]
     lag[rows] = np.minimum(lag[rows], timeline.usual_order_ns[timeline.operation_class[rows]])
     return lag
 
 
-def _kept_before(after: NDArray[np.int32], removed: Mask) -> NDArray[np.int32]:
+def _kept_before(before: NDArray[np.int32], removed: Mask) -> NDArray[np.int32]:
     """For each operation the one it is to follow, past those that are taken out.
 
     Each round looks twice as far: chains of faults are as long as the trace.
     """
-    skip = np.where(removed, after, np.arange(len(after), dtype=np.int32))
+    skip = np.where(removed, before, np.arange(len(before), dtype=np.int32))
     while (through := (skip >= 0) & removed[np.maximum(skip, 0)]).any():
         skip[through] = skip[skip[through]]
-    return np.where(after >= 0, skip[np.maximum(after, 0)], -1).astype(np.int32)
+    return np.where(before >= 0, skip[np.maximum(before, 0)], -1).astype(np.int32)
+
+
+def gaps_without(timeline: Timeline, gone: Mask) -> Times:
+    """The host's times between calls when the copies `gone` no longer pass through its caches; ns, shape (calls,).
+
+    `gone`: shape (operations,). A copy that the host stages, and that is as large as a core's cache, makes the host fetch
+    again what it works with, `SCATTERED` times as slowly as it copies those bytes on this node. A trace does not tell that
+    time from the host's own: it is taken to be half of the gaps behind the copy until then, but for gaps longer than the
+    whole cache takes: those are work on data of its own, as a gather from a large table.
+    """
+    columns = timeline.columns
+    gap: Times = columns["call_gap"]
+    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
+    large = gone & pageable(timeline.operations) & (columns["operation_launched"] != 0)
+    large &= sizes >= PRIVATE_CACHE_BYTES
+    if not large.any():
+        return gap
+    fills = np.zeros(len(gap), bool)
+    fills[columns["operation_call"][large]] = True
+    order = np.argsort(columns["call_thread"], kind="stable")
+    thread, behind, place = columns["call_thread"][order], fills[order], np.arange(len(order))
+    copied_ns = packing_nanoseconds(np.array([PRIVATE_CACHE_BYTES], np.float64), timeline.node)[0]
+    whole = int(SCATTERED * copied_ns)
+    half = np.where(gap[order] >= whole, 0, np.maximum(gap[order], 0) // 2)
+    passed = np.cumsum(half)
+    # The nearest such copy before each call on its thread.
+    last = np.concatenate([[-1], np.maximum.accumulate(np.where(behind, place, -1))[:-1]])
+    known = (last >= 0) & (thread[np.maximum(last, 0)] == thread)
+    since = passed - half - passed[np.maximum(last, 0)]
+    changed = gap.copy()
+    changed[order] -= np.where(known, np.clip(whole - since, 0, half), 0)
+    return changed
 
 
 def calls_only_for(timeline: Timeline, operations: Mask) -> Mask:
@@ -141,7 +163,7 @@ def calls_only_for(timeline: Timeline, operations: Mask) -> Mask:
     return np.asarray(of_these & ~of_others)
 
 
-def without_waits(timeline: Timeline, calls: Mask, own_ns: NDArray[np.int64] | int) -> Timeline:
+def without_waits(timeline: Timeline, calls: Mask, own_ns: Times | int) -> Timeline:
     """These calls return after `own_ns` without waiting; shape (calls,)."""
     columns = timeline.columns
     return timeline.with_columns(
@@ -151,17 +173,29 @@ def without_waits(timeline: Timeline, calls: Mask, own_ns: NDArray[np.int64] | i
 
 
 def without_calls(timeline: Timeline, calls: Mask) -> Timeline:
-    """These calls, which launch nothing, are gone, with what the host spent on coming to them; shape (calls,)."""
-    gap = timeline.columns["call_gap"] - _spent_on(timeline, calls)
-    return without_waits(timeline, calls, 0).with_columns(call_gap=gap)
+    """These calls, which launch nothing, are gone; shape (calls,)."""
+    return without_waits(timeline, calls, 0)
+
+
+def without_waits_behind(timeline: Timeline, removed: Mask) -> Timeline:
+    """What waits, right behind their calls, for the copies `removed` no longer does; shape (operations,)."""
+    columns = timeline.columns
+    launched = columns["operation_launched"] != 0
+    calls = np.zeros(len(columns["call_own"]), bool)
+    calls[columns["operation_call"][removed & launched]] = True
+    behind = next_on_thread(timeline)[calls]
+    behind = behind[behind >= 0]
+    waiting = np.zeros(len(calls), bool)
+    waiting[behind] = np.isin(columns["call_wait"][behind], [WAIT["stream"], WAIT["given"]])
+    return without_waits(timeline, waiting, 0)
 
 
 def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:
     """The same operations, lasting `duration_ns`; shape (operations,)."""
-    return timeline.with_columns(**within_kernels(timeline, duration_ns))
+    return timeline.with_columns(operation_duration=np.rint(duration_ns).astype(np.int64))
 
 
-def next_on_thread(timeline: Timeline) -> Rows:
+def next_on_thread(timeline: Timeline) -> Times:
     """The next call of each call's thread, -1 after the last; shape (calls,)."""
     threads = timeline.columns["call_thread"]
     order = np.argsort(threads, kind="stable")
@@ -184,3 +218,65 @@ def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     free[timeline.columns["operation_call"][launched]] = False
     own = timeline.columns["call_own"][free]
     return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
+
+
+def described(timeline: Timeline) -> pl.Series:
+    """What a REGEX is matched against: an operation's name, path, launching call, and the markers around that call."""
+    operations = timeline.operations
+    path = pl.format(
+        "{} {} {}→{}",
+        pl.col("name").cast(pl.String).fill_null(""),
+        pl.col("direction").cast(pl.String).fill_null(""),
+        pl.col("source_memory").cast(pl.String).fill_null(""),
+        pl.col("destination_memory").cast(pl.String).fill_null(""),
+    )
+    text = operations.select(path.alias("text"))["text"]
+    if timeline.calls.height == 0:
+        return text
+    called = pl.Series(np.maximum(timeline.columns["operation_call"], 0))
+    names = timeline.calls["name"].cast(pl.String).fill_null("").gather(called)
+    return text + " " + names + _markers_around(timeline, called)
+
+
+def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
+    """Names of the ranges that were open when each operation was called: the innermost few."""
+    ranges = timeline.trace.markers.filter(pl.col("end_ns").is_not_null())
+    none = pl.repeat("", called.len(), eager=True)
+    if ranges.height == 0 or ranges.height > 100_000:
+        return none
+    times = timeline.calls["start_ns"].gather(called).to_numpy()
+    starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    names = ranges["name"].cast(pl.String).fill_null("").to_list()
+    order = np.argsort(starts, kind="stable")
+    open_now: list[int] = []
+    found: list[str] = [""] * called.len()
+    at = 0
+    for row in np.argsort(times, kind="stable"):
+        while at < len(order) and starts[order[at]] <= times[row]:
+            open_now.append(int(order[at]))
+            at += 1
+        open_now = [r for r in open_now if ends[r] >= times[row]]
+        found[row] = "".join(f" {names[r]}" for r in open_now[-8:])
+    return pl.Series(found)
+
+
+def matching(timeline: Timeline, pattern: str) -> Mask:
+    """Operations whose description matches. Raises InputError for what is no regular expression."""
+    if not pattern:
+        return np.ones(timeline.operations.height, bool)
+    return np.array(found_in(pattern, described(timeline)))
+
+
+def bytes_of(timeline: Timeline, mask: Mask) -> int:
+    return int(timeline.operations["bytes"].filter(pl.Series(mask)).sum())
+
+
+def among(timeline: Timeline, column: str, *words: str) -> Mask:
+    return Words(timeline.operations).among(column, *words)
+
+
+def calls_of(timeline: Timeline, operations: Mask) -> Mask:
+    mask = np.zeros(len(timeline.columns["call_own"]), bool)
+    launched = operations & (timeline.columns["operation_launched"] != 0)
+    mask[timeline.columns["operation_call"][launched]] = True
+    return mask

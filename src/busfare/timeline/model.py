@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from busfare.node import Node
 from busfare.trace import Omission, Trace
 
-__all__ = ["ACT", "COLUMN_TYPES", "LONGEST_NS", "WAIT", "Columns", "Timeline"]
+if TYPE_CHECKING:
+    from busfare.timeline.build.links import SharedLinks
+
+__all__ = ["ACT", "COLUMN_TYPES", "LONGEST_NS", "NO_LINKS", "WAIT", "Columns", "Timeline"]
 
 Columns = dict[str, NDArray[Any]]
 #: Types that the core takes, by the column's name behind its table; all others are times, int64.
@@ -27,6 +30,14 @@ COLUMN_TYPES: dict[str, Any] = {
 #: What a call waits for, and what it does to a stream, as the core numbers them.
 WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}
 ACT = {"none": 0, "record": 1, "wait": 2}
+#: The columns of links where nothing shares one; `operation_bytes_per_s` is then 0 throughout.
+NO_LINKS: Columns = {
+    "operation_link_begin": np.zeros(0, np.int64),
+    "operation_links": np.zeros(0, np.int32),
+    "link_bytes_per_s": np.zeros(0),
+    "link_both": np.zeros(0),
+    "link_opposite": np.zeros(0, np.int32),
+}
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
 
@@ -35,7 +46,7 @@ LONGEST_NS = 1 << 55
 class Timeline:
     """A run in a form that plays. Times in nanoseconds from `origin_ns` of the trace.
 
-    `node` is the machine whose links the copies share, where it is known.
+    `node` is the machine that this runs on and `links` what its copies share there, where that is known.
 
     `columns` are those of `busfare.timeline._core`; rows of `operations` and `calls` (the trace's columns) are
     parallel to them. A changed timeline is another one: nothing is changed in place.
@@ -49,16 +60,19 @@ class Timeline:
     calls: pl.DataFrame
     streams: pl.DataFrame
     operation_class: NDArray[np.uint8]
-    call_class: NDArray[np.uint8]
     call_name: NDArray[np.uint32]  # of `call_names`
     call_names: list[str]
     usual_order_ns: NDArray[np.int64]  # by class: how soon work starts behind other work of its unit
-    unexplained_ns: int
     omissions: list[Omission]
     node: Node | None = None
-    closer_ns: int = (
-        0  # what gaps on the GPU, and around it, are shorter by than the columns say when this plays
-    )
+    links: SharedLinks | None = None
+    #: What gaps on the GPU, and around it, are shorter by than the columns say when this plays.
+    closer_ns: int = 0
+
+    @property
+    def unexplained_ns(self) -> int:
+        """Waits of operations that nothing in the trace explains."""
+        return int(self.columns["operation_extra"].sum())
 
     def with_columns(self, **columns: NDArray[Any]) -> Timeline:
         """The same run with some columns of the core replaced."""

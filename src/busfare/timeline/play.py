@@ -5,29 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.timeline import _core
-from busfare.timeline.build.links import shared_links
-from busfare.timeline.model import WAIT, Timeline
+from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline
 from busfare.trace.lanes import Union
 from busfare.trace.tables import KINDS, WAITS_FOR
 from busfare.trace.words import CLASSES, Words, kind_codes
 
-__all__ = ["STEPS", "Played", "critical_path", "critical_path_shares", "play", "unexplained_seconds"]
+__all__ = [
+    "STEPS",
+    "PathPart",
+    "Played",
+    "critical_path",
+    "critical_path_shares",
+    "play",
+    "unexplained_seconds",
+]
 
 Times = NDArray[np.int64]
 NS = 1e-9
 #: What a stretch of the critical path is, as the core numbers it; `operation` is told apart by its kind.
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
-
-
 #: No gap on the GPU, and around it, is taken to be shorter without a recorder. Nanoseconds.
 LEAST_LAG_NS = 200
 #: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
 LONGEST_WAKE_UP_NS = 1_000_000
+UNEXPLAINED = "unexplained waits"
+IN_CALLS = "host in calls"
 #: Steps of the critical path as people read them.
 PARTS = {
     "kernel": "kernels",
@@ -38,9 +46,9 @@ PARTS = {
     "set": "memory sets",
     "launch": "launches",
     "queue": "gaps between operations",
-    "unexplained": "unexplained waits",
+    "unexplained": UNEXPLAINED,
     "host": "host between calls",
-    "call": "host in calls",
+    "call": IN_CALLS,
     "wake-up": "host waking up",
 }
 
@@ -61,9 +69,17 @@ class Played:
         return self.makespan_ns * NS
 
 
+class PathPart(msgspec.Struct, frozen=True):
+    """A part of the critical path: its name, its seconds, and its share of the whole."""
+
+    part: str
+    seconds: float
+    share: float
+
+
 def play(timeline: Timeline) -> Played:
     """Plays `timeline`; Ctrl-C stops it."""
-    found = _core.play(_linked(timeline))
+    found = _core.play(_columns(timeline))
     return Played(
         timeline,
         found["call_start"],
@@ -80,62 +96,48 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
     `step` is of STEPS; an operation's is its kind in place of 'operation'. `row` is of the timeline's operations for
     operation, launch, queue and unexplained, and of its calls otherwise.
     """
-    found = _core.play(_linked(timeline), path=True)
-    path = pl.DataFrame(
+    found = _core.play(_columns(timeline), path=True)
+    steps = np.array(STEPS, object)[found["path_step"]]
+    operation = found["path_step"] == 0
+    steps[operation] = timeline.operations["kind"].cast(pl.String).to_numpy()[found["path_row"][operation]]
+    return pl.DataFrame(
         {
-            "step": found["path_step"],
+            "step": pl.Series(steps.tolist(), dtype=pl.Enum([*STEPS, *KINDS])),
             "row": found["path_row"],
             "start_ns": found["path_start"],
             "end_ns": found["path_end"],
         }
     )
-    names = pl.Enum([*STEPS, *KINDS])
-    step = pl.col("step").replace_strict(dict(enumerate(STEPS)), return_dtype=pl.String)
-    kind = timeline.operations["kind"].cast(pl.String)
-    of_kind = (
-        kind.gather(pl.Series(np.where(found["path_step"] == 0, found["path_row"], 0)))
-        if kind.len()
-        else None
-    )
-    return path.with_columns(
-        step=(step if of_kind is None else pl.when(pl.col("step") == 0).then(of_kind).otherwise(step)).cast(
-            names
-        )
-    )
 
 
-def critical_path_shares(taken_apart: Timeline) -> list[dict[str, Any]]:
-    """What the chain that decides the run's length consists of, longest first: part, seconds, share.
+def critical_path_shares(timeline: Timeline) -> list[PathPart]:
+    """What the chain that decides the run's length consists of, longest first.
 
     Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
     """
-    found = _core.play(_linked(taken_apart), path=True)
-    lengths = found["path_end"] - found["path_start"]
+    found = _core.play(_columns(timeline), path=True)
+    lengths, rows = found["path_end"] - found["path_start"], found["path_row"]
     # Steps by number, and behind them operations by kind.
     step = found["path_step"].astype(np.int64)
     operation = step == STEPS.index("operation")
-    step[operation] = len(STEPS) + kind_codes(taken_apart.operations)[found["path_row"][operation]]
+    unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
+    in_calls = _in_own_calls(timeline, step, rows, lengths)
+    step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
     names = [*STEPS, *CLASSES.categories]
-    total, sums = int(lengths.sum()), dict.fromkeys([*PARTS.values(), "other"], 0)
-    unexplained = _unexplained_in_calls(taken_apart, found["path_step"], found["path_row"], lengths)
-    in_calls = _in_own_calls(taken_apart, found["path_step"], found["path_row"], lengths)
-    lengths = lengths - unexplained - in_calls
-    sums[PARTS["unexplained"]], sums[PARTS["call"]] = int(unexplained.sum()), int(in_calls.sum())
-    for number in np.flatnonzero(np.bincount(step)).tolist():
+    sums = dict.fromkeys([*PARTS.values(), "other"], 0)
+    sums[UNEXPLAINED], sums[IN_CALLS] = int(unexplained.sum()), int(in_calls.sum())
+    rest = lengths - unexplained - in_calls
+    for number in np.unique(step).tolist():
         part = PARTS.get(names[number], "other") if number < len(names) else "other"
-        sums[part] += int(lengths[step == number].sum())
-    parts = sorted(
-        ((part, length) for part, length in sums.items() if length > 0), key=lambda p: (-p[1], p[0])
-    )
-    return [
-        {"part": part, "seconds": length * NS, "share": length / total if total else 0.0}
-        for part, length in parts
-    ]
+        sums[part] += int(rest[step == number].sum())
+    total = int(lengths.sum())
+    parts = [PathPart(part, length * NS, length / total) for part, length in sums.items() if length > 0]
+    return sorted(parts, key=lambda part: (-part.seconds, part.part))
 
 
-def unexplained_seconds(shares: list[dict[str, Any]]) -> float:
+def unexplained_seconds(shares: list[PathPart]) -> float:
     """How much of a run nothing in its trace explains, from `critical_path_shares`."""
-    return sum(float(part["seconds"]) for part in shares if part["part"] == PARTS["unexplained"])
+    return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
 
 
 def _unexplained_in_calls(
@@ -168,17 +170,15 @@ def _in_own_calls(timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], l
     """
     found = np.zeros(len(lengths), np.int64)
     waiting = np.flatnonzero(steps == STEPS.index("unexplained"))
+    waiting = waiting[timeline.columns["operation_launched"][rows[waiting]] != 0]
     of = rows[waiting]
-    launched = timeline.columns["operation_launched"][of] != 0
-    waiting, of = waiting[launched], of[launched]
     begun = timeline.operations["start_ns"].to_numpy()[of]
     returned = timeline.calls["end_ns"].to_numpy()[timeline.columns["operation_call"][of]]
-    late = np.clip(begun - returned, 0, lengths[waiting])
-    found[waiting] = lengths[waiting] - late
+    found[waiting] = lengths[waiting] - np.clip(begun - returned, 0, lengths[waiting])
     return found
 
 
-def _linked(timeline: Timeline) -> dict[str, NDArray[Any]]:
+def _columns(timeline: Timeline) -> Columns:
     """The columns with the links that copies share, at the times that they have now."""
     columns = timeline.columns
     if timeline.closer_ns:
@@ -186,6 +186,7 @@ def _linked(timeline: Timeline) -> dict[str, NDArray[Any]]:
             name: columns[name] - np.clip(columns[name] - LEAST_LAG_NS, 0, timeline.closer_ns)
             for name in ("operation_order_lag", "operation_launch_lag", "call_wait_lag")
         }
-    if timeline.node is None:
-        return columns
-    return shared_links(columns, timeline.operations, timeline.node)
+    if timeline.links is None:
+        none = np.zeros(timeline.operations.height)
+        return columns | NO_LINKS | {"operation_bytes_per_s": none}
+    return columns | timeline.links.columns(timeline.operations, columns)

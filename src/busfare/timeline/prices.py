@@ -7,7 +7,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline.model import Timeline
@@ -82,10 +81,10 @@ def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> Times:
 
 def packing_nanoseconds(sizes: Times, node: Node | None) -> Times:
     """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`. Shape (rows,)."""
-    measured = node.measurement("h2d", "pageable", 0, None) if node is not None else None
-    if measured is None:
+    curve = node.curve("h2d", "pageable") if node is not None else None
+    if curve is None:
         return sizes / PACKING_BYTES_PER_S * 1e9
-    small, large = piecewise_seconds(measured, np.array(STAGED_BYTES, np.float64))
+    small, large = curve.seconds(np.array(STAGED_BYTES, np.float64))
     rate = float(large - small) / (STAGED_BYTES[1] - STAGED_BYTES[0])
     return np.asarray(sizes * rate * 1e9)
 

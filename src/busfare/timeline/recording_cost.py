@@ -23,8 +23,6 @@ LEAST_CALL_NS = 500
 #: Recording the launch of a graph costs so many times what a kernel's does, and so much more with each node: 3.4 µs with
 #: one node, 12 with 6, 36 with 24 and 139 with 96, where a kernel's costs 0.9 (results/recorder, -graphs.json).
 GRAPH_TIMES, NODE_TIMES = 4.0, 1.3
-#: Of all that can be taken out: what gains less than this more says nothing of what a call costs.
-SATURATED = 0.95
 #: Recording a call costs 0.7 to 1.4 µs in loops and up to 4 in PyTorch's steps (results/recorder). Nanoseconds.
 LEAST_KNOWN_NS, MOST_KNOWN_NS = 1_000, 4_000
 #: Where copies that the host stages take this part of the run, two processes differ by how fast it stages.
@@ -55,10 +53,9 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
 
     A recorder does about the same for every call, before its start is noted and after, but more for graphs, by their nodes.
     Where that cannot explain the difference, calls are taken to have cost what the recorder is known to cost, and the gaps
-    on the GPU, where its work waits for each other, are shorter; where that explains less, no more is taken out of calls
-    than still makes the run shorter. Where the host stages much, more tells two runs of a
-    program apart: calls are then taken to have cost what the recorder is known to cost, and the rest, which may go either
-    way, is how fast the host worked in that process, staging and between calls. The result says how long the run then is.
+    on the GPU, where its work waits for each other, are shorter. Where the host stages much, two runs of a program differ
+    by more: calls are then taken to have cost what the recorder is known to cost, and the rest, of either sign, is how
+    fast the host worked in that process, staging and between calls. The result says how long the run then is.
     """
     before = play(timeline).makespan_ns
     by_host = staged(timeline.operations)
@@ -72,8 +69,7 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
         makespan = play(closer).makespan_ns
         if makespan < fastest:
             return Unrecorded(closer, LEAST_KNOWN_NS, makespan)
-    reached = max(target_ns, round(before - SATURATED * (before - fastest)))
-    call_ns = max(_least(lambda ns: _without(timeline, ns), reached, most), least)
+    call_ns = max(_least(lambda ns: _without(timeline, ns), target_ns, most), least)
     changed, pace = _without(timeline, call_ns), 1.0
     makespan = play(changed).makespan_ns
     if paced and makespan != target_ns:

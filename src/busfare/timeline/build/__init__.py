@@ -12,9 +12,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import _core
 from busfare.timeline.build.device_work import (
-    CLASSES,
     LOWEST_STREAM,
-    behind_observed,
     class_of,
     engines,
     issued,
@@ -24,7 +22,7 @@ from busfare.timeline.build.device_work import (
 from busfare.timeline.build.host_calls import between_calls, handed_over, outermost
 from busfare.timeline.build.links import alone, shared_links
 from busfare.timeline.build.waits import acts, waits
-from busfare.timeline.model import COLUMN_TYPES, LONGEST_NS, Columns, Timeline
+from busfare.timeline.model import COLUMN_TYPES, LONGEST_NS, NO_LINKS, Columns, Timeline
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
 from busfare.trace.words import Names, calls_named
@@ -33,7 +31,6 @@ __all__ = ["timeline"]
 
 #: A wait that is cut down may uncover others; seldom more than one round of them.
 MOST_PASSES = 3
-PAGEABLE = CLASSES.index("pageable copy")
 TIMES = ("start_ns", "end_ns")
 
 
@@ -77,18 +74,12 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         "operation_after": after,
         "operation_released": released,
         "operation_unordered": np.zeros(operations.height, np.uint8),
-        "operation_bytes_per_s": np.zeros(operations.height),
-        "operation_link_begin": np.zeros(0, np.int64),
-        "operation_links": np.zeros(0, np.int32),
         "stream_device": np.where(
             work.streams["stream"] < LOWEST_STREAM, -1, work.streams["device_number"].to_numpy()
         ),
         "stream_context": work.streams["context_number"].to_numpy(),
         "stream_kind": work.streams["kind_number"].to_numpy(),
         "engine_slots": engine.slots,
-        "link_bytes_per_s": np.zeros(0),
-        "link_both": np.zeros(0),
-        "link_opposite": np.zeros(0, np.int32),
     }
     columns = {
         name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
@@ -107,26 +98,19 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         "operation_class": operation_class,
         "operation_unit": unit_of(operations, operation_class),
     }
-    explained = _core.explain(columns, recorded)
-    behind = behind_observed(operations, starts_ns, ends_ns, explained["operation_extra"])
-    if (behind >= 0).any():
-        columns["operation_after"] = np.where(behind >= 0, behind, columns["operation_after"])
-        explained = _core.explain(columns, recorded)
+    without_links = NO_LINKS | {"operation_bytes_per_s": np.zeros(operations.height)}
+    explained = _core.explain(columns | without_links, recorded)
     narrowed, dropped = explained["waits_narrowed"], explained["waits_dropped"]
     for _ in range(MOST_PASSES):
         if not (explained["waits_narrowed"] or explained["waits_dropped"]):
             break
         # Later waits may cover what a wait that was cut down no longer does.
         columns.update({name: explained[name] for name in ("call_wait", "call_wait_key")})
-        explained = _core.explain(columns, recorded)
+        explained = _core.explain(columns | without_links, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
-    columns.update(_late_launches(columns, calls, starts_ns, origin, operation_class))
-    if node is not None:
-        linked = shared_links(columns, operations, node)
-        if len(linked["link_bytes_per_s"]):
-            columns["operation_duration"], columns["operation_demand"] = alone(
-                linked, operations, starts_ns, ends_ns
-            )
+    links = shared_links(operations, node) if node is not None else None
+    if links is not None:
+        links, columns = alone(links, columns, operations, starts_ns, ends_ns)
     return Timeline(
         trace=trace,
         origin_ns=origin,
@@ -136,51 +120,23 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         calls=calls,
         streams=work.streams,
         operation_class=operation_class,
-        call_class=call_class,
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
         usual_order_ns=explained["typical_order"],
-        unexplained_ns=int(columns["operation_extra"].sum()),
         omissions=_omissions(
             operations,
             calls,
             work.streams,
-            waiting_for.observed,
+            waiting_for.guessed,
             waiting_for.unknown,
             done.lost,
             moved,
-            int((behind >= 0).sum()),
             narrowed,
             dropped + explained["orders_dropped"],
         ),
         node=node,
+        links=links,
     )
-
-
-def _late_launches(
-    columns: Columns,
-    calls: pl.DataFrame,
-    starts: NDArray[np.int64],
-    origin: int,
-    operation_class: NDArray[np.uint8],
-) -> Columns:
-    """Waits that nothing explains of operations that only their call held up, and that began soon after its end:
-    launching them took longer.
-
-    In a changed run that time passes while they wait for something else. Copies of pageable memory keep theirs: there
-    the host hands over bytes.
-    """
-    lag, extra = columns["operation_launch_lag"], columns["operation_extra"]
-    if not len(calls):
-        return {}
-    by = np.where(columns["operation_launched"] != 0, columns["operation_call"], 0)
-    began, ended = _since(calls["start_ns"], origin)[by], _since(calls["end_ns"], origin)[by]
-    late = (columns["operation_launched"] != 0) & (operation_class != PAGEABLE) & (extra > 0)
-    late &= (starts - extra == began + lag) & (starts <= ended + lag)
-    return {
-        "operation_launch_lag": np.where(late, lag + extra, lag),
-        "operation_extra": np.where(late, 0, extra),
-    }
 
 
 def _within_a_year(trace: Trace) -> tuple[Trace, int]:
@@ -225,11 +181,10 @@ def _omissions(
     operations: pl.DataFrame,
     calls: pl.DataFrame,
     streams: pl.DataFrame,
-    observed: int,
+    guessed: int,
     unknown: int,
     lost: int,
     moved: int,
-    behind: int,
     narrowed: int,
     dropped: int,
 ) -> list[Omission]:
@@ -237,22 +192,19 @@ def _omissions(
     in_graph = int((operations["graph_node"].is_not_null() & operations["launched"]).sum())
     used = streams[operations["stream_number"].unique()]
     unknown_kind = 0 if used.height < 2 else int((~used["kind_known"]).sum())
-    said = [
+    notes = [
         ("replay-launches", unlaunched, "GPU operations without a recorded call keep the order in which they were observed"),
         ("replay-graphs", in_graph, "operations inside graph launches keep the order in which they were observed"),
-        ("replay-waits", observed, "waits whose target the trace does not name wait for what was observed to end last"),
-        ("replay-waits-unknown", unknown, "calls that may wait, while nothing that the trace shows ended, keep their time"),
+        ("replay-waits", guessed, "synchronisations of no named target wait for the stream that their thread used last"),
+        ("replay-waits-unknown", unknown, "calls that may wait, for nothing that the trace shows, keep their time"),
         ("replay-events", lost, "waits of streams for events whose record the trace lacks are left out"),
         ("replay-host-functions", calls_named(calls, HOST_FUNCTION).height,
          "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
          "tell; a change to what they wait for may gain more than is said"),
         ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
         ("replay-streams", unknown_kind, "streams of unknown kind are taken not to wait for the default stream"),
-        ("replay-orders", behind,
-         "operations that wait for a reason that the trace does not tell, and begin as another ends, are taken to wait for "
-         "that one"),
         ("replay-contradictions", dropped, "waits that the recorded times contradict are left out"),
         ("replay-narrowed", narrowed,
          "waits that return before some of what they wait for ends: taken to wait for what had ended by then"),
     ]  # fmt: skip
-    return [Omission(id, count, what) for id, count, what in said if count]
+    return [Omission(id, count, what) for id, count, what in notes if count]

@@ -23,7 +23,6 @@ __all__ = [
     "LOWEST_STREAM",
     "DeviceWork",
     "Engines",
-    "behind_observed",
     "class_of",
     "engines",
     "issued",
@@ -42,16 +41,11 @@ ENGINE_WORK = ("h2d", "d2h", "p2p", "kernels")
 #: and 3 to 5 µs for longer ones and for all copies back (results/probe, after-kernel).
 ENGINE_BYTES = 4096
 STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
-#: A wait shorter than this needs no reason of its own, and work that waits for other work begins within this of its end:
-#: one stream's wait for another takes 16 µs on an MI300X, 5 on an H100. Nanoseconds.
-UNEXPLAINED_NS = BEHIND_NS = 20_000
 #: The same behind migrations, which the driver does in batches: those followed each other by 50 to 400 µs on an H100 and an
 #: H200. Nanoseconds.
 FAULT_NS = 500_000
-#: How many operations that ended right before are looked at for one that was issued before.
-MOST_LOOKED_AT = 8
-#: Clocks of host and GPU agree to about this, in nanoseconds.
-TOLERANCE_NS = 5_000
+#: Time stamps of one engine are off by about this, in nanoseconds.
+OFF_NS = 1_000
 
 
 class DeviceWork(NamedTuple):
@@ -82,6 +76,7 @@ def issued(trace: Trace, host: HostCalls) -> DeviceWork:
     if Words(operations).among("kind", "migration").any():
         by = _prefetching(operations, host)
         call, launched = np.where(launched | (by < 0), call, by), launched | (by >= 0)
+        operations = _in_streams_used_next(operations, call, known, by)
     operations = _with_streams(operations, launched)
     if not launched.all():
         call = _before_what_follows(operations, call, launched)
@@ -120,6 +115,24 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
     )
     found[moved] = by["call"].fill_null(-1).to_numpy()
     return found
+
+
+def _in_streams_used_next(
+    operations: pl.DataFrame, call: Rows, known: NDArray[np.bool_], by: Rows
+) -> pl.DataFrame:
+    """Moves that a prefetch call `by` made, in the stream that its process uses next: no profiler names their own."""
+    moved, users = np.flatnonzero(by >= 0), np.flatnonzero(known)
+    if len(moved) == 0 or len(users) == 0:
+        return operations
+    users = users[np.argsort(call[users], kind="stable")]
+    user = users[np.minimum(np.searchsorted(call[users], by[moved], side="right"), len(users) - 1)]
+    moved, user = (
+        rows[(operations["process"][moved] == operations["process"][user]).fill_null(False).to_numpy()]
+        for rows in (moved, user)
+    )
+    return operations.with_columns(
+        operations[name].scatter(moved, operations[name][user]) for name in ("device", "context", "stream")
+    )
 
 
 def _with_streams(operations: pl.DataFrame, launched: NDArray[np.bool_]) -> pl.DataFrame:
@@ -266,12 +279,14 @@ def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> tuple[NDArray[np.int6
 
 
 def _at_once(starts: Times, ends: Times) -> int:
-    """The most intervals that overlap by more than the clocks' disagreement."""
-    ends = np.maximum(ends - TOLERANCE_NS // 5, starts)
-    times = np.concatenate([starts, ends])
-    steps = np.concatenate([np.ones(len(starts), np.int64), -np.ones(len(ends), np.int64)])
-    order = np.lexsort((steps, times))
-    return max(1, int(np.cumsum(steps[order]).max()))
+    """The most intervals that overlap; one where they overlap by no more than time stamps are off."""
+
+    def most(ends: Times) -> int:
+        steps = np.repeat(np.array([1, -1]), len(starts))
+        return int(np.cumsum(steps[np.lexsort((steps, np.concatenate([starts, ends])))]).max())
+
+    # What takes no time is there all the same, beside what runs around it.
+    return most(np.maximum(ends, starts + 1)) if most(np.maximum(ends - OFF_NS, starts)) > 1 else 1
 
 
 def observed_before(operations: pl.DataFrame, groups: NDArray[np.int64] | None = None) -> Rows:
@@ -291,29 +306,3 @@ def observed_before(operations: pl.DataFrame, groups: NDArray[np.int64] | None =
     found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
     same = (found >= 0) & (group[np.maximum(found, 0)] == group) & (found < np.arange(len(starts)))
     return np.where(same, found, -1).astype(np.int32)
-
-
-def behind_observed(operations: pl.DataFrame, starts: Times, ends: Times, extra: Times) -> Rows:
-    """For work that waited `extra` for no reason that the trace tells, the operation of its GPU that ended right before
-    it began; -1 for none. Times in nanoseconds; all of shape (operations,).
-
-    Profilers leave out events, prefetches' streams and copies that share an engine. What was issued later is no reason.
-    """
-    found = np.full(len(starts), -1, np.int32)
-    waiting = np.flatnonzero((extra > UNEXPLAINED_NS) & operations["launched"].to_numpy())
-    if len(waiting) == 0:
-        return found
-    gpu = alike(operations.select("process", "device"))[0].astype(np.int64)
-    order = np.lexsort((ends, gpu))
-    span = int(ends.max() - ends.min()) + 2 * FAULT_NS
-    within = np.where(Words(operations).among("kind", "migration"), FAULT_NS, BEHIND_NS)[order]
-    key = gpu[order] * span + (ends[order] - int(ends.min()))
-    wanted = gpu[waiting] * span + (starts[waiting] - int(ends.min()))
-    at = np.searchsorted(key, wanted + TOLERANCE_NS // 5, side="right") - 1
-    for _ in range(MOST_LOOKED_AT):
-        place = np.maximum(at, 0)
-        near = (at >= 0) & (key[place] >= wanted - within[place]) & (found[waiting] < 0)
-        chosen = near & (order[place] < waiting)
-        found[waiting[chosen]] = order[place[chosen]]
-        at -= 1
-    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,194 +14,211 @@ from busfare.errors import InputError
 from busfare.node import Link, Node
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
+from busfare.timeline.model import Columns
 from busfare.trace.words import Words
 
-__all__ = ["alone", "shared_links"]
+__all__ = ["SharedLinks", "alone", "shared_links"]
 
-Columns = dict[str, NDArray[Any]]
-#: From this part of its rate on, a way that several copies use is full: small gaps between copies are averaged in.
+DIRECTIONS = ("h2d", "d2h", "p2p")
+#: From this part of its rate on, a lane that several copies use is full: small gaps between copies are averaged in.
 FULL = 0.9
+Times = NDArray[np.int64]
 
 
-class Way(NamedTuple):
+class Lane(NamedTuple):
     """One direction of one link: its place in the node's list, and whether it is walked as it is written."""
 
     link: int
     forward: bool
 
-
-class BothWays(NamedTuple):
-    """A direction's measured rate, and what part of it is left while the other direction is in use."""
-
-    bytes_per_s: float
-    left: float
+    @property
+    def opposite(self) -> Lane:
+        return Lane(self.link, not self.forward)
 
 
-def shared_links(columns: Columns, operations: pl.DataFrame, node: Node) -> Columns:
-    """`columns` with the ways that at least two engines of this run share on `node`, for all copies between host and
-    GPUs and among GPUs. Nothing is added where no two could meet.
+@dataclass(frozen=True)
+class SharedLinks:
+    """Lanes that copies of one run may share, and what they carry.
 
-    A way carries what its data sheet says, or what the quickest recorded copy shows if that is more. Where the node
-    file says what both directions at once leave of a GPU's own link, that holds, too.
+    `bytes_per_s`: one direction alone. `both`: the share of it that is left while the opposite direction is in use.
+    `opposite`: the number of that lane, -1 where it stays unused. `paths`: the lanes that copies of a direction, device
+    and peer device (-1: none) take.
     """
-    if not _may_meet(operations, node):
-        return columns
-    duration = columns["operation_duration"]
-    size = operations["bytes"].fill_null(0).to_numpy().astype(np.float64)
-    rate = np.divide(size, duration * 1e-9, out=np.zeros_like(size), where=duration > 0)
-    rate = rate * columns.get("operation_demand", np.ones_like(size))
-    words = Words(operations)
-    moves = words.among("kind", "copy", "migration") & words.among("direction", "h2d", "d2h", "p2p")
-    rows = np.flatnonzero(moves & (rate > 0))
-    paths = (
-        operations.select(
-            pl.col("direction"), pl.col("device").fill_null(0), pl.col("peer_device").fill_null(-1)
-        )[rows]
-        .with_columns(row=rows)
-        .group_by("direction", "device", "peer_device", maintain_order=True)
-        .agg("row")
-    )
-    ways = [_ways(node, *key) for key in paths.select("direction", "device", "peer_device").iter_rows()]
-    kept, both = _meeting(node, ways)
+
+    bytes_per_s: FloatArray
+    both: FloatArray
+    opposite: NDArray[np.int32]
+    paths: dict[tuple[str, int, int], list[int]]
+
+    def columns(self, operations: pl.DataFrame, columns: Columns) -> Columns:
+        """Those columns of the core for operations with `columns`. A lane carries its quickest copy in any case."""
+        rate, path_of, keys = _rates(operations, columns["operation_duration"])
+        rate = rate * columns.get("operation_demand", 1.0)
+        lanes = [self.paths.get(key, []) for key in keys]
+        count = np.array([*map(len, lanes), 0], np.int64)[path_of]
+        begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+        links = np.zeros(begin[-1], np.int32)
+        capacity = self.bytes_per_s.copy()
+        for number, mine in enumerate(lanes):
+            rows = np.flatnonzero(path_of == number)
+            capacity[mine] = np.maximum(capacity[mine], float(rate[rows].max(initial=0.0)))
+            for place, lane in enumerate(mine):
+                links[begin[rows] + place] = lane
+        return {
+            "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
+            "operation_link_begin": begin,
+            "operation_links": links,
+            "link_bytes_per_s": capacity,
+            "link_both": self.both,
+            "link_opposite": self.opposite,
+        }
+
+
+def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
+    """The lanes of `node` that at least two paths of `operations` take, or both directions of one; None without any.
+
+    A lane carries what its link's data sheet says, or the measured rate of the GPU at its end; both directions keep the
+    shares of `Node.contention`.
+    """
+    keys = _rates(operations, (operations["end_ns"] - operations["start_ns"]).to_numpy())[2]
+    walked = [_walk(node, *key) for key in keys]
+    takers = Counter(lane for lanes in walked for lane in lanes)
+    own = {lane: found for lane in takers if lane.opposite in takers and (found := _own_link(node, lane))}
+    kept = sorted(lane for lane, count in takers.items() if count > 1 or lane in own)
     if not kept:
-        return columns
-    number = {way: at for at, way in enumerate(kept)}
-    capacity = np.array(
-        [both[way].bytes_per_s if way in both else node.links[way.link].bandwidth("read") for way in kept]
+        return None
+    number = {lane: at for at, lane in enumerate(kept)}
+    return SharedLinks(
+        np.array([own[lane][0] if lane in own else _data_sheet(node, lane) for lane in kept]),
+        np.array([own[lane][1] if lane in own else 1.0 for lane in kept]),
+        np.array([number.get(lane.opposite, -1) for lane in kept], np.int32),
+        {
+            key: [number[lane] for lane in lanes if lane in number]
+            for key, lanes in zip(keys, walked, strict=True)
+        },
     )
-    walking: list[tuple[NDArray[np.int64], list[int]]] = []
-    count = np.zeros(operations.height, np.int64)
-    for members, walked in zip(paths["row"], ways, strict=True):
-        mine = [number[way] for way in walked if way in number]
-        if mine:
-            those = members.to_numpy()
-            capacity[mine] = np.maximum(capacity[mine], float(rate[those].max()))
-            count[those] = len(mine)
-            walking.append((those, mine))
-    begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-    links = np.zeros(begin[-1], np.int32)
-    for those, mine in walking:
-        for place, way_number in enumerate(mine):
-            links[begin[those] + place] = way_number
-    return {
-        **columns,
-        "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
-        "operation_link_begin": begin,
-        "operation_links": links,
-        "link_bytes_per_s": capacity,
-        "link_both": np.array([both[way].left if way in both else 1.0 for way in kept]),
-        "link_opposite": np.array([number.get(Way(way.link, not way.forward), -1) for way in kept], np.int32),
+
+
+def alone(
+    links: SharedLinks, columns: Columns, operations: pl.DataFrame, starts: Times, ends: Times
+) -> tuple[SharedLinks, Columns]:
+    """`links` as a recording shows them, and `columns` with what each operation takes with its lanes to itself; the
+    recorded times in nanoseconds from the run's start.
+
+    A lane carries at least what the recording shows at once on it. A copy that ran beside others while its lane was full
+    could have had all of it; one that ran beside others while there was room could not have been quicker.
+    `operation_demand` is by how much a copy then asks for more than its bytes over that time: 1 for nearly all.
+    """
+    linked = links.columns(operations, columns)
+    rate, begin, lane_of = (linked[f"operation_{name}"] for name in ("bytes_per_s", "link_begin", "links"))
+    of_lane = np.repeat(np.arange(len(rate)), np.diff(begin))
+    capacity, both = linked["link_bytes_per_s"].copy(), links.both.copy()
+    full = np.zeros(len(rate), bool)
+    for lane, opposite in enumerate(links.opposite):
+        rows = of_lane[lane_of == lane]
+        against = of_lane[lane_of == opposite]
+        load, beside = _most_load(starts[rows], ends[rows], rate[rows]), _beside(starts, ends, rows, against)
+        capacity[lane] = max(capacity[lane], load.max(initial=0.0))
+        both[lane] = min(1.0, max(both[lane], load[beside].max(initial=0.0) / capacity[lane]))
+        left = np.where(beside, both[lane], 1.0)
+        crowded = (load > rate[rows] * 1.001) | (left < 1.0)
+        full[rows] |= crowded & (load >= FULL * capacity[lane] * left)
+    walked = np.full(len(rate), np.inf)
+    np.minimum.at(walked, of_lane, capacity[lane_of])
+    asked = np.where(full, np.maximum(rate, walked), rate)
+    shown = linked | {"operation_bytes_per_s": asked, "link_bytes_per_s": capacity, "link_both": both}
+    taken = _core.alone(columns | shown, starts, ends)
+    size = operations["bytes"].fill_null(0).to_numpy()
+    shares = (asked > 0) & (taken > 0) & (size > 0)
+    demand = np.divide(asked * taken * 1e-9, size, out=np.ones(len(rate)), where=shares)
+    return replace(links, bytes_per_s=capacity, both=both), columns | {
+        "operation_duration": taken,
+        "operation_demand": demand,
     }
 
 
-def _may_meet(operations: pl.DataFrame, node: Node) -> bool:
-    """Whether this run's copies could meet on any link at all; cheap to say no."""
-    if operations["device"].n_unique() > 1:
-        return True
-    return any(measured.both_directions_gap_per_byte_s is not None for measured in node.measured)
+def _rates(
+    operations: pl.DataFrame, duration_ns: NDArray[np.int64]
+) -> tuple[FloatArray, NDArray[np.int64], list[tuple[str, int, int]]]:
+    """Bytes per second of each copy, 0 for what is none; the path it takes (-1: none), a number; and the paths."""
+    size = operations["bytes"].fill_null(0).to_numpy().astype(np.float64)
+    words = Words(operations)
+    moves = words.among("kind", "copy", "migration") & words.among("direction", *DIRECTIONS)
+    moves = moves & (size > 0) & (duration_ns > 0)
+    rate = np.divide(size, duration_ns * 1e-9, out=np.zeros_like(size), where=moves)
+    path_of = np.full(len(size), -1, np.int64)
+    keys = (
+        operations.select(
+            pl.col("direction").cast(pl.String),
+            pl.col("device").fill_null(0).cast(pl.Int64),
+            pl.col("peer_device").fill_null(-1).cast(pl.Int64),
+        )
+        .with_row_index("row")
+        .filter(pl.Series(moves))
+        .group_by("direction", "device", "peer_device", maintain_order=True)
+        .agg("row")
+    )
+    for number, rows in enumerate(keys["row"]):
+        path_of[rows.to_numpy()] = number
+    return rate, path_of, keys.select("direction", "device", "peer_device").rows()
 
 
-def _ways(node: Node, direction: str, device: int, peer: int) -> list[Way]:
-    """The ways that a copy walks; none where the node has no path."""
+def _walk(node: Node, direction: str, device: int, peer: int) -> list[Lane]:
+    """The lanes that a copy takes; none where the node has no path."""
     try:
         if direction == "p2p":
-            return (
-                _walked(node, node.peer_path(device, peer).links, node.gpu(device).name) if peer >= 0 else []
-            )
+            links = node.peer_path(device, peer).links if peer >= 0 else ()
+            return _lanes(node, links, node.gpu(device).name)
         path = node.host_path(device)
-        down = _walked(node, path.links, path.memory.name if path.memory else path.links[0].between[0])
+        down = _lanes(node, path.links, path.memory.name if path.memory else path.links[0].between[0])
     except InputError:
         return []
-    return down if direction == "h2d" else [Way(way.link, not way.forward) for way in reversed(down)]
+    return down if direction == "h2d" else [lane.opposite for lane in reversed(down)]
 
 
-def _walked(node: Node, links: tuple[Link, ...], start: str) -> list[Way]:
+def _lanes(node: Node, links: tuple[Link, ...], start: str) -> list[Lane]:
     here, found = start, []
     for link in links:
         forward = link.between[0] == here
         here = link.between[1] if forward else link.between[0]
-        found.append(Way(next(at for at, other in enumerate(node.links) if other is link), forward))
+        found.append(Lane(next(at for at, other in enumerate(node.links) if other is link), forward))
     return found
 
 
-def _meeting(node: Node, ways: list[list[Way]]) -> tuple[list[Way], dict[Way, BothWays]]:
-    """The ways that two paths walk, or whose two directions slow each other down, and what was measured of those."""
-    walkers: dict[Way, int] = {}
-    for walked in ways:
-        for way in walked:
-            walkers[way] = walkers.get(way, 0) + 1
-    both = {}
-    for at, gpu in enumerate(node.gpus()):
-        last = [w for w in walkers if gpu.name in node.links[w.link].between]
-        for way in last:
-            toward = node.links[way.link].between[1 if way.forward else 0] == gpu.name
-            found = _both_ways(node, "h2d" if toward else "d2h", at)
-            if found is not None and Way(way.link, not way.forward) in walkers:
-                both[way] = found
-    kept = sorted(way for way, count in walkers.items() if count > 1 or way in both)
-    return kept, both
-
-
-def _both_ways(node: Node, direction: str, gpu: int) -> BothWays | None:
-    """What was measured of a direction alone and beside the other; None where nobody did."""
-    measured = node.measurement(direction, "pinned", gpu, None)
-    if measured is None or not measured.pieces or measured.both_directions_gap_per_byte_s is None:
-        return None
-    gap = measured.pieces[-1].gap_per_byte_s
-    return BothWays(1 / gap, min(1.0, gap / measured.both_directions_gap_per_byte_s))
-
-
-def alone(
-    columns: Columns, operations: pl.DataFrame, starts_ns: NDArray[np.int64], ends_ns: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], FloatArray]:
-    """What each recorded operation would have taken with its links to itself, ns; times from the run's start. And by
-    how much it then asks for more than its bytes over that time, 1 for nearly all; both of shape (operations,).
-
-    A copy that ran beside others while a way was full could have had all of that way; one that ran beside others while
-    there was room could not have been any quicker.
+def _own_link(node: Node, lane: Lane) -> tuple[float, float] | None:
+    """What a GPU's copies carry over its own link one way (bytes per second), and the share of it that is left while
+    copies go the other way; None for a link that ends at no GPU.
     """
-    rate = columns["operation_bytes_per_s"].copy()
-    begin, links = columns["operation_link_begin"], columns["operation_links"]
-    capacity, both, opposite = columns["link_bytes_per_s"], columns["link_both"], columns["link_opposite"]
-    of_link = np.repeat(np.arange(len(rate)), np.diff(begin))
-    full = np.zeros(len(rate), bool)
-    walked = np.full(len(rate), np.inf)
-    np.minimum.at(walked, of_link, capacity[links])
-    for way in range(len(capacity)):
-        rows = of_link[links == way]
-        against = of_link[links == opposite[way]] if opposite[way] >= 0 else rows[:0]
-        left = np.where(_beside(starts_ns, ends_ns, rows, against), both[way], 1.0)
-        load = _most_load(starts_ns[rows], ends_ns[rows], rate[rows])
-        crowded = (load > rate[rows] * 1.001) | (left < 1.0)
-        full[rows] |= crowded & (load >= FULL * capacity[way] * left)
-    rate[full] = np.maximum(rate[full], walked[full])
-    asked = {**columns, "operation_bytes_per_s": rate}
-    taken = _core.alone(asked, np.ascontiguousarray(starts_ns), np.ascontiguousarray(ends_ns))
-    size = operations["bytes"].fill_null(0).to_numpy()
-    shares = (rate > 0) & (taken > 0) & (size > 0)
-    return taken, np.divide(rate * taken * 1e-9, size, out=np.ones(len(rate)), where=shares)
+    link = node.links[lane.link]
+    for at, gpu in enumerate(node.gpus()):
+        if gpu.name in link.between:
+            direction = "h2d" if link.between[1 if lane.forward else 0] == gpu.name else "d2h"
+            curve = node.curve(direction, "pinned", at)
+            rate = _data_sheet(node, lane) if curve is None else 1 / curve.long_gap_per_byte_s
+            return rate, node.contention(at).both.of(direction)
+    return None
 
 
-def _most_load(starts: NDArray[np.int64], ends: NDArray[np.int64], rate: FloatArray) -> FloatArray:
-    """The highest sum of rates on one way while each copy runs, bytes per second; shape (copies,)."""
-    if len(starts) == 0:
+def _data_sheet(node: Node, lane: Lane) -> float:
+    return float(node.links[lane.link].bandwidth("read"))
+
+
+def _most_load(starts: Times, ends: Times, rate: FloatArray) -> FloatArray:
+    """The highest sum of rates on one lane while each copy runs, bytes per second; shape (copies,)."""
+    count = len(starts)
+    if count == 0:
         return np.zeros(0)
-    times = np.concatenate([starts, ends])
-    order = np.lexsort((np.concatenate([np.ones(len(starts)), np.zeros(len(ends))]), times))
+    # At the same time ends come first.
+    order = np.lexsort((np.repeat([1, 0], count), np.concatenate([starts, ends])))
     load = np.cumsum(np.concatenate([rate, -rate])[order])
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     # From its own start to just before its own end.
-    spans = np.column_stack(
-        [place[: len(starts)], np.maximum(place[len(starts) :], place[: len(starts)] + 1)]
-    )
-    most = np.maximum.reduceat(np.append(load, 0.0), spans.ravel())[::2]
-    return np.asarray(most)
+    spans = np.column_stack([place[:count], np.maximum(place[count:], place[:count] + 1)])
+    return np.asarray(np.maximum.reduceat(np.append(load, 0.0), spans.ravel())[::2])
 
 
-def _beside(
-    starts: NDArray[np.int64], ends: NDArray[np.int64], rows: NDArray[np.int64], others: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _beside(starts: Times, ends: Times, rows: Times, others: Times) -> NDArray[np.bool_]:
     """Whether each of `rows` ran at the same time as any of `others`; shape (rows,)."""
     began = np.searchsorted(np.sort(starts[others]), ends[rows], side="left")
     ended = np.searchsorted(np.sort(ends[others]), starts[rows], side="right")

@@ -1,4 +1,4 @@
-"""What each call waits for, as rows and numbers of a timeline; where the trace does not say, what was observed."""
+"""What each call waits for, as rows and numbers of a timeline."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
 
 def _records_waited_for(waiting: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     """`waiting` with the `number` of the record that each row waits for: as the trace says, or the last before it."""
-    said = waiting.join(
+    kind = waiting.join(
         records.drop_nulls("correlation").select(
             "process", record_correlation="correlation", by_correlation="number"
         ),
@@ -95,10 +95,10 @@ def _records_waited_for(waiting: pl.DataFrame, records: pl.DataFrame) -> pl.Data
         how="left",
         maintain_order="left",
     )
-    last = _last_record(said.select("process", "event", "call"), records)
+    last = _last_record(kind.select("process", "event", "call"), records)
     # A trace that numbers its records means no other record where it names none that it holds.
     by_event = pl.when(pl.col("event_sync").is_null()).then(pl.Series("last", last, pl.Int32))
-    return said.with_columns(number=pl.coalesce("by_correlation", "by_sync", by_event))
+    return kind.with_columns(number=pl.coalesce("by_correlation", "by_sync", by_event))
 
 
 def _last_record(wanted: pl.DataFrame, records: pl.DataFrame) -> list[int | None]:
@@ -119,75 +119,71 @@ def _last_record(wanted: pl.DataFrame, records: pl.DataFrame) -> list[int | None
 
 
 class Waits(NamedTuple):
-    """`kind` of WAIT and the row or number waited for, shape (calls,). Counts of what was only observed."""
+    """`kind` of WAIT and the row or number waited for, shape (calls,). `guessed`: synchronisations whose target the trace
+    does not name; `unknown`: calls that may wait, and are taken not to.
+    """
 
     kind: NDArray[np.uint8]
     key: Rows
-    observed: int
+    guessed: int
     unknown: int
 
 
 def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
-    """What each outermost call waits for. A wait of unknown target waits for what ended last before it returned."""
+    """What each outermost call waits for: as its kind says, and by the streams, devices and events that it names.
+
+    A synchronisation that names none waits for the stream that its thread used last; what the recorded times contradict
+    of a wait is cut down later (`explain` of the core). A blocking call whose operation the trace lacks keeps its time.
+    """
     calls, operations = host.calls, work.operations
     of_words = np.full(NONE + 1, WAIT["none"], np.uint8)
     of_words[: len(WAITS_FOR)] = [WAIT[word] for word in WAITS_FOR]
-    said = of_words[Words(calls).codes("waits_for")]
+    kind = of_words[Words(calls).codes("waits_for")]
     key = np.full(calls.height, -1, np.int32)
     launched, owner = operations["launched"].to_numpy(), operations["call"].to_numpy()
-    has_work = np.zeros(calls.height, bool)
-    has_work[owner[launched]] = True
     # Copies of pageable memory are staged by the calling thread, whatever the call's name.
     words = Words(operations)
     staged = words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
-    staged &= words.among("kind", "copy") & launched
-    rows = np.flatnonzero(staged)
-    if len(rows):
-        starts_within = operations["start_ns"].to_numpy()[rows] < calls["end_ns"].to_numpy()[owner[rows]]
-        pageable = owner[rows[starts_within]]
-        said[pageable] = np.where(said[pageable] == WAIT["none"], WAIT["operation"], said[pageable])
-    _name_streams(calls, work, said, key)
-    _name_devices(calls, work, said, key)
-    rows = np.flatnonzero(said == WAIT["event"])
+    rows = np.flatnonzero(staged & words.among("kind", "copy") & launched)
+    within = operations["start_ns"].to_numpy()[rows] < calls["end_ns"].to_numpy()[owner[rows]]
+    staging = owner[rows[within]]
+    kind[staging] = np.where(kind[staging] == WAIT["none"], WAIT["operation"], kind[staging])
+    _name_streams(calls, work, kind, key)
+    _name_devices(calls, work, kind, key)
+    rows = np.flatnonzero(kind == WAIT["event"])
     if len(rows):
         wanted = calls[rows].select("process", "event", call=pl.Series(rows, dtype=pl.Int64))
-        found = _last_record(wanted, acts.records)
-        key[rows] = [-1 if number is None else number for number in found]
-    _full_queues(calls, operations, said, key)
-    # A blocking call whose operation the trace lacks may still have waited.
-    vague = (said == WAIT["operation"]) & ~has_work
-    vague |= np.isin(said, [WAIT["stream"], WAIT["device"], WAIT["event"]]) & (key < 0)
-    synchronising = vague & (said != WAIT["operation"])
-    return _last_used(calls, operations, _observed(calls, operations, said, key, vague), synchronising)
+        key[rows] = [-1 if number is None else number for number in _last_record(wanted, acts.records)]
+    _full_queues(calls, operations, kind, key)
+    unnamed = np.isin(kind, [WAIT["stream"], WAIT["device"], WAIT["event"]]) & (key < 0)
+    named = _last_used(calls, operations, kind, key, np.flatnonzero(unnamed))
+    has_work = np.zeros(calls.height, bool)
+    has_work[owner[launched]] = True
+    lost = (kind == WAIT["operation"]) & ~has_work
+    kind[lost] = WAIT["none"]
+    return Waits(kind, key, named, int(unnamed.sum()) - named + int(lost.sum()))
 
 
 def _last_used(
-    calls: pl.DataFrame, operations: pl.DataFrame, found: Waits, synchronising: NDArray[np.bool_]
-) -> Waits:
-    """Synchronisations that had nothing to wait for, as behind a blocking copy, wait for their thread's last stream.
-
-    Were that copy asynchronous, they would have to.
-    """
-    rows = np.flatnonzero(synchronising & (found.kind == WAIT["none"]))
+    calls: pl.DataFrame, operations: pl.DataFrame, kind: NDArray[np.uint8], key: Rows, rows: NDArray[np.int64]
+) -> int:
+    """The calls `rows` wait for the stream that their thread used last, or for nothing; gives how many for one."""
+    kind[rows] = WAIT["none"]
     launched = operations["launched"].to_numpy()
-    if len(rows) == 0 or not launched.any():
-        return found
     owner, stream = operations["call"].to_numpy()[launched], operations["stream_number"].to_numpy()[launched]
-    threads = calls["thread_number"].to_numpy()
-    guessed = 0
+    threads, found = calls["thread_number"].to_numpy(), 0
     for thread in np.unique(threads[rows]):
         mine = rows[threads[rows] == thread]
         of_thread = np.flatnonzero(threads[owner] == thread)
         at = np.searchsorted(owner[of_thread], mine, side="right") - 1
-        known = at >= 0
-        found.kind[mine[known]] = WAIT["stream"]
-        found.key[mine[known]] = stream[of_thread[at[known]]]
-        guessed += int(known.sum())
-    return found._replace(observed=found.observed + guessed, unknown=found.unknown - guessed)
+        mine, at = mine[at >= 0], at[at >= 0]
+        kind[mine], key[mine] = WAIT["stream"], stream[of_thread[at]]
+        found += len(mine)
+    return found
 
 
-def _name_streams(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8], key: Rows) -> None:
-    rows = np.flatnonzero(said == WAIT["stream"])
+def _name_streams(calls: pl.DataFrame, work: DeviceWork, kind: NDArray[np.uint8], key: Rows) -> None:
+    rows = np.flatnonzero(kind == WAIT["stream"])
     if len(rows) == 0 or calls["stream"].null_count() == calls.height:
         return
     known = work.streams.group_by("process", "stream").agg(
@@ -198,9 +194,9 @@ def _name_streams(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8]
     key[rows] = named.select(number.fill_null(-1).alias("number"))["number"].to_numpy()
 
 
-def _name_devices(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8], key: Rows) -> None:
+def _name_devices(calls: pl.DataFrame, work: DeviceWork, kind: NDArray[np.uint8], key: Rows) -> None:
     """The device that the calling thread last gave work to, or the only one of its process."""
-    rows = np.flatnonzero(said == WAIT["device"])
+    rows = np.flatnonzero(kind == WAIT["device"])
     if len(rows) == 0 or work.operations.height == 0:
         return
     devices = work.streams["device_number"].to_numpy()
@@ -228,7 +224,7 @@ def _name_devices(calls: pl.DataFrame, work: DeviceWork, said: NDArray[np.uint8]
     key[rows] = waiting.select(number.fill_null(-1).alias("number"))["number"].to_numpy()
 
 
-def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, said: NDArray[np.uint8], key: Rows) -> None:
+def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, kind: NDArray[np.uint8], key: Rows) -> None:
     """Launches that took long while their stream had much to do waited for an operation of it to end."""
     took = (calls["end_ns"] - calls["start_ns"]).to_numpy()
     launched = np.flatnonzero(operations["launched"].to_numpy())
@@ -246,7 +242,7 @@ def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, said: NDArray[np
         waiting = (
             (np.arange(len(mine)) - done >= FULL_QUEUE)
             & (took[calling] >= LONG_LAUNCH_NS)
-            & (said[calling] == WAIT["none"])
+            & (kind[calling] == WAIT["none"])
         )
         if not waiting.any():
             continue
@@ -254,45 +250,5 @@ def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, said: NDArray[np
         at = np.searchsorted(ends, ended[calling[waiting]], side="right") - 1
         found = by_end[np.maximum(at, 0)]
         fits = (at >= 0) & (ends[np.maximum(at, 0)] > begun[calling[waiting]]) & (found < mine[waiting])
-        said[calling[waiting][fits]] = WAIT["given"]
+        kind[calling[waiting][fits]] = WAIT["given"]
         key[calling[waiting][fits]] = found[fits]
-
-
-def _observed(
-    calls: pl.DataFrame,
-    operations: pl.DataFrame,
-    said: NDArray[np.uint8],
-    key: Rows,
-    vague: NDArray[np.bool_],
-) -> Waits:
-    """Vague waits become waits for the operation that ended last while the call ran, or for nothing."""
-    rows = np.flatnonzero(vague).astype(np.int64)
-    if len(rows) == 0 or operations.height == 0:
-        said[rows] = WAIT["none"]
-        return Waits(said, key, 0, len(rows))
-    ends = operations["end_ns"].to_numpy()
-    order = np.argsort(ends, kind="stable")
-    starts, stops = calls["start_ns"].to_numpy()[rows], calls["end_ns"].to_numpy()[rows]
-    at = np.searchsorted(ends[order], stops, side="right") - 1
-    found = order[np.maximum(at, 0)]
-    positions = operations["call"].to_numpy()
-    fits = (at >= 0) & (ends[found] > starts) & (positions[found] <= rows)
-    said[rows] = np.where(fits, WAIT["given"], WAIT["none"])
-    key[rows] = np.where(fits, found, -1)
-    _prefer_streams(operations, said, key, rows[fits])
-    return Waits(said, key, int(fits.sum()), int((~fits).sum()))
-
-
-def _prefer_streams(
-    operations: pl.DataFrame, said: NDArray[np.uint8], key: Rows, rows: NDArray[np.int64]
-) -> None:
-    """A wait for the last operation that a stream had been given is a wait for that stream."""
-    streams, positions = operations["stream_number"].to_numpy(), operations["call"].to_numpy()
-    order = np.lexsort((np.arange(len(streams)), streams))
-    span = int(positions.max()) + 2
-    ordered = streams[order].astype(np.int64) * span + positions[order] + 1
-    waited = streams[key[rows]]
-    last = order[np.searchsorted(ordered, waited.astype(np.int64) * span + rows + 1, side="right") - 1]
-    whole = last == key[rows]
-    said[rows[whole]] = WAIT["stream"]
-    key[rows[whole]] = waited[whole]

@@ -1,21 +1,17 @@
-"""Changes to a program, as changes to its timeline: each says what it did and what it rests on."""
+"""What a change to a program is, and how `what-if` asks for one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
-from busfare.errors import InputError
 from busfare.node import Node
-from busfare.timeline.edit import with_durations, without_operations
-from busfare.timeline.faults import kernels_held
 from busfare.timeline.model import Timeline
-from busfare.timeline.prices import nanoseconds_on
-from busfare.timeline.selection import among, bytes_of, matching
 
-__all__ = ["Applied", "Change", "CopySpeed", "Kernels", "Remove", "Setting", "ToNode"]
+__all__ = ["Applied", "Asked", "Change", "Option", "Setting", "Value", "size_text"]
+
+Value = str | bool | int | tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -37,90 +33,71 @@ class Applied:
 
 
 class Change(Protocol):
-    """One change to a program. Raises InputError where the trace lacks what it needs."""
+    """One change to a program: what it is called, the options of `what-if` that ask for it, and what it does.
+
+    `apply` raises InputError where the trace lacks what it needs.
+    """
 
     @property
     def title(self) -> str: ...
+
+    @property
+    def options(self) -> tuple[str, ...]: ...
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied: ...
 
 
 @dataclass(frozen=True)
-class Remove:
-    """Operations of one direction or kind are gone, with the calls that made them."""
+class Option:
+    """An option of `what-if`. `metavar` None: a flag. `bare`: its value may be left out and is then empty."""
 
-    what: str
+    name: str
+    help: str
+    metavar: str | None = None
+    bare: bool = False
+    number: bool = False
+    multiple: bool = False
+    default: str | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
-    def title(self) -> str:
-        return f"no {self.what}"
-
-    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        removed = among(timeline, "direction", self.what) | among(timeline, "kind", self.what)
-        duration = np.where(removed, 0, timeline.columns["operation_duration"])
-        changed = with_durations(timeline, kernels_held(timeline, duration))
-        return Applied(without_operations(changed, removed), int(removed.sum()), bytes_of(timeline, removed))
+    def key(self) -> str:
+        """The name of its value in `Asked`."""
+        return self.name.removeprefix("--").replace("-", "_")
 
 
 @dataclass(frozen=True)
-class CopySpeed:
-    """Every copy and migration takes `factor` times less."""
+class Asked:
+    """The values of options; those that were not given are None, False or empty.
 
-    factor: float
+    `recorded_on`: where the trace was recorded. `check_only`: rules that compare two nodes are passed over, as nothing is
+    read yet.
+    """
 
-    @property
-    def title(self) -> str:
-        return f"copies {self.factor:g} times as fast"
+    values: Mapping[str, Value]
+    recorded_on: Node | None = None
+    check_only: bool = False
 
-    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        moved = among(timeline, "kind", "copy", "migration")
-        duration = timeline.columns["operation_duration"] / np.where(moved, self.factor, 1.0)
-        changed = with_durations(timeline, kernels_held(timeline, duration))
-        return Applied(changed, int(moved.sum()), bytes_of(timeline, moved))
+    def text(self, key: str) -> str | None:
+        """The value of an option that takes one."""
+        value = self.values.get(key)
+        return None if value is None else str(value)
 
+    def flag(self, key: str) -> bool:
+        """Whether a flag is set."""
+        return bool(self.values.get(key))
 
-@dataclass(frozen=True)
-class ToNode:
-    """The copies run on another node, or over another link."""
+    def number(self, key: str) -> int | None:
+        """The value of an option that takes a whole number."""
+        value = self.values.get(key)
+        return None if value is None else int(value)  # type: ignore[arg-type]
 
-    node: Node
-
-    @property
-    def title(self) -> str:
-        return f"on {self.node.name}"
-
-    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        if setting.recorded_on is None:
-            raise InputError(
-                f"{timeline.trace.path}: the trace names no GPU that busfare knows; "
-                "say where it was recorded with --from NODE"
-            )
-        moved = among(timeline, "kind", "copy", "migration")
-        duration = nanoseconds_on(timeline, setting.recorded_on, self.node, setting.model)
-        duration = kernels_held(timeline, duration)
-        return Applied(
-            replace(with_durations(timeline, duration), node=self.node),
-            int(moved.sum()),
-            bytes_of(timeline, moved),
-            ["kernels keep their times, and the host where not both were measured, unless a rule is given"],
-        )
+    def several(self, key: str) -> tuple[str, ...]:
+        """All values of an option that may be repeated."""
+        value = self.values.get(key) or ()
+        return value if isinstance(value, tuple) else (str(value),)
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """Kernel times by a rule: every kernel whose name matches takes `factor` times its time."""
-
-    factor: float
-    pattern: str = ""
-    why: str = ""
-
-    @property
-    def title(self) -> str:
-        which = f" of {self.pattern}" if self.pattern else ""
-        return f"kernel times{which} × {self.factor:.4g}" + (f" ({self.why})" if self.why else "")
-
-    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        chosen = among(timeline, "kind", "kernel", "graph", "set")
-        chosen &= matching(timeline, self.pattern)
-        duration = timeline.columns["operation_duration"] * np.where(chosen, self.factor, 1.0)
-        return Applied(with_durations(timeline, duration), int(chosen.sum()))
+def size_text(bytes_: int) -> str:
+    """A size as `what-if` reads it: 64KiB."""
+    return f"{bytes_ >> 10}KiB" if bytes_ and bytes_ % 1024 == 0 else str(bytes_)

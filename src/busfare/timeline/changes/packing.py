@@ -8,13 +8,42 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.timeline.changes.change import Applied, Setting
-from busfare.timeline.edit import next_on_thread, without_calls, without_operations, without_waits
+from busfare.errors import InputError
+from busfare.quantities import parse_bytes
+from busfare.timeline.changes.change import Applied, Asked, Change, Option, Setting, size_text
+from busfare.timeline.edit import bytes_of, without_operations, without_waits_behind
 from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_packed, packing_nanoseconds, pageable
 from busfare.trace.words import NONE, Words
 
-__all__ = ["Batch", "Collect", "loop_nanoseconds"]
+__all__ = ["OPTIONS", "PLACE", "Batch", "Collect", "asked", "loop_nanoseconds"]
+
+PLACE = 60
+OPTIONS = (
+    Option("--batch-below", "Pack copies smaller than this that follow each other.", "SIZE"),
+    Option(
+        "--with-loop",
+        "With --batch-below: the loop that makes those copies goes with them; the program builds one array.",
+    ),
+    Option(
+        "--collect-below",
+        "Results smaller than this stay on the GPU and come back once, at the end.",
+        "SIZE",
+    ),
+)
+
+
+def asked(options: Asked) -> list[Change]:
+    """Small copies packed, small results collected. Raises InputError for what is no size."""
+    changes: list[Change] = []
+    below, with_loop = options.text("batch_below"), options.flag("with_loop")
+    if below is not None:
+        changes.append(Batch(parse_bytes(below), with_loop))
+    elif with_loop:
+        raise InputError("--with-loop: goes with --batch-below SIZE, whose copies the loop makes")
+    if (below := options.text("collect_below")) is not None:
+        changes.append(Collect(parse_bytes(below)))
+    return changes
 
 
 @dataclass(frozen=True)
@@ -33,6 +62,10 @@ class Batch:
     def title(self) -> str:
         loop = ", with their loop" if self.with_loop else ""
         return f"pack copies below {self.below_bytes} bytes{loop}"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--batch-below", size_text(self.below_bytes), *(("--with-loop",) if self.with_loop else ()))
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         group, last = _groups(timeline, self.below_bytes)
@@ -70,7 +103,7 @@ class Batch:
             ),
         )
         removed = packed & ~last
-        changed = without_operations(_without_waits_behind(changed, removed), removed, bytes_stay=True)
+        changed = without_operations(without_waits_behind(changed, removed), removed, bytes_stay=True)
         gap = changed.columns["call_gap"] + packing
         if self.with_loop:
             gap = np.where(_in_loops(timeline, group), np.minimum(gap, 0), gap)
@@ -97,6 +130,10 @@ class Collect:
     def title(self) -> str:
         return f"read results below {self.below_bytes} bytes once, at the end"
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--collect-below", size_text(self.below_bytes))
+
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         small = _small(timeline, self.below_bytes, "d2h")
         last = np.zeros(len(small), bool)
@@ -106,9 +143,9 @@ class Collect:
         if not removed.any():
             return Applied(timeline, 0)
         return Applied(
-            without_operations(_without_waits_behind(timeline, removed), removed),
+            without_operations(without_waits_behind(timeline, removed), removed),
             int(small.sum()),
-            int(timeline.operations["bytes"].filter(pl.Series(small)).sum()),
+            bytes_of(timeline, small),
             ["the host decides nothing by these results while the program runs"],
         )
 
@@ -180,17 +217,3 @@ def _in_loops(timeline: Timeline, group: NDArray[np.int64]) -> NDArray[np.bool_]
     inside = np.empty(len(threads), bool)
     inside[order] = np.cumsum(steps)[:-1] > 0
     return inside
-
-
-def _without_waits_behind(timeline: Timeline, removed: NDArray[np.bool_]) -> Timeline:
-    """What waited for a copy that is gone, right behind it, is gone, too."""
-    columns = timeline.columns
-    calls = np.zeros(len(columns["call_own"]), bool)
-    calls[columns["operation_call"][removed & (columns["operation_launched"] != 0)]] = True
-    behind = next_on_thread(timeline)[calls]
-    behind = behind[behind >= 0]
-    waiting = np.zeros(len(calls), bool)
-    waiting[behind] = np.isin(columns["call_wait"][behind], [WAIT["stream"], WAIT["given"]])
-    launching = np.zeros(len(calls), bool)
-    launching[columns["operation_call"][columns["operation_launched"] != 0]] = True
-    return without_waits(without_calls(timeline, waiting & ~launching), waiting & launching, 0)

@@ -10,19 +10,34 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.timeline.changes.change import Applied, Setting
-from busfare.timeline.edit import usual_call_ns
-from busfare.timeline.kernel_room import with_own_kernel_engines
+from busfare.timeline.changes.change import Applied, Asked, Change, Option, Setting
+from busfare.timeline.edit import ASYNC_COPY, bytes_of, matching, usual_call_ns
 from busfare.timeline.model import WAIT, Timeline
-from busfare.timeline.selection import matching
+from busfare.timeline.prices import pageable
 from busfare.trace.words import Words
 
-__all__ = ["Streams", "are_pipelines", "chunks"]
+__all__ = ["OPTIONS", "PLACE", "Streams", "are_pipelines", "asked", "chunks"]
 
+PLACE = 80
+MOST_STREAMS = 1024
+OPTIONS = (
+    Option("--streams", "Spread chunks of one stream over N streams and buffers.", "N", number=True),
+    Option("--kernel", "With --streams: only chunks with such a kernel.", "REGEX", default=""),
+)
 LEGACY, BLOCKING = 0, 1
 MOST_KERNELS_A_CHUNK = 64
 #: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
 MUCH_BYTES = 1 << 20
+
+
+def asked(options: Asked) -> list[Change]:
+    """Raises InputError for no number of streams."""
+    count = options.number("streams")
+    if count is None:
+        return []
+    if not 1 <= count <= MOST_STREAMS:
+        raise InputError(f"--streams {count}: give 1 to {MOST_STREAMS}")
+    return [Streams(count, options.text("kernel") or "")]
 
 
 @dataclass(frozen=True)
@@ -38,29 +53,53 @@ class Streams:
             f" for {self.kernel}" if self.kernel else ""
         )
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--streams", str(self.count), *(("--kernel", self.kernel) if self.kernel else ()))
+
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         if self.count < 1:
             raise InputError(f"--streams {self.count}: give 1 or more")
         if timeline.calls.height == 0:  # what the host would wait for is not known: the observed order stays
             return Applied(timeline, 0)
         found = chunks(timeline, self.kernel)
-        rested: list[str] = []
-        touched, size = 0, 0
+        streams = timeline.columns["operation_stream"]
+        spread = np.zeros(len(found), bool)
         changed = timeline
-        for stream in np.unique(timeline.columns["operation_stream"]):
-            mine = np.where(timeline.columns["operation_stream"] == stream, found, -1)
+        for stream in np.unique(streams):
+            mine = np.where(streams == stream, found, -1)
             if len(np.unique(mine[mine >= 0])) < 2 or self.count == 1:
                 continue
             changed = _spread(changed, mine, int(stream), self.count)
-            touched += int((mine >= 0).sum())
-            size += int(timeline.operations.filter(pl.Series(mine >= 0))["bytes"].sum())
-            rested = [
+            spread |= mine >= 0
+        if not spread.any():
+            return Applied(timeline, 0)
+        return Applied(
+            _kernels_in_turn(changed),
+            int(spread.sum()),
+            bytes_of(timeline, spread),
+            [
                 f"chunks do not need each other's results, and the GPU holds {self.count} sets of buffers",
-                "copies of pageable memory go on holding the host up",
-            ]
-        if touched:
-            changed = with_own_kernel_engines(changed)
-        return Applied(changed, touched, size, rested)
+                "copies of pageable memory go on holding the host up, and kernels run one after another",
+            ],
+        )
+
+
+def _kernels_in_turn(timeline: Timeline) -> Timeline:
+    """Kernels that now lie in several streams of a GPU run one at a time: what they leave each other no trace says.
+
+    Those whose streams the recording already shows beside each other keep what it shows.
+    """
+    columns = timeline.columns
+    free = Words(timeline.operations).among("kind", "kernel", "graph") & (columns["operation_engine"] < 0)
+    devices = columns["stream_device"][columns["operation_stream"]]
+    engine, slots = columns["operation_engine"].copy(), columns["engine_slots"]
+    for device in np.unique(devices[free]):
+        mine = free & (devices == device)
+        if len(np.unique(columns["operation_stream"][mine])) > 1:
+            engine[mine] = len(slots)
+            slots = np.append(slots, np.int32(1))
+    return timeline.with_columns(operation_engine=engine, engine_slots=slots)
 
 
 def chunks(timeline: Timeline, kernel: str = "") -> NDArray[np.int64]:
@@ -148,13 +187,8 @@ def _wait_later(
     # The chunk that each call falls into: from the first call of one to the first call of the next.
     owner = np.searchsorted(first_call, np.arange(len(columns["call_own"])), side="right") - 1
     threads = np.unique(columns["call_thread"][calls[rows]])
-    pageable = timeline.operations.select(
-        found=(
-            (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
-        ).fill_null(False)
-    )["found"].to_numpy()
     staged = np.zeros(len(owner), bool)
-    staged[calls[pageable & (columns["operation_launched"] != 0)]] = True
+    staged[calls[pageable(timeline.operations) & (columns["operation_launched"] != 0)]] = True
     waiting = (
         (columns["call_wait"] != WAIT["none"])
         & (owner >= 0)
@@ -164,7 +198,7 @@ def _wait_later(
     copying = np.zeros(len(owner), bool)
     copying[calls[rows][columns["operation_launched"][rows] != 0]] = True
     wait, key, own = columns["call_wait"].copy(), columns["call_wait_key"].copy(), columns["call_own"].copy()
-    usual = usual_call_ns(timeline, r"Memcpy.*Async")
+    usual = usual_call_ns(timeline, ASYNC_COPY)
     last = len(numbers) - 1
     device = int(columns["stream_device"][stream])
     rows_waiting = np.flatnonzero(waiting)

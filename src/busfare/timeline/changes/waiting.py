@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from busfare.timeline.changes.change import Applied, Setting
+from busfare.timeline.changes.change import Applied, Asked, Change, Option, Setting
 from busfare.timeline.edit import (
     ASYNC_COPY,
+    among,
+    bytes_of,
     calls_named,
+    calls_of,
+    matching,
     next_on_thread,
     usual_call_ns,
     without_calls,
@@ -17,11 +21,32 @@ from busfare.timeline.edit import (
 )
 from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import pageable
-from busfare.timeline.selection import among, bytes_of, calls_of, matching
 
-__all__ = ["Async", "DropSynchronisations"]
+__all__ = ["OPTIONS", "PLACE", "Async", "DropSynchronisations", "asked"]
 
 SYNCHRONISE = r"Synchronize$"
+PLACE = 70
+OPTIONS = (
+    Option(
+        "--async",
+        "Copies to the GPU, or all that match, no longer hold the host up.",
+        "[REGEX]",
+        bare=True,
+    ),
+    Option(
+        "--drop-synchronisations",
+        "Only waits behind copies to the host, and last ones, stay.",
+        "[REGEX]",
+        bare=True,
+    ),
+)
+
+
+def asked(options: Asked) -> list[Change]:
+    """Copies, and synchronisations, that hold the host up no longer."""
+    copies, waits = options.text("async"), options.text("drop_synchronisations")
+    changes: list[Change] = [] if copies is None else [Async(copies)]
+    return changes + ([] if waits is None else [DropSynchronisations(waits)])
 
 
 @dataclass(frozen=True)
@@ -33,6 +58,10 @@ class Async:
     @property
     def title(self) -> str:
         return f"copy without waiting: {self.pattern}" if self.pattern else "copy to the GPU without waiting"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--async", self.pattern) if self.pattern else ("--async",)
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         columns = timeline.columns
@@ -82,6 +111,10 @@ class DropSynchronisations:
         return "synchronise only where the host needs a result" + (
             f": {self.pattern}" if self.pattern else ""
         )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--drop-synchronisations", *((self.pattern,) if self.pattern else ()))
 
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         columns = timeline.columns

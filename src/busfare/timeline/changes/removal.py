@@ -1,4 +1,4 @@
-"""Small values that a kernel needs, handed over with its launch."""
+"""Copies that go: all of a direction or kind, and small values that travel with a kernel's launch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,67 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.timeline.changes.change import Applied, Setting
-from busfare.timeline.edit import calls_named, without_operations
+from busfare.errors import InputError
+from busfare.timeline.changes.change import Applied, Asked, Change, Option, Setting
+from busfare.timeline.changes.prefetch import kernels_held
+from busfare.timeline.edit import (
+    among,
+    bytes_of,
+    calls_named,
+    with_durations,
+    without_operations,
+)
 from busfare.timeline.model import Timeline
 from busfare.trace.api_calls import SYMBOL_COPY
 from busfare.trace.words import Words
 
-__all__ = ["ARGUMENT_BYTES", "AsArguments"]
+__all__ = ["ARGUMENT_BYTES", "OPTIONS", "PLACE", "REMOVABLE", "AsArguments", "Remove", "asked"]
 
-#: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB.
+REMOVABLE = ("h2d", "d2h", "d2d", "p2p", "copy", "set", "migration")
+#: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).
 ARGUMENT_BYTES = 4096
-
+PLACE = 10
+OPTIONS = (
+    Option(
+        "--remove",
+        "Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.",
+        "WHAT",
+        multiple=True,
+    ),
+    Option("--as-arguments", "Small values for the next kernel, and for symbols, travel with its launch."),
+)
 Mask = NDArray[np.bool_]
+
+
+def asked(options: Asked) -> list[Change]:
+    """Raises InputError for what cannot be removed."""
+    changes: list[Change] = []
+    for what in options.several("remove"):
+        if what not in REMOVABLE:
+            raise InputError(f"--remove {what[:40]!r}: one of {', '.join(REMOVABLE)}")
+        changes.append(Remove(what))
+    return changes + ([AsArguments()] if options.flag("as_arguments") else [])
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Operations of one direction or kind are gone, with the calls that made them."""
+
+    what: str
+
+    @property
+    def title(self) -> str:
+        return f"no {self.what}"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--remove", self.what)
+
+    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
+        removed = among(timeline, "direction", self.what) | among(timeline, "kind", self.what)
+        duration = np.where(removed, 0, timeline.columns["operation_duration"])
+        changed = with_durations(timeline, kernels_held(timeline, duration))
+        return Applied(without_operations(changed, removed), int(removed.sum()), bytes_of(timeline, removed))
 
 
 @dataclass(frozen=True)
@@ -31,12 +80,16 @@ class AsArguments:
     def title(self) -> str:
         return "small values as kernel arguments"
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--as-arguments",)
+
     def apply(self, timeline: Timeline, setting: Setting) -> Applied:
         removed = _symbols(timeline) | _before_kernels(timeline)
         return Applied(
             without_operations(timeline, removed),
             int(removed.sum()),
-            int(timeline.operations["bytes"].fill_null(0).to_numpy()[removed].sum()),
+            bytes_of(timeline, removed),
             [
                 "the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs), and only the next kernel needs them"
             ],
