@@ -8,8 +8,7 @@ import random
 
 import numpy as np
 
-from busfare.measure.bench.program import Operation, Program
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Operation, Program, Work
 
 
 def run(program: Program, work: Work, inputs: list[np.ndarray], order: random.Random) -> list[np.ndarray]:

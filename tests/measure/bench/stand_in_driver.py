@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Work
 
 OK = driver.CUresult.CUDA_SUCCESS
 CAPABILITY = {"MAJOR": 9, "MINOR": 0}

@@ -12,7 +12,7 @@ import pytest
 from busfare.errors import InputError, NoGpuError
 from busfare.measure.bench import commands, methods, strategies
 from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.report.benches import show_methods, show_strategies

@@ -11,7 +11,7 @@ import pytest
 from busfare.measure.bench import program
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.ocean import water_column
-from busfare.measure.bench.work import Span, Work
+from busfare.measure.bench.program import Span, Work
 from tests.measure.bench.arrays_device import run
 
 COUNTS = (1, 2, 3, 5, 6, 7, 11, 13, 24)

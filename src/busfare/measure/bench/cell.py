@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 from busfare.measure.bench.device import Timing
 from busfare.measure.bench.predicting import STRATEGIES, Predicted
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Work
 from busfare.measure.middle import median, quicker
 from busfare.measure.raw import QUIETEST_ONE_IN
 from busfare.plan import Prediction

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from busfare.measure.bench.program import Program
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Program, Work
 from busfare.node.arrays import FloatArray
 
-__all__ = ["RANGES", "Compared", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
+__all__ = ["RANGES", "BenchDevice", "Compared", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
 
 #: The five ranges of a run, in their order [S16 §4.1].
 RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
@@ -28,6 +27,12 @@ class Timing:
     held: bool = True
     ends_s: tuple[tuple[float, ...], ...] = ()
 
+    def __add__(self, later: Timing) -> Timing:
+        held = self.held and later.held
+        return Timing(
+            self.device_s + later.device_s, self.host_s + later.host_s, held, self.ends_s + later.ends_s
+        )
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -40,10 +45,17 @@ class Compared:
     first: int | None = None
 
 
-class StrategyDevice(Protocol):
-    """Runs programs on one kernel's arrays at a time."""
+@dataclass(frozen=True)
+class MethodRun:
+    """One run of a method: seconds of each range by the host's clock, and by events on the GPU where it has some."""
 
-    #: A virtual one is labelled wherever its figures appear.
+    ranges: Mapping[str, float]
+    device: Mapping[str, float] = field(default_factory=dict)
+
+
+class BenchDevice(Protocol):
+    """What both benchmarks ask. A `virtual` one is labelled wherever its figures appear."""
+
     virtual: bool
     gpus: int
 
@@ -52,6 +64,13 @@ class StrategyDevice(Protocol):
 
     def state(self, gpu: int) -> dict[str, Any]:
         """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
+
+    def close(self) -> None:
+        """Gives everything back."""
+
+
+class StrategyDevice(BenchDevice, Protocol):
+    """Runs programs on one kernel's arrays at a time."""
 
     def load(self, work: Work) -> None:
         """Makes the arrays and the kernel of `work` in place of the former ones.
@@ -70,9 +89,7 @@ class StrategyDevice(Protocol):
 
     def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
         """From here on `compare` holds the host's outputs against `arrays`: an element may differ by `relative` of the
-        reference and by its array's slack.
-
-        Raises UnavailableError where the device has no room for them.
+        reference and by its array's slack. Raises UnavailableError where the device has no room for them.
         """
 
     def compare(self) -> Compared:
@@ -84,28 +101,9 @@ class StrategyDevice(Protocol):
         Raises UnavailableError where it cannot be run here.
         """
 
-    def close(self) -> None:
-        """Gives everything back."""
 
-
-@dataclass(frozen=True)
-class MethodRun:
-    """One run of a method: seconds of each range by the host's clock, and by events on the GPU where it has some."""
-
-    ranges: Mapping[str, float]
-    device: Mapping[str, float] = field(default_factory=dict)
-
-
-class MethodDevice(Protocol):
+class MethodDevice(BenchDevice, Protocol):
     """Runs S16's program with a migration method."""
-
-    virtual: bool
-
-    def facts(self) -> dict[str, Any]:
-        """What the machine is, as `probe` says it."""
-
-    def state(self, gpu: int) -> dict[str, Any]:
-        """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
 
     def start(self, method: str, most_elements: int) -> float:
         """Makes the buffers of a method for up to so many ints, in place of the former ones; the seconds that took.
@@ -123,6 +121,3 @@ class MethodDevice(Protocol):
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         """The kernel alone, its data in device memory, by events on the GPU."""
-
-    def close(self) -> None:
-        """Gives everything back."""

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from busfare.measure.bench import program as programs
 from busfare.measure.bench.cell import Cell, Version
-from busfare.measure.bench.checking import RELATIVE, Expected, expected, fill
+from busfare.measure.bench.checking import RELATIVE, expected, fill, slacks
 from busfare.measure.bench.device import StrategyDevice, Timing
 from busfare.measure.bench.predicting import MOST_IN_ORDER, Predicted, problem_of
-from busfare.measure.bench.program import Program
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Program, Work
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.middle import median
 from busfare.plan import Machine
@@ -59,7 +58,8 @@ class Measuring:
     left_out: list[dict[str, str]]
     clock: Callable[[], float]
     until: float
-    _expected: Expected | None = None
+    #: What results are compared with; empty where nothing is computed.
+    _against: str = ""
     _links: list[Timing] = field(default_factory=list)
     _one_way: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
 
@@ -92,18 +92,13 @@ class Measuring:
         found.sort(key=lambda v: (v.gpus, _ORDER.index(v.strategy), v.streams))
         if not {v.strategy for v in found} >= _PLAIN:
             raise WrongDataError("a strategy could not be measured; see the lines of its versions")
-        link = Timing(
-            tuple(s for t in self._links for s in t.device_s),
-            (),
-            ends_s=tuple(e for t in self._links for e in t.ends_s),
-        )
+        link = sum(self._links, Timing((), ()))
         one_way = tuple(min(seen) for seen in self._one_way)
-        against = self._expected.against if self._expected else ""
         samples = {n: alone.device_s for n, alone in kernels.items()}
-        return Cell(self.work, samples, link, one_way, predicted, tuple(found), against)
+        return Cell(self.work, samples, link, one_way, predicted, tuple(found), self._against)
 
     def _prepare(self, progress: Progress) -> None:
-        """Inputs and the reference; the explicit version compared by the CPU, and the comparison on the GPU tried."""
+        """Inputs and the reference, and the comparison on the GPU tried."""
         device, work = self.device, self.work
         need = work.h2d_bytes + work.d2h_bytes
         if need > MOST_HOST_BYTES:
@@ -115,17 +110,15 @@ class Measuring:
             return
         progress(0.0, "inputs and reference")
         fill(work, device.inputs())
-        if work.kernel.reference is not None:
-            self._expected = expected(work, device.inputs())
-        device.clear()
         explicit = (programs.explicit(work),)
-        device.run(explicit, 1)
-        if self._expected is None:
-            copies = [array.copy() for array in device.outputs()]
-            self._expected = Expected(work, copies, "the explicit version, for want of a reference")
+        if work.kernel.reference is not None:
+            self._against, arrays = "the reference in float64 on the CPU", expected(work, device.inputs())
         else:
-            self._expected.check(device.outputs())
-        device.expect(self._expected.arrays, RELATIVE, self._expected.slacks)
+            self._against = "the explicit version, for want of a reference"
+            device.clear()
+            device.run(explicit, 1)
+            arrays = [array.copy() for array in device.outputs()]
+        device.expect(arrays, RELATIVE, slacks(arrays))
         device.clear()
         if device.compare().wrong != work.kernel.outputs * work.elements:
             raise WrongDataError("the comparison on the GPU takes cleared arrays for results")
@@ -165,15 +158,15 @@ class Measuring:
             shares = (range(best // 2), range(best // 2, best))
             yield "streams-2gpu", best, tuple(programs.streams(work, best, own=own) for own in shares)
 
-    def _checked(self, chosen: tuple[Program, ...]) -> float | None:
+    def _checked(self) -> float | None:
         """Compares the results of what ran last, element by element; the largest error over what is allowed."""
-        if self._expected is None:
+        if not self._against:
             return None
         found = self.device.compare()
         if found.wrong:
             level = (found.first or 0) // self.work.level
             raise WrongDataError(
-                f"{found.wrong} elements differ from {self._expected.against}, the first in level {level}"
+                f"{found.wrong} elements differ from {self._against}, the first in level {level}"
             )
         return found.worst
 
@@ -182,9 +175,9 @@ class Measuring:
         try:
             self.device.clear()
             self.device.run(chosen, 1)
-            self._checked(chosen)
+            self._checked()
             timing = self._run(chosen, BY_HOST)
-            share = self._checked(chosen)
+            share = self._checked()
         except (UnavailableError, WrongDataError) as error:
             self.left_out.append({"case": f"{self.work.name} {name[0]} {name[1]}", "why": str(error)})
             return None
@@ -192,9 +185,9 @@ class Measuring:
 
     def _once_more(self, version: Version, chosen: tuple[Program, ...]) -> Version:
         """The same with the samples of one more moment."""
-        later, before = self._run(chosen), version.timing
-        timing = replace(before, device_s=before.device_s + later.device_s, held=before.held and later.held)
-        return replace(version, timing=timing, visits=(*version.visits, len(later.device_s)))
+        later = self._run(chosen)
+        visits = (*version.visits, len(later.device_s))
+        return replace(version, timing=version.timing + later, visits=visits)
 
     def _run(self, chosen: Sequence[Program], by_host: int = 0) -> Timing:
         """The runs of one moment: as many as MOMENT_S holds."""
@@ -204,5 +197,4 @@ class Measuring:
         more = min(int(MOMENT_S / median(found.device_s)), MOST_RUNS) - LEAST_RUNS
         if more <= 0:
             return found
-        longer = self.device.run(chosen, more)
-        return replace(found, device_s=found.device_s + longer.device_s, held=found.held and longer.held)
+        return found + self.device.run(chosen, more)

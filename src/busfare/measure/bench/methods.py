@@ -13,44 +13,28 @@ from busfare.node import Node
 from busfare.plan import Machine, Problem, plan
 
 __all__ = [
-    "ACCESSES",
-    "BATCH",
-    "CONSTANT",
-    "ELEMENTS",
-    "HELD",
-    "METHODS",
-    "RUNS",
-    "Case",
-    "Measurement",
-    "MethodsRun",
-    "Predicted",
-    "cases",
-    "crossover",
-    "predicted_of",
-    "run_methods",
-]
+    "ACCESSES", "BATCH", "CONSTANT", "ELEMENTS", "HELD", "METHODS", "RUNS", "SWEEP_METHODS", "VALUE", "Case", "Measured",
+    "MethodsRun", "Predicted", "cases", "crossover", "predicted_of", "run_methods",
+]  # fmt: skip
 
 #: S16's four, then managed memory as it is meant to be used, and two that S16 leaves out.
 METHODS = ("pageable", "pinned", "managed", "managed-prefetch", "zero-copy", "registered", "batched")
 #: Those whose copies and kernel the GPU runs without the host, once they are submitted.
 HELD = ("pinned", "zero-copy", "registered", "batched")
+#: What `plan` calls each of them.
+_STRATEGIES = {"pageable": "explicit-pageable", "pinned": "explicit", "registered": "explicit", "batched": "explicit",
+               "managed": "managed", "managed-prefetch": "managed-prefetch", "zero-copy": "mapped"}  # fmt: skip
 #: What the vector holds, and by what it is multiplied: odd, so that a missing product always shows in 32 bits.
 VALUE, CONSTANT = 7, 3
 #: Ints of the vector, S16's five and two more; of the quick run.
-ELEMENTS, LARGER, QUICK_ELEMENTS = (
-    tuple(1 << n for n in range(20, 25)),
-    (1 << 26, 1 << 28),
-    (1 << 20, 1 << 24),
-)
+ELEMENTS, LARGER = tuple(1 << n for n in range(20, 25)), (1 << 26, 1 << 28)
+QUICK_ELEMENTS = (1 << 20, 1 << 24)
 #: Accesses an element: S16's two situations.
 ACCESSES = (1, 50)
 #: The sweep on which the crossover is found, at SWEPT elements, with the methods that cross.
 SWEEP, SWEPT, SWEEP_METHODS = (1, 2, 3, 4, 5, 6, 8, 10, 16, 25, 50), 1 << 24, ("pinned", "zero-copy")
 #: Runs of each case [S16: 'an average of five executions'].
 RUNS = 5
-#: A case whose runs lie further apart than this (the slowest over the fastest, less one) was disturbed: it is run
-#: again, up to so many times; and where the host takes part, which scatters anyhow, once.
-DISTURBED, AGAIN, AGAIN_BY_HOST = 0.15, 3, 1
 #: Pieces of a batched copy.
 BATCH = 16
 #: Cases that start after so many seconds are left out, and named.
@@ -79,15 +63,18 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measured:
     """The runs of one method in one case."""
 
     case: Case
     method: str
     runs: tuple[MethodRun, ...]
     held: tuple[Mapping[str, float], ...] = ()
-    #: How often it was run again because it had been disturbed.
-    again: int = 0
+
+    @property
+    def totals_s(self) -> list[float]:
+        """Seconds of the whole program in each run."""
+        return [sum(run.ranges.values()) for run in self.runs]
 
     @property
     def seconds(self) -> float:
@@ -102,37 +89,36 @@ class Measurement:
     @property
     def mean_s(self) -> float:
         """Mean of the whole program's seconds, as S16 takes it."""
-        return sum(sum(run.ranges.values()) for run in self.runs) / len(self.runs)
+        return sum(self.totals_s) / len(self.runs)
 
     @property
     def spread(self) -> float:
         """From the fastest run to the slowest one, over the median."""
-        totals = [sum(run.ranges.values()) for run in self.runs]
-        return (max(totals) - min(totals)) / median(totals)
+        return (max(self.totals_s) - min(self.totals_s)) / median(self.totals_s)
 
 
 @dataclass
 class MethodsRun:
     """What one call measured; `kernel_s` is the kernel alone, `predicted` by case, for `node`."""
 
-    measurements: list[Measurement] = field(default_factory=list)
+    node: Node
+    measured: list[Measured] = field(default_factory=list)
     kernel_s: dict[Case, float] = field(default_factory=dict)
     predicted: dict[Case, Predicted] = field(default_factory=dict)
     allocation_s: dict[str, float] = field(default_factory=dict)
-    node: Node | None = None
     left_out: list[dict[str, str]] = field(default_factory=list)
     seconds: float = 0.0
 
-    def of(self, case: Case) -> list[Measurement]:
-        """The measurements of one case, by method."""
-        return [m for m in self.measurements if m.case == case]
+    def of(self, case: Case) -> list[Measured]:
+        """What was measured of one case, by method."""
+        return [m for m in self.measured if m.case == case]
 
     def host_s(self, case: Case) -> float:
         """Seconds that the processor takes to initialise and to sum, where nothing migrates: in pinned memory."""
         ranges = [m.ranges for m in self.of(case) if m.method in ("pinned", "pageable", "registered")]
         return min((r["initialise"] + r["sum"] for r in ranges), default=0.0)
 
-    def gpu_samples(self, m: Measurement) -> list[float]:
+    def gpu_samples(self, m: Measured) -> list[float]:
         """Seconds of both copies and the kernel in each run, without what the host's calls add.
 
         Where the GPU runs them alone, by its events. Pageable copies are moved by the host, and are timed by its clock;
@@ -144,34 +130,25 @@ class MethodsRun:
             return [sum(one.values()) for one in m.held]
         alone = self.kernel_s[m.case]
         if m.method == "managed":
-            plain = self._cached_sum_s(m.case)
+            each = [one.ranges["sum"] / one.case.elements for one in self.measured if one.method == "pinned"]
+            cached = min(each, default=0.0) * m.case.elements
             return [
-                r.device.get("kernel", r.ranges["kernel"]) + max(0.0, r.ranges["sum"] - plain) for r in m.runs
+                r.device.get("kernel", r.ranges["kernel"]) + max(0.0, r.ranges["sum"] - cached)
+                for r in m.runs
             ]
-        if m.method == "managed-prefetch":
-            return [r.device["h2d"] + alone + r.device["d2h"] for r in m.runs]
-        return [r.ranges["h2d"] + alone + r.ranges["d2h"] for r in m.runs]
+        copies = [r.device if m.method == "managed-prefetch" else r.ranges for r in m.runs]
+        return [moved["h2d"] + alone + moved["d2h"] for moved in copies]
 
-    def gpu_s(self, m: Measurement) -> float:
+    def gpu_s(self, m: Measured) -> float:
         """The median of `gpu_samples`."""
         return median(self.gpu_samples(m))
 
-    def _cached_sum_s(self, case: Case) -> float:
-        """What the sum takes of data in the processor's cache: at the pace of the vectors that are summed fastest."""
-        paces = [m.ranges["sum"] / m.case.elements for m in self.measurements if m.method == "pinned"]
-        return min(paces, default=0.0) * case.elements
-
-    def disturbed(self, m: Measurement) -> bool:
-        """Whether one of the last RUNS runs took far longer than the fastest of all."""
-        samples = self.gpu_samples(m)
-        return max(samples[-RUNS:]) > (1 + DISTURBED) * min(samples)
-
     def predicted_s(self, case: Case, method: str) -> float | None:
         """The whole program's seconds: the GPU's part and the calls predicted, the processor's part measured."""
-        told = self.predicted.get(case)
-        if told is None or method not in told.seconds:
+        known = self.predicted.get(case)
+        if known is None or method not in known.seconds:
             return None
-        return told.seconds[method] + told.calls_s.get(method, 0.0) + self.host_s(case)
+        return known.seconds[method] + known.calls_s.get(method, 0.0) + self.host_s(case)
 
 
 def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
@@ -184,112 +161,66 @@ def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
 
 
 def run_methods(
-    device: MethodDevice,
-    machine: Machine,
-    quick: bool,
-    largest: int,
-    progress: Progress | None = None,
+    device: MethodDevice, machine: Machine, quick: bool, largest: int, progress: Progress | None = None,
     say: Callable[[str], None] = lambda line: None,
-) -> MethodsRun:
+) -> MethodsRun:  # fmt: skip
     """Measures every case, method by method, so that each method's buffers are made once."""
     # A virtual machine has a time of its own, in which nobody waits.
     clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
-    found, began = MethodsRun(), clock()
+    found, began = MethodsRun(machine.node), clock()
     chosen = cases(quick, largest)
     budget = QUICK_S if quick else BUDGET_S
     say(f"{len(chosen)} cases, up to {max(c.elements for c in chosen) * 4 / 1e6:,.0f} MB, {RUNS} runs each")
     # All methods at one size before the next size: what a budget leaves out are then the largest cases.
-    sizes = sorted({case.elements for case in chosen})
-    blocks = [(size, method) for size in sizes for method in METHODS]
+    blocks = [(size, method) for size in sorted({c.elements for c in chosen}) for method in METHODS]
     for n, (size, method) in enumerate(blocks):
-        own = sorted(c for c, methods in chosen.items() if c.elements == size and method in methods)
+        what = f"{method}, {size} ints"
         if progress:
-            progress(n / len(blocks), f"{method}, {size} ints")
+            progress(n / len(blocks), what)
         if clock() - began > budget:
-            found.left_out.append({"case": f"{method}, {size} ints", "why": f"{budget:g} s had passed"})
+            found.left_out.append({"case": what, "why": f"{budget:g} s had passed"})
             continue
         try:
             found.allocation_s[method] = device.start(method, size)
-            for case in own:
-                _measure(device, case, method, found)
-            for _ in range(AGAIN):
-                # After the others of the method: a slow moment is over by then.
-                for n, m in enumerate(found.measurements):
-                    if (m.method, m.case.elements) == (method, size) and found.disturbed(m):
-                        found.measurements[n] = _measured_again(device, m)
+            for case in sorted(
+                c for c, methods in chosen.items() if c.elements == size and method in methods
+            ):
+                if case not in found.kernel_s:
+                    found.kernel_s[case] = device.kernel_seconds(case.elements, case.accesses)
+                runs = tuple(device.run(case.elements, case.accesses, RUNS))
+                held = tuple(device.held(case.elements, case.accesses, RUNS))
+                found.measured.append(Measured(case, method, runs, held))
         except (UnavailableError, WrongDataError) as error:
-            found.left_out.append({"case": f"{method}, {size} ints", "why": str(error)})
-    found.node = machine.node
-    for case in {m.case for m in found.measurements}:
+            found.left_out.append({"case": what, "why": str(error)})
+    for case in {m.case for m in found.measured}:
         found.predicted[case] = predicted_of(case, found.kernel_s[case], machine)
     found.seconds = clock() - began
     return found
 
 
-def _measure(device: MethodDevice, case: Case, method: str, found: MethodsRun) -> None:
-    if case not in found.kernel_s:
-        found.kernel_s[case] = device.kernel_seconds(case.elements, case.accesses)
-    found.measurements.append(Measurement(case, method, *_runs(device, case)))
-
-
-def _runs(device: MethodDevice, case: Case) -> tuple[tuple[MethodRun, ...], tuple[Mapping[str, float], ...]]:
-    runs = tuple(device.run(case.elements, case.accesses, RUNS))
-    return runs, tuple(device.held(case.elements, case.accesses, RUNS))
-
-
-def _measured_again(device: MethodDevice, m: Measurement) -> Measurement:
-    """The same with more runs, unless it has had its share of them."""
-    if m.again >= (AGAIN if m.held else AGAIN_BY_HOST):
-        return m
-    runs, held = _runs(device, m.case)
-    return replace(
-        m, runs=m.runs + runs, held=m.held + held if m.held and held else m.held, again=m.again + 1
-    )
-
-
 def predicted_of(case: Case, kernel_s: float, machine: Machine) -> Predicted:
     """What `plan` says of each method in a case, with the kernel's seconds alone, its data in device memory."""
-    bytes_ = 4.0 * case.elements
-    problem = Problem(
-        "multiply",
-        bytes_,
-        bytes_,
-        kernel_s,
-        accesses_in=float(case.accesses),
-        accesses_out=float(case.accesses),
-        memory="pageable",
-        streams=1,
-    )
-    told = {p.strategy: p for p in plan(problem, machine).ranking}
-    whole = {
-        p.strategy: p for p in plan(replace(problem, accesses_in=1.0, accesses_out=1.0), machine).ranking
-    }
-    names = {
-        "pageable": whole["explicit-pageable"],
-        "pinned": whole["explicit"],
-        "registered": whole["explicit"],
-        "batched": whole["explicit"],
-        "managed": whole["managed"],
-        "zero-copy": told["mapped"],
-    }
-    if "managed-prefetch" in whole:
-        names["managed-prefetch"] = whole["managed-prefetch"]
+    bytes_, often = 4.0 * case.elements, float(case.accesses)
+    problem = Problem("multiply", bytes_, bytes_, kernel_s, memory="pageable", streams=1)
+    accessed = replace(problem, accesses_in=often, accesses_out=often)
+    found = {p.strategy: p for p in plan(problem, machine).ranking}
+    # Mapped memory pays for every access; what is copied or migrates, for one.
+    found |= {p.strategy: p for p in plan(accessed, machine).ranking if p.strategy == "mapped"}
+    known = {method: found[strategy] for method, strategy in _STRATEGIES.items() if strategy in found}
     return Predicted(
-        {method: p.seconds for method, p in names.items()},
-        {method: p.by for method, p in names.items()},
-        {method: _calls_s(machine, method) for method in names},
+        {method: p.seconds for method, p in known.items()},
+        {method: p.by for method, p in known.items()},
+        {method: _calls_s(machine.node, method) for method in known},
     )
 
 
-def _calls_s(machine: Machine, method: str) -> float:
+def _calls_s(node: Node, method: str) -> float:
     """What the host takes to submit a method's copies and kernel, and to see each of them end; where it was measured."""
-    told = {cost.call: cost.call_s for cost in machine.node.costs if cost.gpu in (None, 0)}
-    ended = told.get("synchronise", 0.0)
-    copies = 0.0
-    if method in ("pinned", "registered", "batched", "managed-prefetch"):
-        found = [machine.node.measurement(way, "pinned") for way in ("h2d", "d2h")]
-        copies = sum(ended + ((m.call_s or 0.0) if m else 0.0) for m in found)
-    return copies + told.get("launch", 0.0) + ended
+    launch, copy, ended = (
+        cost.call_s if (cost := node.call_cost(call)) else 0.0 for call in ("launch", "copy", "synchronise")
+    )
+    copies = 2 if method in ("pinned", "registered", "batched", "managed-prefetch") else 0
+    return copies * (copy + ended) + launch + ended
 
 
 def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Sequence[float]) -> float | None:

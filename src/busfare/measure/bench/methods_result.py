@@ -7,7 +7,7 @@ from typing import Any
 
 from busfare.cost.ranges import seconds_between
 from busfare.measure.bench.device import MethodDevice
-from busfare.measure.bench.methods import ACCESSES, ELEMENTS, Case, Measurement, MethodsRun, crossover
+from busfare.measure.bench.methods import ACCESSES, ELEMENTS, Case, Measured, MethodsRun, crossover
 from busfare.measure.middle import alike, median
 from busfare.plan.prediction import range_beside
 
@@ -31,7 +31,7 @@ PUBLISHED = {
 
 def methods_result(run: MethodsRun, device: MethodDevice, told: dict[str, Any]) -> dict[str, Any]:
     """`busfare.bench-methods/1`; `told` are the date, the command and the node that was predicted for."""
-    cases = sorted({m.case for m in run.measurements})
+    cases = sorted({m.case for m in run.measured})
     return {
         "schema": "busfare.bench-methods/1",
         "virtual": device.virtual,
@@ -53,7 +53,7 @@ def methods_result(run: MethodsRun, device: MethodDevice, told: dict[str, Any]) 
 def _cell(run: MethodsRun, case: Case, checked: bool) -> dict[str, Any]:
     found = sorted(run.of(case), key=run.gpu_s)
     gpu = {m.method: run.gpu_samples(m) for m in found}
-    whole = {m.method: [sum(r.ranges.values()) for r in m.runs] for m in found}
+    whole = {m.method: m.totals_s for m in found}
     told = run.predicted[case].seconds
     planned = {m: told[m] for m in gpu if m in told}
     return {
@@ -103,7 +103,7 @@ def _best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) 
     }
 
 
-def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
+def _method(run: MethodsRun, m: Measured, checked: bool) -> dict[str, Any]:
     told, seconds = run.predicted[m.case], m.seconds
     predicted = run.predicted_s(m.case, m.method)
     devices = [r.device for r in m.runs if r.device]
@@ -117,14 +117,13 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
         "measured_device_seconds": {
             name: sum(d[name] for d in devices) / len(devices) for name in (devices[0] if devices else ())
         },
-        "runs_seconds": [sum(r.ranges.values()) for r in m.runs],
+        "runs_seconds": m.totals_s,
         "spread": m.spread,
         "predicted_seconds": predicted,
         **_range(run, m.method, predicted, planned),
         "measured_gpu_seconds": gpu_s,
         "gpu_samples_seconds": run.gpu_samples(m),
         "measured_held_seconds": [dict(one) for one in m.held],
-        "run_again": m.again,
         "predicted_calls_seconds": told.calls_s.get(m.method),
         "predicted_gpu_seconds": planned,
         "predicted_by": told.by.get(m.method),
@@ -136,7 +135,7 @@ def _method(run: MethodsRun, m: Measurement, checked: bool) -> dict[str, Any]:
 
 def _range(run: MethodsRun, method: str, predicted: float | None, planned: float | None) -> dict[str, Any]:
     """The range of the whole program: that of copies and kernel, beside what was measured of the processor's part."""
-    if predicted is None or planned is None or run.node is None:
+    if predicted is None or planned is None:
         return seconds_between(None, None, None, "not predicted")
     ends = range_beside("", planned, run.node, method)
     rest = predicted - planned

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from busfare.measure.bench.program import Program
-from busfare.measure.bench.work import ELEMENT_BYTES, Work
+from busfare.measure.bench.program import ELEMENT_BYTES, Program, Work
 from busfare.plan import Machine, Prediction, Problem, plan, ranked
 from busfare.plan.streams import ByStreams, by_streams, played
 

@@ -11,7 +11,7 @@ from busfare.measure.bench.cell import Cell, Version
 from busfare.measure.bench.device import StrategyDevice
 from busfare.measure.bench.kernel import KERNELS, Kernel
 from busfare.measure.bench.measuring import Measuring, Progress
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Work
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.plan import Machine
 

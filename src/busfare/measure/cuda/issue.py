@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from busfare.measure.bench.kernel import Kernel, source_text
-from busfare.measure.bench.program import Operation, Program
-from busfare.measure.bench.work import ELEMENT_BYTES, Work
+from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.copies import batched
 from busfare.measure.cuda.driver import checked, driver

@@ -64,7 +64,7 @@ class CudaMethods:
     virtual = False
 
     def __init__(self, gpus: int) -> None:
-        self._gpus, self._method = gpus, ""
+        self.gpus, self._method = gpus, ""
         self._board: Board | None = None
         self._module: Any = None
         self._function: Any = None
@@ -73,7 +73,7 @@ class CudaMethods:
         self._device: Buffer | None = None
 
     def facts(self) -> dict[str, Any]:
-        return facts.of_machine(self._gpus)
+        return facts.of_machine(self.gpus)
 
     def state(self, gpu: int) -> dict[str, Any]:
         return facts.state(gpu)

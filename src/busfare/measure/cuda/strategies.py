@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from busfare.measure.bench.device import Compared, Timing
-from busfare.measure.bench.program import Program
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Program, Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.issue import Gpu, prepared, spaced
