@@ -21,7 +21,7 @@ from stored import probed_node, unpacked
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import Case, predicted_of
 from busfare.measure.bench.predicting import MOST_IN_ORDER, STREAMED, Predicted, problem_of
-from busfare.measure.bench.work import Work
+from busfare.measure.bench.program import Work
 from busfare.node import Node, load_node
 from busfare.plan import machine_of
 

@@ -27,11 +27,8 @@ MODES = {
     "touch": "managed memory that moves by page faults",
     "prefetch": "managed memory that is prefetched",
     "empty": "two events with nothing between them",
-    "call": "the cheapest call there is",
     "launch": "an empty kernel",
     "synchronise": "waiting for a stream that is through",
-    "create-stream": "making a stream",
-    "create-event": "making an event",
     "allocate": "making a buffer",
     "register": "pinning pages that exist",
 }

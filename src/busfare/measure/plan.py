@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from busfare.measure.case import Case, Direction, Memory
 
-__all__ = ["HOST_WAYS", "ROW_COUNTS", "Plan", "full", "is_held_out", "quick"]
+__all__ = ["HOST_WAYS", "Plan", "fitted_bytes", "full", "is_held_out", "quick"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
 
-#: Where a copy's time stops being all latency and is not yet all bandwidth: sized every half octave.
-_BEND = (4 * KIB, 16 * MIB)
 #: No power of two and no neat multiple, so that no fitted size is among them, and odd ones that end in a
 #: part of a packet.
 HELD_OUT_BYTES = (
     3, 100, 777, 1500, 5_000, 10_001, 23_456, 45_678, 91_000, 150_000, 300_007, 700_000, 1_300_000,
     2_500_000, 5_500_000, 11_111_111, 27_000_000, 90_000_001, 300_000_000, 800_000_000,
 )  # fmt: skip
-#: Chunks and counts of copies in several streams at once.
-STREAM_CHUNKS = (1, 2 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
-ROW_COUNTS = (2, 8, 32, 128, 256)
+#: Copies in several streams at once: sizes, and numbers of streams. Into the GPU the number makes no difference but for the
+#: first; out of it more than some 180 take longer each.
+CHUNKS = (1, 2 * KIB, 12 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, MIB, 4 * MIB)
+ROW_COUNTS = (2, 8, 32, 96, 256)
+STREAMS = {"h2d": (2, 32, 256), "d2h": (2, 8, 32, 96, 256)}
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
-HELD_OUT_COUNTS = (16, 100, 200)
-#: Copies of one stream behind each other.
-TRAIN_COUNTS = (16, 128)
+HELD_OUT_STREAMS = (16, 100, 200)
+#: Copies behind each other in one stream.
+TRAINS = (16, 128)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def is_held_out(case: Case) -> bool:
     """Whether nothing is fitted to a case: the parameters are judged on it."""
     if case.mode == "copies" and case.count == 1 and case.memory in ("pinned", "pageable"):
         return case.bytes in HELD_OUT_BYTES
-    return case.mode == "streams" and case.count in HELD_OUT_COUNTS
+    return case.mode == "streams" and case.count in HELD_OUT_STREAMS
 
 
 def powers(first: int, last: int, factor: int = 2) -> list[int]:
@@ -60,53 +60,45 @@ def powers(first: int, last: int, factor: int = 2) -> list[int]:
 
 
 def fitted_bytes(most: int) -> list[int]:
-    """Powers of two, and between them where the curve bends."""
-    between = (size * 3 // 2 for size in powers(*_BEND))
+    """Powers of two, and between them where a copy's time stops being all latency and is not yet all bandwidth."""
+    between = (size * 3 // 2 for size in powers(4 * KIB, 16 * MIB))
     return sorted(size for size in {*powers(1, most), *between} if size <= most)
 
 
 def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     """All that 30 seconds hold, of copies up to `most` bytes."""
-    sizes = fitted_bytes(most)
-    fitted = [
-        *_copies(("pinned", "pageable"), sizes, gpu),
-        *_streams(STREAM_CHUNKS, ROW_COUNTS, gpu, most),
-        *_inside(gpu, peers, powers(1, most, 4)),
-        *_contention(gpu),
-        *_reached(gpu, powers(64 * KIB, min(most, 256 * MIB), 4)),
-        *_trains(gpu, (64,), ("copies",)),
-        *_costs(gpu, min(most, 256 * MIB)),
-    ]
-    held_out = [
+    wide = min(most, 256 * MIB)
+    fitted = (
+        *_copies(("pinned", "pageable"), fitted_bytes(most), gpu),
+        *(c for d in HOST_WAYS for c in _streams((d,), CHUNKS, STREAMS[d], gpu, most)),
+        *_others(gpu, peers, powers(1, most, 4), powers(64 * KIB, wide, 4), wide),
+    )
+    held_out = (
         *_copies(("pinned", "pageable"), HELD_OUT_BYTES, gpu),
-        *_streams(HELD_OUT_CHUNKS, HELD_OUT_COUNTS, gpu, most),
-    ]
-    shown = [
-        *_trains(gpu, (64, 4 * KIB, 64 * KIB, MIB), ("copies", "batch", "graph")),
-        *_strided(gpu, (64, 512, 4 * KIB, 64 * KIB)),
-        *_copies(("registered", "write-combined"), powers(64 * KIB, min(most, 256 * MIB), 16), gpu),
-    ]
-    return Plan(tuple(fitted), tuple(held_out), tuple(shown))
+        *_streams(HOST_WAYS, HELD_OUT_CHUNKS, HELD_OUT_STREAMS, gpu, most),
+    )
+    shown = (
+        *_trains((64, 4 * KIB, 64 * KIB, MIB), ("copies", "batch", "graph"), gpu),
+        *_strided((64, 512, 4 * KIB, 64 * KIB), gpu),
+        *_copies(("registered", "write-combined"), powers(64 * KIB, wide, 16), gpu),
+    )
+    return Plan(fitted, held_out, shown)
 
 
 def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     """What 10 seconds hold: the same paths on a coarser grid, and nothing that is shown alone."""
-    fitted = [
+    fitted = (
         *_copies(("pinned",), powers(1, most, 4), gpu),
         *_copies(("pageable",), powers(1, min(most, 256 * MIB), 4), gpu),
-        *_streams(STREAM_CHUNKS[::2], ROW_COUNTS[::2], gpu, 256 * MIB),
-        *_inside(gpu, peers, powers(1, 64 * MIB, 4)),
-        *_contention(gpu),
-        *_reached(gpu, powers(64 * KIB, 64 * MIB, 16)),
-        *_trains(gpu, (64,), ("copies",)),
-        *_costs(gpu, 16 * MIB),
-    ]
-    held_out = [
+        *_streams(HOST_WAYS, CHUNKS[::2], (2, 32, 256), gpu, min(most, 256 * MIB)),
+        *_others(gpu, peers, powers(1, 64 * MIB, 4), powers(64 * KIB, 64 * MIB, 16), 16 * MIB),
+    )
+    held_out = (
         *_copies(("pinned",), HELD_OUT_BYTES[1::2], gpu),
         *_copies(("pageable",), HELD_OUT_BYTES[1:-2:2], gpu),
-        *_streams(HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB),
-    ]
-    return Plan(tuple(fitted), tuple(held_out))
+        *_streams(HOST_WAYS, HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB),
+    )
+    return Plan(fitted, held_out)
 
 
 def _copies(kinds: Sequence[Memory], sizes: Sequence[int], gpu: int) -> Iterator[Case]:
@@ -115,58 +107,52 @@ def _copies(kinds: Sequence[Memory], sizes: Sequence[int], gpu: int) -> Iterator
         yield Case(direction, memory, "copies", size, 1, gpu)
 
 
-def _streams(chunks: Sequence[int], counts: Sequence[int], gpu: int, most: int) -> Iterator[Case]:
+def _streams(
+    directions: Iterable[Direction], chunks: Sequence[int], counts: Sequence[int], gpu: int, most: int
+) -> Iterator[Case]:
     """A copy in each of several streams."""
-    for direction, chunk, count in product(HOST_WAYS, chunks, counts):
+    for direction, chunk, count in product(directions, chunks, counts):
         if chunk * count <= most:
             yield Case(direction, "pinned", "streams", chunk, count, gpu)
 
 
-def _inside(gpu: int, peers: Sequence[int], sizes: Sequence[int]) -> Iterator[Case]:
-    """Copies inside the GPU, and to other GPUs."""
-    for size in sizes:
+def _others(
+    gpu: int, peers: Sequence[int], inside: Sequence[int], reached: Sequence[int], allocated: int
+) -> Iterator[Case]:
+    """What both plans measure besides copies of the host's memory: copies inside the GPU and to others, memory that kernels,
+    page faults or prefetches reach, data both ways at once, and calls.
+    """
+    for size in inside:
         yield Case("d2d", "device", "copies", size, 1, gpu)
         for peer in peers:
             yield Case("p2p", "device", "copies", size, 1, gpu, peer)
-
-
-def _contention(gpu: int) -> Iterator[Case]:
-    """Copies and kernels on mapped memory while others move data the other way: trains as long as their spans are short."""
-    for direction in HOST_WAYS:
-        for size, count in ((MIB, 32), (16 * MIB, 4), (64 * MIB, 4)):
-            yield Case(direction, "pinned", "both", size, count, gpu)
-        yield Case(direction, "pinned", "beside-mapped", 64 * MIB, 1, gpu)
-        for mode, size in product(("kernel-both", "kernel-beside-copies"), (16 * MIB, 64 * MIB)):
-            yield Case(direction, "mapped", mode, size, 1, gpu)
-
-
-def _reached(gpu: int, sizes: Sequence[int]) -> Iterator[Case]:
-    """Memory that a kernel, page faults or prefetches reach."""
-    for direction, size in product(HOST_WAYS, sizes):
+    for direction, size in product(HOST_WAYS, reached):
         yield Case(direction, "mapped", "kernel", size, 1, gpu)
         yield Case(direction, "managed", "touch", size, 1, gpu)
         yield Case(direction, "managed", "prefetch", size, 1, gpu)
+    for direction, size in product(HOST_WAYS, (16 * MIB, 64 * MIB)):
+        yield Case(direction, "pinned", "both", size, 4, gpu)
+        yield Case(direction, "mapped", "kernel-both", size, 1, gpu)
+        yield Case(direction, "mapped", "kernel-beside-copies", size, 1, gpu)
+    for direction in HOST_WAYS:
+        yield Case(direction, "pinned", "beside-mapped", 64 * MIB, 1, gpu)
+    yield from _trains((64,), ("copies",), gpu)
+    for mode in ("empty", "launch", "synchronise"):
+        yield Case("none", "none", mode, 0, 1, gpu)
+    for size in powers(4 * KIB, allocated, 16):
+        yield Case("none", "pinned", "allocate", size, 1, gpu)
+        yield Case("none", "pageable", "register", size, 1, gpu)
 
 
-def _trains(gpu: int, sizes: Sequence[int], modes: Sequence[str]) -> Iterator[Case]:
+def _trains(sizes: Sequence[int], modes: Sequence[str], gpu: int) -> Iterator[Case]:
     """Copies behind each other in one stream, in one call, and as a graph."""
-    for direction, size, count, mode in product(HOST_WAYS, sizes, TRAIN_COUNTS, modes):
+    for direction, size, count, mode in product(HOST_WAYS, sizes, TRAINS, modes):
         yield Case(direction, "pinned", mode, size, count, gpu)
 
 
-def _strided(gpu: int, widths: Sequence[int]) -> Iterator[Case]:
+def _strided(widths: Sequence[int], gpu: int) -> Iterator[Case]:
     """1024 rows with gaps between them as one 2D and one 3D copy, and as many bytes without gaps."""
     for direction, width in product(HOST_WAYS, widths):
         yield Case(direction, "pinned", "plane", width, 1024, gpu)
         yield Case(direction, "pinned", "block", width, 1024, gpu)
         yield Case(direction, "pinned", "copies", width * 1024, 1, gpu)
-
-
-def _costs(gpu: int, most: int) -> Iterator[Case]:
-    """What single calls take."""
-    for mode in ("empty", "call", "launch", "synchronise", "create-stream", "create-event"):
-        yield Case("none", "none", mode, 0, 1, gpu)
-    for size in powers(4 * KIB, most, 16):
-        yield Case("none", "pinned", "allocate", size, 1, gpu)
-        yield Case("none", "device", "allocate", size, 1, gpu)
-        yield Case("none", "pageable", "register", size, 1, gpu)

@@ -33,8 +33,7 @@ FAULTS = {
 _LATENCY_S = {"h2d": 3.6e-6, "d2h": 2.8e-6, "d2d": 3.1e-6, "p2p": 3.5e-6}
 _INTERVAL_S, _CALL_S = 2e-6, 2.2e-6
 _COST_S = {
-    "empty": 1.2e-6, "call": 1.5e-7, "launch": 3.9e-6, "synchronise": 1.6e-6, "create-stream": 2.6e-6,
-    "create-event": 4e-7, "allocate": 2e-4, "register": 2e-4,
+    "empty": 1.2e-6, "launch": 3.9e-6, "synchronise": 1.6e-6, "allocate": 2e-4, "register": 2e-4,
 }  # fmt: skip
 _ALLOCATED_PER_BYTE_S = 3e-10
 #: Page faults: what the first takes, and each byte besides the link; a prefetch.

@@ -7,7 +7,15 @@ from typing import Any
 
 from busfare.cost.ranges import seconds_between
 from busfare.measure.bench.device import MethodDevice
-from busfare.measure.bench.methods import ACCESSES, ELEMENTS, Case, Measured, MethodsRun, crossover
+from busfare.measure.bench.methods import (
+    ACCESSES,
+    ELEMENTS,
+    SWEEP_METHODS,
+    Case,
+    Measured,
+    MethodsRun,
+    crossover,
+)
 from busfare.measure.middle import alike, median
 from busfare.plan.prediction import range_beside
 
@@ -144,22 +152,19 @@ def _range(run: MethodsRun, method: str, predicted: float | None, planned: float
 
 def _crossover(run: MethodsRun, cases: list[Case]) -> dict[str, Any] | None:
     """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
-    numbers: dict[int, list[int]] = {}
-    for case in cases:
-        if {"pinned", "zero-copy"} <= {m.method for m in run.of(case)}:
-            numbers.setdefault(case.elements, []).append(case.accesses)
-    if not numbers:
+    both = [case for case in cases if {*SWEEP_METHODS} <= {m.method for m in run.of(case)}]
+    if not both:
         return None
-    elements = max(numbers, key=lambda n: (len(numbers[n]), n))
-    swept = [Case(elements, a) for a in sorted(numbers[elements])]
-    measured: dict[str, list[float]] = {"pinned": [], "zero-copy": []}
-    predicted: dict[str, list[float]] = {"pinned": [], "zero-copy": []}
-    for case in swept:
-        for method in measured:
-            # Both initialise and sum pinned memory: that part would only add its noise.
-            measured[method] += [run.gpu_s(m) for m in run.of(case) if m.method == method]
-            predicted[method].append(run.predicted[case].seconds[method])
+    sizes = [case.elements for case in both]
+    elements = max(sizes, key=lambda n: (sizes.count(n), n))
+    swept = sorted(case for case in both if case.elements == elements)
     accesses = [case.accesses for case in swept]
+    # Both initialise and sum pinned memory: that part would only add its noise.
+    measured = {
+        name: [run.gpu_s(m) for case in swept for m in run.of(case) if m.method == name]
+        for name in SWEEP_METHODS
+    }
+    predicted = {name: [run.predicted[case].seconds[name] for case in swept] for name in SWEEP_METHODS}
     here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, predicted))
     return {
         "elements": elements,
@@ -174,22 +179,24 @@ def _crossover(run: MethodsRun, cases: list[Case]) -> dict[str, Any] | None:
 
 def _normalised(run: MethodsRun, accesses: int) -> dict[str, float]:
     """Seconds over those of zero-copy, mean of S16's sizes that were run; means of the runs, as there; by method."""
-    shares: dict[str, list[float]] = {}
-    for elements in ELEMENTS:
-        seconds = {m.method: m.mean_s for m in run.of(Case(elements, accesses))}
-        if "zero-copy" in seconds:
-            for method, own in seconds.items():
-                shares.setdefault(method, []).append(own / seconds["zero-copy"])
-    return {method: sum(own) / len(own) for method, own in shares.items()}
+    found = [{m.method: m.mean_s for m in run.of(Case(n, accesses))} for n in ELEMENTS]
+    return _ratios([(own, dict.fromkeys(own, own["zero-copy"])) for own in found if "zero-copy" in own])
 
 
 def _kernel_ratio(run: MethodsRun) -> dict[str, float]:
     """The kernel's range with fifty accesses over that with one, mean of S16's sizes; by method."""
-    ratios: dict[str, list[float]] = {}
-    few, many = ACCESSES
-    for elements in ELEMENTS:
-        one = {m.method: m.ranges["kernel"] for m in run.of(Case(elements, few))}
-        for m in run.of(Case(elements, many)):
-            if one.get(m.method):
-                ratios.setdefault(m.method, []).append(m.ranges["kernel"] / one[m.method])
-    return {method: sum(own) / len(own) for method, own in ratios.items()}
+    few, many = (
+        [{m.method: m.ranges["kernel"] for m in run.of(Case(n, accesses))} for n in ELEMENTS]
+        for accesses in ACCESSES
+    )
+    return _ratios(list(zip(many, few, strict=True)))
+
+
+def _ratios(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> dict[str, float]:
+    """The mean of the first over the second of each pair, by method."""
+    shares: dict[str, list[float]] = {}
+    for over, under in pairs:
+        for method, seconds in over.items():
+            if under.get(method):
+                shares.setdefault(method, []).append(seconds / under[method])
+    return {method: sum(own) / len(own) for method, own in shares.items()}

@@ -38,22 +38,9 @@ def _called(make: Callable[[], Any], repeats: int, undo: Callable[[Any], Any] = 
     return Samples((), tuple(api_s))
 
 
-def _call(case: Case, board: Board, repeats: int) -> Samples:
-    """The cheapest call there is: what Python's binding adds to every API time."""
-    return _called(driver.cuDriverGetVersion, repeats)
-
-
 def _synchronise(case: Case, board: Board, repeats: int) -> Samples:
     stream = board.streams(1)[0]
     return _called(lambda: driver.cuStreamSynchronize(stream), repeats)
-
-
-def _create_stream(case: Case, board: Board, repeats: int) -> Samples:
-    return _called(lambda: driver.cuStreamCreate(1), repeats, lambda a: driver.cuStreamDestroy(checked(a)))
-
-
-def _create_event(case: Case, board: Board, repeats: int) -> Samples:
-    return _called(lambda: driver.cuEventCreate(0), repeats, lambda a: driver.cuEventDestroy(checked(a)))
 
 
 def _allocate(case: Case, board: Board, repeats: int) -> Samples:
@@ -72,11 +59,8 @@ def _register(case: Case, board: Board, repeats: int) -> Samples:
 #: What is measured of each mode of a case.
 COSTS: dict[str, Cost] = {
     "empty": _empty,
-    "call": _call,
     "launch": _launch,
     "synchronise": _synchronise,
-    "create-stream": _create_stream,
-    "create-event": _create_event,
     "allocate": _allocate,
     "register": _register,
 }

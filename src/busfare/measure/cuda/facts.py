@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,27 @@ __all__ = ["of_machine", "roomy_bytes", "state"]
 
 #: A single buffer takes at most this share of the memory that is free: two of each kind are made.
 _SHARE = 8
+#: What the driver says of a GPU, and what to multiply it with.
+_ATTRIBUTES = {
+    "multiprocessors": ("MULTIPROCESSOR_COUNT", 1),
+    "copy_engines": ("ASYNC_ENGINE_COUNT", 1),
+    "memory_clock_hz": ("MEMORY_CLOCK_RATE", 1000),
+    "memory_bus_bits": ("GLOBAL_MEMORY_BUS_WIDTH", 1),
+    "clock_hz": ("CLOCK_RATE", 1000),
+}
+_ABILITIES = {
+    "coherent": "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES",
+    "integrated": "INTEGRATED",
+    "concurrent_managed": "CONCURRENT_MANAGED_ACCESS",
+}
+_MOST_NVLINKS = 18
 
 
 def roomy_bytes() -> int:
     """The largest buffer that leaves host memory to others."""
-    free = _meminfo("MemAvailable")
+    limit = _text("/sys/fs/cgroup/memory.max")
     # A virtual machine may show little memory at first and grow; its whole is then the better guide.
-    most = max(free or 0, _cgroup_bytes() or 0)
+    most = max(_meminfo("MemAvailable") or 0, int(limit) if limit.isdigit() else 0)
     return max(most // _SHARE, 1 << 16) if most else 1 << 62
 
 
@@ -29,11 +44,6 @@ def _meminfo(key: str) -> int | None:
         if line.startswith(f"{key}:"):
             return int(line.split()[1]) * 1024
     return None
-
-
-def _cgroup_bytes() -> int | None:
-    text = _text("/sys/fs/cgroup/memory.max")
-    return int(text) if text.isdigit() else None
 
 
 def _text(path: str) -> str:
@@ -45,138 +55,111 @@ def _text(path: str) -> str:
 
 def of_machine(gpus: int) -> dict[str, Any]:
     """Driver, processor, memory, NUMA, IOMMU and every GPU."""
-    groups = Path("/sys/kernel/iommu_groups")
-    processor = next(
-        (line for line in _text("/proc/cpuinfo").splitlines() if line.startswith("model name")), ""
-    )
+    groups, cpus = Path("/sys/kernel/iommu_groups"), _text("/proc/cpuinfo")
+    model = next((line for line in cpus.splitlines() if line.startswith("model name")), "")
+    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return {
         "kernel": platform.release().partition("-")[0],
-        "cpu": processor.partition(":")[2].strip() or platform.machine(),
+        "cpu": model.partition(":")[2].strip() or platform.machine(),
         "cores": os.cpu_count(),
         "memory_bytes": _meminfo("MemTotal"),
         "numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or None,
         "iommu_groups": len(list(groups.iterdir())) if groups.is_dir() else 0,
         "iommu_command_line": [w for w in _text("/proc/cmdline").split() if "iommu" in w],
-        "hypervisor": "hypervisor" in _text("/proc/cpuinfo"),
-        "locked_bytes_limit": _locked_limit(),
+        "hypervisor": "hypervisor" in cpus,
+        "locked_bytes_limit": None if locked == resource.RLIM_INFINITY else locked,
         "cuda_driver": checked(driver.cuDriverGetVersion(), "cuDriverGetVersion"),
         "driver": _nvml(lambda n: n.nvmlSystemGetDriverVersion()),
         "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
-        "peer_access": _peer_access(gpus),
+        "peer_access": [[a, b] for a in range(gpus) for b in range(gpus) if a != b and _reaches(a, b)],
         "gpus": [_gpu(ordinal) for ordinal in range(gpus)],
     }
 
 
-def _peer_access(gpus: int) -> list[list[int]]:
-    """Ordered pairs of GPUs of which the first can reach the second's memory."""
-    handles = [checked(driver.cuDeviceGet(ordinal), "cuDeviceGet") for ordinal in range(gpus)]
-    return [
-        [a, b]
-        for a in range(gpus)
-        for b in range(gpus)
-        if a != b and checked(driver.cuDeviceCanAccessPeer(handles[a], handles[b]), "cuDeviceCanAccessPeer")
-    ]
+def _handle(ordinal: int) -> Any:
+    return checked(driver.cuDeviceGet(ordinal), "cuDeviceGet")
 
 
-def _locked_limit() -> int | None:
-    try:
-        import resource
-    except ImportError:
-        return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return None if soft == resource.RLIM_INFINITY else soft
+def _reaches(gpu: int, peer: int) -> bool:
+    """Whether a GPU can reach another one's memory."""
+    answer = driver.cuDeviceCanAccessPeer(_handle(gpu), _handle(peer))
+    return bool(checked(answer, "cuDeviceCanAccessPeer"))
 
 
 def _bus_id(ordinal: int) -> str:
-    handle = checked(driver.cuDeviceGet(ordinal), "cuDeviceGet")
-    raw = checked(driver.cuDeviceGetPCIBusId(32, handle), "cuDeviceGetPCIBusId")
+    raw = checked(driver.cuDeviceGetPCIBusId(32, _handle(ordinal)), "cuDeviceGetPCIBusId")
     return bytes(raw).split(b"\0")[0].decode().lower()
 
 
 def _gpu(ordinal: int) -> dict[str, Any]:
-    handle = checked(driver.cuDeviceGet(ordinal), "cuDeviceGet")
-    attribute = driver.CUdevice_attribute
+    handle, bus = _handle(ordinal), _bus_id(ordinal)
 
-    def of(which: Any) -> int:
+    def of(name: str) -> int:
+        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(checked(driver.cuDeviceGetAttribute(which, handle), "cuDeviceGetAttribute"))
 
+    def told(file: str) -> str | None:
+        return _text(f"/sys/bus/pci/devices/{bus}/{file}") or None
+
+    def number(file: str) -> int | None:
+        text = told(file) or ""
+        return int(text) if text.lstrip("-").isdigit() else None
+
     raw = checked(driver.cuDeviceGetName(128, handle), "cuDeviceGetName")
-    bus = _bus_id(ordinal)
-    folder = f"/sys/bus/pci/devices/{bus}"
     return {
         "name": bytes(raw).split(b"\0")[0].decode(),
         "bus_id": bus,
-        "compute_capability": [
-            of(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-            of(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-        ],
-        "multiprocessors": of(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-        "copy_engines": of(attribute.CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT),
+        "compute_capability": [of("COMPUTE_CAPABILITY_MAJOR"), of("COMPUTE_CAPABILITY_MINOR")],
         "memory_bytes": checked(driver.cuDeviceTotalMem(handle), "cuDeviceTotalMem"),
-        "memory_clock_hz": 1000 * of(attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
-        "memory_bus_bits": of(attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
-        "clock_hz": 1000 * of(attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
-        "coherent": bool(of(attribute.CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES)),
-        "integrated": bool(of(attribute.CU_DEVICE_ATTRIBUTE_INTEGRATED)),
-        "concurrent_managed": bool(of(attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)),
-        "numa_node": _number(_text(f"{folder}/numa_node")),
-        "local_cpus": _text(f"{folder}/local_cpulist") or None,
-        "link_width": _number(_text(f"{folder}/current_link_width")),
-        "link_width_most": _number(_text(f"{folder}/max_link_width")),
-        "link_speed": _text(f"{folder}/current_link_speed") or None,
-        "link_speed_most": _text(f"{folder}/max_link_speed") or None,
-        "nvlinks": _nvlinks(ordinal),
+        **{key: times * of(name) for key, (name, times) in _ATTRIBUTES.items()},
+        **{key: bool(of(name)) for key, name in _ABILITIES.items()},
+        "numa_node": number("numa_node"),
+        "local_cpus": told("local_cpulist"),
+        "link_width": number("current_link_width"),
+        "link_width_most": number("max_link_width"),
+        "link_speed": told("current_link_speed"),
+        "link_speed_most": told("max_link_speed"),
+        "nvlinks": [found for link in range(_MOST_NVLINKS) if (found := _nvlink(ordinal, link))],
     }
 
 
-def _number(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
+def _nvlink(ordinal: int, link: int) -> dict[str, Any] | None:
+    """Generation and far end of one NVLink of a GPU; None where it is not up."""
+    if _nvml(lambda n, h: n.nvmlDeviceGetNvLinkState(h, link), ordinal) != 1:
         return None
+    return {
+        "link": link,
+        "version": _nvml(lambda n, h: n.nvmlDeviceGetNvLinkVersion(h, link), ordinal),
+        "remote": _nvml(lambda n, h: n.nvmlDeviceGetNvLinkRemotePciInfo(h, link).busId, ordinal),
+        "remote_type": _nvml(lambda n, h: n.nvmlDeviceGetNvLinkRemoteDeviceType(h, link), ordinal),
+    }
 
 
-def _nvlinks(ordinal: int) -> list[dict[str, Any]]:
-    """The NVLinks of a GPU that are up, with generation and what is at their other end."""
-    links = []
-    for link in range(18):
-        up = _nvml(lambda n, h, link=link: n.nvmlDeviceGetNvLinkState(h, link), ordinal)
-        if up == 1:
-            version = _nvml(lambda n, h, link=link: n.nvmlDeviceGetNvLinkVersion(h, link), ordinal)
-            far = _nvml(lambda n, h, link=link: n.nvmlDeviceGetNvLinkRemotePciInfo(h, link).busId, ordinal)
-            kind = _nvml(lambda n, h, link=link: n.nvmlDeviceGetNvLinkRemoteDeviceType(h, link), ordinal)
-            links.append({"link": link, "version": version, "remote": far, "remote_type": kind})
-    return links
+_STATE: dict[str, Callable[[Any, Any], Any]] = {
+    "sm_clock_hz": lambda n, h: 10**6 * n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM),
+    "sm_clock_most_hz": lambda n, h: 10**6 * n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM),
+    "memory_clock_hz": lambda n, h: 10**6 * n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM),
+    "throttle_reasons": lambda n, h: n.nvmlDeviceGetCurrentClocksEventReasons(h),
+    "temperature_c": lambda n, h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU),
+    "power_w": lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1000,
+    "link_generation": lambda n, h: n.nvmlDeviceGetCurrPcieLinkGeneration(h),
+    "link_generation_most": lambda n, h: n.nvmlDeviceGetMaxPcieLinkGeneration(h),
+    "link_width": lambda n, h: n.nvmlDeviceGetCurrPcieLinkWidth(h),
+    "link_width_most": lambda n, h: n.nvmlDeviceGetMaxPcieLinkWidth(h),
+    "link_replays": lambda n, h: n.nvmlDeviceGetPcieReplayCounter(h),
+    "memory_used_bytes": lambda n, h: n.nvmlDeviceGetMemoryInfo(h).used,
+    "memory_free_bytes": lambda n, h: n.nvmlDeviceGetMemoryInfo(h).free,
+    "busy_percent": lambda n, h: n.nvmlDeviceGetUtilizationRates(h).gpu,
+    # Programs on the GPU besides this one.
+    "other_processes": lambda n, h: sum(
+        process.pid != os.getpid() for process in n.nvmlDeviceGetComputeRunningProcesses(h)
+    ),
+}
 
 
 def state(gpu: int) -> dict[str, Any]:
     """What NVML says now: clocks, why they are held down, the link's generation and width, replays, load."""
-    return {
-        name: _nvml(ask, gpu)
-        for name, ask in {
-            "sm_clock_hz": lambda n, h: 10**6 * n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM),
-            "sm_clock_most_hz": lambda n, h: 10**6 * n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM),
-            "memory_clock_hz": lambda n, h: 10**6 * n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM),
-            "throttle_reasons": lambda n, h: n.nvmlDeviceGetCurrentClocksEventReasons(h),
-            "temperature_c": lambda n, h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU),
-            "power_w": lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1000,
-            "link_generation": lambda n, h: n.nvmlDeviceGetCurrPcieLinkGeneration(h),
-            "link_generation_most": lambda n, h: n.nvmlDeviceGetMaxPcieLinkGeneration(h),
-            "link_width": lambda n, h: n.nvmlDeviceGetCurrPcieLinkWidth(h),
-            "link_width_most": lambda n, h: n.nvmlDeviceGetMaxPcieLinkWidth(h),
-            "link_replays": lambda n, h: n.nvmlDeviceGetPcieReplayCounter(h),
-            "memory_used_bytes": lambda n, h: n.nvmlDeviceGetMemoryInfo(h).used,
-            "memory_free_bytes": lambda n, h: n.nvmlDeviceGetMemoryInfo(h).free,
-            "busy_percent": lambda n, h: n.nvmlDeviceGetUtilizationRates(h).gpu,
-            "other_processes": _others,
-        }.items()
-    }
-
-
-def _others(nvml: Any, handle: Any) -> int:
-    """Programs on the GPU besides this one."""
-    found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    return sum(process.pid != os.getpid() for process in found)
+    return {name: _nvml(ask, gpu) for name, ask in _STATE.items()}
 
 
 def _nvml(ask: Callable[..., Any], ordinal: int | None = None) -> Any:
@@ -187,10 +170,8 @@ def _nvml(ask: Callable[..., Any], ordinal: int | None = None) -> Any:
         return None
     try:
         pynvml.nvmlInit()
-        if ordinal is None:
-            answer = ask(pynvml)
-        else:
-            answer = ask(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(_bus_id(ordinal).encode()))
+        gpu = () if ordinal is None else (pynvml.nvmlDeviceGetHandleByPciBusId(_bus_id(ordinal).encode()),)
+        answer = ask(pynvml, *gpu)
     except (pynvml.NVMLError, AttributeError):
         return None
     return answer.decode(errors="replace") if isinstance(answer, bytes) else answer

@@ -1,5 +1,5 @@
-"""Results in host memory held against the reference by the GPU: at the link's pace, where the processor would take
-a second for what was measured in milliseconds.
+"""Results in host memory held against the reference by the GPU: at the link's rate, where the processor would take a
+second for what was measured in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,20 +14,14 @@ import numpy.typing as npt
 from busfare.measure.bench.device import Compared
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
+from busfare.measure.cuda.kernels import LONG, POINTER
 from busfare.measure.cuda.memory import Buffer, allocate
 from busfare.node.arrays import FloatArray
 
 __all__ = ["Reference"]
 
 _NONE = (1 << 64) - 1
-_KINDS = (
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_ulonglong,
-    ctypes.c_double,
-    ctypes.c_double,
-    ctypes.c_void_p,
-)
+_KINDS = (POINTER, POINTER, LONG, ctypes.c_double, ctypes.c_double, POINTER)
 
 
 class Reference:
@@ -41,41 +35,29 @@ class Reference:
         self._buffers: list[Buffer] = []
         board.enter()
         try:
-            self._found = allocate("device", 24)
-            self._buffers.append(self._found)
+            self._buffers.append(allocate("device", 24))
             for array in arrays:
-                made = allocate("device", array.nbytes)
-                self._buffers.append(made)
-                _upload(made.address, array)
+                self._buffers.append(allocate("device", array.nbytes))
+                _upload(self._buffers[-1].address, array)
         except BaseException:
             self.free()
             raise
 
     def compare(self, outputs: Sequence[FloatArray]) -> Compared:
         """All elements of pinned `outputs`, array by array."""
-        board = self._board
-        board.enter()
-        stream = board.streams(1)[0]
+        self._board.enter()
+        stream, (found, *wanted) = self._board.streams(1)[0], [b.address for b in self._buffers]
         wrong, worst, first = 0, 0.0, None
-        for array, want, slack in zip(outputs, self._buffers[1:], self._slacks, strict=True):
-            _upload(self._found.address, np.array([0, 0, _NONE], np.uint64))
-            values = (
-                int(array.ctypes.data),
-                want.address,
-                array.size,
-                self._relative,
-                slack,
-                self._found.address,
-            )
-            board.kernels.launch_wide("differ", stream, values, _KINDS)
+        for array, want, slack in zip(outputs, wanted, self._slacks, strict=True):
+            _upload(found, np.array([0, 0, _NONE], np.uint64))
+            values = (int(array.ctypes.data), want, array.size, self._relative, slack, found)
+            self._board.kernels.launch_wide("differ", stream, values, _KINDS)
             checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
             answer = bytearray(24)
-            checked(driver.cuMemcpyDtoH(answer, self._found.address, len(answer)), "cuMemcpyDtoH")
+            checked(driver.cuMemcpyDtoH(answer, found, len(answer)), "cuMemcpyDtoH")
             count, largest, place = struct.unpack("<QdQ", answer)
-            wrong += count
-            worst = max(worst, largest)
-            if count and first is None:
-                first = place
+            wrong, worst = wrong + count, max(worst, largest)
+            first = place if count and first is None else first
         return Compared(wrong, worst, first)
 
     def free(self) -> None:
