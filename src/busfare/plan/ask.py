@@ -18,7 +18,7 @@ from busfare.quantities import parse_bytes, parse_count, parse_seconds
 __all__ = ["KEYS", "MOST_CHUNKS", "PlanFile", "problem_of", "read_plan_file", "with_options"]
 
 #: A petabyte over one link is hours of copying: a slip of the unit.
-_size = partial(parse_bytes, most=10**15)
+MOST_LINK_BYTES = 10**15
 #: More chunks than any program keeps in flight.
 MOST_CHUNKS = 4096
 #: Of a plan file: 10,000 kernels are about a megabyte.
@@ -26,22 +26,7 @@ MOST_BYTES, MOST_KERNELS = 16 << 20, 100_000
 MEMORY = ("pinned", "pageable")
 
 Refuse = Callable[[str, str], Exception]
-Parse = Callable[[str], float]
-#: What may be said of a kernel: the field of `Problem` and how its text reads; WHOLE numbers from 1 to MOST_CHUNKS.
-NUMBERS: dict[str, tuple[str, Parse]] = {
-    "h2d": ("h2d_bytes", _size),
-    "d2h": ("d2h_bytes", _size),
-    "kernel": ("kernel_seconds", parse_seconds),
-    "flops": ("flops", parse_count),
-    "device_bytes": ("device_bytes", _size),
-    "accesses_in": ("accesses_in", parse_count),
-    "accesses_out": ("accesses_out", parse_count),
-    "access_bytes": ("access_bytes", _size),
-    "launch": ("launch_seconds", parse_seconds),
-}
-WHOLE = ("streams", "levels", "copies_in", "copies_out", "queues", "concurrent_kernels")
-#: All of them, on the command line as in a plan file.
-KEYS = (*NUMBERS, *WHOLE, "memory", "kernel_at", "chunks")
+Read = Callable[[Any, str, Refuse], Any]
 
 
 def _refused(key: str, what: str) -> Exception:
@@ -77,20 +62,11 @@ def problem_of(said: Mapping[str, Any], refuse: Refuse = _refused) -> Problem:
 
 def with_options(problem: Problem, said: Mapping[str, Any], refuse: Refuse = _refused) -> Problem:
     """`problem` with what `said` gives in place of its own. Raises what `refuse` makes."""
-    given: dict[str, Any] = {}
-    for key, value in said.items():
-        if key in NUMBERS:
-            field, parse = NUMBERS[key]
-            given[field] = _number(value, parse, key, refuse)
-        elif key in WHOLE:
-            given[key] = _whole(value, key, refuse)
-        elif key in SPECIAL:
-            field, read = SPECIAL[key]
-            given[field] = read(value, key, refuse)
+    given = {READ[key][0]: READ[key][1](value, key, refuse) for key, value in said.items() if key in READ}
     return replace(problem, **given, assumed=tuple(side for side in problem.assumed if side not in given))
 
 
-def _number(value: Any, parse: Parse, key: str, refuse: Refuse) -> float:
+def _number(parse: Callable[[str], float], value: Any, key: str, refuse: Refuse) -> float:
     text = (
         value if isinstance(value, str) else f"{value:g}" if isinstance(value, (int, float)) else str(value)
     )
@@ -105,8 +81,13 @@ def _number(value: Any, parse: Parse, key: str, refuse: Refuse) -> float:
     return number
 
 
+_size: Read = partial(_number, partial(parse_bytes, most=MOST_LINK_BYTES))
+_seconds: Read = partial(_number, parse_seconds)
+_count: Read = partial(_number, parse_count)
+
+
 def _whole(value: Any, key: str, refuse: Refuse) -> int:
-    number = _number(value, parse_count, key, refuse)
+    number = _count(value, key, refuse)
     if number != int(number) or number > MOST_CHUNKS:
         raise refuse(key, f"{str(value)[:80]} is no whole number from 1 to {MOST_CHUNKS}")
     return int(number)
@@ -123,7 +104,7 @@ def _several(value: Any) -> Sequence[Any]:
 
 
 def _shares(value: Any, key: str, refuse: Refuse) -> tuple[float, ...]:
-    parts = [_number(part, parse_count, key, refuse) for part in _several(value)]
+    parts = [_count(part, key, refuse) for part in _several(value)]
     if len(parts) > MOST_CHUNKS:
         raise refuse(key, f"{len(parts)} chunks; {MOST_CHUNKS} at most")
     return tuple(part / sum(parts) for part in parts)
@@ -135,8 +116,7 @@ def _points(value: Any, key: str, refuse: Refuse) -> tuple[tuple[int, float], ..
         streams, equals, time = str(point).partition("=")
         if not equals:
             raise refuse(key, f"{str(point)[:80]!r} is no point; write STREAMS=TIME, as in 42=15ms")
-        number = _number(streams, parse_count, key, refuse)
-        points[int(number)] = _number(time, parse_seconds, key, refuse)
+        points[int(_count(streams, key, refuse))] = _seconds(time, key, refuse)
     return tuple(sorted(points.items()))
 
 
@@ -145,35 +125,41 @@ def _steps(tables: Any, key: str, refuse: Refuse) -> tuple[Step, ...]:
     for table in tables or ():
         if "kernel" not in table:
             raise refuse(key, 'a step needs its kernel\'s time; add kernel = "3ms"')
-        given = {
-            NUMBERS[name][0]: _number(value, NUMBERS[name][1], name, refuse) for name, value in table.items()
-        }
-        steps.append(Step(**given))
+        steps.append(
+            Step(**{READ[name][0]: READ[name][1](said, name, refuse) for name, said in table.items()})
+        )
     return tuple(steps)
 
 
-SPECIAL: dict[str, tuple[str, Callable[[Any, str, Refuse], Any]]] = {
+#: What may be said of a kernel: the field of `Problem`, and how its value reads.
+READ: dict[str, tuple[str, Read]] = {
+    "h2d": ("h2d_bytes", _size),
+    "d2h": ("d2h_bytes", _size),
+    "kernel": ("kernel_seconds", _seconds),
+    "launch": ("launch_seconds", _seconds),
+    **{key: (key, _size) for key in ("device_bytes", "access_bytes")},
+    **{key: (key, _count) for key in ("flops", "accesses_in", "accesses_out")},
+    **{
+        key: (key, _whole)
+        for key in ("streams", "levels", "copies_in", "copies_out", "queues", "concurrent_kernels")
+    },
     "memory": ("memory", _memory),
     "kernel_at": ("kernel_at", _points),
     "chunks": ("chunks", _shares),
     "step": ("steps", _steps),
 }
+#: Those of the command line; a plan file has `step`, too.
+KEYS = tuple(key for key in READ if key != "step")
 
 _Said = str | int | float
 _Step = msgspec.defstruct(
     "_Step", [(key, _Said | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
 )
+_TYPES = {"memory": str, "kernel_at": list[str], "chunks": list[_Said], "step": list[_Step]}  # type: ignore[valid-type]
 #: One `[[kernel]]`.
 _Kernel = msgspec.defstruct(
     "_Kernel",
-    [
-        ("name", str),
-        *((key, _Said | None, None) for key in (*NUMBERS, *WHOLE)),
-        ("memory", str | None, None),
-        ("kernel_at", list[str] | None, None),
-        ("chunks", list[_Said] | None, None),
-        ("step", list[_Step] | None, None),  # type: ignore[valid-type]
-    ],
+    [("name", str), *((key, _TYPES.get(key, _Said) | None, None) for key in READ)],
     forbid_unknown_fields=True,
 )
 

@@ -9,15 +9,15 @@
 Operations are added in the order in which the host issues them. One starts when it is issued, the one before it in its
 stream and those of `after` (event waits) are complete, and its engine is free; of several the one issued first goes
 first. A copy holds its engine for its bytes, behind another copy for g as well, and is complete L+o later: n copies take
-(L+o) + k·G + g(n-1) [W14 §V]; g is the curve's issue interval for the number of streams that hold copies of its direction,
-plus the other direction's where copies go both ways.
+(L+o) + k·G + g(n-1) [W14 §V]. g is the curve's issue interval for the number of streams that hold copies of its direction,
+plus the other direction's where copies go both ways: one unit of the GPU issues the copies of all streams in turn.
 While data moves the other way a copy, or a kernel on mapped memory, keeps its share (`Contention`) of its own rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -31,7 +31,6 @@ from busfare.timeline.model import COLUMN_TYPES
 
 __all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_beside"]
 
-Way = Literal["h2d", "d2h"]
 NON_BLOCKING, WAITS_FOR_ITS_OWN = 2, 1
 #: Into so many parts the processors of the GPU are divided among kernels.
 SLOTS = 1000
@@ -82,9 +81,8 @@ class Played:
     seconds: float
 
 
-@dataclass(slots=True)
-class _Operation:
-    """`seconds` alone, behind `latency` (s) and before `completion` (s), in which it holds no engine."""
+class _Operation(NamedTuple):
+    """`seconds` on its engine alone, behind `latency` (s) and before `completion` (s), in which it holds none."""
 
     kind: Literal["h2d", "d2h", "kernel"]
     stream: int
@@ -92,10 +90,26 @@ class _Operation:
     latency: float
     completion: float
     after: tuple[int, ...]
-    blocks_host: bool
+    blocks_host: bool = False
     rate: float = 0.0
     links: tuple[int, ...] = ()
     slots: int = 1
+    curve: Curve | None = None
+
+
+class _Row(NamedTuple):
+    """A row of the core's operations; or, in `_columns`, a column each."""
+
+    call: Any
+    stream: Any
+    seconds: Any = 0.0
+    after: Any = -1
+    engine: Any = -1
+    slots: Any = 1
+    latency: Any = 0.0
+    gap: Any = 0.0
+    rate: Any = 0.0
+    links: Any = ()
 
 
 def mapped_seconds(reads: Any, writes: Any, read_slowdown: Any, write_slowdown: Any) -> Any:
@@ -117,39 +131,24 @@ def share_beside(share: Any, copying: Any, writing: Any, kernel: Any) -> Any:
     first LULL_S of each kernel's data, as far as the copies' time beyond it has emptied them.
     """
     lull = np.clip((copying - writing * share) / (2 - share), 0.0, LULL_S)
-    load = np.maximum(writing - lull, 0.0) / np.maximum(np.maximum(writing, kernel), 1e-30)
-    return 1.0 - (1.0 - share) * load
+    return 1.0 - (1.0 - share) * np.maximum(writing - lull, 0.0) / np.maximum(
+        np.maximum(writing, kernel), 1e-30
+    )
 
 
-class _Row(NamedTuple):
-    """One row of the core's operations; or, in `_typed`, a column each."""
-
-    call: Any
-    stream: Any
-    seconds: Any = 0.0
-    after: Any = -1
-    engine: Any = -1
-    slots: Any = 1
-    latency: Any = 0.0
-    gap: Any = 0.0
-    rate: Any = 0.0
-    links: Any = ()
-
-
-@dataclass
 class Program:
     """Copies and kernels in the order of their issue. `copy` and `kernel` return an operation's number, for `after`."""
 
-    rules: GpuRules = field(default_factory=GpuRules)
-    _operations: list[_Operation] = field(default_factory=list)
-    _copies: list[tuple[int, Curve]] = field(default_factory=list)
-    _last: dict[int, int] = field(default_factory=dict)
-    _capacity: list[float] = field(default_factory=lambda: [0.0] * 6)
-    _mapped: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"h2d": [], "d2h": []})
+    def __init__(self, rules: GpuRules | None = None) -> None:
+        self.rules = rules or GpuRules()
+        self._operations: list[_Operation] = []
+        self._capacity = [0.0] * 6
+        #: By direction, of each kernel on mapped memory the seconds of its data and its own.
+        self._mapped: dict[str, list[tuple[float, float]]] = {"h2d": [], "d2h": []}
 
     def copy(
         self,
-        direction: Way,
+        direction: Literal["h2d", "d2h"],
         size: float,
         curve: Curve,
         stream: int,
@@ -157,15 +156,15 @@ class Program:
         blocks_host: bool = False,
     ) -> int:
         """Adds a copy of `size` bytes. `blocks_host`: the host issues nothing until it is complete."""
-        rate = 1.0 / max(float(curve.gap_per_byte(size)), 1e-30)
-        for link in COPY_LINKS[direction]:
+        gap, start = max(float(curve.gap_per_byte(size)), 1e-30), float(curve.latency_overhead(size))
+        links = COPY_LINKS[direction]
+        for link in links:
             self._capacity[link] = max(self._capacity[link], 1.0 / max(curve.long_gap_per_byte_s, 1e-30))
-        self._copies.append((len(self._operations), curve))
-        start = float(curve.latency_overhead(size))
         return self._add(
-            _Operation(direction, stream, size / rate, 0.0, start, tuple(after), blocks_host, rate,
-                       COPY_LINKS[direction])
-        )  # fmt: skip
+            _Operation(
+                direction, stream, size * gap, 0.0, start, tuple(after), blocks_host, 1 / gap, links, 1, curve
+            )
+        )
 
     def kernel(
         self,
@@ -183,27 +182,26 @@ class Program:
         shares = self.rules.contention.mapped_both
         reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
         whole = max(seconds, float(mapped_seconds(reads, writes, 1 / shares.h2d, 1 / shares.d2h)))
-        latency, completion = (
+        begins, ends = (
             float(m.curve.latency_overhead(m.bytes)) if m and m.bytes else 0.0 for m in (into, out)
         )
-        operation = _Operation("kernel", stream, whole, latency, completion, tuple(after), False,
-                               slots=max(1, min(SLOTS, round(share * SLOTS))))  # fmt: skip
+        slots = max(1, min(SLOTS, round(share * SLOTS)))
+        operation = _Operation("kernel", stream, whole, begins, ends, tuple(after), slots=slots)
         for direction, mapped in (("h2d", into), ("d2h", out)):
-            if mapped is None or mapped.seconds <= 0 or whole <= 0:
-                continue
-            link = MAPPED_LINK[direction]
-            self._capacity[link] = max(self._capacity[link], mapped.bytes / mapped.seconds)
-            self._mapped[direction].append((mapped.seconds, whole))
-            if mapped.bytes / whole > operation.rate:
-                operation.rate, operation.links = mapped.bytes / whole, (link,)
+            if mapped and mapped.seconds > 0:
+                link, rate = MAPPED_LINK[direction], mapped.bytes / whole
+                self._capacity[link] = max(self._capacity[link], mapped.bytes / mapped.seconds)
+                self._mapped[direction].append((mapped.seconds, whole))
+                if rate > operation.rate:
+                    operation = operation._replace(rate=rate, links=(link,))
         return self._add(operation)
 
     def play(self) -> Played:
         """Runs it. Raises ValueError where it would take decades."""
         if not self._operations:
             return Played(np.zeros(0), np.zeros(0), 0.0)
-        columns, first, last = self._columns()
-        played = _core.play(columns)
+        rows, first, last = self._rows()
+        played = _core.play(self._columns(rows))
         start, end = played["operation_start"][first] * 1e-9, played["operation_end"][last] * 1e-9
         return Played(start, end, float(end.max()))
 
@@ -211,79 +209,67 @@ class Program:
         self._operations.append(operation)
         return len(self._operations) - 1
 
-    def _issue_intervals(self) -> list[float]:
-        """Each copy's g: in a train of one stream behind the copy before it, else by the number of streams. One unit of
-        the GPU issues the copies of all streams in turn, so that of copies both ways each waits for the other's g, too.
-        """
-        curves = {self._operations[number].kind: curve for number, curve in self._copies}
-        streams: dict[str, set[int]] = {"h2d": set(), "d2h": set()}
-        for number, _ in self._copies:
-            operation = self._operations[number]
-            streams[operation.kind].add(operation.stream)
-        both = len(curves) == 2 and len(streams["h2d"] | streams["d2h"]) > 1
+    def _gaps(self) -> list[float]:
+        """Each copy's g: of one stream behind the copy before it in its own, else of the number of streams."""
+        curves = {o.kind: o.curve for o in self._operations if o.curve}
+        streams = {kind: {o.stream for o in self._operations if o.kind == kind} for kind in curves}
+        both = len(curves) == 2 and len(set().union(*streams.values())) > 1
         before: dict[int, str] = {}
-        found = []
-        for operation in self._operations:
-            train = before.get(operation.stream) == operation.kind
-            found.append(
-                sum(
-                    float(curve.issue_interval(1 if train else len(streams[direction])))
-                    for direction, curve in curves.items()
-                    if operation.kind != "kernel" and (both or direction == operation.kind)
-                )
-            )
-            before[operation.stream] = operation.kind
-        return found
+        gaps = []
+        for o in self._operations:
+            counts = {kind: 1 if before.get(o.stream) == o.kind else len(streams[kind]) for kind in curves}
+            beside = [kind for kind in curves if o.curve and (both or kind == o.kind)]
+            gaps.append(sum(float(curves[kind].issue_interval(counts[kind])) for kind in beside))
+            before[o.stream] = o.kind
+        return gaps
 
-    def _columns(self) -> tuple[dict[str, NDArray[Any]], list[int], list[int]]:
-        """The core's columns, and of each operation the row that moves or computes and the row of its completion."""
+    def _rows(self) -> tuple[list[_Row], list[int], list[int]]:
+        """The rows, and of each operation the one that moves or computes and the one of its completion.
+
+        Every row has a stream of its own and waits for one other, so that streams, events and queues are alike.
+        """
         rows: list[_Row] = []
         first: list[int] = []
         done: list[int] = []
-        last: dict[int, int] = {}
         kernels: list[int] = []
+        last: dict[int, int] = {}
         at_once = SLOTS // min((o.slots for o in self._operations if o.kind == "kernel"), default=SLOTS)
-        streams = max(operation.stream for operation in self._operations) + 1
-        fresh = streams + (self.rules.queues or 0)
-        for number, (operation, gap) in enumerate(
-            zip(self._operations, self._issue_intervals(), strict=True)
-        ):
-            waits = [done[other] for other in operation.after]
-            before = last.get(operation.stream)
-            # The engine keeps a train of copies in order: what holds the first one holds all.
-            train = before is not None and self._operations[before].kind == operation.kind != "kernel"
+        fresh = self.rules.queues or 0
+        for number, (o, gap) in enumerate(zip(self._operations, self._gaps(), strict=True)):
+            waits = [done[other] for other in o.after]
+            before = last.get(o.stream)
             if before is not None:
-                waits += [rows[first[before]].after] if train else [done[before]]
-            waits = [wait for wait in waits if wait >= 0]
-            if operation.kind == "d2h" and self.rules.implicit_synchronization:
+                # The engine keeps a train of copies in order: what holds the first one holds all.
+                train = self._operations[before].kind == o.kind != "kernel"
+                waits.append(rows[first[before]].after if train else done[before])
+            if o.kind == "d2h" and self.rules.implicit_synchronization:
                 waits += kernels[-at_once:]
-            if self.rules.queues is not None or len(waits) > 1:
-                # One row a wait, in a stream of their own: that of the hardware queue, or a fresh one.
-                queue = streams + operation.stream % self.rules.queues if self.rules.queues else fresh
-                fresh += self.rules.queues is None
-                rows += [_Row(number, queue, after=other) for other in waits or [-1]]
+            waits = [wait for wait in waits if wait >= 0]
+            if self.rules.queues or len(waits) > 1:
+                # One row a wait, in one stream: that of the hardware queue, or a fresh one.
+                rows += [
+                    _Row(number, o.stream % self.rules.queues if self.rules.queues else fresh, after=wait)
+                    for wait in waits or [-1]
+                ]
                 waits = [len(rows) - 1]
-            engine = {"h2d": 0, "d2h": 0 if self.rules.copy_engines == 1 else 1, "kernel": 2}[operation.kind]
+            engine = {"h2d": 0, "d2h": min(self.rules.copy_engines - 1, 1), "kernel": 2}[o.kind]
+            behind = waits[0] if waits else -1
             first.append(len(rows))
-            fresh += 1
             rows.append(
-                _Row(
-                    number, fresh - 1, operation.seconds, waits[0] if waits else -1, engine, operation.slots,
-                    operation.latency, gap, operation.rate, operation.links,
-                )
-            )  # fmt: skip
-            if operation.completion > 0:
-                rows.append(_Row(number, fresh, operation.completion, after=first[-1]))
-                fresh += 1
+                _Row(number, fresh + 1, o.seconds, behind, engine, o.slots, o.latency, gap, o.rate, o.links)
+            )
+            if o.completion > 0:
+                rows.append(_Row(number, fresh + 2, o.completion, first[-1]))
+            fresh += 3
             done.append(len(rows) - 1)
-            last[operation.stream] = number
-            if operation.kind == "kernel":
+            last[o.stream] = number
+            if o.kind == "kernel":
                 kernels.append(done[-1])
-        return self._typed(rows, fresh), first, done
+        return rows, first, done
 
-    def _typed(self, rows: list[_Row], streams: int) -> dict[str, NDArray[Any]]:
+    def _columns(self, rows: list[_Row]) -> dict[str, NDArray[Any]]:
         of = _Row(*zip(*rows, strict=True))
-        calls, count = len(self._operations), len(rows)
+        calls, count, streams = len(self._operations), len(rows), max(of.stream) + 1
         seconds, latency, gap = np.rint(np.array([of.seconds, of.latency, of.gap]) * 1e9)
         call_ns = round(self.rules.call_s * 1e9)
         blocks = np.array([operation.blocks_host for operation in self._operations])
@@ -316,10 +302,8 @@ class Program:
             "link_both": self._shares(),
             "link_opposite": [1, 0, 3, 2, 5, 4],
         }  # fmt: skip
-        return {
-            name: np.asarray(values).astype(COLUMN_TYPES.get(name.partition("_")[2], np.int64))
-            for name, values in columns.items()
-        }
+        types = {name: COLUMN_TYPES.get(name.partition("_")[2], np.int64) for name in columns}
+        return {name: np.asarray(values).astype(types[name]) for name, values in columns.items()}
 
     def _shares(self) -> list[float]:
         """What is left of each link's rate while its opposite is in use."""
@@ -331,8 +315,6 @@ class Program:
             writing, whole = np.mean(kernels or [(0.0, 0.0)], axis=0)
             return float(share_beside(share, copies / max(1, len(kernels)), writing, whole))
 
-        return [
-            c.both.h2d, c.both.d2h,
-            beside(c.copy_beside_mapped.h2d, "h2d", "d2h"), c.mapped_beside_copy.d2h,
-            beside(c.copy_beside_mapped.d2h, "d2h", "h2d"), c.mapped_beside_copy.h2d,
-        ]  # fmt: skip
+        into = beside(c.copy_beside_mapped.h2d, "h2d", "d2h")
+        out = beside(c.copy_beside_mapped.d2h, "d2h", "h2d")
+        return [c.both.h2d, c.both.d2h, into, c.mapped_beside_copy.d2h, out, c.mapped_beside_copy.h2d]
