@@ -6,23 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from busfare.node import Curve
 from busfare.plan.machine import Machine
 from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.strategies import STRATEGIES, kernel_seconds
-from busfare.plan.streams import (
+from busfare.plan.streams import (  # fmt: skip
     WITHIN,
     ByStreams,
     StreamRange,
     by_streams,
-    closed,
-    cut_of,
     played,
     stream_ranges,
-)  # fmt: skip
+)
 
 __all__ = ["Bounds", "Plan", "break_even", "plan", "plans", "ranked"]
 
@@ -32,7 +28,7 @@ CUT = ("streams", "three-streams", "hybrid")
 MOST_PLAYED = 32
 #: So many accesses to an element, and break-even is taken to lie nowhere; it is placed to a thousandth of itself.
 MOST_ACCESSES, HALVINGS = 1e6, 10
-ONE = np.ones(1)
+EFFORT = {strategy: place for place, strategy in enumerate(STRATEGIES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,60 +72,53 @@ def plan(problem: Problem, machine: Machine) -> Plan:
 
 def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
     """`plan` of each problem, many at once."""
-    single = ["explicit", "mapped", "managed"]
+    several = len(problems) > MOST_PLAYED
+    always = ["explicit", "mapped", "managed", *CUT]
+    if machine.category == "implicit-synchronization":
+        # A copy out holds later kernels up: chunk by chunk nothing would overlap.
+        always.remove("three-streams")
     if machine.migrates_on_fault and not machine.gpu.unified_memory:
-        single.append("managed-prefetch")
-    # A copy out holds later kernels up where synchronisation is implicit: chunk by chunk nothing would overlap.
-    cut = CUT if machine.category != "implicit-synchronization" else ("streams", "hybrid")
-    times = {strategy: by_streams(problems, machine, strategy) for strategy in cut}
-    rows = {
-        strategy: closed(cut_of(problems, machine, strategy, ONE), strategy, machine.category)
-        for strategy in (*single, "batched", "explicit-pageable")
-    }
+        always.append("managed-prefetch")
+    times = {strategy: by_streams(problems, machine, strategy) for strategy in always}
     ranges = stream_ranges(problems, machine, times["streams"])
+    fastest = [min(map(_least_per_byte, curves)) for curves in (machine.h2d, machine.d2h)]
     found = []
     for n, problem in enumerate(problems):
-        play = len(problems) <= MOST_PLAYED or not problem.has_closed_form
-        asked = None if problem.chunks else problem.streams
         own = {strategy: curves[n] for strategy, curves in times.items()}
-        names = list(single)
-        if problem.copies_in > 1 or problem.copies_out > 1:
-            names.append("batched")
-        if problem.memory == "pageable":
-            names.append("explicit-pageable")
-            own["streams-pageable"] = by_streams([problem], machine, "streams-pageable")[0]
-        if problem.launch_seconds:
-            own["graph"] = by_streams([problem], machine, "graph")[0]
-        predictions = [
-            *(
-                Prediction(
-                    name,
-                    1,
-                    played(problem, machine, name) if play else float(rows[name][0][n, 0]),
-                    rows[name][1],
-                )
-                for name in names
-            ),
-            *(_predicted(problem, machine, curve, asked, play) for curve in own.values()),
-        ]
-        parts = _parts(problem, machine)
-        bounds = Bounds(max(parts.values()), predictions[0].seconds, predictions[1].seconds)
-        ranking = ranked([replace(p, assumes=_assumed(problem, machine, p.strategy)) for p in predictions])
-        useful = {strategy: own[strategy].useful() for strategy in cut}
+        own |= {name: by_streams([problem], machine, name)[0] for name in _more(problem)}
+        play = not (several and problem.has_closed_form)
+        ranking = ranked([_predicted(problem, machine, one, play) for one in own.values()])
+        kernel = min([kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)])
+        parts = {
+            "h2d": problem.h2d_bytes * fastest[0],
+            "kernel": kernel / problem.concurrent_kernels,
+            "d2h": problem.d2h_bytes * fastest[1],
+        }
+        plain = {p.strategy: p.seconds for p in ranking}
+        bounds = Bounds(max(parts.values()), plain["explicit"], plain["mapped"])
+        useful = {strategy: own[strategy].useful for strategy in CUT if strategy in own}
         found.append(Plan(problem, machine, tuple(ranking), bounds, ranges[n], parts, useful))
     return found
 
 
-def _predicted(
-    problem: Problem, machine: Machine, times: ByStreams, asked: int | None, play: bool
-) -> Prediction:
-    """At `asked` streams or the best number; played, unless the times are or it is not to be."""
+def _more(problem: Problem) -> list[str]:
+    """The strategies that only some problems have."""
+    wanted = {
+        "batched": problem.copies_in > 1 or problem.copies_out > 1,
+        "explicit-pageable": problem.memory == "pageable",
+        "streams-pageable": problem.memory == "pageable",
+        "graph": problem.launch_seconds > 0,
+    }
+    return [strategy for strategy, has in wanted.items() if has]
+
+
+def _predicted(problem: Problem, machine: Machine, times: ByStreams, play: bool) -> Prediction:
+    """At the asked number of streams or the best one; played, unless the times are or it is not to be."""
+    asked = None if problem.chunks or len(times.numbers) == 1 else problem.streams
     streams = times.best if asked is None else asked
-    if play and times.by != "timeline":
-        return Prediction(
-            times.strategy, streams, played(problem, machine, times.strategy, streams), times.by
-        )
-    return Prediction(times.strategy, streams, times.at(streams), times.by)
+    played_now = play and times.by != "timeline"
+    seconds = played(problem, machine, times.strategy, streams) if played_now else times.at(streams)
+    return Prediction(times.strategy, streams, seconds, times.by, _assumed(problem, machine, times.strategy))
 
 
 def ranked(found: Sequence[Prediction]) -> list[Prediction]:
@@ -143,14 +132,15 @@ def ranked(found: Sequence[Prediction]) -> list[Prediction]:
     in_order, apart = (seconds.get(name, float("inf")) for name in ("three-streams", "streams"))
     if in_order <= apart * (1 + WITHIN):
         seconds["three-streams"] = min(apart, in_order)
-    effort = list(STRATEGIES)
-    order = sorted(found, key=lambda p: (seconds[p.strategy], effort.index(p.strategy)))
+    order = sorted(found, key=lambda p: (seconds[p.strategy], EFFORT[p.strategy]))
     first = next(n for n, p in enumerate(order) if not p.assumes)
     return [order[first], *order[:first], *order[first + 1 :]]
 
 
 def _assumed(problem: Problem, machine: Machine, strategy: str) -> tuple[str, ...]:
     """The numbers of accesses that the problem does not say and that `strategy` pays for."""
+    if not problem.assumed:
+        return ()
     mapped = ("mapped", "managed") if machine.gpu.coherent else ("mapped",)
     pays = {
         "accesses_in": strategy in mapped and problem.h2d_bytes * machine.h2d.mapped.long_gap_per_byte_s > 0,
@@ -158,19 +148,6 @@ def _assumed(problem: Problem, machine: Machine, strategy: str) -> tuple[str, ..
         and problem.d2h_bytes * machine.d2h.mapped.long_gap_per_byte_s > 0,
     }
     return tuple(side for side in problem.assumed if pays[side])
-
-
-def _parts(problem: Problem, machine: Machine) -> dict[str, float]:
-    """Seconds of each part at its fastest: the bytes over whatever carries them best, the kernel in as many chunks, and as
-    many side by side, as suit it best.
-    """
-    into, out = (min(_least_per_byte(curve) for curve in curves) for curves in (machine.h2d, machine.d2h))
-    kernel = min([kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)])
-    return {
-        "h2d": problem.h2d_bytes * into,
-        "kernel": kernel / problem.concurrent_kernels,
-        "d2h": problem.d2h_bytes * out,
-    }
 
 
 def _least_per_byte(curve: Curve) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -54,10 +55,10 @@ class StreamRange:
     formula: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ByStreams:
-    """Predicted `seconds` of one problem at the `numbers` of streams (chunks of `three-streams`), by an equation or as
-    `played`.
+    """Predicted `seconds` of one problem at the `numbers` of streams (chunks of `three-streams`), by an equation or, by
+    `timeline`, as played.
     """
 
     strategy: str
@@ -65,20 +66,21 @@ class ByStreams:
     seconds: FloatArray
     by: str
 
-    @property
+    @cached_property
     def best(self) -> int:
         """The number of the least time."""
         return int(self.numbers[self.seconds.argmin()])
 
-    def at(self, streams: int | None = None) -> float:
-        """Seconds at one of the numbers, or at the best."""
-        place = self.seconds.argmin() if streams is None else np.searchsorted(self.numbers, streams)
-        return float(self.seconds[place])
-
+    @cached_property
     def useful(self) -> tuple[int, int]:
         """The fewest streams within 1 % of the least time, and those of the least time."""
         first = int((self.seconds <= self.seconds.min() * (1 + WITHIN)).argmax())
         return int(self.numbers[first]), self.best
+
+    def at(self, streams: int) -> float:
+        """Seconds at one of the numbers."""
+        every = self.numbers[-1] == len(self.numbers)
+        return float(self.seconds[streams - 1 if every else np.searchsorted(self.numbers, streams)])
 
 
 class _Side(NamedTuple):
@@ -103,10 +105,11 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     layout = layout_of(machine, strategy)
     times = [carried(p, machine, layout) for p in problems]
     whole = np.array([[kernel_seconds(p, machine)] for p in problems])
-    columns = np.broadcast_to(streams, (len(problems), streams.shape[-1]))
-    kernel = np.array(
-        [kernel_split(p, t[0], n, layout) for p, t, n in zip(problems, whole, columns, strict=True)]
-    )
+    kernel = whole
+    if any(p.kernel_at for p in problems):
+        columns = np.broadcast_to(streams, (len(problems), streams.shape[-1]))
+        split = [kernel_split(p, t[0], n, layout) for p, t, n in zip(problems, whole, columns, strict=True)]
+        kernel = np.array(split)
     sides = []
     for at, (direction, memory) in enumerate(zip(("h2d", "d2h"), layout[:2], strict=True)):
         curve = getattr(machine.curves(direction), memory)
@@ -171,17 +174,18 @@ def by_streams(problems: Sequence[Problem], machine: Machine, strategy: str) -> 
     some, played, of those that the equations do not hold for. Raises InputError for a kernel without a time.
     """
     found: list[ByStreams] = []
+    one = layout_of(machine, strategy).over == "one"
     for start in range(0, len(problems), BLOCK):
         block = problems[start : start + BLOCK]
-        numbers = np.arange(1.0, max(p.most_streams for p in block) + 1)
+        numbers = np.arange(1.0, 2.0 if one else max(p.most_streams for p in block) + 1)
         seconds, by = closed(cut_of(block, machine, strategy, numbers), strategy, machine.category)
         for problem, row in zip(block, np.broadcast_to(seconds, (len(block), len(numbers))), strict=True):
-            most = problem.most_streams
-            found.append(
-                ByStreams(strategy, numbers[:most], row[:most], by)
-                if problem.has_closed_form and strategy != "streams-pageable"
-                else _by_playing(problem, machine, strategy)
-            )
+            if not problem.has_closed_form or strategy == "streams-pageable":
+                found.append(_by_playing(problem, machine, strategy, one))
+            else:
+                found.append(
+                    ByStreams(strategy, numbers[: problem.most_streams], row[: problem.most_streams], by)
+                )
     return found
 
 
@@ -191,12 +195,16 @@ def played(problem: Problem, machine: Machine, strategy: str, streams: int = 1) 
     return once + program_of(problem, machine, strategy, streams).play().seconds
 
 
-def _by_playing(problem: Problem, machine: Machine, strategy: str) -> ByStreams:
+def _by_playing(problem: Problem, machine: Machine, strategy: str, one: bool) -> ByStreams:
     """Played at powers of two until more only cost, then at a few numbers about the best."""
-    most = problem.most_streams
+    most = 1 if one else problem.most_streams
     known: dict[int, float] = {}
     powers = {1 << n for n in range(most.bit_length())} - {0}
-    for n in [len(problem.chunks)] if problem.chunks else sorted({*(p for p in powers if p < most), most}):
+    for n in (
+        [len(problem.chunks)]
+        if problem.chunks and not one
+        else sorted({*(p for p in powers if p < most), most})
+    ):
         if len(known) > 2 and min([*known.values()][-2:]) > min(known.values()) * (1 + 2 * WITHIN):
             break
         known[n] = played(problem, machine, strategy, n)
@@ -204,7 +212,7 @@ def _by_playing(problem: Problem, machine: Machine, strategy: str) -> ByStreams:
     place = ordered.index(best)
     around = np.linspace(ordered[max(0, place - 1)], ordered[min(len(ordered) - 1, place + 1)], 7)
     for n in {*around.round().astype(int).tolist(), problem.streams or best} - known.keys():
-        if not problem.chunks:
+        if not problem.chunks and not one:
             known[n] = played(problem, machine, strategy, n)
     numbers = sorted(known)
     return ByStreams(
@@ -216,7 +224,7 @@ def stream_ranges(
     problems: Sequence[Problem], machine: Machine, found: Sequence[ByStreams]
 ) -> list[StreamRange]:
     """The useful numbers of streams of each problem, and [W14 §VI]'s own figure for the equation that holds there."""
-    useful = [times.useful() for times in found]
+    useful = [times.useful for times in found]
     at_best = np.array([[many] for _, many in useful], np.float64)
     cut = Cut(
         *(np.broadcast_to(t, at_best.shape)[:, 0] for t in cut_of(problems, machine, "streams", at_best))

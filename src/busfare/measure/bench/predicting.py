@@ -67,7 +67,7 @@ class Predicted:
         (`ranked`); and within TIE the one without streams.
         """
         simple = [self.single["explicit"], self.single["mapped"]]
-        every = [*simple, *(Prediction(s, t.best, t.at(), t.by) for s, t in self.cut.items())]
+        every = [*simple, *(Prediction(s, t.best, t.at(t.best), t.by) for s, t in self.cut.items())]
         first, least = (min(some, key=lambda p: p.seconds) for some in (simple, every))
         return first if first.seconds <= least.seconds * (1 + TIE) else ranked(every)[0]
 
