@@ -36,7 +36,7 @@ from busfare.trace import read
 for _ in range(int(sys.argv[2]) + 1):
     begun = time.perf_counter()
     result = summarise(read(sys.argv[1]))
-    print(time.perf_counter() - begun, result["transfers"]["count"], result["kernels"]["count"])
+    print(time.perf_counter() - begun, result.transfers.count, result.kernels.count)
 """
 THEIRS = """
 import logging, sys, time

@@ -53,7 +53,7 @@ def test_help_and_version_load_nothing_heavy(option: str) -> None:
         f"sys.argv = ['busfare', '{option}']\n"
         "try: busfare.cli.main()\n"
         "except SystemExit as end: assert end.code == 0\n"
-        "print([m for m in ('polars', 'numpy', 'plotly', 'rich', 'msgspec') if m in sys.modules])"
+        "print([m for m in ('polars', 'numpy', 'rich', 'msgspec') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

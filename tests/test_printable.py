@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 
 import polars as pl
@@ -67,12 +66,8 @@ def test_names_of_a_trace_do_nothing_to_a_terminal_or_a_page(
     said = done.stdout + done.stderr
     page = tmp_path / "page.html"
     if page.exists():
-        whole = page.read_text(encoding="utf-8")
-        library = (
-            resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
-        )
-        said += whole.replace(library, "")
-        assert "\\u202e" in whole
+        said += page.read_text(encoding="utf-8")
+        assert "\\u202e" in said
     assert printable(said, but="\n") == said.replace("\t", "\\t")
     assert any(name in said for name in (SPELT[:12], SPELT[:12].replace("\\", "\\\\")))
     names = read(path).operations["name"].cast(pl.String).drop_nulls()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from busfare.trace import Omission, Trace, tables
 
 EXAMPLES = Path(__file__).parents[1] / "src" / "busfare" / "examples"
+
+
+def as_json(result: object) -> Any:
+    """A result as those read it who asked for JSON."""
+    return json.loads(msgspec.json.encode(result))
 
 
 def copy(

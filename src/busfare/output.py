@@ -26,7 +26,6 @@ __all__ = [
     "note",
     "print_json",
     "replacing",
-    "say_page",
     "write_file",
 ]
 
@@ -63,7 +62,7 @@ def as_json(command: Callable[..., None]) -> Callable[..., None]:
     return click.option("--json", is_flag=True, help="One JSON object on standard output.")(wide(command))
 
 
-def print_json(result: dict[str, Any]) -> None:
+def print_json(result: object) -> None:
     """One line on standard output."""
     import json
 
@@ -173,9 +172,3 @@ def note(text: str) -> None:
     """What is done, on standard error where that is a terminal: a script hears of what is wrong alone."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
-
-
-def say_page(html: Path | None) -> None:
-    """Says where the page is, if one was asked for."""
-    if html:
-        note(f"page written: {html}")

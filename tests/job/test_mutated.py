@@ -10,8 +10,9 @@ import pytest
 from busfare.job import Job
 from busfare.job.parts import Part
 from busfare.job.work import decoded, do_part
+from busfare.report.job_document import job_document
 from busfare.report.job_result import job_result
-from busfare.report.jobs import show_job
+from busfare.report.terminal import show
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.run import input_number
 
@@ -39,5 +40,5 @@ def test_mutated_traces_are_reduced_or_reported(
     assert surprises == []
     assert job.traces and len(job.failures)
     msgspec.json.encode(job_result(job))
-    show_job(job_result(job))
+    show(job_document(job_result(job)))
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 160

@@ -13,7 +13,7 @@ from busfare.job.partial import Partial, partial, place_of
 from busfare.node import load_node
 from busfare.report.summary import summarise
 from busfare.trace import Trace, read, tables
-from tests.traces import EXAMPLES, copy, kernel, trace
+from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 
 MIB = 1 << 20
 H100 = "NVIDIA H100 80GB HBM3"
@@ -29,7 +29,7 @@ def named(**host: str) -> Trace:
 def test_a_partial_agrees_with_the_traces_own_report(example: str) -> None:
     """Real recorded traces."""
     recorded = read(EXAMPLES / example)
-    part, report = partial(recorded, EXAMPLES / example), summarise(recorded)
+    part, report = partial(recorded, EXAMPLES / example), as_json(summarise(recorded))
     assert part.sums["makespan_ns"] == pytest.approx(report["makespan_seconds"] * 1e9, abs=1)
     assert part.sums["transfers_bytes"] == report["transfers"]["bytes"]
     assert part.sums["transfers_exposed_ns"] == pytest.approx(

@@ -16,6 +16,7 @@ from busfare.job.partial import Partial
 from busfare.job.reduce import MOST_CELLS, WORK, Rank, Spread
 from busfare.report.job_result import job_result
 from tests.job.build_job import GPU, encoded, random_partial
+from tests.traces import as_json
 
 Named = tuple[str, Partial]
 
@@ -41,7 +42,7 @@ def test_order_changes_nothing(count: int, chance: random.Random, seed: int) -> 
 
 def test_sums_are_exact() -> None:
     parts = partials(500)
-    result = job_result(whole(parts))
+    result = as_json(job_result(whole(parts)))
     assert result["transfers"]["bytes"] == sum(part.sums["transfers_bytes"] for _, part in parts)
     assert result["transfers"]["seconds"] == sum(part.sums["transfers_ns"] for _, part in parts) * 1e-9
     assert sum(row["traces"] for row in result["gpus"]) == sum(len(part.gpus) for _, part in parts)
@@ -55,7 +56,7 @@ def test_failures_are_counted_and_listed_in_the_order_of_their_paths() -> None:
     job = whole(partials(1))
     for number in reversed(range(300)):
         job.fail(f"bad-{number:03}", "torn")
-    result = job_result(job)
+    result = as_json(job_result(job))
     assert result["traces"]["failed"] == 300
     assert [failure["path"] for failure in result["failures"]] == [f"bad-{n:03}" for n in range(100)]
 
@@ -69,7 +70,7 @@ def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     launcher = msgspec.structs.replace(parts[0][1], sums=nothing, rank=None)
 
     def least(*more: Named) -> tuple[float, dict[str, int]]:
-        result = job_result(whole([*parts, *more]))
+        result = as_json(job_result(whole([*parts, *more])))
         omissions = {omission["id"]: omission["count"] for omission in result["omissions"]}
         return next(r for r in result["spread"] if r["figure"] == "makespan_seconds")["least"], omissions
 
@@ -78,14 +79,14 @@ def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     # A rank that did nothing is news.
     seconds, omissions = least(("rank", msgspec.structs.replace(launcher, rank=9)))
     assert seconds == 0 and "idle-processes" not in omissions
-    alone = job_result(whole([("launcher", launcher)]))
+    alone = as_json(job_result(whole([("launcher", launcher)])))
     assert alone["traces"]["read"] == 1 and alone["spread"][0]["most"] == 0
 
 
 def test_the_slowest_of_equals_is_the_first_by_path() -> None:
     part = random_partial(random.Random(3))
     for order in (["b", "a", "c"], ["c", "b", "a"]):
-        assert job_result(whole([(path, part) for path in order]))["slowest"]["path"] == "a"
+        assert as_json(job_result(whole([(path, part) for path in order])))["slowest"]["path"] == "a"
 
 
 @given(st.lists(st.integers(0, 1 << 60), min_size=1), st.integers(1, 40))

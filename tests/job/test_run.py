@@ -21,7 +21,7 @@ from busfare.node import Node
 from busfare.report.job_result import job_result
 from busfare.trace import Trace
 from tests.job.build_job import Noted, encoded, write_job, write_rank
-from tests.traces import copy, kernel, trace
+from tests.traces import as_json, copy, kernel, trace
 
 
 def run(*paths: Path, jobs: int | None = None, progress: Noted | None = None) -> Job:
@@ -29,7 +29,7 @@ def run(*paths: Path, jobs: int | None = None, progress: Noted | None = None) ->
 
 
 def test_the_planted_faults_are_named(tmp_path: Path) -> None:
-    result = job_result(run(write_job(tmp_path, 8)))
+    result = as_json(job_result(run(write_job(tmp_path, 8))))
     assert (result["slowest"]["rank"], result["slowest"]["host"]) == (5, "node1")
     makespan = next(row for row in result["spread"] if row["figure"] == "makespan_seconds")
     assert [outlier["rank"] for outlier in makespan["outliers"]["listed"]] == [5]
@@ -55,7 +55,7 @@ def test_a_gain_is_of_the_job_and_no_sum_over_its_ranks() -> None:
 
     job, parts = job_of(rank, 8)
     gains = [advice.gain_ns for part in parts for advice in part.findings if advice.id == "pageable-copies"]
-    result = job_result(job)
+    result = as_json(job_result(job))
     (finding,) = [finding for finding in result["findings"] if finding["id"] == "pageable-copies"]
     assert (finding["traces"], finding["largest"]["path"]) == (8, "rank7")
     assert finding["predicted_gain_seconds"] == pytest.approx(max(gains) * 1e-9)
@@ -65,7 +65,7 @@ def test_a_gain_is_of_the_job_and_no_sum_over_its_ranks() -> None:
 
 def test_communication_of_ranks_is_apart_from_their_kernels() -> None:
     job, _ = job_of(lambda _: trace(kernel(0, 10), kernel(10, 40, "ncclDevKernel_SendRecv()")), 2)
-    result = job_result(job)
+    result = as_json(job_result(job))
     assert result["kernels"] == {"count": 2, "seconds": pytest.approx(20e-6)}
     assert result["communication"] == {"count": 2, "seconds": pytest.approx(60e-6)}
     spread = {row["figure"]: row["most"] for row in result["spread"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,20 @@ from busfare.plan.recorded import recorded_problem
 from busfare.plan.roofline import roofline_of
 from busfare.plan.streams import WITHIN
 from busfare.plan.sweep import faster_link, sweep
-from busfare.report.plan_page import plan_page
-from busfare.report.plan_terminal import show_plan
+from busfare.report.html import page
+from busfare.report.plan_document import plan_document
 from busfare.report.plans import answer_plan
+from busfare.report.terminal import show
 from busfare.trace import read
-from tests.traces import EXAMPLES, copy, kernel, trace
+from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 
 H100 = machine_of(load_node("h100-sxm"))
 PROBLEM = Problem("x", 336e6, 504e6, 12e-3, levels=42, accesses_in=3, flops=12e9, device_bytes=2.52e9)
 ASKED = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
+
+
+def answered(asked: dict[str, Any]) -> Any:
+    return as_json(answer_plan(asked))
 
 
 def test_the_roofline_by_hand() -> None:
@@ -111,7 +115,7 @@ def test_a_real_trace_is_planned() -> None:
     assert found.launches == 24
     assert found.problem.memory == "pageable"
     assert found.problem.h2d_bytes == pytest.approx(found.problem.d2h_bytes, rel=0.05)
-    answer = answer_plan(
+    answer = answered(
         {"from_trace": EXAMPLES / "smooth-out-of-core-h100.json.gz", "kernel_name": "smooth", "streams": "24"}
     )
     assert answer["node"] == "h100-sxm"
@@ -123,7 +127,7 @@ def test_a_real_trace_is_planned() -> None:
 def test_pageable_copies_are_as_fast_as_the_trace_shows() -> None:
     path = EXAMPLES / "smooth-out-of-core-h100.json.gz"
     found = recorded_problem(read(path), "smooth")
-    answer = answer_plan({"from_trace": path, "kernel_name": "smooth"})
+    answer = answered({"from_trace": path, "kernel_name": "smooth"})
     rates = {b["parameter"]: b for b in answer["basis"] if b["kind"] == "recorded"}
     for way, size in (("h2d", found.problem.h2d_bytes), ("d2h", found.problem.d2h_bytes)):
         assert found.pageable[way].bytes == size
@@ -139,18 +143,18 @@ def test_how_often_a_traces_kernel_touches_an_element_is_not_assumed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked = {"from_trace": EXAMPLES / "smooth-out-of-core-h100.json.gz", "kernel_name": "smooth"}
-    answer = answer_plan(asked)
+    answer = answered(asked)
     mapped = next(r for r in answer["ranking"] if r["strategy"] == "mapped")
     assert mapped["assumes"] == ["accesses_in", "accesses_out"]
     assert answer["ranking"][0]["predicted_seconds"] > mapped["predicted_seconds"]
     assert (answer["ranking"][0]["strategy"], answer["ranking"][0]["assumes"]) == ("three-streams", [])
     assert 1 < answer["break_even_accesses"] < 1.2
-    show_plan(answer)
+    show(plan_document(answer_plan(asked)))
     shown = " ".join(capsys.readouterr().out.split())
     assert "if the kernel touches each element once; from 1.05 accesses on it is not." in shown
-    said = answer_plan(asked | {"accesses_in": "1", "accesses_out": "1"})
+    said = answered(asked | {"accesses_in": "1", "accesses_out": "1"})
     assert (said["ranking"][0]["strategy"], said["break_even_accesses"]) == ("mapped", None)
-    often = answer_plan(asked | {"accesses_in": "17", "accesses_out": "1"})
+    often = answered(asked | {"accesses_in": "17", "accesses_out": "1"})
     strategies = [r["strategy"] for r in often["ranking"]]
     assert strategies.index("mapped") > strategies.index("explicit")
 
@@ -158,7 +162,7 @@ def test_how_often_a_traces_kernel_touches_an_element_is_not_assumed(
 def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> None:
     for machine in ("h100", "h200"):
         path = EXAMPLES / f"smooth-out-of-core-streams-{machine}.json.gz"
-        answer = answer_plan({"from_trace": path, "kernel_name": "smooth", "streams": "24"})
+        answer = answered({"from_trace": path, "kernel_name": "smooth", "streams": "24"})
         streams = next(r for r in answer["ranking"] if r["strategy"] == "streams")
         # Too fast, because no slow-down of one direction by the other is in a data sheet.
         ratio = streams["predicted_seconds"] / answer["recorded"]["span_seconds"]
@@ -166,7 +170,7 @@ def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> 
 
 
 def test_the_answer_has_the_keys_that_scripts_rely_on() -> None:
-    answer = answer_plan(ASKED | {"to": ["gh200"], "vary": "bytes"})
+    answer = answered(ASKED | {"to": ["gh200"], "vary": "bytes"})
     assert next(iter(answer.items())) == ("schema", "busfare.plan/1")
     assert set(answer["ranking"][0]) >= {"strategy", "streams", "predicted_seconds"}
     assert set(answer["bounds"]) == {"full_overlap_seconds", "no_overlap_seconds", "mapped_seconds"}
@@ -179,11 +183,11 @@ def test_the_answer_has_the_keys_that_scripts_rely_on() -> None:
 
 def test_options_and_a_file_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leave it out"):
-        answer_plan({"file": tmp_path / "x.toml", "h2d": "1MB"})
+        answered({"file": tmp_path / "x.toml", "h2d": "1MB"})
     with pytest.raises(InputError, match="give one of them"):
-        answer_plan({"file": tmp_path / "x.toml", "from_trace": tmp_path / "y"})
+        answered({"file": tmp_path / "x.toml", "from_trace": tmp_path / "y"})
     with pytest.raises(InputError, match="the trace says this"):
-        answer_plan({"from_trace": tmp_path / "y", "kernel_name": "x", "h2d": "1MB"})
+        answered({"from_trace": tmp_path / "y", "kernel_name": "x", "h2d": "1MB"})
 
 
 def many(tmp_path: Path) -> Path:
@@ -206,7 +210,7 @@ def test_the_terminal_shows_it_within_100_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    show_plan(answer_plan(ASKED | more))
+    show(plan_document(answer_plan(ASKED | more)))
     shown = capsys.readouterr().out
     assert max(len(line) for line in shown.splitlines()) <= 100
     for word in ("dominate", "Best: ", "predicted", "Rests on: ", "What it rests on"):
@@ -214,7 +218,7 @@ def test_the_terminal_shows_it_within_100_columns(
 
 
 def test_many_kernels_are_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_plan(answer_plan({"file": many(tmp_path)}))
+    show(plan_document(answer_plan({"file": many(tmp_path)})))
     shown = capsys.readouterr().out
     assert "the first of 60 kernels" in shown
     assert "kernel [red]1" in shown
@@ -223,13 +227,9 @@ def test_many_kernels_are_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_the_page_shows_plots_and_keeps_text_text(tmp_path: Path) -> None:
     answer = answer_plan(ASKED | {"flops": "12G", "vary": "link", "to": ["gh200"]})
-    answer["name"] = "<img src=x onerror=alert(1)>"
-    page = plan_page(answer)
-    assert page.startswith("<!doctype html>")
-    assert "<img" not in page
-    for plot in ("ranking", "sweep", "roofline"):
-        assert f'<div id="{plot}" class="plot"></div>' in page
-    data = re.search(r'<script id="plots" type="application/json">(.*?)</script>', page, re.DOTALL)
-    assert data is not None
-    assert set(json.loads(data[1])) == {"ranking", "sweep", "roofline"}
-    assert "60" in plan_page(answer_plan({"file": many(tmp_path)}))
+    answer.name = "<img src=x onerror=alert(1)>"
+    shown = page(plan_document(answer))
+    assert "<img" not in shown
+    for figure in ("ranking", "sweep", "roofline"):
+        assert f'<figure id="{figure}"><div class="scroll"><svg' in shown
+    assert "kernel [red]59" in page(plan_document(answer_plan({"file": many(tmp_path)})))

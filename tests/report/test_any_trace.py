@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,18 +14,19 @@ from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import project
 from busfare.report.export import perfetto, perfetto_beside
-from busfare.report.page import report_page
-from busfare.report.predictions import show_projection
+from busfare.report.html import page
+from busfare.report.lanes import lanes_of
+from busfare.report.prediction_documents import projection_document, what_if_document
 from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
-from busfare.report.terminal import show_report
-from busfare.report.what_if_page import what_if_page
-from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
+from busfare.report.terminal import show
+from busfare.report.trace_document import report_document
+from busfare.report.what_ifs import answer_what_if, predicted_trace
 from busfare.timeline.changes import Setting, Value, changes_of
 from busfare.trace import tables
 from busfare.trace.lanes import is_transfer
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
-from tests.traces import trace
+from tests.traces import as_json, trace
 
 times = st.one_of(st.integers(-5, 200), st.integers(EARLIEST - 5, LATEST + 5), st.none())
 sizes = st.one_of(st.none(), st.integers(-3, 10**6), st.sampled_from([0, LARGEST, LARGEST + 1]))
@@ -89,22 +89,23 @@ def test_a_report_comes_out_of_anything(
     ).is_empty()
 
     result = summarise(recorded)
-    plain = json.loads(msgspec.json.encode(result))
+    plain = as_json(result)
     assert plain["transfers"]["count"] == sum(row["count"] for row in plain["by_path"])
     assert 0 <= plain["transfers"]["exposed_seconds"] <= plain["makespan_seconds"] * (1 + 1e-12)
     assert plain["transfers"]["bytes"] >= 0
     assert 0 <= plain["transfers"]["share_of_gpu_time"] <= 1
     for finding in plain["findings"]:
         assert finding["predicted_gain_seconds"] is None or finding["predicted_gain_seconds"] >= 0
-    show_report(result)
+    document = report_document(result, lanes_of(recorded))
+    show(document)
     assert "whole run" in capsys.readouterr().out
-    assert report_page(result, recorded).endswith("</html>")
+    assert page(document).endswith("</html>")
     assert len(json.loads(perfetto(recorded))["traceEvents"]) >= recorded.operations.height
 
     if recorded.operations.filter(is_transfer()).height:
         home, away = load_node("pcie:3x16"), load_node("gh200")
         for model in cost.model_names():
-            show_projection(projection_result([project(recorded, home, away, model)]))
+            show(projection_document(projection_result([project(recorded, home, away, model)]), "x"))
         assert "nan" not in capsys.readouterr().out
 
 
@@ -141,19 +142,20 @@ def test_an_answer_to_what_if_comes_out_of_anything(
     make_sound(recorded)
     home = load_node(node) if node else None
     try:
-        result, found = answer_what_if(recorded, changes_of(EVERYTHING, home), Setting(home), False)
+        result, outcomes = answer_what_if(recorded, changes_of(EVERYTHING, home), Setting(home), False)
     except InputError as refused:
         assert "\n" not in str(refused)
         assert home is None or (recorded.operations.is_empty() and recorded.calls.is_empty())
         return
-    plain = json.loads(msgspec.json.encode(result))
+    plain = as_json(result)
     assert plain["predicted_seconds"] >= 0
     assert plain["baseline"]["replayed_seconds"] == pytest.approx(
         plain["baseline"]["recorded_seconds"], rel=0.01
     )
     assert len(plain["changes"]) == 13
-    show_what_if(result)
+    after = predicted_trace(outcomes.together.played)
+    document = what_if_document(result, lanes_of(recorded), lanes_of(after, predicted=True))
+    show(document)
     assert "nan" not in capsys.readouterr().out
-    after = predicted_trace(found.together.played)
-    assert what_if_page(result, recorded, after).endswith("</html>")
+    assert page(document).endswith("</html>")
     assert json.loads(perfetto_beside(recorded, after))["traceEvents"] or recorded.operations.is_empty()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -11,20 +10,20 @@ import subprocess
 import sys
 import termios
 from collections import Counter
-from collections.abc import Callable
 from fcntl import ioctl
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from busfare.advise import amounts
 from busfare.cli import app
-from busfare.report.tables import Bar, Table, console, table
+from busfare.report.document import Column, Document, Share, Table, numbers, words
+from busfare.report.terminal import render
 from tests.traces import EXAMPLES
 from validation.stored import probe_raw
 
@@ -33,110 +32,85 @@ STREAMS, OTHER = (str(EXAMPLES / f"smooth-out-of-core-{name}.json.gz") for name 
 TRAINING = str(EXAMPLES / "train-images-h100.json.gz")
 ASKED = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm")
 
-#: Every command that shows tables: what shows its result, and its arguments.
+#: Every command that shows tables, and its arguments.
 COMMANDS = {
-    "report": ("terminal:show_report", "report", TRAINING),
-    "job": ("jobs:show_job", "report", STREAMS, OTHER),
-    "what-if": ("what_ifs:show_what_if", "what-if", STREAMS, "--pin", "--streams", "3"),
-    "project": ("predictions:show_projection", "project", STREAMS, "--to", "gh200", "--to", "pcie:3x16"),
-    "compare": ("predictions:show_comparison", "compare", STREAMS, OTHER),
-    "price": ("predictions:show_prices", "price", "--node", "h100-sxm", "--bytes", "64MiB"),
-    "plan": ("plan_terminal:show_plan", "plan", *ASKED, "--to", "gh200", "--sweep", "kernel"),
-    "nodes": ("predictions:show_nodes", "nodes"),
-    "methods": ("benches:show_methods", "bench", "methods", "--from", f"{RESULTS}/bench/methods/methods-h100.json"),
-    "strategies": ("benches:show_strategies", "bench", "strategies", "--from", f"{RESULTS}/bench/strategies-h100.json"),
-    "probe": ("probes:show_probe", "probe", "--from", f"{probe_raw('h100-eighth-run1')}"),
-}  # fmt: skip
-Shown = Callable[[str], tuple[Any, Callable[[Any], None]]]
-
-
-@pytest.fixture(scope="module")
-def shown() -> Shown:
-    """A command's result, computed once, and what shows it."""
-    known: dict[str, Any] = {}
-
-    def of(name: str) -> tuple[Any, Callable[[Any], None]]:
-        where, *arguments = COMMANDS[name]
-        if name not in known:
-            done = run(*arguments, "--json", capture_output=True)
-            assert done.stderr == ""
-            known[name] = json.loads(done.stdout)
-        module, function = where.split(":")
-        return known[name], getattr(import_module(f"busfare.report.{module}"), function)
-
-    return of
+    "report": ("report", TRAINING),
+    "job": ("report", STREAMS, OTHER),
+    "what-if": ("what-if", STREAMS, "--pin=", "--streams", "3"),
+    "project": ("project", STREAMS, "--to", "gh200", "--to", "pcie:3x16"),
+    "compare": ("compare", STREAMS, OTHER),
+    "price": ("price", "--node", "h100-sxm", "--bytes", "64MiB"),
+    "plan": ("plan", *ASKED, "--to", "gh200", "--sweep", "kernel"),
+    "nodes": ("nodes",),
+    "methods": ("bench", "methods", "--from", f"{RESULTS}/bench/methods/methods-h100.json"),
+    "strategies": ("bench", "strategies", "--from", f"{RESULTS}/bench/strategies-h100.json"),
+    "probe": ("probe", "--from", f"{probe_raw('h100-eighth-run1')}"),
+}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_width_cuts_a_number_or_a_unit(
-    name: str, shown: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result, show = shown(name)
-    numbers: list[str] = []
-    add_row = Table.add_row
-
-    def noted(self: Table, *cells: object) -> None:
-        numbers.extend(str(cell) for cell, text in zip(cells, self.texts, strict=True) if not text and cell)
-        add_row(self, *cells)
-
-    monkeypatch.setattr(Table, "add_row", noted)
-    for width in (60, 80, 100, 160):
-        monkeypatch.setenv("COLUMNS", str(width))
-        numbers.clear()
-        show(result)
-        text = capsys.readouterr().out
-        for line in text.splitlines():
+def test_no_width_cuts_a_number_or_a_unit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents: list[Document] = []
+    monkeypatch.setattr("busfare.report.terminal.show", documents.append)
+    CliRunner().invoke(app, COMMANDS[name], catch_exceptions=False)
+    (document,) = documents
+    shown = [block for block in document.blocks if isinstance(block, Table) and block.face != "page"]
+    given = Counter(
+        cell
+        for block in shown
+        for row in block.rows[: block.most]
+        for column, cell in zip(block.columns, row, strict=True)
+        if column.numeric and isinstance(cell, str) and cell
+    )
+    assert given.total() > 3
+    for width in (60, 80, 120, 160):
+        lines = [line for line, _ in render(document, width)]
+        for line in lines:
             # A path is a word and stays whole.
             assert cell_len(line) <= width or cell_len(max(line.split(), key=cell_len)) > width - 24, line
             assert line == line.rstrip()
         # All of them, of times and gains too; those of first columns that stand twice may be more.
-        assert len(numbers) > 3
-        assert not Counter(numbers) - Counter(re.split(r"\s{2,}|\n", text)), width
+        assert not given - Counter(part for line in lines for part in re.split(r"\s{2,}", line)), width
 
 
-numbers = st.builds(amounts.time, st.floats(1e-9, 1e5))
-names = st.text(st.sampled_from("abc <>:,*漢"), max_size=300)
+cells = {"number": st.builds(amounts.time, st.floats(1e-9, 1e5)), "bar": st.just(Share(0.5))}
+cells["name"] = st.text(st.sampled_from("abc <>:,*漢"), max_size=300)
 
 
 @given(
     st.integers(20, 170),
-    st.lists(st.sampled_from(["whole run", "time", "name ", "of it", "by time  "]), min_size=1, max_size=9),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["whole run", "time", "of it"]), st.sampled_from(["number", "name", "bar"])
+        ),
+        min_size=1,
+        max_size=9,
+    ),
     st.data(),
 )
 def test_any_table_keeps_its_numbers_and_headings(
-    width: int, columns: list[str], data: st.DataObject
+    width: int, kinds: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    made = table("of what ", *columns)
-    rows = [
-        [
-            Bar(0.5) if c.endswith("  ") else data.draw(names if c.endswith(" ") else numbers)
-            for c in ["of what ", *columns]
-        ]
-        for _ in range(data.draw(st.integers(0, 4)))
-    ]
-    for row in rows:
-        made.add_row(*row)
-    screen = console()
-    screen.width = width
-    with screen.capture() as captured:
-        screen.print(made)
-    lines = captured.get().splitlines()
+    kinds = [("of what", "name"), *kinds]
+    rows = [[data.draw(cells[kind]) for _, kind in kinds] for _ in range(data.draw(st.integers(0, 4)))]
+    lines = drawn(Table(tuple(Column(name, kind == "number") for name, kind in kinds), rows), width)
     # A name of 16, two between, and the longest number or heading: no terminal is narrower.
     assert all(cell_len(line) <= max(width, 16 + 2 + 16) for line in lines)
     words = Counter(" ".join(lines).split())
     given_numbers = [cell for row in rows for cell in row if isinstance(cell, str) and re.match(r"\d", cell)]
     assert not Counter(" ".join(given_numbers).split()) - words
-    assert not Counter(word for c in columns if not c.endswith("  ") for word in c.split()) - words
+    bars = {n for row in rows for n, cell in enumerate(row) if isinstance(cell, Share)}
+    heads = [name for n, (name, _) in enumerate(kinds) if n not in bars]
+    assert not Counter(" ".join(heads).split()) - words
+
+
+def drawn(table: Table, width: int) -> list[str]:
+    return [line for line, _ in render(Document("", "", blocks=[table]), width)]
 
 
 def test_names_shrink_in_their_middle_and_before_anything_else() -> None:
-    made = table("kernel ", "time", "gain")
-    made.add_row("void first<" + "x" * 500 + ">(last)", "12.3 ms", "+4.5 %")
-    screen = console()
-    screen.width = 60
-    with screen.capture() as captured:
-        screen.print(made)
-    line = captured.get().splitlines()[1]
+    row = ("void first<" + "x" * 500 + ">(last)", "12.3 ms", "+4.5 %")
+    line = drawn(Table(words("kernel") + numbers("time", "gain"), [row]), 60)[1]
     assert cell_len(line) == 60
     assert re.fullmatch(r"void first<x+…x+>\(last\)  12.3 ms  \+4.5 %", line)
 
@@ -196,7 +170,5 @@ def test_nothing_is_said_on_standard_error_when_all_is_well(name: str, tmp_path:
 
 
 def test_every_command_is_rendered_here() -> None:
-    seen = {arguments[1] for arguments in COMMANDS.values()} | {
-        arguments[0] for arguments in WRITING.values()
-    }
+    seen = {arguments[0] for arguments in [*COMMANDS.values(), *WRITING.values()]}
     assert seen == set(app.list_commands(None))  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from busfare.node import load_node
-from busfare.report.gains import unexplained_said
 from busfare.report.summary import summarise
+from busfare.report.trace_document import unexplained
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import CopySpeed
@@ -141,11 +141,11 @@ def test_a_report_says_how_much_of_the_run_nothing_explains() -> None:
     ]
     calls = [call(5.0 * n, 5.0 * n + 3, "cudaLaunchKernel", correlation=n + 1) for n in range(2)]
     result = summarise(trace(*operations, calls=calls))
-    assert result["unexplained_seconds"] == pytest.approx(785e-6, rel=0.02)
-    line = unexplained_said(result)
+    assert result.unexplained_seconds == pytest.approx(785e-6, rel=0.02)
+    line = unexplained(result)
     assert line is not None and line.startswith("78% of the run (")
     explained = trace(kernel(10, 110, context=1, correlation=1), calls=calls[:1])
-    assert unexplained_said(summarise(explained)) is None
+    assert unexplained(summarise(explained)) is None
 
 
 def test_a_prefetch_holds_the_kernel_behind_it() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ def changed(export: Path, tmp_path: Path) -> Iterator[tuple[Path, sqlite3.Connec
 
 def rounded(result: object) -> object:
     """`result` with its floats to nine digits: sums of like lanes come in another order."""
-    return json.loads(json.dumps(result), parse_float=lambda text: f"{float(text):.9e}")
+    return json.loads(msgspec.json.encode(result), parse_float=lambda text: f"{float(text):.9e}")
 
 
 def is_summed(path: Path) -> bool:
@@ -189,7 +190,7 @@ def test_communication_is_told_apart(changed: tuple[Path, sqlite3.Connection]) -
     path, database = changed
     (name,) = database.execute(f"SELECT demangledName FROM {KERNELS} LIMIT 1").fetchone()
     database.execute("UPDATE StringIds SET value = 'ncclDevKernel_SendRecv()' WHERE id = ?", (name,))
-    carried = summarise(read(path, sums_above=0))["communication"]["count"]
+    carried = summarise(read(path, sums_above=0)).communication.count
     (count,) = database.execute(f"SELECT count(*) FROM {KERNELS} WHERE demangledName = ?", (name,)).fetchone()
     assert is_summed(path)
     assert carried == count > 0

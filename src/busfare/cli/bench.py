@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
+from busfare.cli.answer import answer
 from busfare.cli.nas import nas_command
-from busfare.errors import InputError
-from busfare.output import PATH, as_html, as_json, note, print_json, say_page, write_file
+from busfare.output import PATH, as_html, as_json, note
 
 __all__ = ["bench_app"]
 
@@ -50,14 +47,19 @@ def bench_methods(
     html: Path | None,
 ) -> None:
     """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
-    from busfare.measure.bench.commands import again, methods
-    from busfare.report.benches import show_methods
-    from busfare.report.methods_page import methods_page
-    from busfare.report.probe_progress import progress
+    # What shows the result is loaded before anything is measured, or would fail after minutes.
+    from busfare.report.bench_documents import methods_document
+    from busfare.report.measured_results import MethodsResult, measured, read_result
+    from busfare.report.progress import progress
 
-    with progress() as shown:
-        result = again(from_, "methods") if from_ else methods(node, quick, largest, virtual, shown, note)
-    _answer(result, from_, json, html, methods_page, show_methods)
+    if from_:
+        result = read_result(from_, MethodsResult)
+    else:
+        from busfare.measure.bench.commands import methods
+
+        with progress() as shown:
+            result = measured(methods(node, quick, largest, virtual, shown, note), MethodsResult)
+    answer(result, lambda: methods_document(result), json, html)
 
 
 @bench_app.command("strategies")
@@ -95,15 +97,19 @@ def bench_strategies(
     html: Path | None,
 ) -> None:
     """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
-    from busfare.measure.bench.commands import again, strategies
-    from busfare.report.benches import show_strategies
-    from busfare.report.probe_progress import progress
-    from busfare.report.strategies_page import strategies_page
+    from busfare.report.bench_documents import strategies_document
+    from busfare.report.measured_results import StrategiesResult, measured, read_result
+    from busfare.report.progress import progress
 
-    own = (kernel, inputs, outputs, function, levels, level) if kernel else None
-    with progress() as shown:
-        result = again(from_, "strategies") if from_ else strategies(node, quick, own, virtual, shown, note)
-    _answer(result, from_, json, html, strategies_page, show_strategies)
+    if from_:
+        result = read_result(from_, StrategiesResult)
+    else:
+        from busfare.measure.bench.commands import strategies
+
+        own = (kernel, inputs, outputs, function, levels, level) if kernel else None
+        with progress() as shown:
+            result = measured(strategies(node, quick, own, virtual, shown, note), StrategiesResult)
+    answer(result, lambda: strategies_document(result), json, html)
 
 
 bench_app.add_command(
@@ -115,34 +121,3 @@ bench_app.add_command(
 bench_app.add_command(
     nas_command("mg", "NAS MG: the same, with small kernels and ghost cells in place of large copies.")
 )
-
-
-def _answer(
-    result: dict[str, Any],
-    from_: Path | None,
-    json: bool,
-    html: Path | None,
-    page: Callable[[dict[str, Any]], str],
-    show: Callable[[dict[str, Any]], None],
-) -> None:
-    """The result as it was asked for. What shows it was loaded before anything was measured, or would fail after minutes."""
-    with _readable(from_):
-        if html:
-            write_file(html, page(result))
-        if json:
-            print_json(result)
-        else:
-            show(result)
-    say_page(html)
-
-
-@contextmanager
-def _readable(path: Path | None) -> Iterator[None]:
-    """A result from a file may hold anything: what is missing in it is no fault of the program."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        if path is None:
-            raise
-        what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{path}: a figure is missing or wrong ({what}); run the benchmark again") from None

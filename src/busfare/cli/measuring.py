@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from busfare.output import OUTPUT, PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.cli.answer import answer
+from busfare.output import OUTPUT, PATH, as_html, as_json, write_file
 
 __all__ = ["probe", "record"]
 
@@ -34,13 +36,12 @@ def probe(
     from busfare.measure import probe as probing
     from busfare.measure.node_file import encode
     from busfare.measure.raw import write
-    from busfare.report.probe_progress import progress
 
     # What will show the result is loaded first: a broken installation says so before half a minute of measuring.
-    if html:
-        from busfare.report.probe_page import probe_page
-    if not json:
-        from busfare.report.probes import show_probe
+    from busfare.report.measured_results import ProbeResult, measured
+    from busfare.report.probe_document import probe_document
+    from busfare.report.progress import progress
+
     if from_:
         probed = probing.again(from_)
     else:
@@ -58,14 +59,8 @@ def probe(
         write_file(output, encode(probed.node))
     if raw and from_:
         write(probed.record, raw)
-    result = probing.result(probed)
-    if html:
-        write_file(html, probe_page(result))
-    if json:
-        print_json(result)
-    else:
-        show_probe(result)
-    say_page(html)
+    result = measured(probing.result(probed), ProbeResult)
+    answer(result, lambda: probe_document(result), json, html)
 
 
 @click.command()
@@ -101,31 +96,9 @@ def probe(
     help="Whose calls: driver, both (the program's own, of runtime and driver) or none.",
 )
 @click.option("--fingerprint/--no-fingerprint", help="Hash each copied buffer, to find what is sent twice.")
-def record(
-    command: tuple[str, ...],
-    output: str,
-    duration: float,
-    delay: float,
-    capture: str,
-    nvtx: str,
-    flush_every: float,
-    kinds: str,
-    calls: str,
-    fingerprint: bool,
-) -> None:
+def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
     """Run any CUDA program and record its GPU work; returns the program's exit status."""
     from busfare.measure.record import record as run
 
-    status = run(
-        command,
-        output,
-        duration=duration,
-        delay=delay,
-        capture=capture,
-        nvtx=nvtx,
-        flush_every=flush_every,
-        kinds=[kind for kind in kinds.split(",") if kind],
-        calls=calls,
-        fingerprint=fingerprint,
-    )
+    status = run(command, output, kinds=[kind for kind in kinds.split(",") if kind], **options)
     raise click.exceptions.Exit(status)

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from busfare.cli.answer import answer, optional_node
 from busfare.errors import InputError
-from busfare.output import PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.output import PATH, as_html, as_json, print_json
 
 __all__ = ["nodes_app", "plan", "price"]
 
@@ -30,28 +31,14 @@ __all__ = ["nodes_app", "plan", "price"]
 @as_json
 def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str | None, json: bool) -> None:
     """What one copy costs on a node, by every model that applies."""
-    from busfare import cost
     from busfare.node import load_node
     from busfare.quantities import parse_bytes
+    from busfare.report.nodes import prices
+    from busfare.report.prediction_documents import prices_document
 
     size = parse_bytes(bytes_)
-    target = load_node(node)
-    prices = cost.price(target, direction, memory, size, load_node(latency_from) if latency_from else None)
-    result = {
-        "schema": "busfare.price/1",
-        "node": target.name,
-        "direction": direction,
-        "memory": memory,
-        "bytes": size,
-        "prices": prices,
-        "trust": cost.trusted(target, direction, memory, prices),
-    }
-    if json:
-        print_json(result)
-    else:
-        from busfare.report.predictions import show_prices
-
-        show_prices(result)
+    result = prices(load_node(node), direction, memory, size, optional_node(latency_from))
+    answer(result, lambda: prices_document(result), json)
 
 
 @click.command()
@@ -94,49 +81,13 @@ def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str
 @click.option("--sweep", "vary", metavar="WHAT", help="Vary link, streams, bytes or kernel.")
 @as_json
 @as_html
-def plan(
-    file: Path | None,
-    h2d: str | None,
-    d2h: str | None,
-    kernel: str | None,
-    node: str | None,
-    to: tuple[str, ...],
-    flops: str | None,
-    device_bytes: str | None,
-    accesses_in: str | None,
-    accesses_out: str | None,
-    access_bytes: str | None,
-    streams: str | None,
-    levels: str | None,
-    memory: str | None,
-    copies_in: str | None,
-    copies_out: str | None,
-    chunks: str | None,
-    kernel_at: tuple[str, ...],
-    queues: str | None,
-    concurrent_kernels: str | None,
-    launch: str | None,
-    from_trace: Path | None,
-    kernel_name: str | None,
-    vary: str | None,
-    json: bool,
-    html: Path | None,
-) -> None:
+def plan(json: bool, html: Path | None, **asked: Any) -> None:
     """Which overlap strategy is fastest for a kernel, and with how many streams."""
-    said = dict(locals())
-    from busfare.report.plan_terminal import show_plan
+    from busfare.report.plan_document import plan_document
     from busfare.report.plans import answer_plan
 
-    result = answer_plan(said)
-    if html:
-        from busfare.report.plan_page import plan_page
-
-        write_file(html, plan_page(result))
-    if json:
-        print_json(result)
-    else:
-        show_plan(result)
-    say_page(html)
+    result = answer_plan(asked)
+    answer(result, lambda: plan_document(result), json, html)
 
 
 class Nodes(click.Group):
@@ -156,9 +107,11 @@ def nodes_app(context: click.Context, json: bool) -> None:
     of your own.
     """
     if context.invoked_subcommand is None:
-        from busfare.report.nodes import catalogue_result
+        from busfare.report.nodes import catalogue
+        from busfare.report.prediction_documents import nodes_document
 
-        _list(catalogue_result(), json)
+        result = catalogue()
+        answer(result, lambda: nodes_document(result), json)
 
 
 @nodes_app.command("find", hidden=True)
@@ -167,20 +120,12 @@ def nodes_app(context: click.Context, json: bool) -> None:
 @click.pass_context
 def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
     """The nodes and GPUs that have every word in their name."""
-    from busfare.report.nodes import found_result
+    from busfare.report.nodes import found_nodes
+    from busfare.report.prediction_documents import nodes_document
 
-    _list(
-        found_result(" ".join(words)), json or (context.parent is not None and context.parent.params["json"])
-    )
-
-
-def _list(result: dict[str, Any], json: bool) -> None:
-    if json:
-        print_json(result)
-    else:
-        from busfare.report.predictions import show_nodes
-
-        show_nodes(result)
+    result = found_nodes(" ".join(words))
+    asked = json or (context.parent is not None and context.parent.params["json"])
+    answer(result, lambda: nodes_document(result), asked)
 
 
 @nodes_app.command("show")
@@ -190,11 +135,11 @@ def nodes_show(node: str, json: bool) -> None:
     """One node, with a drawing of its graph."""
     from busfare.node import load_node
     from busfare.node.drawing import WIDTH, draw
-    from busfare.report.nodes import node_result
+    from busfare.report.nodes import node_shown
 
     shown = load_node(node)
     if json:
-        print_json({"schema": "busfare.nodes/1", **node_result(shown)})
+        print_json(node_shown(shown))
         return
     print(draw(shown))
     if shown.description:

@@ -5,20 +5,23 @@ Nothing heavy is imported before native code has begun to read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from busfare.cli.ahead import import_ahead
-from busfare.cli.reading import read_trace
+from busfare.cli.answer import answer, optional_node, read_trace
 from busfare.one_core_blas import import_numpy
-from busfare.output import OUTPUT, PATH, as_html, as_json, print_json, say_page, write_file
+from busfare.output import OUTPUT, PATH, as_html, as_json
 
 if TYPE_CHECKING:
     from busfare.job import How
-    from busfare.node import Node
+    from busfare.report.document import Document
+    from busfare.report.job_result import JobReport
     from busfare.report.limits import Limit
+    from busfare.report.results import Report
 
 __all__ = ["report"]
 
@@ -78,10 +81,9 @@ def report(
     from busfare.errors import InputError
     from busfare.job import How, one_trace
     from busfare.quantities import parse_seconds
-    from busfare.report.limits import check, parse_limit
     from busfare.trace.bounds import REPLAYED_ROWS
 
-    limits = [parse_limit(text) for text in fail_if]
+    limits = _limits(fail_if)
     bare = parse_seconds(unrecorded) if unrecorded else None
     how = How(jobs, scheduler, slurm, resume)
     how.check()
@@ -91,63 +93,56 @@ def report(
             raise InputError("--unrecorded is how long one run takes: give it with one trace")
         _report_job(list(traces), node, how, json, html, limits)
         return
-    recorded_on = _node(node)
+    recorded_on = optional_node(node)
 
     import_numpy()
     # Polars looks at numpy.ma when it first meets an array.
     ahead = ["numpy.ma", "busfare.trace.sound", "busfare.report.summary"]
-    import_ahead(*ahead, *([] if json else ["busfare.report.terminal"]))
+    import_ahead(*ahead, *([] if json else ["busfare.report.trace_document", "busfare.report.terminal"]))
     read = read_trace(one, sums_above=None if html else REPLAYED_ROWS)
     from busfare.report.summary import summarise
 
     result = summarise(read, recorded_on, bare)
-    if html:
-        from busfare.report.page import report_page
 
-        write_file(html, report_page(result, read))
+    def document() -> Document:
+        from busfare.report.lanes import lanes_of
+        from busfare.report.trace_document import report_document
+
+        return report_document(result, lanes_of(read) if html else None)
+
     try:
-        if json:
-            print_json(result)
-        else:
-            from busfare.report.terminal import show_report
-
-            show_report(result)
-        say_page(html)
+        answer(result, document, json, html)
     finally:  # even where nobody reads on to the end
-        check(result, limits)
+        _check(result, limits)
 
 
 def _report_job(
     traces: list[Path], node: str | None, how: How, json: bool, html: Path | None, limits: list[Limit]
 ) -> None:
     from busfare.job import run_job
-    from busfare.report.job_progress import job_progress
+    from busfare.report.job_document import job_document
     from busfare.report.job_result import job_result
-    from busfare.report.limits import check
+    from busfare.report.progress import job_progress
 
-    recorded_on = _node(node)
+    recorded_on = optional_node(node)
     with job_progress() as shown:
         result = job_result(run_job(traces, recorded_on, how, shown))
-    if html:
-        from busfare.report.job_page import job_page
-
-        write_file(html, job_page(result, recorded_on))
     try:
-        if json:
-            print_json(result)
-        else:
-            from busfare.report.jobs import show_job
-
-            show_job(result)
-        say_page(html)
+        answer(result, lambda: job_document(result, recorded_on), json, html)
     finally:
+        _check(result, limits)
+
+
+def _limits(texts: Sequence[str]) -> list[Limit]:
+    if not texts:
+        return []
+    from busfare.report.limits import parse_limit
+
+    return [parse_limit(text) for text in texts]
+
+
+def _check(result: Report | JobReport, limits: list[Limit]) -> None:
+    if limits:
+        from busfare.report.limits import check
+
         check(result, limits)
-
-
-def _node(name: str | None) -> Node | None:
-    """The node that was named, if one was."""
-    if name is None:
-        return None
-    from busfare.node import load_node
-
-    return load_node(name)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from busfare.cli.reading import read_trace, where_recorded
-from busfare.output import OUTPUT, PATH, as_html, as_json, note, print_json, say_page, write_file
+from busfare.cli.answer import answer, optional_node, read_trace, where_recorded
+from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
 
 __all__ = ["compare", "demo", "export", "project", "what_if"]
 
@@ -84,30 +84,25 @@ def what_if(
 ) -> None:
     """What a change to the program, or another node, would make of the whole run."""
     from busfare.advise import guess_node
-    from busfare.node import load_node
     from busfare.quantities import parse_seconds
-    from busfare.report.what_ifs import answer_what_if, predicted_trace, show_what_if
+    from busfare.report.lanes import lanes_of
+    from busfare.report.prediction_documents import what_if_document
+    from busfare.report.what_ifs import answer_what_if, predicted_trace
     from busfare.timeline.changes import Setting, changes_of
 
     changes_of(asked, None, check_only=True)
     bare = parse_seconds(unrecorded) if unrecorded else None
     read = read_trace(trace)
-    recorded_on = load_node(from_) if from_ else guess_node(read)
-    setting = Setting(recorded_on, model)
-    result, found = answer_what_if(read, changes_of(asked, recorded_on), setting, from_ is None, bare)
-    if perfetto:
+    recorded_on = optional_node(from_) or guess_node(read)
+    changes, setting = changes_of(asked, recorded_on), Setting(recorded_on, model)
+    result, outcomes = answer_what_if(read, changes, setting, from_ is None, bare)
+    predicted = predicted_trace(outcomes.together.played) if perfetto or html else None
+    if perfetto and predicted:
         from busfare.report.export import perfetto_beside
 
-        write_file(perfetto, perfetto_beside(read, predicted_trace(found.together.played)))
-    if html:
-        from busfare.report.what_if_page import what_if_page
-
-        write_file(html, what_if_page(result, read, predicted_trace(found.together.played)))
-    if json:
-        print_json(result)
-    else:
-        show_what_if(result)
-    say_page(html)
+        write_file(perfetto, perfetto_beside(read, predicted))
+    lanes = (lanes_of(read), lanes_of(predicted, predicted=True)) if html and predicted else ()
+    answer(result, lambda: what_if_document(result, *lanes), json, html)
 
 
 @click.command()
@@ -134,28 +129,19 @@ def project(
     """What the copies and the whole run would take on another node."""
     from busfare.node import load_node
     from busfare.project import project as project_trace
+    from busfare.report.prediction_documents import projection_document
     from busfare.report.projections import projection_result
     from busfare.timeline import timeline
 
     targets = [load_node(text) for text in to]
     read = read_trace(trace)
     recorded_on = where_recorded(read, from_, "--from")
-    rebuilt, rules = timeline(read, recorded_on), kernels
+    rebuilt = timeline(read, recorded_on)
     projections = [
-        project_trace(read, recorded_on, target, model, rules, host, rebuilt) for target in targets
+        project_trace(read, recorded_on, target, model, kernels, host, rebuilt) for target in targets
     ]
     result = projection_result(projections, guessed=from_ is None)
-    if html:
-        from busfare.report.page import projection_page
-
-        write_file(html, projection_page(result, read))
-    if json:
-        print_json(result)
-    else:
-        from busfare.report.predictions import show_projection
-
-        show_projection(result)
-    say_page(html)
+    answer(result, lambda: projection_document(result, str(read.path)), json, html)
 
 
 @click.command()
@@ -174,17 +160,13 @@ def compare(
     predicted: Path, actual: Path, from_: str | None, to: str | None, model: tuple[str, ...], json: bool
 ) -> None:
     """How far predictions for a node are from a trace recorded there, by every cost model."""
+    from busfare.report.prediction_documents import comparison_document
     from busfare.report.projections import compared
 
     first, second = read_trace(predicted), read_trace(actual)
     recorded_on, target = where_recorded(first, from_, "--from"), where_recorded(second, to, "--to")
     result = compared(first, second, recorded_on, target, model)
-    if json:
-        print_json(result)
-    else:
-        from busfare.report.predictions import show_comparison
-
-        show_comparison(result)
+    answer(result, lambda: comparison_document(result), json)
 
 
 @click.command()

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from busfare.advise import amounts
+from busfare.advise.amounts import time
 from busfare.node import load_node
 from busfare.output import write_file
 from busfare.project import project
-from busfare.report.document import table as page_table
-from busfare.report.page import report_page
-from busfare.report.plots import runs_plot
+from busfare.report.document import Block, Table, numbers, words
+from busfare.report.html import page
+from busfare.report.lanes import lanes_of
+from busfare.report.prediction_documents import projection_blocks, runs_figure
 from busfare.report.projections import projection_result
-from busfare.report.ranges import whiskers, with_range
+from busfare.report.results import Outcome
 from busfare.report.summary import summarise
-from busfare.report.tables import console, table
-from busfare.report.terminal import show_report
+from busfare.report.terminal import show
+from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import answer_what_if
 from busfare.timeline.changes import Setting, Value, changes_of
 from busfare.trace import Trace, read
@@ -36,66 +36,42 @@ def run_demo(folder: Path) -> Path:
     """Prints the results, writes the page into `folder` and returns its path. Raises InputError if it cannot."""
     before, after = _example(BEFORE), _example(AFTER)
     node = load_node(RECORDED_ON)
-    result = summarise(before, node)
     what_if, _ = answer_what_if(before, changes_of(CHANGE, node), Setting(node), False)
     nodes = [load_node(name) for name in ELSEWHERE]
     old, new = (
         projection_result([project(run, node, other, "calibrated") for other in nodes])
         for run in (before, after)
     )
-    show_report(result)
-    out = console()
-    runs = _runs(what_if, new["makespan"]["recorded_seconds"])
-    shown = table(
-        "run ", "whole run", "speed-up", title="The change advised, and the same program recorded after it"
-    )
-    rows = [
-        (name, with_range(row) if row else amounts.time(seconds), f"{runs[0][1] / seconds:.1f} ×")
-        for name, seconds, row in runs
+    runs: list[tuple[str, float, Outcome | None]] = [
+        ("as it is (recorded)", what_if.baseline.recorded_seconds, None),
+        ("pinned (predicted)", what_if.changes[0].predicted_seconds, what_if.changes[0]),
+        (f"{CHANGED} (predicted)", what_if.predicted_seconds, what_if),
+        (f"{CHANGED} (recorded)", new.makespan.recorded_seconds, None),
     ]
-    for cells in rows:
-        shown.add_row(*cells)
-    out.print()
-    out.print(shown)
-    shown = table(
-        "whole run on ",
-        "as it is",
-        CHANGED,
-        title="On other nodes: a faster link helps once copies are pinned",
-    )
-    shown.add_row(
-        f"{RECORDED_ON} (recorded)", *(amounts.time(p["makespan"]["recorded_seconds"]) for p in (old, new))
-    )
-    for pair in zip(old["projections"], new["projections"], strict=True):
-        times = (with_range(p["makespan"]) for p in pair)
-        shown.add_row(f"{pair[0]['to']} (predicted)", *times)
-    out.print()
-    out.print(shown)
-    plot = runs_plot(
-        [name for name, *_ in runs], [seconds for _, seconds, _ in runs], whiskers([row for *_, row in runs])
-    )
-    more = (
-        "The change advised, and the program recorded after it",
-        plot,
-        page_table(("run", "whole run", "speed-up"), rows),
-    )
-    page = folder / "report.html"
-    write_file(
-        page, report_page(result, before, new, f"The changed program ({CHANGED}) on other nodes", [more])
-    )
-    return page
+    rows = [
+        (name, str(outcome) if outcome else time(seconds), f"{runs[0][1] / seconds:.1f} ×")
+        for name, seconds, outcome in runs
+    ]
+    recorded = (f"{RECORDED_ON} (recorded)", *(time(p.makespan.recorded_seconds) for p in (old, new)))
+    elsewhere = [
+        (f"{pair[0].to} (predicted)", *(str(p.makespan) for p in pair))
+        for pair in zip(old.projections, new.projections, strict=True)
+    ]
+    advised = "The change advised, and the same program recorded after it"
+    faster = "On other nodes: a faster link helps once copies are pinned"
+    tables: list[Block] = [
+        Table(words("run") + numbers("whole run", "speed-up"), rows, advised),
+        runs_figure("runs", runs),
+        Table(words("whole run on") + numbers("as it is", CHANGED), [recorded, *elsewhere], faster),
+        *projection_blocks(new, f"The changed program ({CHANGED}) on other nodes", face="page"),
+    ]
+    document = report_document(summarise(before, node), lanes_of(before), more=tables)
+    show(document)
+    file = folder / "report.html"
+    write_file(file, page(document))
+    return file
 
 
 def _example(name: str) -> Trace:
     with resources.as_file(resources.files("busfare.examples").joinpath(name)) as path:
         return read(path)
-
-
-def _runs(what_if: dict[str, Any], after_seconds: float) -> list[tuple[str, float, dict[str, Any] | None]]:
-    """Each run with its seconds; predicted ones with the row of the result that has their range."""
-    return [
-        ("as it is (recorded)", what_if["baseline"]["recorded_seconds"], None),
-        ("pinned (predicted)", what_if["changes"][0]["predicted_seconds"], what_if["changes"][0]),
-        (f"{CHANGED} (predicted)", what_if["predicted_seconds"], what_if),
-        (f"{CHANGED} (recorded)", after_seconds, None),
-    ]

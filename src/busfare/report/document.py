@@ -1,90 +1,161 @@
-"""The page itself: one document that opens offline, from which no request leaves; its sections and tables."""
+"""The one model of what a result looks like: a document of texts, tables and figures, whatever shows it.
+
+Built from a result by one function a command; `terminal`, `html` and nothing else know how it is shown.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from html import escape
-from importlib import resources
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
-import msgspec
+__all__ = [
+    "Block",
+    "Cell",
+    "Chart",
+    "Column",
+    "Document",
+    "Entries",
+    "Entry",
+    "Face",
+    "Figure",
+    "Items",
+    "Share",
+    "Table",
+    "Text",
+    "Tiles",
+    "numbers",
+    "words",
+]
 
-from busfare import __version__
-from busfare.printable import printable
-
-__all__ = ["document", "place", "section", "table", "words"]
-
-#: The words that the pages of traces and predictions explain themselves with.
-TRACE_WORDS = (
-    "Recorded: read from the trace. Predicted: by a cost model. Exposed: a transfer runs and no kernel does. "
-    "Transfers' part of GPU time: their summed durations over those of transfers and kernels."
+#: Where a block is shown: a page has room for what a terminal leaves out.
+Face = Literal["both", "terminal", "page"]
+RECORDED = (
+    "Recorded: read from the trace, as all that is not called predicted. Predicted: by a cost model; hatched or dashed in "
+    "figures. Exposed: a transfer runs and no kernel computes. In brackets and as whiskers: 80 % ranges."
 )
-CODE = re.compile("`([^`]+)`")
-#: Nothing but what the page carries itself may run or load.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def document(title: str, body: Iterable[str], plots: dict[str, Any], explained: str = TRACE_WORDS) -> str:
-    """The whole page: `body` are its elements, already escaped; `plots` go to the elements of their ids; `explained`
-    says below what the page means by its own.
-    """
-    files = resources.files("busfare.report")
-    library = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
-    # A '<' inside the data could otherwise end its script element.
-    data = (
-        msgspec.json.encode(plots)
-        .decode()
-        .replace("<", "\\u003c")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
-    return "\n".join(
-        (
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(printable(title))}</title>",
-            f"<style>{files.joinpath('page.css').read_text(encoding='utf-8')}</style>",
-            "</head><body>",
-            *(printable(element, but="\n\t") for element in body),
-            f"<footer>busfare {__version__}. {escape(explained)}</footer>",
-            f'<script id="plots" type="application/json">{data}</script>',
-            f"<script>{library}</script>",
-            f"<script>{files.joinpath('page.js').read_text(encoding='utf-8')}</script>",
-            "</body></html>",
-        )
-    )
+@dataclass(frozen=True)
+class Share:
+    """A cell that draws a part of 1."""
+
+    share: float
 
 
-def words(text: str) -> str:
-    """Sentences as HTML; what stands between backticks is code."""
-    return CODE.sub(r"<code>\1</code>", escape(text))
+Cell = str | Share
 
 
-def place(path: str) -> str:
-    """A path as HTML that wraps between its folders."""
-    return escape(path).replace("/", "/<wbr>")
+@dataclass(frozen=True)
+class Column:
+    """A column's heading; numbers stand to the right and are never shortened."""
+
+    name: str
+    numeric: bool = True
 
 
-def section(title: str, content: str) -> str:
-    """A part of the page; `content` is HTML, `title` text."""
-    return f"<section><h2>{escape(title)}</h2>{content}</section>"
+def words(*names: str) -> tuple[Column, ...]:
+    """Columns of text."""
+    return tuple(Column(name, numeric=False) for name in names)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
-    """A table whose first `texts` columns are text and whose others are numbers."""
-    head = "".join(
-        f'<th class="{"name" if i < texts else "number"}">{escape(c)}</th>' for i, c in enumerate(columns)
-    )
-    lines = (
-        "<tr>"
-        + "".join(
-            f'<td class="{"name" if i < texts else "number"}">{words(cell)}</td>'
-            for i, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+def numbers(*names: str) -> tuple[Column, ...]:
+    """Columns of numbers with their units."""
+    return tuple(Column(name) for name in names)
+
+
+class Chart(Protocol):
+    """What a figure shows."""
+
+    def svg(self) -> str:
+        """The picture, all names escaped."""
+        ...
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences; what stands between backticks is code."""
+
+    text: str
+    style: Literal["plain", "dim", "bold", "warning"] = "plain"
+    face: Face = "both"
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Figures at a glance: values, and what they are."""
+
+    tiles: Sequence[tuple[str, str]]
+    face: Face = "page"
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells. A terminal shows the first `most` of them and says how to see the `more`; a page may fold it."""
+
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    notes: Sequence[str] = ()
+    most: int | None = None
+    folded: bool = False
+    face: Face = "both"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finding: what to do, what it gains, why, how, and what else is to be known."""
+
+    title: str
+    gain: str
+    evidence: str
+    change: str
+    more: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Findings, numbered; `note` says what their gains are."""
+
+    entries: Sequence[Entry]
+    title: str
+    note: str
+    remarks: Sequence[str] = ()
+    face: Face = "both"
+
+
+@dataclass(frozen=True)
+class Items:
+    """Remarks below each other, as omissions and conditions are; a terminal shows the first `most`."""
+
+    items: Sequence[str]
+    title: str
+    face: Face = "both"
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, with its name in the page."""
+
+    name: str
+    chart: Chart
+    title: str = ""
+    note: str = ""
+    face: Face = "page"
+
+
+Block = Text | Tiles | Table | Entries | Items | Figure
+
+
+@dataclass(frozen=True)
+class Document:
+    """A result as people read it. `title` is the page's name; `explained`: what it means by its words."""
+
+    title: str
+    heading: str
+    facts: str = ""
+    blocks: Sequence[Block] = field(default_factory=list)
+    explained: str = RECORDED

@@ -1,19 +1,22 @@
-"""The result of `report` on many traces: one dictionary that the terminal, the page and the JSON all show."""
+"""The result of `report` on many traces: one Struct that the terminal, the page and the JSON all show."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
 
 from busfare.cost.ranges import seconds_between
 from busfare.job import Job
 from busfare.job.links import SOUND, peers, slow_links
-from busfare.job.partial import Advice
+from busfare.job.partial import Advice, Moved
 from busfare.job.reduce import Rank, Spread
+from busfare.report.results import Counted, MovedInAll, Path, Ranged, Sized, rows_of
 
-__all__ = ["SCHEMA", "job_result"]
+__all__ = ["JobFound", "JobReport", "Ranked", "Slow", "Spreading", "Traffic", "job_result"]
 
-SCHEMA = "busfare.report-job/1"
 NS = 1e-9
 #: The figures spread over ranks: the reducer's name, ours, and what brings it to our unit.
 SHOWN = (
@@ -29,210 +32,405 @@ TUKEY = 1.5
 #: … and this far above the median: quartiles that all but touch make no outliers.
 ABOVE_MEDIAN = 1.1
 FEWEST_FOR_OUTLIERS = 8
-BARS = 40
-FAILURES_LISTED = 100
+BARS, FAILURES_LISTED = 40, 100
+LONGEST_PATH = 48
 
 
-def job_result(job: Job) -> dict[str, Any]:
-    """Everything that `report` says of a job, ready for JSON; its keys are documented in docs/json.md.
+class Read(Struct):
+    """Files: traces, those that could not be read, those that are none, and second paths to one."""
+
+    read: int
+    failed: int
+    others: int
+    duplicates: int
+    formats: dict[str, int]
+
+
+class Different(Struct):
+    """How many different ones; estimated where not `exact`."""
+
+    count: int
+    exact: bool
+
+
+class Ranks(Different):
+    unknown: int
+
+
+class Named(Struct):
+    name: str
+    traces: int
+
+
+class Makespans(Struct):
+    sum: float
+    most: float
+
+
+class Ranked(Struct, kw_only=True):
+    """One trace; rank and host are None where no trace says them."""
+
+    path: str
+    rank: int | None
+    host: str | None
+
+    @property
+    def name(self) -> str:
+        """'rank 3 on b12'; with as much of the file's path as is needed and fits, where that is not known."""
+        end = self.path if len(self.path) <= LONGEST_PATH else "…" + self.path[1 - LONGEST_PATH :]
+        if self.rank is None:
+            return end + (f" on {self.host}" if self.host else "")
+        return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank} ({end})"
+
+
+class Slowest(Ranked, kw_only=True):
+    makespan_seconds: float
+
+
+class Valued(Ranked, kw_only=True):
+    value: float
+
+
+class Outlier(Valued, kw_only=True):
+    of_median: float
+
+
+class Outliers(Struct):
+    """`above` is None with too few traces to judge."""
+
+    above: float | None
+    count: int
+    listed: list[Outlier]
+
+
+class Bin(Struct):
+    lower: float
+    upper: float
+    count: int
+
+
+class Spreading(Struct, kw_only=True):
+    """A figure over all traces."""
+
+    figure: str
+    sum: float
+    mean: float
+    least: float
+    quartile: float
+    median: float
+    upper_quartile: float
+    p95: float
+    most: float
+    outliers: Outliers
+    largest: list[Valued]
+    smallest: list[Valued]
+    bars: list[Bin]
+
+
+class StripCell(Struct):
+    first_rank: int
+    last_rank: int
+    traces: int
+    mean: list[float]
+    most: list[float]
+
+
+class RankStrip(Struct):
+    ranks_per_cell: int
+    figures: list[str]
+    cells: list[StripCell]
+
+
+class Group(Struct):
+    """The links of one GPU model in one direction."""
+
+    gpu: str | None
+    direction: str
+    links: int
+    least_bytes_per_second: float
+    median_bytes_per_second: float
+    most_bytes_per_second: float
+    data_sheet_bytes_per_second: float | None
+
+
+class Slow(Ranked, kw_only=True):
+    """A link that is slower than it should be."""
+
+    gpu: str | None
+    device: int
+    peer_device: int | None
+    direction: str
+    bytes_per_second: float
+    share_of_peers: float | None
+    share_of_data_sheet: float | None
+    peers: int
+
+
+class LinkHealth(Struct):
+    links: int
+    exact: bool
+    slow_below: float
+    groups: list[Group]
+    slow: list[Slow]
+
+
+class Carried(Struct):
+    """One way over a link; predicted: at its full rate."""
+
+    bytes: int
+    wire_bytes: int
+    predicted_seconds: float | None
+
+
+class Traffic(Struct):
+    node: str
+    between: list[str]
+    link: str
+    copies: int
+    forward: Carried
+    back: Carried
+
+    @property
+    def bytes(self) -> int:
+        return self.forward.bytes + self.back.bytes
+
+
+class LargestFound(Ranked, kw_only=True):
+    """The trace that gains most, and what it gains."""
+
+    evidence: str
+    change: str
+    predicted_gain_seconds: float
+    low_seconds: float | None
+    high_seconds: float | None
+    rung: str | None
+    reason: str | UnsetType = UNSET
+    by_replay: bool
+    rests_on: list[str]
+    what_if: list[str]
+
+
+class JobFound(Ranged, kw_only=True):
+    id: str
+    title: str
+    traces: int
+    predicted_gain_seconds: float
+    traces_without_gain: int
+    traces_by_replay: int
+    overlaps_with: list[str]
+    largest: LargestFound
+
+
+class Left(Struct):
+    """What is not told; `traces` is None of what the report itself leaves out."""
+
+    id: str
+    count: int | None
+    traces: int | None
+    what: str
+
+
+class Failure(Struct):
+    path: str
+    why: str
+
+
+class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=True):
+    traces: Read
+    ranks: Ranks
+    hosts: Different
+    gpus: list[Named]
+    nodes: list[Named]
+    nodes_guessed_from_gpu_name: int
+    transfers: MovedInAll
+    kernels: Counted
+    communication: Counted
+    graph_work: Counted
+    sets: Counted
+    makespan_seconds: Makespans
+    slowest: Slowest
+    quantiles_within: float
+    spread: list[Spreading]
+    strip: RankStrip
+    by_path: list[Path]
+    size_histogram: list[Sized]
+    link_health: LinkHealth
+    links: list[Traffic]
+    unrouted_bytes: int
+    findings: list[JobFound]
+    omissions: list[Left]
+    failures: list[Failure]
+
+
+def job_result(job: Job) -> JobReport:
+    """Everything that `report` says of a job.
 
     It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
     """
-    sums = job.sums
+    sums, ranks = job.sums, job.ranks()
     gpu_time = sum(sums[name] for name in ("transfers_ns", "kernel_ns", "communication_ns", "graph_ns"))
     slowest, by = job.spread("makespan_ns").most()[0]
-    return {
-        "schema": SCHEMA,
-        "traces": {
-            "read": job.traces,
-            "failed": len(job.failures),
-            "others": job.others,
-            "duplicates": job.duplicates,
-            "formats": dict(sorted(job.formats.items())),
-        },
-        "ranks": {"count": len(set(job.ranks())), "exact": True, "unknown": job.traces - len(job.ranks())},
-        "hosts": {"count": len(job.hosts()), "exact": True},
-        "gpus": [{"name": name, "traces": count} for name, count in _most_first(job.gpus)],
-        "nodes": [{"name": name, "traces": count} for name, count in _most_first(job.nodes)],
-        "nodes_guessed_from_gpu_name": job.guessed,
-        "transfers": {
-            "count": sums["transfers_count"],
-            "bytes": sums["transfers_bytes"],
-            "seconds": sums["transfers_ns"] * NS,
-            "exposed_seconds": sums["transfers_exposed_ns"] * NS,
-            "share_of_gpu_time": sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
-        },
-        "kernels": {"count": sums["kernels"], "seconds": sums["kernel_ns"] * NS},
-        "communication": {"count": sums["communication"], "seconds": sums["communication_ns"] * NS},
-        "graph_work": {"count": sums["graph_work"], "seconds": sums["graph_ns"] * NS},
-        "sets": {"count": sums["sets"], "seconds": sums["set_ns"] * NS},
-        "makespan_seconds": {"sum": sums["makespan_ns"] * NS, "most": slowest * NS},
-        "slowest": _rank(by) | {"makespan_seconds": slowest * NS},
-        "quantiles_within": 0.0,
-        "spread": [_spread(name, job.spread(figure), unit) for figure, name, unit in SHOWN],
-        "strip": _strip(job),
-        "by_path": _by_path(job),
-        "size_histogram": [
-            {
-                "lower_bytes": lower,
-                "upper_bytes": upper,
-                "count": sized.count,
-                "seconds": sized.ns * NS,
-            }
-            for (lower, upper), sized in sorted((sized.of, sized) for sized in job.sizes.values())
-        ],
-        "link_health": _health(job),
-        "links": _links(job),
-        "unrouted_bytes": sums["unrouted_bytes"],
-        "findings": _findings(job),
-        "omissions": _omissions(job),
-        "failures": [{"path": path, "why": why} for path, why in sorted(job.failures)[:FAILURES_LISTED]],
-    }
+    paths = sorted(job.paths.values(), key=lambda m: (-m.ns, *(memory or "" for memory in m.of)))
+    sizes = sorted(job.sizes.values(), key=lambda sized: sized.of)
+    return JobReport(
+        traces=Read(
+            job.traces, len(job.failures), job.others, job.duplicates, dict(sorted(job.formats.items()))
+        ),
+        ranks=Ranks(len(set(ranks)), True, job.traces - len(ranks)),
+        hosts=Different(len(job.hosts()), True),
+        gpus=_most_first(job.gpus),
+        nodes=_most_first(job.nodes),
+        nodes_guessed_from_gpu_name=job.guessed,
+        transfers=MovedInAll(
+            count=sums["transfers_count"],
+            bytes=sums["transfers_bytes"],
+            seconds=sums["transfers_ns"] * NS,
+            exposed_seconds=sums["transfers_exposed_ns"] * NS,
+            share_of_gpu_time=sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
+        ),
+        kernels=Counted(sums["kernels"], sums["kernel_ns"] * NS),
+        communication=Counted(sums["communication"], sums["communication_ns"] * NS),
+        graph_work=Counted(sums["graph_work"], sums["graph_ns"] * NS),
+        sets=Counted(sums["sets"], sums["set_ns"] * NS),
+        makespan_seconds=Makespans(sums["makespan_ns"] * NS, slowest * NS),
+        slowest=Slowest(**_rank(by), makespan_seconds=slowest * NS),
+        quantiles_within=0.0,
+        spread=[_spread(name, job.spread(figure), unit) for figure, name, unit in SHOWN],
+        strip=_strip(job),
+        by_path=rows_of(Path, map(_path, paths)),
+        size_histogram=rows_of(Sized, (_moved(("lower_bytes", "upper_bytes"), sized) for sized in sizes)),
+        link_health=_health(job),
+        links=_links(job),
+        unrouted_bytes=sums["unrouted_bytes"],
+        findings=_findings(job),
+        omissions=list(_omissions(job)),
+        failures=[Failure(*failure) for failure in sorted(job.failures)[:FAILURES_LISTED]],
+    )
 
 
 def _rank(rank: Rank) -> dict[str, Any]:
     return {"path": rank.path, "rank": rank.rank, "host": rank.host}
 
 
-def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+def _moved(keys: Sequence[str], moved: Moved) -> dict[str, Any]:
+    return dict(zip(keys, moved.of, strict=True)) | {"count": moved.count, "seconds": moved.ns * NS}
 
 
-def _spread(name: str, spread: Spread, unit: float) -> dict[str, Any]:
-    median, upper = spread.quantile(0.5), spread.quantile(0.75)
-    limit = max(upper + TUKEY * (upper - spread.quantile(0.25)), ABOVE_MEDIAN * median)
+def _path(moved: Moved) -> dict[str, Any]:
+    rate = moved.bytes / (moved.ns * NS) if moved.ns else None
+    row = _moved(("direction", "source_memory", "destination_memory"), moved)
+    return row | {"bytes": moved.bytes, "bytes_per_second": rate}
+
+
+def _most_first(counts: Counter[str]) -> list[Named]:
+    return [Named(*item) for item in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def _spread(name: str, spread: Spread, unit: float) -> Spreading:
+    quartile, median, upper = (spread.quantile(part) for part in (0.25, 0.5, 0.75))
+    limit = max(upper + TUKEY * (upper - quartile), ABOVE_MEDIAN * median)
     judged = spread.count >= FEWEST_FOR_OUTLIERS and median > 0
-    return {
-        "figure": name,
-        "sum": spread.sum * unit,
-        "mean": spread.sum * unit / spread.count,
-        "least": spread.least()[0][0] * unit,
-        "quartile": spread.quantile(0.25) * unit,
-        "median": median * unit,
-        "upper_quartile": upper * unit,
-        "p95": spread.quantile(0.95) * unit,
-        "most": spread.most()[0][0] * unit,
-        "outliers": {
-            "above": limit * unit if judged else None,
-            "count": spread.above(limit) if judged else 0,
-            "listed": [
-                _rank(rank) | {"value": value * unit, "of_median": value / median}
-                for value, rank in spread.most()
-                if judged and value > limit
-            ],
-        },
-        "largest": [_rank(rank) | {"value": value * unit} for value, rank in spread.most()],
-        "smallest": [_rank(rank) | {"value": value * unit} for value, rank in spread.least()],
-        "bars": [
-            {"lower": lower * unit, "upper": upper * unit, "count": count}
-            for lower, upper, count in spread.bars(BARS)
-        ],
-    }
-
-
-def _strip(job: Job) -> dict[str, Any]:
-    cells = job.strip()
-    return {
-        "ranks_per_cell": cells[0].last - cells[0].first + 1 if cells else 1,
-        "figures": [name for _, name, _ in SHOWN],
-        "cells": [
-            {
-                "first_rank": cell.first,
-                "last_rank": cell.last,
-                "traces": cell.traces,
-                "mean": [
-                    value * unit / cell.traces for value, (_, _, unit) in zip(cell.sums, SHOWN, strict=True)
-                ],
-                "most": [value * unit for value, (_, _, unit) in zip(cell.most, SHOWN, strict=True)],
-            }
-            for cell in cells
-        ],
-    }
-
-
-def _by_path(job: Job) -> list[dict[str, Any]]:
-    moved = sorted(job.paths.values(), key=lambda m: (-m.ns, *(memory or "" for memory in m.of)))
-    return [
-        {
-            **dict(zip(("direction", "source_memory", "destination_memory"), m.of, strict=True)),
-            "count": m.count,
-            "bytes": m.bytes,
-            "seconds": m.ns * NS,
-            "bytes_per_second": m.bytes / (m.ns * NS) if m.ns else None,
-        }
-        for m in moved
+    most, least = spread.most(), spread.least()
+    outlying = [
+        Outlier(**_rank(rank), value=value * unit, of_median=value / median)
+        for value, rank in most
+        if judged and value > limit
     ]
-
-
-def _health(job: Job) -> dict[str, Any]:
-    links = job.links()
-    slow = (
-        *("path", "rank", "host", "gpu", "device", "peer_device", "direction", "bytes_per_second"),
-        *("share_of_peers", "share_of_data_sheet", "peers"),
+    return Spreading(
+        figure=name,
+        sum=spread.sum * unit,
+        mean=spread.sum * unit / spread.count,
+        least=least[0][0] * unit,
+        quartile=quartile * unit,
+        median=median * unit,
+        upper_quartile=upper * unit,
+        p95=spread.quantile(0.95) * unit,
+        most=most[0][0] * unit,
+        outliers=Outliers(limit * unit if judged else None, spread.above(limit) if judged else 0, outlying),
+        largest=[Valued(**_rank(rank), value=value * unit) for value, rank in most],
+        smallest=[Valued(**_rank(rank), value=value * unit) for value, rank in least],
+        bars=[Bin(lower * unit, upper * unit, count) for lower, upper, count in spread.bars(BARS)],
     )
-    return {
-        "links": links.height,
-        "exact": True,
-        "slow_below": SOUND,
-        "groups": peers(links).to_dicts(),
-        "slow": slow_links(links).select(slow).to_dicts(),
-    }
 
 
-def _links(job: Job) -> list[dict[str, Any]]:
-    def one_way(size: int, wire: int, rate: float | None) -> dict[str, Any]:
-        return {"bytes": size, "wire_bytes": wire, "predicted_seconds": wire / rate if rate else None}
+def _strip(job: Job) -> RankStrip:
+    cells, units = job.strip(), [unit for *_, unit in SHOWN]
+    rows = [
+        StripCell(
+            cell.first,
+            cell.last,
+            cell.traces,
+            mean=[value * unit / cell.traces for value, unit in zip(cell.sums, units, strict=True)],
+            most=[value * unit for value, unit in zip(cell.most, units, strict=True)],
+        )
+        for cell in cells
+    ]
+    return RankStrip(cells[0].last - cells[0].first + 1 if cells else 1, [name for _, name, _ in SHOWN], rows)
+
+
+def _health(job: Job) -> LinkHealth:
+    links = job.links()
+    return LinkHealth(
+        links.height, True, SOUND, rows_of(Group, peers(links)), rows_of(Slow, slow_links(links))
+    )
+
+
+def _links(job: Job) -> list[Traffic]:
+    def one_way(size: int, wire: int, rate: float | None) -> Carried:
+        return Carried(size, wire, wire / rate if rate else None)
 
     return [
-        {
-            "node": link.link[0],
-            "between": list(link.between),
-            "link": link.label,
-            "copies": link.copies,
-            "forward": one_way(link.forward_bytes, link.forward_wire_bytes, link.line_bytes_per_s),
-            "back": one_way(link.back_bytes, link.back_wire_bytes, link.line_bytes_per_s),
-        }
-        for _, link in sorted((link.link, link) for link in job.traffic.values())
+        Traffic(
+            link.link[0],
+            list(link.between),
+            link.label,
+            link.copies,
+            forward=one_way(link.forward_bytes, link.forward_wire_bytes, link.line_bytes_per_s),
+            back=one_way(link.back_bytes, link.back_wire_bytes, link.line_bytes_per_s),
+        )
+        for link in sorted(job.traffic.values(), key=lambda link: link.link)
     ]
 
 
-def _findings(job: Job) -> list[dict[str, Any]]:
-    found = sorted(
+def _findings(job: Job) -> list[JobFound]:
+    by_gain = sorted(
         job.findings.items(), key=lambda item: (-item[1].largest.gain_ns, -item[1].traces, str(item[0]))
     )
     return [
-        {
-            "id": id,
-            "title": finding.largest.title,
-            "traces": finding.traces,
-            "predicted_gain_seconds": finding.largest.gain_ns * NS,
-            **_largest_range(finding.largest),
-            "traces_without_gain": 0,  # every gain has a bound
-            "traces_by_replay": finding.replayed,
-            "overlaps_with": list(finding.largest.overlaps_with),
-            "largest": _rank(finding.rank)
-            | {
-                "evidence": finding.largest.evidence,
-                "change": finding.largest.change,
-                "predicted_gain_seconds": finding.largest.gain_ns * NS,
-                **_largest_range(finding.largest),
-                "by_replay": finding.largest.by_replay,
-                "rests_on": list(finding.largest.rests_on),
-                "what_if": list(finding.largest.what_if),
-            },
-        }
-        for id, finding in found
+        JobFound(
+            id=str(id),
+            title=finding.largest.title,
+            traces=finding.traces,
+            predicted_gain_seconds=finding.largest.gain_ns * NS,
+            **_between(finding.largest),
+            traces_without_gain=0,  # every gain has a bound
+            traces_by_replay=finding.replayed,
+            overlaps_with=list(finding.largest.overlaps_with),
+            largest=LargestFound(
+                **_rank(finding.rank),
+                evidence=finding.largest.evidence,
+                change=finding.largest.change,
+                predicted_gain_seconds=finding.largest.gain_ns * NS,
+                **_between(finding.largest),
+                by_replay=finding.largest.by_replay,
+                rests_on=list(finding.largest.rests_on),
+                what_if=list(finding.largest.what_if),
+            ),
+        )
+        for id, finding in by_gain
     ]
 
 
-def _largest_range(found: Advice) -> dict[str, Any]:
+def _between(found: Advice) -> dict[str, Any]:
     low, high = (None if end is None else end * NS for end in (found.low_ns, found.high_ns))
     return seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
 
 
-def _omissions(job: Job) -> list[dict[str, Any]]:
+def _omissions(job: Job) -> Iterator[Left]:
     """What the job's report does not tell, then what its traces do not."""
-    own = [
+    ranks = job.ranks()
+    several = len(ranks) - len(set(ranks))
+    for id, count, what in (
         (
             "unreadable",
             len(job.failures),
@@ -247,12 +445,12 @@ def _omissions(job: Job) -> list[dict[str, Any]]:
         ),
         (
             "unknown-rank",
-            job.traces - len(job.ranks()),
+            job.traces - len(ranks),
             "traces do not say which rank they are of: not in the strip of ranks",
         ),
         (
             "several-of-a-rank",
-            len(job.ranks()) - len(set(job.ranks())),
+            several,
             "traces are of a rank that has another trace here: each stands for itself",
         ),
         (
@@ -260,21 +458,14 @@ def _omissions(job: Job) -> list[dict[str, Any]]:
             job.guessed,
             "traces' nodes were guessed from the GPU's name: set --from for gains, data-sheet rates and links",
         ),
-    ]
-    omissions: list[dict[str, Any]] = [
-        {"id": id, "count": count, "traces": None, "what": what} for id, count, what in own if count
-    ]
-    if job.sums["unrouted_bytes"]:
-        omissions.append(
-            {
-                "id": "unrouted",
-                "count": job.sums["unrouted_bytes"],
-                "traces": None,
-                "what": "bytes were copied over paths that are not known (no node, or the peer GPU is not told): "
-                "in no link's traffic",
-            }
-        )
-    for id, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
+        (
+            "unrouted",
+            job.sums["unrouted_bytes"],
+            "bytes were copied over paths that are not known (no node, or the peer GPU is not told): in no link's traffic",
+        ),
+    ):
+        if count:
+            yield Left(id, count, None, what)
+    for name, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
         what = left.order[1] if left.traces == 1 else f"{left.order[1]} (as the first says it)"
-        omissions.append({"id": id, "count": left.count, "traces": left.traces, "what": what})
-    return omissions
+        yield Left(str(name), left.count, left.traces, what)

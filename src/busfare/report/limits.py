@@ -6,32 +6,34 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from busfare.errors import InputError, LimitPassed
 from busfare.quantities import parse_bytes, parse_seconds
+from busfare.report.job_result import JobReport
+from busfare.report.results import Report
 
 __all__ = ["Limit", "check", "parse_limit"]
 
+Result = Report | JobReport
 #: What can be limited: of a share, a part of 1; of the others, seconds, bytes or a count.
-SHARES: dict[str, Callable[[dict[str, Any]], float]] = {
-    "exposed": lambda r: _part(r["transfers"]["exposed_seconds"], _run(r)),
-    "transfers": lambda r: _part(r["transfers"]["seconds"], _run(r)),
-    "share-of-gpu-time": lambda r: float(r["transfers"]["share_of_gpu_time"]),
-    "gain": lambda r: _part(_best_gain(r), _run(r, "most")),
+SHARES: dict[str, Callable[[Result], float]] = {
+    "exposed": lambda r: _part(r.transfers.exposed_seconds, _run(r)),
+    "transfers": lambda r: _part(r.transfers.seconds, _run(r)),
+    "share-of-gpu-time": lambda r: r.transfers.share_of_gpu_time,
+    "gain": lambda r: _part(_best_gain(r), _longest(r)),
 }
-SECONDS: dict[str, Callable[[dict[str, Any]], float]] = {
-    "exposed": lambda r: float(r["transfers"]["exposed_seconds"]),
-    "transfers": lambda r: float(r["transfers"]["seconds"]),
-    "kernels": lambda r: float(r["kernels"]["seconds"]),
-    "communication": lambda r: float(r["communication"]["seconds"]),
-    "makespan": lambda r: _run(r, "most"),
+SECONDS: dict[str, Callable[[Result], float]] = {
+    "exposed": lambda r: r.transfers.exposed_seconds,
+    "transfers": lambda r: r.transfers.seconds,
+    "kernels": lambda r: r.kernels.seconds,
+    "communication": lambda r: r.communication.seconds,
+    "makespan": lambda r: _longest(r),
     "gain": lambda r: _best_gain(r),
 }
-AMOUNTS: dict[str, Callable[[dict[str, Any]], float]] = {
-    "bytes": lambda r: float(r["transfers"]["bytes"]),
-    "count": lambda r: float(r["transfers"]["count"]),
-    "findings": lambda r: float(len(r["findings"])),
+AMOUNTS: dict[str, Callable[[Result], float]] = {
+    "bytes": lambda r: r.transfers.bytes,
+    "count": lambda r: r.transfers.count,
+    "findings": lambda r: len(r.findings),
 }
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 FORM = re.compile(r"\s*([a-z-]+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
@@ -43,7 +45,7 @@ class Limit:
     """`text` as the user wrote it; passed where `of(report)` compares so with `value`."""
 
     text: str
-    of: Callable[[dict[str, Any]], float]
+    of: Callable[[Result], float]
     compare: Callable[[float, float], bool]
     value: float
     unit: str
@@ -51,10 +53,10 @@ class Limit:
 
 def parse_limit(text: str) -> Limit:
     """'exposed > 20%', 'makespan > 3s', 'bytes > 1GB', 'count > 100'. Raises InputError for anything else."""
-    found = FORM.fullmatch(text)
-    if found is None:
+    match = FORM.fullmatch(text)
+    if match is None:
         raise InputError(f"--fail-if {text[:60]!r}: write NAME > VALUE, as in 'exposed > 20%'")
-    name, sign, value = found.groups()
+    name, sign, value = match.groups()
     compare = COMPARISONS[sign]
     if value.endswith("%") and name in SHARES:
         try:
@@ -69,11 +71,12 @@ def parse_limit(text: str) -> Limit:
     raise InputError(f"--fail-if {text[:60]!r}: {name!r} cannot be limited so{hint}")
 
 
-def check(result: dict[str, Any], limits: Sequence[Limit]) -> None:
+def check(result: Result, limits: Sequence[Limit]) -> None:
     """Raises LimitPassed, naming every limit that the report passes, and InputError where nothing was recorded."""
-    what = result["trace"]["path"] if "trace" in result else "the job"
-    without = [o.get("traces", 1) for o in result["omissions"] if o["id"] == "no-gpu-records"]
-    if limits and without and without[0] >= result.get("traces", {"read": 1})["read"]:
+    what = "the job" if isinstance(result, JobReport) else result.trace.path
+    traces = result.traces.read if isinstance(result, JobReport) else 1
+    without = [getattr(o, "traces", 1) for o in result.omissions if o.id == "no-gpu-records"]
+    if limits and without and without[0] >= traces:
         raise InputError(
             f"{what}: --fail-if cannot be answered: no GPU activity was recorded; record it, as the report says"
         )
@@ -94,11 +97,15 @@ def _part(seconds: float, whole: float) -> float:
     return seconds / whole if whole else 0.0
 
 
-def _run(result: dict[str, Any], of_job: str = "sum") -> float:
-    """The run's seconds; of a job, those of all its traces together (`sum`) or of the slowest (`most`)."""
-    makespan = result["makespan_seconds"]
-    return float(makespan[of_job] if isinstance(makespan, dict) else makespan)
+def _run(result: Result) -> float:
+    """The run's seconds; of a job, those of all its traces together."""
+    return result.makespan_seconds.sum if isinstance(result, JobReport) else result.makespan_seconds
 
 
-def _best_gain(result: dict[str, Any]) -> float:
-    return max((f["predicted_gain_seconds"] or 0.0 for f in result["findings"]), default=0.0)
+def _longest(result: Result) -> float:
+    """The run's seconds; of a job, those of its slowest trace."""
+    return result.makespan_seconds.most if isinstance(result, JobReport) else result.makespan_seconds
+
+
+def _best_gain(result: Result) -> float:
+    return max((finding.predicted_gain_seconds for finding in result.findings), default=0.0)

@@ -2,91 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Any
 
-from busfare.advise import amounts
+from busfare.advise.amounts import several, size
 from busfare.node import Cpu, Gpu, Memory, Nic, Node
-from busfare.report.plots import COLOUR, Plot, plot_layout
+from busfare.printable import printable
+from busfare.report.job_result import Traffic
+from busfare.report.svg import COLOUR, WIDTH, drawn, text
 
-__all__ = ["link_picture"]
+__all__ = ["LinkPicture"]
 
-WIDEST = 14.0
-QUIET = "rgba(128,128,128,0.45)"
-
-
-def link_picture(node: Node, links: list[dict[str, Any]]) -> Plot | None:
-    """The graph of `node`, each link as wide as its traffic (`links` of the job's result); None if there is none."""
-    sent = {tuple(row["between"]): row for row in links if row["node"] == node.name and _bytes(row) > 0}
-    if not sent:
-        return None
-    places = _places(node)
-    most = max(_bytes(row) for row in sent.values())
-    data: list[dict[str, Any]] = []
-    for link in sorted(node.links, key=lambda link: link.between in sent):  # the used ones on top
-        (x0, y0), (x1, y1) = places[link.between[0]], places[link.between[1]]
-        row = sent.get(link.between)
-        width = 1.0 if row is None else 2 + (WIDEST - 2) * _bytes(row) / most
-        colour = QUIET if row is None else COLOUR["h2d"]
-        line = {"width": round(width, 2), "color": colour, **({"dash": "dot"} if row is None else {})}
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": [x0, x1],
-                "y": [y0, y1],
-                "line": line,
-                "hoverinfo": "skip",
-            }
-        )
-        if row is not None:
-            # Lines answer the pointer at their ends only: a mark in the middle does too.
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "x": [(x0 + x1) / 2],
-                    "y": [(y0 + y1) / 2],
-                    "marker": {"size": 9, "color": COLOUR["d2h"], "symbol": "diamond"},
-                    "hovertext": [_told(row)],
-                    "hoverinfo": "text",
-                }
-            )
-    names = list(places)
-    data.append(
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "x": [places[name][0] for name in names],
-            "y": [places[name][1] for name in names],
-            "text": [escape(name) for name in names],
-            "textposition": "bottom center",
-            "hovertext": [escape(f"{name}  {node.component(name).title}") for name in names],
-            "hoverinfo": "text",
-            "marker": {"size": 16, "color": COLOUR["kernels"], "symbol": "square"},
-        }
-    )
-    axis = {"visible": False, "fixedrange": True}
-    rows = len({y for _, y in places.values()})
-    layout = plot_layout(
-        90 * rows + 60, xaxis=axis, yaxis=axis | {"range": [-0.6, rows - 0.5]}, showlegend=False
-    )
-    return {"data": data, "layout": layout}
+WIDEST, ROW = 14.0, 90
 
 
-def _bytes(row: dict[str, Any]) -> int:
-    return int(row["forward"]["bytes"] + row["back"]["bytes"])
+@dataclass(frozen=True)
+class LinkPicture:
+    """The graph of `node`, each link as wide as its traffic."""
+
+    node: Node
+    links: Sequence[Traffic]
+
+    def svg(self) -> str:
+        sent = {tuple(link.between): link for link in self.links}
+        most = max((link.bytes for link in self.links), default=0) or 1
+        places, parts = _places(self.node), []
+        for link in sorted(self.node.links, key=lambda link: link.between in sent):  # the used ones on top
+            (x0, y0), (x1, y1) = places[link.between[0]], places[link.between[1]]
+            line, used = f'd="M{x0:.0f} {y0:.0f}L{x1:.0f} {y1:.0f}"', sent.get(link.between)
+            if used is None:
+                parts.append(f'<path class="mark" {line}/>')
+                continue
+            width = 2 + (WIDEST - 2) * used.bytes / most
+            title = f"<title>{escape(printable(_told(used), but=chr(10)))}</title>"
+            parts.append(f'<path {line} stroke="{COLOUR["h2d"]}" stroke-width="{width:.1f}">{title}</path>')
+        for name, (x, y) in places.items():
+            parts.append(f'<rect class="box" x="{x - 8:.0f}" y="{y - 8:.0f}" width="16" height="16"/>')
+            parts.append(text(x, y + 24, name, "middle", hover=self.node.component(name).title or name))
+        return drawn(max(y for _, y in places.values()) + 40, parts)
 
 
-def _told(row: dict[str, Any]) -> str:
-    first, second = row["between"]
-    lines = [f"{row['link']}: {amounts.several(row['copies'], 'copy')}"]
-    for way, start, end in (("forward", first, second), ("back", second, first)):
-        sent = row[way]
-        lines.append(
-            f"{start} → {end}: {amounts.size(sent['bytes'])}, {amounts.size(sent['wire_bytes'])} on the wire"
-        )
-    return "<br>".join(escape(line) for line in lines)
+def _told(link: Traffic) -> str:
+    first, second = link.between
+    lines = [f"{link.link}: {several(link.copies, 'copy')}"]
+    for sent, start, end in ((link.forward, first, second), (link.back, second, first)):
+        lines.append(f"{start} → {end}: {size(sent.bytes)}, {size(sent.wire_bytes)} on the wire")
+    return "\n".join(lines)
 
 
 def _places(node: Node) -> dict[str, tuple[float, float]]:
@@ -95,10 +57,8 @@ def _places(node: Node) -> dict[str, tuple[float, float]]:
     rows: dict[int, list[str]] = {}
     for component in node.components:
         rows.setdefault(level.get(type(component), 2), []).append(component.name)
-    places = {}
-    for height, number in enumerate(sorted(rows, reverse=True)):
-        names = rows[number]
-        for place, name in enumerate(names):
-            # Rows are centred; a half step each keeps a lone switch from standing on a straight link.
-            places[name] = ((place + 0.5) / len(names), float(height))
-    return places
+    return {
+        name: (WIDTH * (place + 0.5) / len(rows[number]), 30.0 + ROW * height)
+        for height, number in enumerate(sorted(rows))
+        for place, name in enumerate(rows[number])
+    }

@@ -1,28 +1,30 @@
-"""The result of `plan` as one dictionary, with its words."""
+"""The result of `plan`, with its words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, convert, field
+from msgspec.structs import asdict
 
 from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, read_plan_file, with_options
+from busfare.plan.machine import Basis
 from busfare.plan.prediction import range_beside
 from busfare.plan.rank import break_even
-from busfare.plan.roofline import roofline_of
-from busfare.plan.sweep import Sweep, sweep
+from busfare.plan.recorded import Recorded, as_recorded, recorded_problem
+from busfare.plan.roofline import Roofline, roofline_of
+from busfare.plan.sweep import sweep
+from busfare.report.results import Predicted
 
-__all__ = ["answer_plan", "plan_result"]
+__all__ = ["Answer", "OnNode", "PlanResult", "Ranked", "Swept", "answer_plan", "plan_result"]
 
-if TYPE_CHECKING:
-    from busfare.plan.recorded import Recorded
-
-SCHEMA = "busfare.plan/1"
 PARTS = {"h2d": "Copies into the GPU", "kernel": "The kernel", "d2h": "Copies out of the GPU"}
 #: What to write for each strategy.
 DO = {
@@ -46,63 +48,158 @@ DO = {
 TIE = 0.01
 
 
+class Ranked(Predicted, kw_only=True):
+    """A strategy; `assumes` names what nobody has said and is taken as 1."""
+
+    strategy: str
+    streams: int
+    by: str
+    assumes: list[str]
+
+
+class Parts(Struct):
+    """Each alone at its fastest."""
+
+    h2d_seconds: float
+    kernel_seconds: float
+    d2h_seconds: float
+
+
+class Bounds(Struct):
+    """Nothing beats the first."""
+
+    full_overlap_seconds: float
+    no_overlap_seconds: float
+    mapped_seconds: float
+
+
+class UsefulStreams(Struct):
+    smallest_useful: int
+    largest_useful: int
+    equation: int | None
+    formula: float | None
+
+
+class Answer(Struct, kw_only=True):
+    """The plan of one kernel."""
+
+    name: str
+    ranking: list[Ranked]
+    dominant: str
+    parts: Parts
+    bounds: Bounds
+    streams: UsefulStreams
+
+
+class OnNode(Answer, kw_only=True):
+    node: str
+    category: str
+
+
+class Device(Struct):
+    category: str
+    gpu: str
+
+
+class SweptPoint(Struct):
+    value: float
+    best: str
+    predicted_seconds: dict[str, float]
+
+
+class SweptChange(Struct):
+    value: float
+    before: str = field(name="from")
+    after: str = field(name="to")
+
+
+class Swept(Struct):
+    parameter: str
+    unit: str
+    asked: float
+    points: list[SweptPoint]
+    changes: list[SweptChange]
+
+
+class FromTrace(Struct):
+    """What a trace says of the kernels."""
+
+    kernels: list[str]
+    launches: int
+    streams: int
+    copies_in: int
+    copies_out: int
+    span_seconds: float
+
+
+class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True):
+    """Of the first kernel; what was not asked for is left out."""
+
+    node: str
+    node_guessed_from_gpu_name: bool = False
+    device: Device
+    basis: list[Basis]
+    roofline: Roofline | None
+    break_even_accesses: float | None
+    words: list[str]
+    kernels: list[Answer] | UnsetType = UNSET
+    nodes: list[OnNode] | UnsetType = UNSET
+    sweep: Swept | UnsetType = UNSET
+    recorded: FromTrace | UnsetType = UNSET
+
+
 def plan_result(
     problems: Sequence[Problem],
     node: Node,
     to: Sequence[Node] = (),
     parameter: str | None = None,
     recorded: Recorded | None = None,
-) -> dict[str, Any]:
-    """Everything that `plan` says of `problems` on `node`, the first at the top; keys are in docs/json.md.
+) -> PlanResult:
+    """Everything that `plan` says of `problems` on `node`, the first at the top.
 
     `to`: further nodes for the first problem; `parameter`: what to sweep. Raises InputError for an unknown parameter,
     and for a kernel whose time cannot be known.
     """
-    machine = machine_of(node) if recorded is None else _recorded_on(node, recorded)
+    machine = machine_of(node) if recorded is None else as_recorded(machine_of(node), recorded)
     answers = plans(problems, machine)
     first = answers[0]
-    result = {
-        "schema": SCHEMA,
-        "node": node.name,
-        **_answer(first),
-        "device": {"category": machine.category, "gpu": machine.gpu.title},
-        "basis": [basis.row() for basis in machine.basis],
-        "roofline": _roofline(first),
-        "break_even_accesses": _finite(break_even(first)),
-        "words": _words(first),
-    }
+    result = PlanResult(
+        **asdict(_answer(first)),
+        node=node.name,
+        device=Device(machine.category, machine.gpu.title),
+        basis=list(machine.basis),
+        roofline=roofline_of(first.problem, machine),
+        break_even_accesses=_finite(break_even(first)),
+        words=_words(first),
+    )
     if len(answers) > 1:
-        result["kernels"] = [_answer(answer) for answer in answers]
+        result.kernels = [_answer(answer) for answer in answers]
     if to:
         machines = [machine, *(machine_of(other) for other in to)]
-        result["nodes"] = [_on_node(first.problem, other) for other in machines]
+        result.nodes = [_on_node(first.problem, other) for other in machines]
     if parameter:
-        result["sweep"] = _sweep(sweep(first.problem, machine, parameter))
+        swept = sweep(first.problem, machine, parameter)
+        points = [SweptPoint(p.value, p.best, p.seconds) for p in swept.points]
+        changes = [SweptChange(c.value, c.before, c.after) for c in swept.changes]
+        result.sweep = Swept(swept.parameter, swept.unit, swept.asked, points, changes)
     if recorded:
-        result["recorded"] = {
-            "kernels": list(recorded.kernels),
-            "launches": recorded.launches,
-            "streams": recorded.streams,
-            "copies_in": recorded.copies_in,
-            "copies_out": recorded.copies_out,
-            "span_seconds": recorded.span_seconds,
-        }
+        result.recorded = convert(recorded, FromTrace, from_attributes=True)
     return result
 
 
-def answer_plan(said: Mapping[str, Any]) -> dict[str, Any]:
+def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
     """The result for the options of the command line by name; those not given are None.
 
     The kernels come from `file`, from `from_trace` with `kernel_name`, or from the options themselves. Raises
     InputError for what cannot be used.
     """
-    sources = {"file": said.get("file"), "from_trace": said.get("from_trace")}
-    texts = {key: said[key] for key in KEYS if said.get(key)}
+    sources = {"file": asked.get("file"), "from_trace": asked.get("from_trace")}
+    texts = {key: asked[key] for key in KEYS if asked.get(key)}
     if all(sources.values()):
         raise InputError("FILE.toml and --from-trace: both say what to plan; give one of them")
-    if said.get("kernel_name") and not sources["from_trace"]:
+    if asked.get("kernel_name") and not sources["from_trace"]:
         raise InputError("--kernel-name: is for --from-trace TRACE; add that")
-    node, recorded, guessed = said.get("node"), None, False
+    node, recorded, guessed = asked.get("node"), None, False
     if sources["file"]:
         if texts:
             raise InputError(
@@ -111,7 +208,7 @@ def answer_plan(said: Mapping[str, Any]) -> dict[str, Any]:
         file = read_plan_file(str(sources["file"]))
         node, problems = node or file.node, file.problems
     elif sources["from_trace"]:
-        recorded, guess = _recorded(sources["from_trace"], said.get("kernel_name"), texts)
+        recorded, guess = _recorded(sources["from_trace"], asked.get("kernel_name"), texts)
         node, guessed, problems = node or guess, node is None, (recorded.problem,)
     else:
         problems = (problem_of(texts),)
@@ -119,17 +216,17 @@ def answer_plan(said: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(
             "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
         )
-    to = [load_node(name) for name in said.get("to") or ()]
-    result = plan_result(problems, load_node(node), to, said.get("vary"), recorded)
+    to = [load_node(name) for name in asked.get("to") or ()]
+    result = plan_result(problems, load_node(node), to, asked.get("vary"), recorded)
+    result.node_guessed_from_gpu_name = guessed
     if guessed:
-        result["words"].append(f"That it ran on {node} is a guess from the GPU's name; set --node.")
-    return result | {"node_guessed_from_gpu_name": guessed}
+        result.words.append(f"That it ran on {node} is a guess from the GPU's name; set --node.")
+    return result
 
 
 def _recorded(path: Path, pattern: str | None, texts: Mapping[str, Any]) -> tuple[Recorded, str | None]:
     """What the trace says of the kernels, with the options that are given beside it, and the node it was recorded on."""
     from busfare.advise import guess_node
-    from busfare.plan.recorded import recorded_problem
     from busfare.trace import read
 
     if not pattern:
@@ -138,59 +235,35 @@ def _recorded(path: Path, pattern: str | None, texts: Mapping[str, Any]) -> tupl
         if key in texts:
             raise InputError(f"--{key}: the trace says this; leave it out")
     trace = read(path)
-    found = recorded_problem(trace, pattern)
-    guess = guess_node(trace)
-    return replace(found, problem=with_options(found.problem, texts)), guess.name if guess else None
+    recorded, guess = recorded_problem(trace, pattern), guess_node(trace)
+    return replace(recorded, problem=with_options(recorded.problem, texts)), guess.name if guess else None
 
 
-def _answer(answer: Plan) -> dict[str, Any]:
-    return {
-        "name": answer.problem.name,
-        "ranking": [
-            {
-                "strategy": p.strategy,
-                "streams": p.streams,
-                "predicted_seconds": p.seconds,
+def _answer(answer: Plan) -> Answer:
+    bounds, streams = answer.bounds, answer.streams
+    return Answer(
+        name=answer.problem.name,
+        ranking=[
+            Ranked(
+                strategy=p.strategy,
+                streams=p.streams,
+                predicted_seconds=p.seconds,
                 **range_beside(p.strategy, p.seconds, answer.machine.node),
-                "by": p.by,
-                "assumes": list(p.assumes),
-            }
+                by=p.by,
+                assumes=list(p.assumes),
+            )
             for p in answer.ranking
         ],
-        "dominant": answer.dominant,
-        "parts": {f"{part}_seconds": seconds for part, seconds in answer.parts.items()},
-        "bounds": {
-            "full_overlap_seconds": answer.bounds.full_overlap,
-            "no_overlap_seconds": answer.bounds.no_overlap,
-            "mapped_seconds": answer.bounds.mapped,
-        },
-        "streams": {
-            "smallest_useful": answer.streams.smallest_useful,
-            "largest_useful": answer.streams.largest_useful,
-            "equation": answer.streams.equation,
-            "formula": answer.streams.formula,
-        },
-    }
+        dominant=answer.dominant,
+        parts=Parts(*(answer.parts[part] for part in ("h2d", "kernel", "d2h"))),
+        bounds=Bounds(bounds.full_overlap, bounds.no_overlap, bounds.mapped),
+        streams=convert(streams, UsefulStreams, from_attributes=True),
+    )
 
 
-def _roofline(answer: Plan) -> dict[str, float] | None:
-    found = roofline_of(answer.problem, answer.machine)
-    return found.row() if found else None
-
-
-def _on_node(problem: Problem, machine: Machine) -> dict[str, Any]:
+def _on_node(problem: Problem, machine: Machine) -> OnNode:
     answer = plan(problem, machine)
-    return {"node": machine.node.name, "category": machine.category, **_answer(answer)}
-
-
-def _sweep(found: Sweep) -> dict[str, Any]:
-    return {
-        "parameter": found.parameter,
-        "unit": found.unit,
-        "asked": found.asked,
-        "points": [{"value": p.value, "best": p.best, "predicted_seconds": p.seconds} for p in found.points],
-        "changes": [{"value": c.value, "from": c.before, "to": c.after} for c in found.changes],
-    }
+    return OnNode(**asdict(_answer(answer)), node=machine.node.name, category=machine.category)
 
 
 def _words(answer: Plan) -> list[str]:
@@ -254,12 +327,6 @@ def _on_an_assumption(answer: Plan) -> list[str]:
         f"{ahead.strategy} would take {amounts.time(ahead.seconds)} if the kernel touches each element once; {until}. How "
         f"often it does is not known: count, and say so with {options}."
     ]
-
-
-def _recorded_on(node: Node, recorded: Recorded) -> Machine:
-    from busfare.plan.recorded import as_recorded
-
-    return as_recorded(machine_of(node), recorded)
 
 
 def _rests_on(answer: Plan) -> str:

@@ -1,201 +1,195 @@
-"""The report of a trace as tables in a terminal, as wide as it is."""
+"""A document in a terminal: tables that give way to its width, and sentences."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import dropwhile, zip_longest
+from textwrap import wrap
 
-from busfare.advise import amounts
-from busfare.report.gains import (
-    basis_said,
-    gain_said,
-    nothing_found,
-    overlaps_said,
-    said_of_cost,
-    unexplained_said,
-    what_if_said,
-)
-from busfare.report.tables import Bar, Indented, Screen, Table, headed
-from busfare.report.tables import console as _console
-from busfare.report.tables import plain as _plain
-from busfare.report.tables import table as _table
+import click
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text as Styled
 
-__all__ = ["path_of", "show_omissions", "show_report"]
+from busfare.output import WIDE
+from busfare.printable import printable
+from busfare.report.document import Block, Cell, Document, Entries, Items, Share, Table, Text
 
+__all__ = ["render", "show"]
 
-def path_of(row: dict[str, Any]) -> str:
-    """'h2d pageable → device'."""
-    ends = " → ".join(row[side] or "unknown" for side in ("source_memory", "destination_memory"))
-    return f"{row['direction'] or '?'}  {ends}"
-
-
-def show_report(result: dict[str, Any]) -> None:
-    """The report of one trace."""
-    console = _console()
-    trace, transfers, kernels = result["trace"], result["transfers"], result["kernels"]
-    makespan = result["makespan_seconds"]
-    console.print(_plain(trace["path"]), style="bold")
-    gpus = ", ".join(sorted({d["name"] for d in trace["devices"] if d["name"]})) or "GPU not named"
-    console.print(
-        _plain(
-            f"{trace['producer']} · {gpus}" + (f" · {trace['host']['cpu']}" if "cpu" in trace["host"] else "")
-        ),
-        style="dim",
-    )
-    if trace["incomplete"]:
-        console.print(_plain(f"Incomplete: {trace['incomplete']}"), style="bold")
-    if unexplained := unexplained_said(result):
-        console.print(unexplained, style="yellow")
-    console.print()
-
-    summary = _table("recorded ", "count", "bytes", "time", "of the run", "exposed")
-    one_gpu = len(result["gpus"]) == 1 and makespan > 0
-
-    def part(seconds: float) -> str:
-        # Sums over several GPUs are no part of one run's time.
-        return f"{seconds / makespan:.1%}" if one_gpu else "–"
-
-    summary.add_row(
-        "transfers",
-        amounts.count(transfers["count"]),
-        amounts.size(transfers["bytes"]),
-        amounts.time(transfers["seconds"]),
-        part(transfers["seconds"]),
-        amounts.time(transfers["exposed_seconds"]),
-    )
-    summary.add_row(
-        "kernels",
-        amounts.count(kernels["count"]),
-        "",
-        amounts.time(kernels["seconds"]),
-        part(kernels["seconds"]),
-        "",
-    )
-    others = (
-        ("communication", "communication"),
-        ("graph launches' work", "graph_work"),
-        ("memory sets", "sets"),
-    )
-    for what, key in others:
-        if result[key]["count"]:
-            summary.add_row(
-                what,
-                amounts.count(result[key]["count"]),
-                "",
-                amounts.time(result[key]["seconds"]),
-                part(result[key]["seconds"]),
-                "",
-            )
-    summary.add_row("whole run", "", "", amounts.time(makespan), "", "")
-    console.print(summary)
-    if transfers["count"]:
-        console.print(
-            f"Transfers are {transfers['share_of_gpu_time']:.1%} of GPU time (transfers and kernels); "
-            f"exposed: no kernel {'computes' if result['communication']['count'] else 'runs'} beside them."
-        )
-    if len(result["gpus"]) > 1:
-        console.print()
-        console.print(_gpus(result["gpus"]))
-
-    if result["by_path"]:
-        console.print()
-        paths = _table("path ", "count", "bytes", "time", "rate", title="Transfers by path")
-        for row in result["by_path"]:
-            paths.add_row(
-                path_of(row),
-                amounts.count(row["count"]),
-                amounts.size(row["bytes"]),
-                amounts.time(row["seconds"]),
-                amounts.rate(row["bytes_per_second"]),
-            )
-        console.print(paths)
-        console.print()
-        console.print(_histogram(result["size_histogram"], transfers))
-    if result["top_kernels"]:
-        console.print()
-        tops = _table("kernel ", "count", "time", title="Longest kernels")
-        for row in result["top_kernels"][:5]:
-            tops.add_row(row["name"], amounts.count(row["count"]), amounts.time(row["seconds"]))
-        console.print(tops)
-    gaps = [g for g in result["idle_gaps"] if makespan and g["seconds"] > 0.005 * makespan]
-    if gaps:
-        console.print()
-        idle = _table("GPU", "at", "idle for", "longest API call meanwhile ", title="Longest gaps on a GPU")
-        for gap in gaps:
-            call = (
-                f"{gap['longest_call']} ({amounts.time(gap['longest_call_seconds'])})"
-                if gap["longest_call"]
-                else "no API call"
-            )
-            idle.add_row(
-                str(gap["device"]),
-                amounts.time(gap["start_seconds"]),
-                amounts.time(gap["seconds"]),
-                call,
-            )
-        console.print(idle)
-    if result["critical_path"]:
-        console.print()
-        path = _table("critical path ", "time", "of the run")
-        for row in result["critical_path"]:
-            if row["share"] >= 0.001:
-                path.add_row(row["part"], amounts.time(row["seconds"]), f"{row['share']:.1%}")
-        console.print(path)
-    _show_findings(console, result)
-    show_omissions(console, result["omissions"])
+#: Sentences are no wider, for longer lines are hard to read.
+SENTENCE = 100
+#: A table's columns where nothing tells the width: standard output is no terminal and COLUMNS is not set.
+PIPE = 160
+#: Names are not shortened to less; numbers are given as many columns where there is room; of bars.
+LEAST_NAME, NUMBER, LEAST_BAR, BAR = 16, 8, 8, 24
+BETWEEN = 2
+#: What a line is not broken in: a word, or a number and the word behind it.
+WORD = re.compile(r"(\S*\d )?\S+\s*")
+STYLES = {"plain": "", "dim": "dim", "bold": "bold", "warning": "yellow"}
+Line = tuple[str, str]
 
 
-def _gpus(gpus: list[dict[str, Any]]) -> Table:
-    carried = ["communication"] if any(gpu["communication"]["count"] for gpu in gpus) else []
-    table = _table("GPU", "kernels", *carried, "transfers", "exposed", "idle", title="By GPU")
-    for gpu in gpus:
-        table.add_row(
-            str(gpu["device"]),
-            *(amounts.time(gpu[key]["seconds"]) for key in ("kernels", *carried)),
-            amounts.time(gpu["transfers"]["seconds"]),
-            amounts.time(gpu["transfers"]["exposed_seconds"]),
-            amounts.time(gpu["idle_seconds"]),
-        )
-    return table
+def show(document: Document) -> None:
+    """Prints `document` on standard output: as wide as the terminal; as wide as everything in it with --wide."""
+    command = click.get_current_context(silent=True)
+    wide = command is not None and command.meta.get(WIDE)
+    width = sys.maxsize if wide else shutil.get_terminal_size((PIPE, 0)).columns
+    # Text of a trace may hold brackets: it is never markup, nor an emoji name.
+    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
+    for line, style in render(document, width):
+        console.print(Styled(line, style=style), no_wrap=True, crop=False, overflow="ignore")
 
 
-def _histogram(rows: list[dict[str, Any]], transfers: dict[str, Any]) -> Table:
-    table = _table("size ", "count", "by count ", "time", "by time ", title="Transfers by size")
-    counts, seconds = sum(r["count"] for r in rows), sum(r["seconds"] for r in rows)
-    for row in rows:
-        table.add_row(
-            f"{amounts.size(row['lower_bytes'])} – {amounts.size(row['upper_bytes'])}",
-            amounts.count(row["count"]),
-            Bar(row["count"] / counts if counts else 0),
-            amounts.time(row["seconds"]),
-            Bar(row["seconds"] / seconds if seconds else 0),
-        )
-    return table
+def render(document: Document, width: int) -> Iterator[Line]:
+    """Its lines, each with its style, for a terminal of `width` columns."""
+    head = [
+        *_sentences(document.heading, width, style="bold"),
+        *_sentences(document.facts, width, style="dim"),
+    ]
+    yield from head
+    blocks = (line for block in document.blocks if block.face != "page" for line in _block(block, width))
+    # No empty line stands first.
+    yield from blocks if head else dropwhile(lambda line: not line[0], blocks)
 
 
-def _show_findings(console: Screen, result: dict[str, Any]) -> None:
-    console.print()
-    if not result["findings"]:
-        console.print(nothing_found(result), style="bold")
+def _block(block: Block, width: int) -> Iterator[Line]:
+    if block.title or isinstance(block, Table):
+        yield "", ""
+    match block:
+        case Text():
+            yield from _sentences(block.title, width, style="bold")
+            yield from _sentences(block.text, width, style=STYLES[block.style])
+        case Table():
+            yield from _sentences(block.title, width, style="bold")
+            rows = block.rows[: block.most]
+            yield from _table(block, rows, width)
+            if len(rows) < len(block.rows):
+                yield from _sentences(
+                    f"and {len(block.rows) - len(rows):,} more (--json)", width, style="dim"
+                )
+            for note in block.notes:
+                yield from _sentences(note, width, style="dim")
+        case Entries():
+            yield from _sentences(f"{block.title}  ({block.note})", width, style="bold")
+            for remark in block.remarks:
+                yield from _sentences(remark, width, 2, "dim")
+            for number, entry in enumerate(block.entries, 1):
+                yield from _sentences(f"{number}. {entry.title}: {entry.gain}", width)
+                yield from _sentences(entry.evidence, width, 3, "dim")
+                yield from _sentences(entry.change, width, 3)
+                for more in entry.more:
+                    yield from _sentences(more, width, 3, "dim")
+        case Items():
+            yield from _sentences(block.title, width, style="bold")
+            for item in block.items[: block.most]:
+                yield from _sentences(item, width, 3)
+            if block.most is not None and len(block.items) > block.most:
+                yield f"   and {len(block.items) - block.most:,} more (--json)", "dim"
+
+
+def _sentences(words: str, width: int, by: int = 0, style: str = "") -> Iterator[Line]:
+    """On as many lines as it takes, all behind `by` spaces. Words longer than a line, as paths are, stay whole, and
+    numbers keep their units.
+    """
+    words, room, breaks = printable(words), min(SENTENCE, width) - by, [0]
+    if not words:
         return
-    console.print(headed("What to do", f"gains are predicted, {basis_said(result)}"))
-    if result["recording_cost"]:
-        console.print(Indented(_plain(said_of_cost(result["recording_cost"])), 2), style="dim")
-    for number, finding in enumerate(result["findings"], 1):
-        said = gain_said(finding, result)
-        console.print(f"{number}. {finding['title']}: {said}")
-        console.print(Indented(_plain(finding["evidence"])), style="dim")
-        console.print(Indented(_plain(finding["change"])))
-        for text in (overlaps_said(finding, result), what_if_said(finding)):
-            if text:
-                console.print(Indented(_plain(text)), style="dim")
+    for word in WORD.finditer(words):
+        before, until = words[breaks[-1] : word.start()], words[breaks[-1] : word.end()]
+        if before.strip() and cell_len(until.rstrip()) > room:
+            breaks.append(word.start())
+    for start, end in zip(breaks, [*breaks[1:], None], strict=True):
+        yield " " * by + words[start:end].rstrip(), style
 
 
-def show_omissions(console: Screen, omissions: list[dict[str, Any]]) -> None:
-    """What was skipped, repaired or unknown in a trace."""
-    if not omissions:
-        return
-    console.print()
-    console.print("What this trace does not tell", style="bold")
-    for omission in omissions:
-        count = f"{amounts.count(omission['count'])} " if omission["count"] else ""
-        console.print(Indented(_plain(f"{omission['id']}: {count}{omission['what']}")))
+def _table(table: Table, rows: Sequence[Sequence[Cell]], width: int) -> Iterator[Line]:
+    """Where the columns are wider than the terminal, headings wrap, then bars shrink, then the longest texts, with an
+    ellipsis in the middle; then bars go, and at last columns that find no room follow below, behind the first one again.
+    Numbers and their units are never cut.
+    """
+    cells = [[cell if isinstance(cell, Share) else printable(cell) for cell in row] for row in rows]
+    fitted = _Fitted(table, cells)
+    for block in fitted.blocks(width):
+        heads = [wrap(table.columns[i].name, wide) or [""] for i, wide in block.items()]
+        high = max(map(len, heads))
+        for line in zip_longest(*([""] * (high - len(head)) + head for head in heads), fillvalue=""):
+            yield fitted.line(block, line), "dim"
+        for row in cells:
+            yield fitted.line(block, [row[i] for i in block]), ""
+
+
+class _Fitted:
+    """The widths of a table's columns."""
+
+    def __init__(self, table: Table, rows: Sequence[Sequence[Cell]]) -> None:
+        self.columns = table.columns
+        self.bars = {i for row in rows for i, cell in enumerate(row) if isinstance(cell, Share)}
+        self.full: dict[int, int] = {}
+        self.cells: dict[int, int] = {}
+        self.least: dict[int, int] = {}
+        for i, column in enumerate(table.columns):
+            word = max(map(cell_len, column.name.split()), default=0)
+            longest = max((cell_len(cell) for row in rows if isinstance(cell := row[i], str)), default=0)
+            if i in self.bars:
+                self.cells[i], self.least[i] = BAR, max(word, LEAST_BAR)
+            else:
+                self.cells[i] = max(word, longest)
+                self.least[i] = self.cells[i] if column.numeric else max(word, min(longest, LEAST_NAME))
+            self.full[i] = max(self.cells[i], cell_len(column.name), NUMBER if column.numeric else 0)
+
+    def line(self, block: dict[int, int], cells: Sequence[Cell]) -> str:
+        drawn = []
+        for (i, width), cell in zip(block.items(), cells, strict=True):
+            text = "█" * round(cell.share * width) if isinstance(cell, Share) else _shortened(cell, width)
+            space = " " * (width - cell_len(text))
+            drawn.append(space + text if self.columns[i].numeric else text + space)
+        return (" " * BETWEEN).join(drawn).rstrip()
+
+    def blocks(self, room: int) -> list[dict[int, int]]:
+        """The columns that stand beside each other, and their widths."""
+        shown = list(self.full)
+        if _total(self._widths(shown, room)) > room:
+            shown = [i for i in shown if i not in self.bars]
+        if _total(self._widths(shown, room)) <= room:
+            return [self._widths(shown, room)]
+        blocks = [shown[:1]]
+        for i in shown[1:]:
+            if len(blocks[-1]) > 1 and _total(self._widths([*blocks[-1], i], 0)) > room:
+                blocks.append(shown[:1])
+            blocks[-1].append(i)
+        return [self._widths(block, room) for block in blocks]
+
+    def _widths(self, columns: Sequence[int], room: int) -> dict[int, int]:
+        """As wide as what is in them, or as little as it takes to fit into `room`; less than their least never."""
+        widths = {i: self.full[i] for i in columns}
+        # In this order: headings, bars, texts.
+        for least, places in (
+            (self.cells, columns),
+            (self.least, [i for i in columns if i in self.bars]),
+            (self.least, columns),
+        ):
+            while (over := _total(widths) - room) > 0:
+                wider = [i for i in places if widths[i] > least[i]]
+                if not wider:
+                    break
+                i = max(wider, key=widths.__getitem__)
+                # Down to the next longest at once: names of kernels have thousands of characters.
+                others = [widths[j] for j in wider if widths[j] < widths[i]]
+                widths[i] = max(widths[i] - over, least[i], max(others, default=0) - 1)
+        return widths
+
+
+def _total(widths: dict[int, int]) -> int:
+    return sum(widths.values()) + BETWEEN * max(len(widths) - 1, 0)
+
+
+def _shortened(text: str, width: int) -> str:
+    """With an ellipsis in the middle, behind two thirds: names of kernels differ at both ends."""
+    if cell_len(text) <= width:
+        return text
+    behind = (width - 1) // 3
+    return set_cell_size(text, width - 1 - behind) + "…" + set_cell_size(text[::-1], behind)[::-1]

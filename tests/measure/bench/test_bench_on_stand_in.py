@@ -15,9 +15,9 @@ from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.program import Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.strategies import CudaStrategies
-from busfare.report.benches import show_methods, show_strategies
-from busfare.report.methods_page import methods_page
-from busfare.report.strategies_page import strategies_page
+from busfare.report.bench_documents import methods_document, strategies_document
+from busfare.report.measured_results import MethodsResult, StrategiesResult, measured
+from busfare.report.terminal import show
 from tests.measure.bench.stand_in_driver import StandIn
 
 STATE = {
@@ -71,9 +71,9 @@ def test_strategies(
         assert all(v["held"] and v["measured_host_seconds"] > 0 for v in cell["versions"])
     shared = [v for cell in result["cells"] for v in cell["versions"] if v["strategy"] == "streams-2gpu"]
     assert shared and all(v["gpus"] == 2 and v["predicted_seconds"] for v in shared)
-    show_strategies(result)
-    assert "DISTURBED" in capsys.readouterr().out
-    assert "VIRTUAL" not in strategies_page(result)
+    show(strategies_document(measured(result, StrategiesResult)))
+    shown = capsys.readouterr().out
+    assert "DISTURBED" in shown and "VIRTUAL" not in shown
 
 
 def test_methods(
@@ -91,9 +91,9 @@ def test_methods(
         # At and up to 50 accesses both methods of the sweep are there once.
         assert len({m["method"] for m in cell["methods"]}) == len(cell["methods"])
     assert result["crossover"]["accesses"] == [1, 2, 4, 8, 50]
-    show_methods(result)
-    assert "zero-copy" in capsys.readouterr().out
-    assert "VIRTUAL" not in methods_page(result)
+    show(methods_document(measured(result, MethodsResult)))
+    shown = capsys.readouterr().out
+    assert "zero-copy" in shown and "VIRTUAL" not in shown
 
 
 def test_a_kernel_that_does_not_compile_gives_one_line_and_gives_all_back(

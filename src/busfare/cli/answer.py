@@ -1,19 +1,39 @@
-"""How commands read traces."""
+"""What commands share: how they read traces, and how they answer."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busfare.errors import InputError
+from busfare.output import note, print_json, write_file
 
 if TYPE_CHECKING:
     from busfare.node import Node
+    from busfare.report.document import Document
     from busfare.trace import Trace
 
-__all__ = ["read_trace", "where_recorded"]
+__all__ = ["answer", "optional_node", "read_trace", "where_recorded"]
+
+
+def answer(result: object, document: Callable[[], Document], json: bool, html: Path | None = None) -> None:
+    """Writes the page that was asked for, and shows the result on standard output."""
+    shown = document() if html or not json else None
+    if html and shown:
+        from busfare.report.html import page
+
+        write_file(html, page(shown))
+    if json:
+        print_json(result)
+    elif shown:
+        from busfare.report.terminal import show
+
+        show(shown)
+    if html:
+        note(f"page written: {html}")
 
 
 def read_trace(path: Path, sums_above: int | None = None) -> Trace:
@@ -35,11 +55,19 @@ def _sign_of_life(path: Path) -> AbstractContextManager[object]:
 def where_recorded(trace: Trace, node: str | None, option: str) -> Node:
     """The node named with `option`, or the one whose GPU the trace names."""
     from busfare.advise import guess_node
-    from busfare.node import load_node
 
-    found = load_node(node) if node else guess_node(trace)
-    if found is None:
+    known = optional_node(node) or guess_node(trace)
+    if known is None:
         raise InputError(
             f"{trace.path}: the trace names no GPU that busfare knows; say where it was recorded with {option} NODE"
         )
-    return found
+    return known
+
+
+def optional_node(name: str | None) -> Node | None:
+    """The node that was named, if one was."""
+    if not name:
+        return None
+    from busfare.node import load_node
+
+    return load_node(name)

@@ -1,17 +1,19 @@
-"""How far a job is, on a terminal; nothing elsewhere."""
+"""How far a command is, on a terminal; nothing elsewhere."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from busfare.job import Progress as JobProgress
+if TYPE_CHECKING:
+    from busfare.job import Progress as JobProgress
 
-__all__ = ["job_progress"]
+__all__ = ["job_progress", "progress"]
 
 
 class _Silent:
@@ -36,8 +38,13 @@ class _Bar:
         self._shown.console.print(f"busfare: {text}", markup=False, highlight=False)
 
     def parts(self, done: int, whole: int, failed: int) -> None:
-        said = f"{failed} not readable" if failed else ""
+        said = f"{done}/{whole}{f', {failed} not readable' if failed else ''}"
         self._shown.update(self._task, completed=done, total=whole, description=said)
+
+
+def _bar() -> Progress:
+    columns = (BarColumn(30), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 @contextmanager
@@ -46,6 +53,16 @@ def job_progress() -> Iterator[JobProgress]:
     if not sys.stderr.isatty():
         yield _Silent()
         return
-    columns = (BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    with _bar() as shown:
         yield _Bar(shown, shown.add_task("looking for traces", total=None))
+
+
+@contextmanager
+def progress() -> Iterator[Any]:
+    """What `measure` calls with the share done and the case at hand; None where no terminal shows it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with _bar() as shown:
+        task = shown.add_task("warming up", total=1.0)
+        yield lambda share, what: shown.update(task, completed=share, description=what)

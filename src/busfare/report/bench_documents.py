@@ -1,0 +1,245 @@
+"""The documents of `bench strategies` and `bench methods`: measured beside predicted, as in W14's and S16's figures."""
+
+from __future__ import annotations
+
+from busfare.advise.amounts import several, size, time
+from busfare.report.blocks import machine
+from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
+from busfare.report.measured_results import (
+    Benched,
+    Beside,
+    Crossover,
+    Fastest,
+    MethodsCell,
+    MethodsResult,
+    StrategiesResult,
+    StrategyCell,
+)
+from busfare.report.svg import COLOUR, Bar, Bars, BarSeries, Line, Lines
+
+__all__ = ["methods_document", "strategies_document"]
+
+MEASURED, PREDICTED, OTHERS = (COLOUR[name] for name in ("measured", "predicted", "others"))
+EXPLAINED = (
+    "Measured: by events on the GPU (strategies) or the host's clock (methods), the mean of several runs, every result "
+    "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
+)
+VIRTUAL = "VIRTUAL: a node is played here; nothing was measured, nothing was checked. "
+#: The parts of a program, from its first line to its last.
+RANGES = {
+    "initialise": COLOUR["others"],
+    "h2d": COLOUR["h2d"],
+    "kernel": COLOUR["kernels"],
+    "d2h": COLOUR["d2h"],
+    "sum": COLOUR["other copies"],
+}
+
+
+def strategies_document(result: StrategiesResult) -> Document:
+    """A line a strategy of each cell, at its fastest number of streams; what was picked; against the number of streams."""
+    blocks: list[Block] = [_picked(result)]
+    for number, cell in enumerate(result.cells):
+        blocks += _cell(cell, result.seen, number)
+    return _benched("Overlap strategies", result, blocks)
+
+
+def _benched(what: str, result: Benched, blocks: list[Block]) -> Document:
+    node, played = result.node, VIRTUAL if result.virtual else ""
+    facts = f"predicted by the parameters of {node.name} ({node.source}) · {result.date} · {result.command}"
+    blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
+    blocks += [Text(f"left out: {row.case}: {row.why}") for row in result.left_out]
+    heading = f"{played}{what} on {result.gpu}"
+    return Document(f"busfare bench: {heading}", heading, facts, [*blocks, machine(result.facts)], EXPLAINED)
+
+
+def _picked(result: StrategiesResult) -> Table:
+    rows = [
+        (
+            cell.name,
+            cell.best.measured.strategy,
+            cell.best.predicted.strategy,
+            "yes" if cell.best.picked else "NO",
+            "–" if cell.best.cost_percent is None else f"{cell.best.cost_percent:.1f} %",
+            str(cell.streams.measured_best),
+            str(cell.streams.predicted_best),
+            f"{cell.limit.streams_share_percent:.1f} %",
+        )
+        for cell in result.cells
+    ]
+    seen = result.seen
+    columns = words("cell", f"best, {seen}", "best, predicted", "picked")
+    columns += numbers("costs", f"n, {seen}", "n, predicted", "of the limit")
+    note = (
+        "costs: what the predicted best takes more than the fastest, of the limit: what the streams version reaches of "
+        f"the slower of link and kernel; both {seen}. n: streams."
+    )
+    return Table(columns, rows, "In short", [note], face="page")
+
+
+def _error(row: Beside) -> str:
+    return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
+
+
+def _predicted(row: Beside) -> Bar:
+    return Bar(row.predicted_seconds, str(row), row.low_seconds, row.high_seconds, predicted=True)
+
+
+def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
+    fastest, best = cell.fastest(), cell.best
+
+    def host(seconds: float | None) -> str:
+        return "–" if seconds is None else time(seconds)
+
+    title = (
+        f"{cell.name}: {cell.title}; {size(cell.h2d_bytes)} in, {size(cell.d2h_bytes)} out, "
+        f"kernel alone {time(cell.measured_kernel_seconds)}"
+    )
+    rows = [
+        (
+            v.strategy,
+            str(v.streams),
+            time(v.measured_seconds),
+            str(v),
+            _error(v),
+            host(v.measured_host_seconds),
+        )
+        for v in fastest
+    ]
+    said = (
+        f"fastest: {_name(best.measured)}, {'picked' if best.picked else 'NOT picked'}: predicted "
+        f"{_name(best.predicted)}; streams reach {cell.limit.streams_share_percent:.1f} % of the limit (the "
+        f"{cell.limit.by}); {several(cell.streams.predicted_best, 'stream')} predicted, {cell.streams.measured_best} {seen}"
+    )
+    facts = (
+        f"{several(cell.levels, 'level')} of {cell.level_elements:,} doubles; link both ways "
+        f"{time(cell.measured_link_seconds)}; "
+        + (f"checked against {cell.checked_against}" if cell.checked_against else "not checked")
+    )
+    columns = words("strategy") + numbers("streams", seen, "predicted", "error", "host's clock")
+    measured = [Bar(v.measured_seconds, time(v.measured_seconds)) for v in fastest]
+    series = [
+        BarSeries(seen, MEASURED, measured),
+        BarSeries("predicted", PREDICTED, [_predicted(v) for v in fastest]),
+    ]
+    labels = [v.strategy + (f" ({v.streams})" if v.streams > 1 else "") for v in fastest]
+    every = [
+        (v.strategy, str(v.streams), time(v.measured_seconds), " – ".join(map(time, v.measured_interval_seconds)),
+         str(v), _error(v), host(v.measured_host_seconds), "yes" if v.checked else "no")
+        for v in cell.versions
+    ]  # fmt: skip
+    heads = words("strategy") + numbers("streams", seen, "interval", "predicted", "error", "host's clock")
+    return [
+        Table(columns, rows, title, [said, facts]),
+        Figure(f"cell{number}", Bars(labels, series, "time; dotted: the limit", mark=cell.limit.seconds)),
+        Figure(f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False)),
+        Table(heads + words("checked"), every, "every version", folded=True, face="page"),
+    ]
+
+
+def _name(one: Fastest) -> str:
+    return f"{one.strategy} ({one.streams})" if one.streams > 1 else one.strategy
+
+
+def _against_streams(cell: StrategyCell, seen: str) -> list[Line]:
+    lines = []
+    for strategy, colours in (
+        ("streams", (MEASURED, PREDICTED)),
+        ("hybrid", (COLOUR["d2h"], COLOUR["other copies"])),
+    ):
+        own = [v for v in cell.versions if v.strategy == strategy]
+        streams = [v.streams for v in own]
+        lines.append(Line(f"{strategy}, {seen}", colours[0], streams, [v.measured_seconds for v in own]))
+        predicted = [v.predicted_seconds for v in own]
+        lines.append(Line(f"{strategy}, predicted", colours[1], streams, predicted, predicted=True))
+    return [line for line in lines if line.x]
+
+
+def methods_document(result: MethodsResult) -> Document:
+    """A line a method of each case; then S16's own figures beside ours, and the crossover."""
+    blocks: list[Block] = []
+    for number, accesses in ((1, 1), (2, 50)):
+        cells = [cell for cell in result.cells if cell.accesses == accesses]
+        if cells:
+            title = f"Situation {number}: {several(accesses, 'access')} an element, over the slowest method"
+            blocks.append(Figure(f"situation{number}", _ranges(cells, result.seen), title))
+    blocks += [_case(cell) for cell in result.cells]
+    blocks += _beside_published(result)
+    if result.crossover:
+        blocks += _crossing(result.crossover, result.seen)
+    return _benched("Migration methods", result, blocks)
+
+
+def _case(cell: MethodsCell) -> Table:
+    title = (
+        f"{several(cell.elements, 'int')} ({size(cell.bytes)}), {several(cell.accesses, 'access')} an element"
+    )
+    rows = [
+        (
+            m.method,
+            time(m.measured_seconds),
+            f"{50 * m.spread:.1f}%",
+            *(
+                time(m.measured_ranges_seconds[name]) if m.measured_ranges_seconds.get(name) else "–"
+                for name in RANGES
+            ),
+            str(m),
+            _error(m),
+        )
+        for m in cell.methods
+    ]
+    columns = words("method") + numbers("whole", "±", *RANGES, "predicted", "error")
+    verdict = "picked" if cell.best.picked else f"NOT picked: predicted {cell.best.predicted}"
+    return Table(columns, rows, title, [f"fastest: {cell.best.measured}, {verdict}"])
+
+
+def _ranges(cells: list[MethodsCell], seen: str) -> Bars:
+    """Stacked parts of each method at each size, over the slowest method of that size [S16 figures 3 and 6]."""
+    labels, shares = [], {name: list[Bar]() for name in RANGES}
+    for cell in cells:
+        slowest = max(m.measured_seconds for m in cell.methods)
+        for m in sorted(cell.methods, key=lambda m: m.method):
+            labels.append(f"{cell.elements:,} ints, {m.method}")
+            for name, bars in shares.items():
+                seconds = m.measured_ranges_seconds.get(name, 0.0)
+                bars.append(Bar(seconds / slowest, hover=f"{name}: {time(seconds)}"))
+    series = [BarSeries(f"{name}, {seen}", RANGES[name], bars) for name, bars in shares.items()]
+    return Bars(labels, series, "time over the slowest method's", "", stacked=True)
+
+
+def _beside_published(result: MethodsResult) -> list[Block]:
+    one, many = result.normalised.situation_1, result.normalised.situation_2
+    published = result.published.situation_1
+
+    def share(own: dict[str, float], method: str) -> str:
+        return f"{own[method]:.2f} ×" if method in own else "–"
+
+    methods = list(dict.fromkeys((*one, *many, *published)))
+    rows = [(method, *(share(own, method) for own in (one, many, published))) for method in methods]
+    columns = words("over zero-copy") + numbers("here, 1 access", "here, 50", "S16's GT 740, 1")
+    series = [
+        BarSeries(name, colour, [Bar(own.get(method), share(own, method)) for method in methods])
+        for name, own, colour in (
+            (f"{result.gpu}, {result.seen}", one, MEASURED),
+            ("GT 740, published [S16]", published, OTHERS),
+        )
+    ]
+    chart = Bars(methods, series, "time over zero-copy's, one access", "")
+    return [Table(columns, rows, "Mean of S16's five sizes"), Figure("published", chart)]
+
+
+def _crossing(crossing: Crossover, seen: str) -> list[Block]:
+    here, due = (
+        "no number of" if number is None else f"{number:.2f}"
+        for number in (crossing.measured_accesses, crossing.predicted_accesses)
+    )
+    said = (
+        f"Pinned copies beat zero-copy from {here} accesses an element on ({seen}), {due} (predicted), "
+        f"at {crossing.elements:,} ints"
+    )
+    lines = [
+        Line(f"{method}, {what}", colour, crossing.accesses, own[method], predicted=what == "predicted")
+        for what, own in ((seen, crossing.measured_seconds), ("predicted", crossing.predicted_seconds))
+        for method, colour in (("zero-copy", PREDICTED), ("pinned", MEASURED))
+    ]
+    chart = Lines(lines, "accesses an element", "time of copies and kernel")
+    return [Text(said, title="Zero-copy against pinned copies"), Figure("crossover", chart)]

@@ -1,0 +1,284 @@
+"""The document of `report` on many traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from busfare.advise.amounts import count, rate, several, size, time
+from busfare.errors import InputError
+from busfare.node import Node, load_node
+from busfare.report.blocks import conditions, overlaps, paths, sizes
+from busfare.report.document import (
+    Block,
+    Document,
+    Entries,
+    Entry,
+    Figure,
+    Items,
+    Table,
+    Text,
+    Tiles,
+    numbers,
+    words,
+)
+from busfare.report.job_result import Carried, JobFound, JobReport, Slow, Spreading
+from busfare.report.link_picture import LinkPicture
+from busfare.report.svg import COLOUR, Bar, Bars, BarSeries, Strip
+
+__all__ = ["job_document"]
+
+#: What the figures are called.
+WORDS = {
+    "makespan_seconds": "whole run",
+    "kernel_seconds": "kernels",
+    "communication_seconds": "communication",
+    "transfer_seconds": "transfers",
+    "exposed_seconds": "exposed transfers",
+    "transfer_bytes": "bytes moved",
+}
+#: Figures whose outermost traces are drawn.
+DRAWN = ("makespan_seconds", "exposed_seconds")
+MOST = 10
+EXPLAINED = (
+    "Recorded: read from the traces. Predicted: by a cost model. Exposed: a transfer runs and no kernel computes. "
+    "Sums are over all traces; medians and quartiles are within half a percent."
+)
+
+
+def job_document(result: JobReport, node: Node | None = None) -> Document:
+    """The report; `node` is where the traces were recorded, if the user named it."""
+    traces, moved, slowest = result.traces, result.transfers, result.slowest
+    hosts = several(result.hosts.count, "host") if result.hosts.count else "hosts not named"
+    facts = [
+        ", ".join(f"{number:,} {name}" for name, number in traces.formats.items()),
+        ("" if result.hosts.exact else "about ") + hosts,
+        several(result.ranks.count, "rank") if result.ranks.count else "ranks not named",
+        ", ".join(gpu.name for gpu in result.gpus[:3]) or "GPU not named",
+    ]
+    blocks: list[Block] = []
+    if traces.failed:
+        blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
+    blocks += [
+        Text(f"Slowest: {slowest.name}, {time(slowest.makespan_seconds)} ({slowest.path})", title=""),
+        Text(
+            f"{several(moved.count, 'transfer')} of {size(moved.bytes)} in {time(moved.seconds)}, "
+            f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
+        ),
+        _tiles(result),
+        *_strip(result),
+        *_spreads(result.spread),
+        *_health(result),
+        *_links(result, node),
+    ]
+    if result.by_path:
+        blocks.append(paths(result.by_path, "Transfers by path, all traces", MOST))
+        blocks.append(sizes(result.size_histogram))
+    blocks += [_findings(result), *_left_out(result)]
+    read = several(traces.read, "trace")
+    return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
+
+
+def _amount(figure: str, value: float) -> str:
+    """A value of one of the figures, with its unit."""
+    return size(value) if figure.endswith("bytes") else time(value)
+
+
+def _tiles(result: JobReport) -> Tiles:
+    moved, health = result.transfers, result.link_health
+    return Tiles(
+        [
+            (time(result.slowest.makespan_seconds), f"slowest: {result.slowest.name}"),
+            (time(moved.seconds), f"transfers of {size(moved.bytes)}, all traces"),
+            (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
+            (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
+            (f"{len(health.slow):,}", f"slow links of {health.links:,}"),
+        ]
+    )
+
+
+def _strip(result: JobReport) -> list[Figure]:
+    """A row a figure, a column a rank (or neighbouring ranks): how far each is from the median."""
+    cells, figures = result.strip.cells, result.strip.figures
+    medians = {row.figure: row.median for row in result.spread if row.median > 0}
+    if len(cells) < 2 or not medians:
+        return []
+    ranks = [
+        str(c.first_rank) if c.first_rank == c.last_rank else f"{c.first_rank}–{c.last_rank}" for c in cells
+    ]
+    values = {figure: [cell.most[figures.index(figure)] for cell in cells] for figure in medians}
+    hovers = [
+        [f"rank {rank}: {_amount(figure, value)}" for rank, value in zip(ranks, own, strict=True)]
+        for figure, own in values.items()
+    ]
+    times = [[value / medians[figure] for value in own] for figure, own in values.items()]
+    width = result.strip.ranks_per_cell
+    note = (
+        f" A cell stands for {width} neighbouring ranks and shows the largest of them." if width > 1 else ""
+    )
+    strip = Strip([WORDS[figure] for figure in medians], ranks, times, hovers, "rank")
+    return [Figure("strip", strip, "Along the ranks", f"Each figure over its median.{note}")]
+
+
+def _spreads(spreads: Sequence[Spreading]) -> list[Block]:
+    columns = numbers("least", "median", "p95", "most", "mean", "outliers")
+    shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
+    rows = [
+        (
+            WORDS[row.figure],
+            *(_amount(row.figure, value) for value in (row.least, row.median, row.p95, row.most, row.mean)),
+            count(row.outliers.count),
+        )
+        for row in shown
+    ]
+    blocks: list[Block] = [Table(words("recorded") + columns, rows, "Spread over the traces")]
+    for row in shown:
+        figure, what = row.figure, WORDS[row.figure]
+        if row.outliers.listed and row.outliers.above is not None:
+            title = f"Outliers by {what} (above {_amount(figure, row.outliers.above)})"
+            listed = [(o.name, _amount(figure, o.value), f"{o.of_median:.2f} ×") for o in row.outliers.listed]
+            blocks.append(Table(words("trace") + numbers(what, "of the median"), listed, title, most=MOST))
+        if figure in DRAWN and row.most:
+            blocks += _drawn(row, what)
+    return blocks
+
+
+def _drawn(row: Spreading, what: str) -> list[Figure]:
+    """How many traces have how much of a figure, and those with most of it."""
+    unit = "B" if row.figure.endswith("bytes") else "s"
+    largest = [Bar(r.value, _amount(row.figure, r.value), hover=r.path) for r in row.largest]
+    named = Bars(
+        [r.name for r in row.largest],
+        [BarSeries(what, COLOUR["h2d"], largest)],
+        f"{what}; dotted: median",
+        unit,
+        mark=row.median,
+    )
+    figures = [Figure(f"largest-{row.figure}", named, f"Traces with most: {what}")]
+    if len(row.bars) > 1:
+        labels = [f"{_amount(row.figure, b.lower)} – {_amount(row.figure, b.upper)}" for b in row.bars]
+        bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
+        spread = Bars(labels, [BarSeries(what, COLOUR["kernels"], bins)], "traces", "")
+        figures.insert(0, Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
+    return figures
+
+
+def _health(result: JobReport) -> list[Block]:
+    health = result.link_health
+    if not health.groups:
+        none = "no large pinned copy (16 MiB or more) to judge a link by."
+        return [Text(f"Link health: {none}", "dim")]
+    rows = [
+        (
+            group.gpu or "not named",
+            group.direction,
+            count(group.links),
+            rate(group.least_bytes_per_second),
+            rate(group.median_bytes_per_second),
+            rate(group.most_bytes_per_second),
+            rate(group.data_sheet_bytes_per_second),
+        )
+        for group in health.groups
+    ]
+    columns = words("GPU", "direction") + numbers("links", "slowest", "median", "fastest", "data sheet")
+    title = "Link health: best rate of large pinned copies on each link"
+    sound = f"Every link reaches {health.slow_below:.0%} of its peers' median and of the data sheet."
+    blocks: list[Block] = [Table(columns, rows, title, [] if health.slow else [sound])]
+    if health.slow:
+        blocks.append(Items([_slow_link(link) for link in health.slow], "", most=MOST))
+    return blocks
+
+
+def _slow_link(link: Slow) -> str:
+    """'GPU 3 of rank 3 on b12, h2d: 12 GB/s, 50% of the median of it and its 31 peers, 23% of the data sheet'."""
+    to = "" if link.peer_device is None else f" to GPU {link.peer_device}"
+    said = f"GPU {link.device}{to} of {link.name}, {link.direction}: {rate(link.bytes_per_second)}"
+    if link.share_of_peers is not None:
+        said += f", {link.share_of_peers:.0%} of the median of it and its {link.peers:,} peers"
+    if link.share_of_data_sheet is not None:
+        said += f", {link.share_of_data_sheet:.0%} of the data sheet"
+    return said
+
+
+def _links(result: JobReport, node: Node | None) -> list[Block]:
+    links = sorted(result.links, key=lambda link: -link.bytes)
+    if not links:
+        return []
+    rows = [
+        (
+            link.node,
+            link.link,
+            " → ".join(link.between),
+            count(link.copies),
+            *map(_way, (link.forward, link.back)),
+        )
+        for link in links
+    ]
+    columns = words("node", "link", "between") + numbers("copies", "→", "←")
+    notes = ["In brackets: what the link would take for that at its full rate (predicted)."]
+    blocks: list[Block] = [Table(columns, rows, "Traffic over the links, all traces", notes, most=MOST)]
+    drawn = node or _catalogued(links[0].node)
+    picture = (
+        LinkPicture(drawn, [link for link in links if link.node == drawn.name and link.bytes])
+        if drawn
+        else None
+    )
+    if drawn and picture and picture.links:
+        note = f"{drawn.title or drawn.name}; a link is as wide as what all traces sent over it."
+        blocks.append(
+            Figure("links", picture, note=f"{note} Point at it for its figures; dotted ones carried nothing.")
+        )
+    return blocks
+
+
+def _way(carried: Carried) -> str:
+    seconds = carried.predicted_seconds
+    return size(carried.bytes) + (f" ({time(seconds)})" if seconds else "")
+
+
+def _catalogued(name: str) -> Node | None:
+    try:
+        return load_node(name)
+    except InputError:
+        return None
+
+
+def _findings(result: JobReport) -> Block:
+    if not result.findings:
+        return Text("Nothing worth doing about transfers was found.", "bold", title="What to do")
+    ids = [finding.id for finding in result.findings]
+    entries = [
+        Entry(
+            finding.title,
+            _gain(finding, result),
+            f"Most in {finding.largest.name}: {finding.largest.evidence}",
+            finding.largest.change,
+            [
+                *overlaps(finding.overlaps_with, ids),
+                *conditions(finding.largest.what_if, finding.largest.rests_on),
+            ],
+        )
+        for finding in result.findings
+    ]
+    return Entries(entries, "What to do", "gains are predicted, each of the trace that it saves most in")
+
+
+def _gain(finding: JobFound, result: JobReport) -> str:
+    """'saves 1.2 s (1–1.4) of 4 s, by replay; in 17 traces': of the job as a whole, for ranks run side by side."""
+    seconds, replayed = finding.predicted_gain_seconds, finding.largest.by_replay
+    gain = finding.shown(seconds) if replayed else f"at most {time(seconds)}"
+    run, by = time(result.makespan_seconds.most), ", by replay" if replayed else ""
+    return f"saves {gain} of {run}{by}; in {several(finding.traces, 'trace')}"
+
+
+def _left_out(result: JobReport) -> list[Items]:
+    failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
+    left = [
+        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"
+        + (f" [{several(o.traces, 'trace')}]" if o.traces else "")
+        for o in result.omissions
+    ]
+    every = [
+        Items(failures, "Files that could not be read", most=MOST),
+        Items(left, "What this report does not tell"),
+    ]
+    return [items for items in every if items.items]

@@ -1,0 +1,83 @@
+"""The operations of a trace as few enough bars to draw: a lane a GPU and kind of work."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from busfare.advise import amounts
+from busfare.report.svg import COLOUR, Lane, Lanes
+from busfare.trace import Trace
+from busfare.trace.lanes import is_communication, is_transfer, is_work
+from busfare.trace.totals import union_of
+from busfare.trace.words import CLASSES, kind_codes, of_codes
+
+__all__ = ["BARS_A_LANE", "lanes_of"]
+
+#: What is closer together than this part of the run is drawn as one bar.
+BARS_A_LANE = 1000
+MOST_GPUS = 8
+LONGEST_NAME = 90
+
+
+def lanes_of(trace: Trace, predicted: bool = False) -> Lanes:
+    """Lanes of the busiest GPUs, in order of ordinal; empty ones are left out."""
+    axis = f"{'predicted' if predicted else 'recorded'} time"
+    if trace.operations.is_empty():
+        return Lanes([], axis, predicted)
+    kinds = of_codes(kind_codes(trace.operations), pl.Series(dtype=CLASSES))
+    operations = trace.operations.with_columns(kind=kinds)
+    first, last = int(operations["start_ns"].min()), int(operations["end_ns"].max())  # type: ignore[arg-type]
+    resolution = max(1, (last - first) // BARS_A_LANE)
+    busiest = operations.group_by("device").len().sort("len", descending=True).head(MOST_GPUS)["device"]
+    way = pl.col("direction").cast(pl.String)
+    work = (
+        pl.when(is_work())
+        .then(pl.lit("kernels"))
+        .when(is_communication())
+        .then(pl.lit("communication"))
+        .when(is_transfer())
+        .then(pl.when(way.is_in(["h2d", "d2h"])).then(way).otherwise(pl.lit("other copies")))
+    )
+    operations = operations.with_columns(work=work)
+    lanes = []
+    for device in busiest.sort(nulls_last=True):
+        for kind, colour in COLOUR.items():
+            own = operations.filter(pl.col("device").eq_missing(device) & (pl.col("work") == kind))
+            if own.height:
+                label = f"GPU {device} {kind}" if len(busiest) > 1 else kind
+                lanes.append(_lane(label, kind, colour, own, resolution, first))
+    return Lanes(lanes, axis, predicted)
+
+
+def _lane(label: str, work: str, colour: str, operations: pl.DataFrame, resolution: int, first: int) -> Lane:
+    operations = operations.sort("start_ns")
+    starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
+    reached = np.maximum.accumulate(ends)
+    new = np.ones(len(starts), bool)
+    new[1:] = starts[1:] - reached[:-1] > resolution
+    firsts = np.flatnonzero(new)
+    lasts = np.append(firsts[1:], len(starts)) - 1
+    lengths = np.maximum(reached[lasts] - starts[firsts], 1)
+    covered = union_of(operations).covered_within(starts[firsts], reached[lasts])
+    named = pl.col("name").cast(pl.String) if work in ("kernels", "communication") else pl.lit(work)
+    longest = (
+        operations.with_columns(
+            bar=pl.Series(np.cumsum(new) - 1), duration=pl.Series(ends - starts), label=named
+        )
+        .sort("duration", descending=True)
+        .unique("bar", keep="first", maintain_order=True)
+        .sort("bar")["label"]
+        .fill_null("")
+    )
+    hovers = [
+        amounts.time(length * 1e-9)
+        + (f"|{amounts.several(n, 'operation')}, busy {busy:.0%}" if n > 1 else "")
+        for length, n, busy in zip(
+            lengths.tolist(), (lasts - firsts + 1).tolist(), covered / lengths, strict=True
+        )
+    ]
+    names = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in longest]
+    return Lane(
+        label, colour, ((starts[firsts] - first) * 1e-9).tolist(), (lengths * 1e-9).tolist(), names, hovers
+    )

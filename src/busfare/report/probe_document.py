@@ -1,0 +1,139 @@
+"""The document of `probe`: the node's parameters, curves, residuals, and what is wrong with the machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from busfare.advise.amounts import rate, several, time
+from busfare.node.measured import Cost, Measured
+from busfare.report.blocks import machine
+from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
+from busfare.report.measured_results import ProbedCase, ProbeResult, ResidualCase
+from busfare.report.svg import COLOUR, COLOURS, Line, Lines
+
+__all__ = ["probe_document"]
+
+EXPLAINED = (
+    "Measured: the interquartile mean of raw samples of the device's clock; of the host's clock for pageable copies. "
+    "Predicted: by the parameters of the node file, on sizes that were not fitted."
+)
+
+
+def probe_document(result: ProbeResult) -> Document:
+    """The node's parameters, their residuals, and what is wrong with the machine."""
+    node = result.node
+    played = (
+        f"VIRTUAL: {result.facts.get('plays')} is played here; nothing was measured. "
+        if result.virtual
+        else ""
+    )
+    blocks: list[Block] = [_paths(node.measured), _costs(node.costs)]
+    health = []
+    for h in result.health:
+        share = h.measured_bytes_per_second / h.predicted_bytes_per_second
+        rates = (
+            f"{rate(h.measured_bytes_per_second)} of {rate(h.predicted_bytes_per_second)} by the data sheet"
+        )
+        health.append(f"GPU {h.gpu} {h.direction}: {rates} ({share:.0%}): {h.verdict or 'sound'}")
+    blocks += [Text(said, title="Is it sound?" if not n else "") for n, said in enumerate(health)]
+    for name, own in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
+        if own.count and own.median_percent is not None:
+            cases = several(own.count, f"{name} case")
+            figures = f"median {own.median_percent:.2f} %, largest {own.max_percent:.2f} %"
+            blocks.append(Text(f"Residuals on {cases}, not fitted: {figures}"))
+    blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
+    reasons = Counter(row.why for row in result.left_out)
+    blocks += [Text(f"left out, {several(count, 'case')}: {why}") for why, count in reasons.items()]
+    blocks += [
+        *_figures(result),
+        *_peers(result.cases),
+        machine(result.facts),
+    ]
+    return Document(f"busfare probe: {node.name}", played + node.title, "", blocks, EXPLAINED)
+
+
+def _paths(measured: Sequence[Measured]) -> Table:
+    def gap(per_byte_s: float | None) -> str:
+        return "–" if per_byte_s is None else rate(1 / per_byte_s)
+
+    rows = [
+        (
+            str(m.gpu),
+            f"{m.direction} {m.memory}" + (f" → GPU {m.peer}" if m.peer is not None else ""),
+            time(m.pieces[0].latency_overhead_s or 0.0),
+            "–" if m.gap_s is None else time(m.gap_s),
+            *map(
+                gap, (m.pieces[-1].gap_per_byte_s, m.both_directions_gap_per_byte_s, m.mapped_gap_per_byte_s)
+            ),
+            str(len(m.pieces)),
+        )
+        for m in measured
+    ]
+    columns = words("GPU", "path") + numbers(
+        "L+o", "g", "large copies", "both ways", "beside mapped", "pieces"
+    )
+    return Table(columns, rows)
+
+
+def _costs(costs: Sequence[Cost]) -> Table:
+    rows = [
+        (
+            "–" if cost.gpu is None else str(cost.gpu),
+            cost.call,
+            time(cost.call_s),
+            "–" if cost.call_per_byte_s is None else time(cost.call_per_byte_s * 2**20),
+            "–" if cost.device_s is None else time(cost.device_s),
+        )
+        for cost in costs
+    ]
+    return Table(words("GPU", "call") + numbers("on the host", "a MiB", "on the GPU"), rows)
+
+
+def _figures(result: ProbeResult) -> list[Figure]:
+    """Bandwidth and time of one copy against its size, and the residuals."""
+    curves: dict[tuple[int, str, str], list[tuple[int, float]]] = {}
+    for case in sorted(result.cases, key=lambda c: c.bytes):
+        seconds = case.api_seconds if case.memory == "pageable" else case.device_seconds
+        if case.mode in ("copies", "kernel") and case.count == 1 and case.direction != "p2p" and seconds:
+            curves.setdefault((case.gpu, case.direction, case.memory), []).append((case.bytes, seconds))
+    kinds = sorted({(gpu, memory) for gpu, _, memory in curves})
+    figures = []
+    for name, title in (("bandwidth", "Bandwidth of one copy"), ("latency", "Time of one copy")):
+        lines = [
+            Line(
+                f"GPU {gpu} {direction} {memory}",
+                COLOURS[(2 * kinds.index((gpu, memory)) + (direction != "h2d")) % len(COLOURS)],
+                [bytes_ for bytes_, _ in own],
+                [bytes_ / seconds if name == "bandwidth" else seconds for bytes_, seconds in own],
+            )
+            for (gpu, direction, memory), own in sorted(curves.items())
+        ]
+        unit = "B/s" if name == "bandwidth" else "s"
+        figures.append(Figure(name, Lines(lines, "bytes of the copy", "measured", "B", unit), title))
+    return [*figures, *_residuals(result.residual_cases)]
+
+
+def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
+    if not cases:
+        return []
+    errors = [100 * (c.predicted_seconds / c.measured_seconds - 1) for c in cases]
+    hovers = [f"{c.case}: {error:.2f} %" for c, error in zip(cases, errors, strict=True)]
+    line = Line(
+        "error", COLOUR["h2d"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
+    )
+    chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
+    return [Figure("residuals", chart, "Predicted over measured, on sizes not fitted")]
+
+
+def _peers(cases: Sequence[ProbedCase]) -> list[Table]:
+    """The rate of the largest copy between every ordered pair of GPUs."""
+    rates: dict[tuple[int, int | None], tuple[int, str]] = {}
+    for case in sorted(cases, key=lambda case: case.bytes):
+        single = case.mode in ("copies", "kernel") and case.count == 1
+        if case.direction == "p2p" and single and case.device_seconds:
+            rates[case.gpu, case.peer] = case.bytes, rate(case.bytes / case.device_seconds)
+    gpus = sorted({gpu for pair in rates for gpu in pair if gpu is not None})
+    rows = [(f"from GPU {a}", *(rates.get((a, b), (0, "–"))[1] for b in gpus)) for a in gpus]
+    columns = words("") + numbers(*(f"to GPU {b}" for b in gpus))
+    return [Table(columns, rows, "Between GPUs", face="page")] if rows else []

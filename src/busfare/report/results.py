@@ -1,0 +1,417 @@
+"""The results of the commands on traces and nodes, one Struct a command: the JSON is the Struct; keys in docs/json.md.
+
+Seconds, bytes, bytes per second; None is 'not known'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+import polars as pl
+from msgspec import UNSET, Struct, UnsetType, field
+
+from busfare.advise import amounts
+from busfare.node.gpus import Gpu as GpuSheet
+
+__all__ = [
+    "Baseline",
+    "Compared",
+    "Comparison",
+    "Counted",
+    "Found",
+    "Gap",
+    "Gpu",
+    "Moved",
+    "NodeRow",
+    "NodeShown",
+    "Nodes",
+    "Omission",
+    "Outcome",
+    "Part",
+    "Path",
+    "Predicted",
+    "Price",
+    "Prices",
+    "Projected",
+    "Projection",
+    "Ranged",
+    "RecordedOn",
+    "RecordingCost",
+    "Report",
+    "Sized",
+    "Traced",
+    "WhatIf",
+    "path_name",
+    "rows_of",
+]
+
+Row = TypeVar("Row")
+
+
+def rows_of(row: type[Row], rows: pl.DataFrame | Iterable[Any]) -> list[Row]:
+    """Rows of a frame, or of other types with the same attributes, as rows of a result."""
+    values = rows.to_dicts() if isinstance(rows, pl.DataFrame) else list(rows)
+    return msgspec.convert(values, list[row], from_attributes=True)  # type: ignore[valid-type]
+
+
+class Ranged(Struct, kw_only=True):
+    """The 80 % range of the prediction that stands beside it, and the rung that it stands on."""
+
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    rung: str | None = None
+    reason: str | UnsetType = UNSET  # only where there is no range
+
+    def shown(self, seconds: float) -> str:
+        """'12.3 ms (11.1–13.9)'."""
+        return amounts.between(seconds, self.low_seconds, self.high_seconds)
+
+
+class Predicted(Ranged, kw_only=True):
+    """A predicted time with its range."""
+
+    predicted_seconds: float
+
+    def __str__(self) -> str:
+        return self.shown(self.predicted_seconds)
+
+
+class Counted(Struct):
+    count: int
+    seconds: float
+
+
+class Moved(Struct, kw_only=True):
+    """Copies and migrations; exposed: no kernel computes meanwhile."""
+
+    count: int
+    bytes: int
+    seconds: float
+    exposed_seconds: float
+
+
+class MovedInAll(Moved, kw_only=True):
+    share_of_gpu_time: float
+
+
+class Path(Struct, kw_only=True):
+    """What was moved between two kinds of memory."""
+
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    count: int
+    bytes: int
+    seconds: float
+    bytes_per_second: float | None
+
+
+class RecordedPath(Path, kw_only=True):
+    migrations: int
+
+
+class Sized(Struct):
+    """A decade of sizes; the upper is exclusive."""
+
+    lower_bytes: int
+    upper_bytes: int
+    count: int
+    seconds: float
+
+
+class Part(Struct):
+    """Of a critical path."""
+
+    part: str
+    seconds: float
+    share: float
+
+
+class Omission(Struct):
+    id: str
+    count: int | None
+    what: str
+
+
+class RecordedOn(Struct):
+    name: str
+    guessed_from_gpu_name: bool
+    measured: bool
+
+
+class Device(Struct):
+    device: int | None
+    name: str | None
+    memory_bytes: int | None
+    copy_engines: int | None
+
+
+class Traced(Struct):
+    """What was read."""
+
+    path: str
+    format: str
+    producer: str
+    incomplete: str | None
+    host: dict[str, Any]
+    devices: list[Device]
+
+
+class Gpu(Struct):
+    device: int | None
+    kernels: Counted
+    communication: Counted
+    transfers: Moved
+    busy_seconds: float
+    kernel_busy_seconds: float
+    idle_seconds: float
+
+
+class Engine(Struct):
+    device: int | None
+    work: str
+    busy_seconds: float
+    share_of_run: float
+    bytes_per_second: float | None
+
+
+class Stream(Struct):
+    process: int | None
+    device: int | None
+    stream: int | None
+    kernels: int
+    communication: int
+    transfers: int
+    busy_seconds: float
+
+
+class TopKernel(Struct):
+    name: str | None
+    count: int
+    seconds: float
+    kind: str = field(name="class")
+
+
+class TopCopy(Struct):
+    start_seconds: float
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    bytes: int | None
+    seconds: float
+    device: int | None
+    stream: int | None
+
+
+class Gap(Struct):
+    device: int | None
+    start_seconds: float
+    seconds: float
+    longest_call: str | None
+    longest_call_seconds: float | None
+
+
+class RecordingCost(Struct):
+    """What was taken out of a run for its recorder; see `what-if --unrecorded`."""
+
+    unrecorded_seconds: float
+    call_seconds: float
+    gap_seconds: float
+    host_pace: float
+    replayed_seconds: float
+
+
+class Found(Ranged, kw_only=True):
+    """A finding, with the range of its gain."""
+
+    id: str
+    title: str
+    evidence: str
+    change: str
+    predicted_gain_seconds: float
+    gain_is: str
+    by_replay: bool
+    bound_seconds: float | None
+    rests_on: list[str]
+    what_if: list[str]
+    gain_with_loop_seconds: float | None
+    overlaps_with: list[str]
+
+
+class Report(Struct, tag_field="schema", tag="busfare.report/1", kw_only=True):
+    trace: Traced
+    node: RecordedOn | None
+    transfers: MovedInAll
+    kernels: Counted
+    communication: Counted
+    graph_work: Counted
+    sets: Counted
+    makespan_seconds: float
+    unexplained_seconds: float | None
+    gpus: list[Gpu]
+    by_path: list[RecordedPath]
+    size_histogram: list[Sized]
+    engines: list[Engine]
+    streams: list[Stream]
+    top_kernels: list[TopKernel]
+    top_copies: list[TopCopy]
+    idle_gaps: list[Gap]
+    recording_cost: RecordingCost | None
+    critical_path: list[Part] | None
+    findings: list[Found]
+    omissions: list[Omission]
+
+
+class TransfersThere(Predicted, kw_only=True):
+    recorded_seconds: float
+    unpriced: int
+
+
+class RunThere(Predicted, kw_only=True):
+    recorded_seconds: float
+    replayed_seconds: float
+    method: str
+
+
+class PathThere(Predicted, kw_only=True):
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    count: int
+    bytes: int
+    recorded_seconds: float
+
+
+class Projection(Struct, kw_only=True):
+    """A run on another node, by one model."""
+
+    recorded_on: str = field(name="from")
+    to: str
+    model: str
+    transfers: TransfersThere
+    makespan: RunThere
+    pageable_copies: str | None
+    by_path: list[PathThere]
+
+
+class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only=True):
+    """The first node's projection, and all of them."""
+
+    from_guessed_from_gpu_name: bool
+    projections: list[Projection]
+
+
+class PathCompared(Predicted, kw_only=True):
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    count: int
+    recorded_seconds: float
+    wmape_percent: float | None
+    inside_percent: float | None
+
+
+class Comparison(Struct, kw_only=True):
+    """One model against what was recorded."""
+
+    model: str
+    wmape_percent: float
+    inside_percent: float | None
+    count: int
+    unmatched: int
+    unpriced: int
+    by_path: list[PathCompared]
+
+
+class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
+    """The best model's errors, and every model's, best first."""
+
+    predicted: str
+    actual: str
+    recorded_on: str = field(name="from")
+    to: str
+    models: list[Comparison]
+
+
+class Outcome(Predicted, kw_only=True):
+    """What a change makes of a run; `touched` and `bytes`: what it is about."""
+
+    title: str
+    touched: int
+    bytes: int
+    gain_seconds: float
+    gain_percent: float
+    speedup: float | None
+    rests_on: list[str]
+
+
+class Baseline(Struct):
+    recorded_seconds: float
+    recording_cost: RecordingCost | None
+    replayed_seconds: float
+    range_seconds: list[float]
+    critical_path: list[Part]
+
+
+class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True):
+    """All changes together, and each alone."""
+
+    trace: str
+    recorded_on: str | None = field(name="from")
+    from_guessed_from_gpu_name: bool
+    model: str
+    baseline: Baseline
+    changes: list[Outcome]
+    range_seconds: list[float]
+    critical_path: list[Part]
+    omissions: list[Omission]
+
+
+class Price(Ranged, kw_only=True):
+    model: str
+    seconds: float
+    bytes_per_second: float | None
+
+
+class Trusted(Struct):
+    model: str
+    why: str
+
+
+class Prices(Struct, tag_field="schema", tag="busfare.price/1"):
+    node: str
+    direction: str
+    memory: str
+    bytes: int
+    prices: list[Price]
+    trust: Trusted | None
+
+
+class NodeRow(Struct, kw_only=True):
+    name: str
+    title: str
+    gpus: int
+    gpu: str
+    host_link: str
+    h2d_bytes_per_second: float
+    d2h_bytes_per_second: float
+    measured: list[str]
+
+
+class NodeShown(NodeRow, tag_field="schema", tag="busfare.nodes/1", kw_only=True):
+    """One node."""
+
+
+class Nodes(Struct, tag_field="schema", tag="busfare.nodes/1", kw_only=True):
+    """The catalogue, or what was found in it."""
+
+    nodes: list[NodeRow]
+    gpus_by_name: int | UnsetType = UNSET
+    gpus: list[GpuSheet] | UnsetType = UNSET
+
+
+def path_name(row: Path | TopCopy | PathThere | PathCompared) -> str:
+    """'h2d  pageable → device'."""
+    return f"{row.direction or '?'}  {row.source_memory or 'unknown'} → {row.destination_memory or 'unknown'}"

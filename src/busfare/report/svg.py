@@ -1,0 +1,421 @@
+"""Charts as SVG: bars, lines, strips and lanes of time. What is recorded or measured is solid, what is predicted hatched or
+dashed. Colours differ in lightness too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+import msgspec
+
+from busfare.advise import amounts
+from busfare.printable import printable
+
+__all__ = [
+    "COLOUR",
+    "COLOURS",
+    "Bar",
+    "BarSeries",
+    "Bars",
+    "Lane",
+    "Lanes",
+    "Line",
+    "Lines",
+    "Strip",
+    "drawn",
+    "text",
+]
+
+#: After Okabe and Ito: told apart by those who see no red or no green.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c")
+COLOUR = {
+    "kernels": "#56b4e9",
+    "communication": "#0072b2",
+    "h2d": "#e69f00",
+    "d2h": "#009e73",
+    "other copies": "#cc79a7",
+    "measured": "#0072b2",
+    "predicted": "#e69f00",
+    "others": "#8c8c8c",
+}
+WIDTH, LETTER, LINE = 1000, 7.2, 22
+LONGEST_LABEL, LONGEST_WHISKER = 40, 1.6
+#: Dashes of lines that are told apart by more than colour.
+PREDICTED_DASH = "7 5"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """`low` and `high` are the ends of its whisker; `label` stands behind it, `hover` where it is pointed at."""
+
+    value: float | None
+    label: str = ""
+    low: float | None = None
+    high: float | None = None
+    predicted: bool = False
+    hover: str = ""
+
+
+@dataclass(frozen=True)
+class BarSeries:
+    """Bars of one colour, one a label."""
+
+    name: str
+    colour: str
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars to the right of their labels, beside each other or stacked. `unit`: s, B, B/s or what to write behind numbers.
+    `mark` draws a dotted line there; the axis's words say what it is.
+    """
+
+    labels: Sequence[str]
+    series: Sequence[BarSeries]
+    axis: str
+    unit: str = "s"
+    stacked: bool = False
+    mark: float | None = None
+
+    def svg(self) -> str:
+        most_bars = max(len(self.labels) * (1 if self.stacked else len(self.series)), 1)
+        thick = 9 if most_bars > 60 else 13 if most_bars > 24 else 18
+        row = thick * (1 if self.stacked else len(self.series)) + 8
+        left = min(LETTER * max((len(_short(label)) for label in self.labels), default=0) + 14, 330)
+        legend, top = _legend(
+            [(s.name, s.colour, _style(s)) for s in self.series] if self._told_apart() else []
+        )
+        right = 30 + LETTER * max((len(bar.label) for s in self.series for bar in s.bars), default=0)
+        end = top + row * len(self.labels)
+        x = Scale(0.0, self._most(), left, WIDTH - right)
+        parts = [legend, *_x_axis(x, top, end, self.axis, self.unit)]
+        for number, label in enumerate(self.labels):
+            y = top + row * number
+            parts.append(text(left - 8, y + row / 2 + 4, _short(label), "end", hover=label))
+            start = 0.0
+            for place, series in enumerate(self.series):
+                bar = series.bars[number]
+                if bar.value is None:
+                    continue
+                at = y + 4 + (0 if self.stacked else thick * place)
+                parts += _bar(x, start, bar, at, thick, series.colour)
+                start += bar.value if self.stacked else 0.0
+        if self.mark is not None:
+            parts.append(_rule(x.at(self.mark), top, end))
+        return drawn(end + 44, parts)
+
+    def _told_apart(self) -> bool:
+        return len(self.series) > 1 or len({bar.predicted for s in self.series for bar in s.bars}) > 1
+
+    def _most(self) -> float:
+        values = [[bar.value or 0.0 for bar in s.bars] for s in self.series]
+        tops = map(sum, zip(*values, strict=True)) if self.stacked else (v for own in values for v in own)
+        highest = max([*tops, self.mark or 0.0], default=0.0)
+        # A whisker that is longer yet ends at the edge: bars are to be seen.
+        whiskers = max((bar.high or 0.0 for s in self.series for bar in s.bars), default=0.0)
+        return max(highest, min(whiskers, LONGEST_WHISKER * highest)) or 1.0
+
+
+def _style(series: BarSeries) -> str:
+    kinds = {bar.predicted for bar in series.bars if bar.value is not None}
+    return {(True,): "hatched", (False, True): "both"}.get(tuple(sorted(kinds)), "solid")
+
+
+def _bar(x: Scale, start: float, bar: Bar, y: float, thick: float, colour: str) -> Iterator[str]:
+    assert bar.value is not None
+    left, right = x.at(start), x.at(start + bar.value)
+    box = f'x="{left:.1f}" y="{y:.1f}" width="{max(right - left, 0.5):.1f}" height="{thick - 2}"'
+    hover = f"<title>{_escaped(bar.hover or bar.label)}</title>"
+    yield f'<rect {box} fill="{colour}">{hover}</rect>'
+    if bar.predicted:
+        yield f'<rect {box} fill="url(#hatch)">{hover}</rect>'
+    if bar.low is not None and bar.high is not None:
+        low, high = x.at(start + bar.low), min(x.at(start + bar.high), x.end)
+        middle = y + thick / 2 - 1
+        right = max(right, high)
+        ends = f"M{low:.1f} {middle - 4:.1f}v8m0 -4H{high:.1f}m0 -4v8"
+        yield f'<path class="whisker" d="{ends}"/>'
+    if bar.label:
+        yield text(right + 6, y + thick / 2 + 3, bar.label)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that a line joins, unless `apart`; predicted ones are dashed. `hovers`: what each point says."""
+
+    name: str
+    colour: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    predicted: bool = False
+    apart: bool = False
+    hovers: Sequence[str] = ()
+
+    def drawable(self, x_log: bool, y_log: bool) -> list[tuple[float, float]]:
+        """The points that axes can show."""
+        return [
+            (a, b)
+            for a, b in zip(self.x, self.y, strict=True)
+            if b is not None and math.isfinite(b) and (b > 0 or not y_log) and (a > 0 or not x_log)
+        ]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines over one pair of axes, logarithmic where asked. `marks` are dotted vertical lines at values of x."""
+
+    lines: Sequence[Line]
+    x_axis: str
+    y_axis: str
+    x_unit: str = ""
+    y_unit: str = "s"
+    x_log: bool = True
+    y_log: bool = True
+    marks: Sequence[float] = ()
+
+    def svg(self) -> str:
+        styles = {True: "dashed", False: "line"}
+        legend, top = _legend(
+            [(o.name, o.colour, "dot" if o.apart else styles[o.predicted]) for o in self.lines]
+        )
+        points = [line.drawable(self.x_log, self.y_log) for line in self.lines]
+        every = [point for own in points for point in own]
+        if not every:
+            return drawn(60, [text(10, 30, "no figures to draw")])
+        end = top + 330
+        x = Scale.over([a for a, _ in every], 80, WIDTH - 25, self.x_log)
+        y = Scale.over([b for _, b in every], end, top, self.y_log)
+        parts = [legend, *_x_axis(x, top, end, self.x_axis, self.x_unit)]
+        for value in y.ticks():
+            parts.append(f'<path class="grid" d="M80 {y.at(value):.1f}H{WIDTH - 25}"/>')
+            parts.append(text(72, y.at(value) + 4, amount(value, self.y_unit), "end"))
+        parts.append(text(8, top - 8, self.y_axis, "dim"))
+        for line, own in zip(self.lines, points, strict=True):
+            places = [(x.at(a), y.at(b)) for a, b in own]
+            dash = f' stroke-dasharray="{PREDICTED_DASH}"' if line.predicted else ""
+            if not line.apart and places:
+                path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
+                parts.append(f'<path class="line" stroke="{line.colour}" d="{path}"{dash}/>')
+            size = 5 if line.apart else 3
+            for n, (a, b) in enumerate(places):
+                hover = line.hovers[n] if n < len(line.hovers) else amount(own[n][1], self.y_unit)
+                title = f"<title>{_escaped(f'{line.name}: {hover}')}</title>"
+                parts.append(
+                    f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{line.colour}">{title}</circle>'
+                )
+        parts += [_rule(x.at(value), top, end) for value in self.marks]
+        return drawn(end + 44, parts)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A row a label, a column a cell: how many times the median each value is; `hovers` has their words."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    times: Sequence[Sequence[float]]
+    hovers: Sequence[Sequence[str]]
+    axis: str
+
+    def svg(self) -> str:
+        left, top, high = 150, 40, 30
+        wide = (WIDTH - left - 10) / max(len(self.columns), 1)
+        parts = [
+            text(left, 18, "0", "end"),
+            *_key(left + 6),
+            text(left + 212, 18, "2 × the median, and more"),
+        ]
+        for r, (label, times) in enumerate(zip(self.rows, self.times, strict=True)):
+            y = top + r * (high + 4)
+            parts.append(text(left - 8, y + 20, label, "end"))
+            parts += [
+                f'<rect x="{left + c * wide:.2f}" y="{y}" width="{max(wide - 1, wide * 0.9):.2f}" height="{high}" '
+                f'fill="{_shade(value)}"><title>{_escaped(self.hovers[r][c])}</title></rect>'
+                for c, value in enumerate(times)
+            ]
+        end = top + len(self.rows) * (high + 4)
+        every = max(1, len(self.columns) // 12)
+        for c in range(0, len(self.columns), every):
+            parts.append(text(left + (c + 0.5) * wide, end + 14, self.columns[c], "middle"))
+        return drawn(end + 44, [*parts, text(WIDTH / 2, end + 34, self.axis, "middle dim")])
+
+
+def _shade(times: float) -> str:
+    """Dark blue at 0 over grey at 1 to yellow at 2: as light as it is large."""
+    part = min(max(times, 0.0), 2.0) / 2
+    ends = ((0, 34, 78), (124, 123, 120), (254, 232, 56))
+    low, high, t = (ends[0], ends[1], 2 * part) if part < 0.5 else (ends[1], ends[2], 2 * part - 1)
+    return "#" + "".join(f"{round(a + (b - a) * t):02x}" for a, b in zip(low, high, strict=True))
+
+
+def _key(left: float) -> list[str]:
+    return [
+        f'<rect x="{left + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
+        for n in range(10)
+    ]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A row of a time line: bars in seconds from its start; `hovers` of each are lines apart by '|' behind its name."""
+
+    label: str
+    colour: str
+    starts: Sequence[float]
+    lengths: Sequence[float]
+    names: Sequence[str]
+    hovers: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Lanes over one axis of time; a page's script lets one zoom into them."""
+
+    lanes: Sequence[Lane]
+    axis: str
+    predicted: bool = False
+    units: int = field(default=1_000_000, repr=False)
+
+    def svg(self) -> str:
+        left, right, high = 190, WIDTH - 25, 40
+        whole = (
+            max((s + d for o in self.lanes for s, d in zip(o.starts, o.lengths, strict=True)), default=0.0)
+            or 1e-9
+        )
+        end = 12 + high * len(self.lanes)
+        names = list(dict.fromkeys(name for lane in self.lanes for name in lane.names))
+        number, bars, labels = {name: n for n, name in enumerate(names)}, [], []
+        for place, lane in enumerate(self.lanes):
+            y = high * place + 5
+            labels.append(text(left - 10, 12 + y + 18, _short(lane.label), "end"))
+            bars.append(f'<g fill="{lane.colour}" stroke="{lane.colour}">')
+            for start, length, name, hover in zip(
+                lane.starts, lane.lengths, lane.names, lane.hovers, strict=True
+            ):
+                a, w = round(start / whole * self.units), max(round(length / whole * self.units), 1)
+                told = _escaped(f"{number[name]}|{hover}")
+                bars.append(f'<rect x="{a}" y="{y}" width="{w}" height="{high - 10}" data-t="{told}"/>')
+            bars.append("</g>")
+        data = escape(msgspec.json.encode([printable(name) for name in names]).decode())
+        box = f'x="{left}" y="12" width="{right - left}" height="{end - 12}"'
+        inner = (
+            f'<svg class="lanes" {box} preserveAspectRatio="none" '
+            f'viewBox="0 0 {self.units} {end - 12}" data-seconds="{whole!r}" data-names="{data}">'
+            f'<rect width="{self.units}" height="{end - 12}" fill="transparent"/>{"".join(bars)}'
+            f'<rect class="chosen" height="{end - 12}" width="0"/></svg>'
+        )
+        hatch = f'<rect {box} fill="url(#hatch)" pointer-events="none"/>'
+        ticks = []
+        for n in range(6):
+            x = left + (right - left) * n / 5
+            ticks.append(f'<path class="grid" d="M{x:.1f} 12V{end}"/>')
+            ticks.append(text(x, end + 16, amounts.time(whole * n / 5), "middle tick"))
+        caption = text((left + right) / 2, end + 36, self.axis, "middle dim")
+        return drawn(end + 44, [*ticks, *labels, inner, hatch if self.predicted else "", caption])
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Values from `low` to `high` along an axis from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    @classmethod
+    def over(cls, values: Sequence[float], start: float, end: float, log: bool) -> Scale:
+        """Over all of `values`, from zero unless logarithmic or some are below it."""
+        low, high = min(values), max(values)
+        if log:
+            return cls(low / 1.1, high * 1.1, start, end, True)
+        low, high = min(low, 0.0), max(high, 0.0)
+        return cls(low, high + (0.05 * (high - low) or 1.0), start, end)
+
+    def at(self, value: float) -> float:
+        of: Callable[[float], float] = math.log if self.log else float
+        low, high = of(self.low), of(self.high)
+        return self.start + (self.end - self.start) * (of(value) - low) / (high - low)
+
+    def ticks(self) -> list[float]:
+        if self.log:
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            every = max(1, (last - first) // 8)
+            steps = (1,) if last - first > 4 else (1, 2, 5) if last - first > 1 else (1, 1.5, 2, 3, 4, 5, 7)
+            values = [step * 10.0**power for power in range(first, last + 1, every) for step in steps]
+        else:
+            raw = (self.high - self.low) / 6
+            size = 10.0 ** math.floor(math.log10(raw))
+            step = next(size * n for n in (1, 2, 5, 10) if size * n >= raw)
+            first = math.ceil(self.low / step)
+            values = [step * n for n in range(first, first + 12)]
+        return [value for value in values if self.low <= value <= self.high * (1 + 1e-9)]
+
+
+def amount(value: float, unit: str) -> str:
+    """A value with its unit."""
+    if unit == "s":
+        return amounts.time(value)
+    if unit in ("B", "B/s"):
+        return amounts.size(value) + unit[1:]
+    return f"{value:,.4g}{unit and ' '}{unit}"
+
+
+def _x_axis(x: Scale, top: float, end: float, words: str, unit: str) -> Iterator[str]:
+    for value in x.ticks():
+        yield f'<path class="grid" d="M{x.at(value):.1f} {top}V{end}"/>'
+        yield text(x.at(value), end + 16, amount(value, unit), "middle")
+    yield text((x.start + x.end) / 2, end + 36, words, "middle dim")
+
+
+def _rule(x: float, top: float, end: float) -> str:
+    return f'<path class="mark" d="M{x:.1f} {top}V{end}"/>'
+
+
+def _legend(entries: Sequence[tuple[str, str, str]]) -> tuple[str, float]:
+    """Its drawing, and how high it is. Each entry: name, colour, and solid, hatched, both, line, dashed or dot."""
+    parts, x, y = [], 10.0, 6.0
+    for name, colour, style in entries:
+        wide = 34 + LETTER * len(name)
+        if x + wide > WIDTH and x > 10:
+            x, y = 10.0, y + LINE
+        dash = f' stroke-dasharray="{PREDICTED_DASH}"' if style == "dashed" else ""
+        if style in ("line", "dashed"):
+            parts.append(f'<path class="line" stroke="{colour}" d="M{x} {y + 7}h24"{dash}/>')
+        elif style == "dot":
+            parts.append(f'<circle cx="{x + 12}" cy="{y + 7}" r="5" fill="{colour}"/>')
+        else:
+            parts.append(f'<rect x="{x}" y="{y}" width="24" height="14" fill="{colour}"/>')
+        if style in ("hatched", "both"):
+            half = 12 if style == "both" else 0
+            parts.append(f'<rect x="{x + half}" y="{y}" width="{24 - half}" height="14" fill="url(#hatch)"/>')
+        parts.append(text(x + 30, y + 12, name))
+        x += wide + 14
+    return "".join(parts), y + (LINE + 20 if entries else 6)
+
+
+def _short(label: str) -> str:
+    """With an ellipsis in the middle: names of kernels differ at both ends."""
+    if len(label) <= LONGEST_LABEL:
+        return label
+    return label[: LONGEST_LABEL * 2 // 3] + "…" + label[-LONGEST_LABEL // 3 :]
+
+
+def _escaped(words: str) -> str:
+    return escape(printable(words))
+
+
+def text(x: float, y: float, words: str, kind: str = "", hover: str = "") -> str:
+    """Words at a place; `kind`: end, middle, dim, as in the page's style."""
+    title = f"<title>{_escaped(hover)}</title>" if hover and hover != words else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{_escaped(words)}{title}</text>'
+
+
+def drawn(height: float, parts: Iterable[str]) -> str:
+    """The whole picture."""
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{"".join(parts)}</svg>'

@@ -1,0 +1,232 @@
+"""The document of `report` on one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from busfare.advise.amounts import count, rate, several, size, time
+from busfare.report.blocks import conditions, omitted, overlaps, parts, paths, recorder, sizes
+from busfare.report.document import (
+    Block,
+    Document,
+    Entries,
+    Entry,
+    Figure,
+    Table,
+    Text,
+    Tiles,
+    numbers,
+    words,
+)
+from busfare.report.results import Found, Report, path_name
+from busfare.report.svg import Lanes
+
+__all__ = ["report_document", "unexplained"]
+
+#: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
+WORTH_SAYING, LONG_GAP = 0.01, 0.005
+ZOOM = (
+    "Drag to zoom, double-click to go back. Operations too close to tell apart are drawn as one bar; point at it to see how "
+    "many it holds. For every operation by itself: `busfare export --to perfetto`."
+)
+
+
+def report_document(result: Report, lanes: Lanes | None = None, more: Sequence[Block] = ()) -> Document:
+    """The report; `lanes` are the time line of its page, `more` stands at its end."""
+    trace, run = result.trace, result.makespan_seconds
+    facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
+    facts += [trace.host[key] for key in ("cpu",) if key in trace.host]
+    findings = _findings(result)
+    blocks: list[Block] = []
+    if trace.incomplete:
+        blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
+    if waits := unexplained(result):
+        blocks.append(Text(waits, "warning"))
+    blocks.append(_tiles(result))
+    if lanes and lanes.lanes:
+        blocks.append(Figure("timeline", lanes, "Time line", ZOOM))
+    blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
+    if result.by_path:
+        blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
+    blocks += [*_longest(result), *_gaps(result, run)]
+    if result.critical_path:
+        blocks.append(parts("critical path", result.critical_path))
+    blocks += [replace(findings, face="terminal"), *omitted(result.omissions), *more]
+    return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks)
+
+
+def _tiles(result: Report) -> Tiles:
+    moved = result.transfers
+    tiles = [
+        (time(result.makespan_seconds), "whole run"),
+        (time(moved.seconds), f"{several(moved.count, 'transfer')} of {size(moved.bytes)}"),
+        (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
+        (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
+        (time(result.kernels.seconds), several(result.kernels.count, "kernel")),
+    ]
+    more = (
+        (result.communication, "communication between GPUs"),
+        (result.graph_work, "inside graph launches"),
+    )
+    return Tiles([*tiles, *((time(own.seconds), what) for own, what in more if own.count)])
+
+
+def _summary(result: Report) -> Table:
+    run, moved = result.makespan_seconds, result.transfers
+
+    def part(seconds: float) -> str:
+        # Sums over several GPUs are no part of one run's time.
+        return f"{seconds / run:.1%}" if len(result.gpus) == 1 and run > 0 else "–"
+
+    rows = [
+        ("transfers", count(moved.count), size(moved.bytes), time(moved.seconds), part(moved.seconds),
+         time(moved.exposed_seconds)),
+    ]  # fmt: skip
+    for what, own in (
+        ("kernels", result.kernels),
+        ("communication", result.communication),
+        ("graph launches' work", result.graph_work),
+        ("memory sets", result.sets),
+    ):
+        if own.count or what == "kernels":
+            rows.append((what, count(own.count), "", time(own.seconds), part(own.seconds), ""))
+    rows.append(("whole run", "", "", time(run), "", ""))
+    said = (
+        f"Transfers are {moved.share_of_gpu_time:.1%} of GPU time (transfers and kernels); "
+        f"exposed: no kernel {'computes' if result.communication.count else 'runs'} beside them."
+    )
+    columns = words("recorded") + numbers("count", "bytes", "time", "of the run", "exposed")
+    return Table(columns, rows, notes=[said] if moved.count else [])
+
+
+def _gpus(result: Report) -> list[Table]:
+    carried = any(gpu.communication.count for gpu in result.gpus)
+    gpus = [
+        (
+            str(g.device),
+            time(g.kernels.seconds),
+            *([time(g.communication.seconds)] if carried else []),
+            time(g.transfers.seconds),
+            time(g.transfers.exposed_seconds),
+            time(g.busy_seconds),
+            time(g.idle_seconds),
+        )
+        for g in result.gpus
+    ]
+    engines = [
+        (f"GPU {e.device}, {e.work}", time(e.busy_seconds), f"{e.share_of_run:.1%}", rate(e.bytes_per_second))
+        for e in result.engines
+    ]
+    streams = [
+        (f"GPU {s.device}, stream {s.stream}", count(s.kernels), count(s.communication), count(s.transfers),
+         time(s.busy_seconds))
+        for s in result.streams
+    ]  # fmt: skip
+    busy = numbers("kernels", *(["communication"] if carried else []), "transfers", "exposed", "busy", "idle")
+    streamed = words("stream") + numbers("kernels", "communication", "transfers", "busy")
+    return [
+        Table(words("GPU") + busy, gpus, "By GPU", face="both" if len(gpus) > 1 else "page"),
+        Table(
+            words("engine") + numbers("busy", "of the run", "rate while busy"),
+            engines,
+            "Engines",
+            face="page",
+        ),
+        Table(streamed, streams, "Streams", face="page"),
+    ]
+
+
+def _longest(result: Report) -> list[Table]:
+    kernels = [(k.name or "", count(k.count), time(k.seconds)) for k in result.top_kernels]
+    copies = [
+        (path_name(c), time(c.start_seconds), "–" if c.bytes is None else size(c.bytes), time(c.seconds))
+        for c in result.top_copies
+    ]
+    tables = [
+        Table(words("kernel") + numbers("count", "time"), kernels, "Longest kernels", most=5),
+        Table(words("copy") + numbers("at", "bytes", "time"), copies, "Longest copies", face="page"),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _gaps(result: Report, run: float) -> list[Table]:
+    rows = [
+        (
+            str(gap.device),
+            time(gap.start_seconds),
+            time(gap.seconds),
+            f"{gap.longest_call} ({time(gap.longest_call_seconds or 0.0)})"
+            if gap.longest_call
+            else "no API call",
+        )
+        for gap in result.idle_gaps
+        if gap.seconds > LONG_GAP * run > 0
+    ]
+    columns = numbers("GPU", "at", "idle for") + words("longest API call meanwhile")
+    return [Table(columns, rows, "Longest gaps on a GPU")] if rows else []
+
+
+def _findings(result: Report) -> Entries | Text:
+    if not result.findings:
+        return Text(_nothing(result), "bold", title="What to do")
+    ids = [finding.id for finding in result.findings]
+    entries = [
+        Entry(
+            f.title,
+            _gain(f, result),
+            f.evidence,
+            f.change,
+            [*overlaps(f.overlaps_with, ids), *conditions(f.what_if, f.rests_on)],
+        )
+        for f in result.findings
+    ]
+    cost = [recorder(result.recording_cost)] if result.recording_cost else []
+    return Entries(entries, "What to do", f"gains are predicted, {_basis(result)}", cost)
+
+
+def _basis(result: Report) -> str:
+    """By which figures of which machine the gains are predicted."""
+    node = result.node
+    if not node:
+        return "the machine is not known: name it with --from"
+    by_replay = any(finding.by_replay for finding in result.findings)
+    figures = "what was measured on" if node.measured and by_replay else "the data sheet of"
+    guess = ", a guess from the GPU's name; set --from" if node.guessed_from_gpu_name else ""
+    return f"by {figures} {node.name}{guess}{'; in brackets, 80 % ranges' if by_replay else ''}"
+
+
+def _gain(finding: Found, result: Report) -> str:
+    """'saves 27 ms of 166 ms (16%), by replay', or 'saves at most …' where only a bound is known.
+
+    Of the run without its recorder, where that is known.
+    """
+    gain, cost = finding.predicted_gain_seconds, result.recording_cost
+    run = cost.replayed_seconds if cost else result.makespan_seconds
+    said = f"saves {finding.shown(gain) if finding.by_replay else f'at most {time(gain)}'}"
+    if run:
+        said += f" of {time(run)} ({gain / run:.0%})"
+    said += ", by replay" if finding.by_replay else ""
+    if finding.gain_with_loop_seconds is not None:
+        said += f"; {time(finding.gain_with_loop_seconds)} if the loop that makes them goes, too"
+    return said
+
+
+def _nothing(result: Report) -> str:
+    """What stands in place of findings: a trace in which the GPU does nothing tells nothing about its transfers."""
+    if any(omission.id == "copies-not-recorded" for omission in result.omissions):
+        return "The trace holds none of the copies that its calls made: it does not tell what there is to do about them."
+    if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):
+        return "Nothing worth doing about transfers was found."
+    return "The trace holds no kernels and no transfers: it does not tell what there is to do."
+
+
+def unexplained(result: Report) -> str | None:
+    """How much of the run the trace does not explain, where that is worth saying: nothing can be advised there."""
+    waits, run = result.unexplained_seconds, result.makespan_seconds
+    if not waits or waits < WORTH_SAYING * run:
+        return None
+    return (
+        f"{waits / run:.0%} of the run ({time(waits)}) is spent waiting for something that this trace does not tell: "
+        "advice and gains leave it as it is."
+    )

@@ -1,0 +1,255 @@
+"""What each command's document says on every face, and that the keys documented are those of the results."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from busfare.advise import amounts
+from busfare.errors import InputError
+from busfare.job import How, run_job
+from busfare.node import load_node
+from busfare.project import project
+from busfare.report.document import Document
+from busfare.report.html import page
+from busfare.report.job_document import job_document
+from busfare.report.job_result import JobReport, job_result
+from busfare.report.lanes import lanes_of
+from busfare.report.measured_results import MethodsResult, ProbeResult, StrategiesResult
+from busfare.report.plans import PlanResult
+from busfare.report.prediction_documents import comparison_document, projection_document
+from busfare.report.projections import compared, projection_result
+from busfare.report.results import Compared, Nodes, Prices, Projected, Report, WhatIf
+from busfare.report.summary import summarise
+from busfare.report.terminal import render
+from busfare.report.trace_document import report_document
+from busfare.trace import Omission, Trace, read
+from tests.job.build_job import Noted, write_job, write_rank
+from tests.traces import EXAMPLES, as_json, copy, kernel, trace
+from validation.stored import probed_node, unpacked
+
+HOSTILE = "evil<script>alert(1)</script>[bold]&\u202e\x1b[31mred</title>"
+
+
+def lines(document: Document, width: int = 160) -> list[str]:
+    return [line for line, _ in render(document, width)]
+
+
+def shown(document: Document) -> str:
+    return "\n".join(lines(document))
+
+
+def reported(recorded: Trace, *more: Any) -> Document:
+    return report_document(summarise(recorded, *more), lanes_of(recorded))
+
+
+def test_paths_and_sizes_add_up_to_the_total() -> None:
+    result = as_json(summarise(read(EXAMPLES / "generate-text-h100.json.gz")))
+    assert sum(r["count"] for r in result["by_path"]) == result["transfers"]["count"]
+    assert sum(r["count"] for r in result["size_histogram"]) == result["transfers"]["count"]
+    assert sum(r["seconds"] for r in result["by_path"]) == pytest.approx(result["transfers"]["seconds"])
+
+
+def test_a_guessed_node_is_said_to_be_a_guess() -> None:
+    recorded = trace(copy(0, 1, 1), gpu="NVIDIA H100 80GB HBM3")
+    assert as_json(summarise(recorded).node) == {
+        "name": "h100-sxm",
+        "guessed_from_gpu_name": True,
+        "measured": False,
+    }
+    assert as_json(summarise(recorded, load_node("gh200")).node) == {
+        "name": "gh200",
+        "guessed_from_gpu_name": False,
+        "measured": False,
+    }
+    assert summarise(trace(copy(0, 1, 1))).node is None
+
+
+def test_gains_say_which_figures_they_rest_on() -> None:
+    """A real recording. Bounds that nothing replayed are the data sheet's, whatever was measured."""
+    recorded = read(EXAMPLES / "train-images-h100.json.gz")
+    for node, said in (
+        ("h100-probed", "what was measured on h100-probed"),
+        ("h100-sxm", "the data sheet of h100-sxm"),
+    ):
+        document = reported(recorded, load_node(node))
+        text = " ".join(lines(document))
+        assert f"(gains are predicted, by {said}; in brackets, 80 % ranges)" in text
+        assert said in page(document)
+    copies = trace(copy(0, 16_000, 1 << 26, memory="pageable"), kernel(16_000, 17_000))
+    assert "by the data sheet of h100-probed" in shown(reported(copies, load_node("h100-probed")))
+
+
+def test_gains_are_of_the_run_without_its_recorder() -> None:
+    """Recorded on an H100: pinning saved more of the unrecorded run than packing; the recording, in which every call takes
+    longer, shows packing first.
+    """
+    folder = unpacked("pairs/h100")
+    recorded, node = read(folder / "matched_filter-before.bf"), probed_node("h100-eighth-run1")
+    times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
+    medians = {
+        name: each["median_seconds"] for name, each in times["programs"]["matched_filter"]["variants"].items()
+    }
+    unrecorded = medians["before"]
+    assert medians["pin"] < medians["batch"] < unrecorded
+    told, plain = summarise(recorded, node, unrecorded), summarise(recorded, node)
+    assert plain.recording_cost is None
+    assert [f.id for f in plain.findings][:2] == ["small-copies", "pageable-copies"]
+    assert [f.id for f in told.findings][:2] == ["pageable-copies", "small-copies"]
+    assert told.makespan_seconds == plain.makespan_seconds > 1.05 * unrecorded
+    cost = told.recording_cost
+    assert cost and told.critical_path
+    assert cost.replayed_seconds == pytest.approx(unrecorded, rel=0.01) and cost.call_seconds > 0
+    path = sum(part.seconds for part in told.critical_path)
+    assert path == pytest.approx(cost.replayed_seconds, rel=0.01)
+    first = told.findings[0]
+    assert first.what_if == ["--pin", "--unrecorded", f"{unrecorded:g}s"]
+    # Of the unrecorded run, not of the recorded one.
+    document = report_document(told)
+    share = f"of {amounts.time(cost.replayed_seconds)} ({first.predicted_gain_seconds / cost.replayed_seconds:.0%})"
+    for text in (" ".join(lines(document)), page(document)):
+        assert share in text and "a call taken out for the recorder" in text
+
+
+def test_a_run_that_cannot_be_replayed_has_no_recorder_taken_out() -> None:
+    with pytest.raises(InputError, match="--unrecorded needs a run that can be replayed"):
+        summarise(trace(copy(0, 1, 1)), None, 1.0)
+
+
+def test_a_report_fits_100_columns() -> None:
+    recorded = trace(
+        copy(0, 16_000, 1 << 26, memory="pageable"),
+        kernel(16_000, 17_000, "a_very_long_kernel_name<" * 20),
+        omissions=[Omission("cut-window", 3, "words " * 40)],
+    )
+    text = lines(reported(recorded), 100)
+    assert max(len(line) for line in text) <= 100
+    assert any("cut-window: 3 words" in line for line in text)
+    assert any("saves at most" in line or "gain not known" in line for line in text)
+
+
+def test_a_trace_without_gpu_work_is_not_said_to_be_well() -> None:
+    for recorded, well in ((trace(), False), (trace(kernel(0, 10)), True)):
+        document = reported(recorded)
+        for face in (shown(document), page(document)):
+            assert ("Nothing worth doing" in face) is well
+            assert ("holds no kernels and no transfers" in face) is not well
+
+
+def test_a_hostile_name_is_text_on_every_face() -> None:
+    recorded = trace(kernel(0, 10, HOSTILE), copy(10, 20, 1), omissions=[Omission("x", 1, HOSTILE)])
+    document = reported(recorded)
+    text, made = shown(document), page(document)
+    assert "\x1b" not in text and "\u202e" not in text and "[bold]" in text
+    assert "alert(1)</script>" not in made and "evil&lt;script&gt;" in made
+    assert "\x1b" not in made and "\u202e" not in made
+    assert made.partition("<script")[0].count("</title>") - made.count("</title></rect>") <= 2
+
+
+def test_predicted_and_recorded_are_told_apart() -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    home, away = load_node("h100-sxm"), load_node("pcie:3x16")
+    result = projection_result([project(recorded, home, away, "calibrated")])
+    document = projection_document(result, "x")
+    for face in (shown(document), page(document)):
+        assert "h100-sxm (recorded)" in face and "pcie:3x16 (predicted)" in face
+
+
+def test_every_node_is_projected_onto_and_the_first_stands_at_the_top() -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    nodes = [load_node(name) for name in ("gh200", "dgx-a100")]
+    result = projection_result([project(recorded, load_node("h100-sxm"), n, "datasheet") for n in nodes])
+    assert list(as_json(result))[:4] == ["schema", "from", "to", "model"]
+    assert [p.to for p in result.projections] == ["gh200", "dgx-a100"]
+    assert result.to == "gh200" and result.makespan == result.projections[0].makespan
+
+
+def test_every_model_that_applies_is_compared_best_first() -> None:
+    first, second = (read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz") for gpu in ("h100", "h200"))
+    result = compared(first, second, load_node("h100-sxm"), load_node("h200-sxm"))
+    errors = [m.wmape_percent for m in result.models]
+    assert {m.model for m in result.models} >= {"datasheet", "ahead", "peak", "envelope", "calibrated"}
+    assert errors == sorted(errors) and result.wmape_percent == errors[0]
+    assert f"{errors[0]:.2f} %" in shown(comparison_document(result))
+
+
+def test_the_terminal_names_what_is_wrong_in_a_job(tmp_path: Path) -> None:
+    write_job(tmp_path, 12)
+    (tmp_path / "bad.json").write_text("[")
+    text = lines(job_document(job_of(tmp_path)), 100)
+    assert max(len(line) for line in text) <= 100
+    joined = "\n".join(text)
+    assert "12 traces of a job" in joined and "1 file could not be read" in joined and "bad.json" in joined
+    assert re.search(r"Slowest: rank 5 on node1, 15 ms", joined)
+    assert re.search(r"GPU 0 of rank 2 on node0, h2d: 25 GB/s, 50% of the median", joined)
+    assert re.search(r"PCIe 5 x16\s+cpu0 → gpu0\s+12", joined)
+
+
+def test_ranks_and_hosts_that_are_not_known_are_not_made_up(tmp_path: Path) -> None:
+    for name in ("a.json", "\x1b]0;owned\x07.json"):
+        write_rank(tmp_path / name, None, None)
+    result = job_of(tmp_path)
+    assert (result.slowest.rank, result.slowest.host) == (None, None)
+    assert as_json(result.ranks) == {"count": 0, "exact": True, "unknown": 2}
+    assert "unknown-rank" in {omission.id for omission in result.omissions}
+    text = shown(job_document(result))
+    assert "ranks not named" in text and "\x1b" not in text
+    assert '<figure id="strip"' not in page(job_document(result))
+
+
+def job_of(folder: Path) -> JobReport:
+    return job_result(run_job([folder], None, How(), Noted()))
+
+
+#: Each command's result, and its section of docs/json.md.
+RESULT_TYPES: dict[str, type[msgspec.Struct]] = {
+    "report": Report,
+    "report-job": JobReport,
+    "project": Projected,
+    "what-if": WhatIf,
+    "compare": Compared,
+    "price": Prices,
+    "plan": PlanResult,
+    "nodes": Nodes,
+    "probe": ProbeResult,
+    "bench-strategies": StrategiesResult,
+    "bench-methods": MethodsResult,
+}
+
+
+def keys_of(kind: msgspec.inspect.Type) -> set[str]:
+    """The keys that JSON of a type has, at any depth."""
+    match kind:
+        case msgspec.inspect.StructType() | msgspec.inspect.DataclassType():
+            if kind.cls.__module__ == "busfare.node.measured":  # keys of a node file
+                return set()
+            return {f.encode_name for f in kind.fields} | {
+                key for f in kind.fields for key in keys_of(f.type)
+            }
+        case msgspec.inspect.ListType():
+            return keys_of(kind.item_type)
+        case msgspec.inspect.UnionType():
+            return {key for one in kind.types for key in keys_of(one)}
+    return set()
+
+
+@pytest.mark.parametrize("schema", RESULT_TYPES)
+def test_the_documented_keys_are_those_of_the_result(schema: str) -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    ranges = docs[docs.index("## Ranges") : docs.index("## `report`")]
+    section = docs[docs.index(f"busfare.{schema}/1`") :].partition("\n## ")[0]
+    shared = (
+        docs[docs.index("busfare.bench-strategies/1`") :].partition("\n## ")[0] if "bench" in schema else ""
+    )
+    known = keys_of(msgspec.inspect.type_info(RESULT_TYPES[schema]))
+    explained = set(re.findall(r"[a-z][a-z0-9_]*", section + ranges + shared))
+    assert known - explained == set()
+    # What stands in the first column is a key.
+    first = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    named = {key for cell in first for key in re.findall(r"[a-z][a-z0-9_]*", cell)}
+    assert named - known == set()

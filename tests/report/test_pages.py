@@ -1,0 +1,187 @@
+"""Every page as a user opens it: drawn in headless Chromium without a complaint, offline, with hostile text kept as text."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busfare.job import How, run_job
+from busfare.measure.probe import again as fitted
+from busfare.measure.probe import result as probed
+from busfare.node import load_node
+from busfare.project import project
+from busfare.report.bench_documents import methods_document, strategies_document
+from busfare.report.document import Document, Table, words
+from busfare.report.html import page
+from busfare.report.job_document import job_document
+from busfare.report.job_result import job_result
+from busfare.report.lanes import BARS_A_LANE, lanes_of
+from busfare.report.measured_results import (
+    MethodsResult,
+    ProbeResult,
+    StrategiesResult,
+    measured,
+    read_result,
+)
+from busfare.report.plan_document import plan_document
+from busfare.report.plans import answer_plan
+from busfare.report.prediction_documents import projection_document, what_if_document
+from busfare.report.probe_document import probe_document
+from busfare.report.projections import projection_result
+from busfare.report.summary import summarise
+from busfare.report.svg import Bar, Bars, BarSeries, Line, Lines
+from busfare.report.terminal import render
+from busfare.report.trace_document import report_document
+from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.timeline.changes import Setting
+from busfare.timeline.changes.elsewhere import Kernels
+from busfare.timeline.changes.pin import Pin
+from busfare.trace import Trace, read
+from tests.job.build_job import Noted, write_job, write_rank
+from tests.traces import EXAMPLES, copy, kernel, trace
+from validation.stored import probe_raw
+
+RESULTS = Path(__file__).parents[2] / "results"
+HOSTILE = "<img src=x onerror=document.title='broken-in'></script><script>document.title='broken-in'</script>"
+H100 = load_node("h100-sxm")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=10000",
+]
+
+
+def opened(text: str, folder: Path, *more: str) -> tuple[str, list[str]]:
+    """The document of a page after its scripts have run, and what they wrote to the console."""
+    file = folder / "page.html"
+    file.write_text(text, encoding="utf-8")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium, "Chromium is missing: apt-get install chromium"
+    command = [chromium, *FLAGS, *more, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
+
+
+def hostile_trace() -> Trace:
+    return trace(kernel(0, 10, HOSTILE), copy(10, 20, 4096), kernel(20, 30, HOSTILE + "2"))
+
+
+def reported(recorded: Trace) -> Document:
+    return report_document(summarise(recorded, H100), lanes_of(recorded))
+
+
+def job(folder: Path) -> Document:
+    names = HOSTILE.replace("/", "\u2215")
+    write_job(folder / "job", 12)
+    write_rank(folder / "job" / f"{names}.json", 13, HOSTILE)
+    (folder / "job" / f"bad{names}.json").write_text("{")
+    return job_document(job_result(run_job([folder / "job"], None, How(), Noted())))
+
+
+def planned(_: Path) -> Document:
+    asked = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "flops": "12G", "node": "h100-sxm"}
+    result = answer_plan(asked | {"vary": "link", "to": ["gh200"]})
+    result.name = HOSTILE
+    return plan_document(result)
+
+
+def changed(_: Path) -> Document:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    result, outcomes = answer_what_if(recorded, [Pin(), Kernels(0.5, HOSTILE)], Setting(H100), guessed=False)
+    predicted = predicted_trace(outcomes.together.played)
+    return what_if_document(result, lanes_of(recorded), lanes_of(predicted, predicted=True))
+
+
+def projected(_: Path) -> Document:
+    recorded = read(EXAMPLES / "train-images-h100.json.gz")
+    result = projection_result([project(recorded, H100, load_node("h200-sxm"), "calibrated")])
+    return projection_document(result, HOSTILE)
+
+
+def probe(_: Path) -> Document:
+    result = measured(probed(fitted(probe_raw("h200-run1"))), ProbeResult)
+    result.node.title = HOSTILE
+    return probe_document(result)
+
+
+def strategies(_: Path) -> Document:
+    result = read_result(RESULTS / "bench" / "strategies-h100.json", StrategiesResult)
+    result.cells[0].title = result.gpu = HOSTILE
+    return strategies_document(result)
+
+
+def methods(_: Path) -> Document:
+    result = read_result(RESULTS / "bench" / "methods" / "methods-h100.json", MethodsResult)
+    result.cells[0].methods[0].method = result.gpu = HOSTILE
+    return methods_document(result)
+
+
+#: Each page, the figures that are on it, and flags of the browser.
+PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
+    (lambda _: reported(read(EXAMPLES / "train-images-h100.json.gz")), {"timeline"}, ("--force-dark-mode",)),
+    (lambda _: reported(hostile_trace()), {"timeline"}, ()),
+    (job, {"strip", "spread-makespan_seconds", "largest-exposed_seconds", "links"}, ()),
+    (planned, {"ranking", "sweep", "roofline"}, ()),
+    (changed, {"gains", "recorded", "predicted"}, ()),
+    (projected, {"projection"}, ()),
+    (probe, {"bandwidth", "latency", "residuals"}, ()),
+    (strategies, {"cell0", "sweep0"}, ()),
+    (methods, {"situation1", "situation2", "published", "crossover"}, ()),
+]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("made", "figures", "flags"), PAGES)
+def test_a_page_is_drawn_without_a_complaint_and_keeps_text_text(
+    made: Callable[[Path], Document], figures: set[str], flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    text = page(made(tmp_path))
+    assert len(text.encode()) < 1_000_000
+    assert "default-src 'none'" in text and 'src="http' not in text and "<link" not in text
+    document, console = opened(text, tmp_path, *flags)
+    assert console == []
+    assert 'data-drawn="yes"' in document
+    assert "<img" not in document and "<title>broken-in" not in document
+    drawn = set(re.findall(r'<figure id="([^"]+)"><div class="scroll"><svg', document))
+    assert figures <= drawn
+
+
+def test_a_time_line_of_many_operations_stays_small() -> None:
+    rows = [copy(n * 3, n * 3 + 1 + n % 2, 4096) for n in range(40_000)]
+    (lane,) = lanes_of(trace(*rows)).lanes
+    assert len(lane.starts) <= BARS_A_LANE
+    assert sum(lane.lengths) > 0.9 * 0.12
+    many = re.search(r"([\d,]+) operations, busy \d+%", lane.hovers[0])
+    assert many and int(many[1].replace(",", "")) > 10
+
+
+def test_predicted_bars_are_hatched_with_their_ranges_and_recorded_ones_solid() -> None:
+    bars = [Bar(1.0, "1 s"), Bar(2.0, "2 s (1–3)", 1.0, 3.0, predicted=True)]
+    drawn = Bars(["recorded", "predicted"], [BarSeries("run", "#000000", bars)], "time").svg()
+    plot = drawn.partition('class="end">recorded')[2]
+    assert (plot.count("url(#hatch)"), plot.count('class="whisker"')) == (1, 1)
+    lines = [
+        Line(n, "#000000", [1, 10], [1, 2], predicted=n == "predicted") for n in ("measured", "predicted")
+    ]
+    assert Lines(lines, "x", "y").svg().count("stroke-dasharray") == 2  # the line and its legend
+
+
+def test_what_cannot_stand_on_an_axis_is_left_out() -> None:
+    lines = [Line("some", "#000000", [0, 1, 2, 3], [1.0, None, float("nan"), 5.0])]
+    assert Lines(lines, "x", "y").svg().count("<circle") == 1
+    assert "no figures to draw" in Lines([Line("none", "#000000", [], [])], "x", "y").svg()
+
+
+def test_a_page_has_all_rows_of_a_table_that_a_terminal_shows_in_part() -> None:
+    table = Table(words("name"), [(f"row {number}",) for number in range(50)], most=5)
+    document = Document("title", "heading", blocks=[table])
+    assert "row 49" in page(document)
+    shown = [line for line, _ in render(document, 80)]
+    assert "row 4" in shown and "row 5" not in shown and "and 45 more (--json)" in shown
