@@ -36,6 +36,7 @@ from busfare.measure.raw import read as read_raw
 from busfare.measure.residual import residuals
 from busfare.node import Node, load_node
 from busfare.project.projection import transfers_priced
+from busfare.timeline import timeline
 from busfare.trace import read as read_trace
 
 __all__ = ["PARTS", "Truth"]
@@ -49,6 +50,8 @@ NOT_DIRECT = re.compile(
 )
 #: Published copies of other machines that each machine's are carried from.
 CARRIED_FROM = 12
+#: Machines of the other kind that programs are carried to.
+MOVED_TO = 3
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def published() -> Iterator[Truth]:
 
 def unmeasured(node: Node) -> Node:
     """The node with nothing that was measured there: neither its copies nor its processor's rates."""
-    return without_copy_rates(replace(node, measured=(), costs=()))
+    return without_copy_rates(replace(node, curves=(), contentions=(), costs=()))
 
 
 def _carried(direction: str, memory: str, found: list[tuple[str, Node, int, float]]) -> Iterator[Truth]:
@@ -242,19 +245,22 @@ def _nodes(gpu: str, probed: Node) -> dict[str, Node]:
 
 
 def moves() -> Iterator[Truth]:
-    """Programs on machines of the other kind: whole runs, and their copies by memory kind."""
+    """Programs on machines of the other kind, some of them: whole runs, and their copies by memory kind."""
     for origin in machines("pairs"):
         other = KINDS[1 - KINDS.index(origin.gpu)]
         here = _nodes(origin.gpu, probed_node(origin.times["probe"]))
-        for told in targets(other).values():
-            there = _nodes(other, probed_node(told["probe"]))
-            for program, measured in told["programs"].items():
-                seconds = origin.seconds(program, "before")
-                trace = read_trace(origin.recording(program, "before"))
-                for figures, node in here.items():
-                    one = moved(program, trace, seconds, node, there[figures], measured)
-                    yield Truth(figures, "calibrated", "run", 0, program, *one.run)
-                    yield from _of_paths(figures, program, one.copies)
+        away = list(targets(other).values())[:MOVED_TO]
+        known = [_nodes(other, probed_node(told["probe"])) for told in away]
+        for program in read_plan("pairs.toml").programs:
+            trace = read_trace(origin.recording(program, "before"))
+            seconds = origin.seconds(program, "before")
+            for figures, node in here.items():
+                rebuilt = timeline(trace, node)
+                for told, there in zip(away, known, strict=True):
+                    if measured := told["programs"].get(program):
+                        one = moved(program, rebuilt, trace, seconds, (node, there[figures]), measured)
+                        yield Truth(figures, "calibrated", "run", 0, program, *one.run)
+                        yield from _of_paths(figures, program, one.copies)
 
 
 def _of_paths(figures: str, program: str, copies: dict[Any, tuple[float, float]]) -> Iterator[Truth]:
