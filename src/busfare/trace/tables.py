@@ -23,6 +23,7 @@ __all__ = [
     "OPERATIONS_OF_KERNELS",
     "OPERATIONS_RECORDED",
     "STREAMS",
+    "STREAM_KINDS",
     "WAITS_FOR",
     "Schema",
     "conform",

@@ -8,9 +8,9 @@ import polars as pl
 from busfare.trace import api_calls
 from busfare.trace.columns import occurs
 from busfare.trace.model import Omissions
-from busfare.trace.readers.nsys.columns import INT, PLACE, TIMES, Texts, placed, process_of, thread_of
+from busfare.trace.readers.nsys.columns import PLACE, TIMES, Texts, placed, process_of, thread_of
 from busfare.trace.readers.nsys.scan import RECORDS, WAITS
-from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.readers.tables.source import TableSource, ints
 from busfare.trace.tables import CALLS, EVENTS, conform, empty
 
 __all__ = ["calls_of", "event_tables", "events_of", "with_waits"]
@@ -50,7 +50,7 @@ def calls_of(
 
 def event_tables(tables: TableSource) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Waits, and records of events."""
-    place = PLACE | {"eventId": INT, "eventSyncId": INT}
+    place = PLACE | ints("eventId eventSyncId")
     return tables.read(WAITS, TIMES | place), tables.read(RECORDS, place)
 
 
@@ -68,7 +68,7 @@ def events_of(
     """
     call_ids = _calls_of([waits, records], calls, names)
     parts: list[pl.DataFrame] = []
-    host_waits = pl.DataFrame(schema={"process": INT, "correlation": INT, "stream": INT, "event": INT})
+    host_waits = pl.DataFrame(schema=ints("process correlation stream event"))
     if not waits.is_empty():
         waits = placed(waits).join(
             call_ids.select("process", "correlation", "call"), on=["process", "correlation"], how="left"

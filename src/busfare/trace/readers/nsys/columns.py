@@ -10,11 +10,12 @@ import polars as pl
 
 from busfare.trace.columns import occurring, places, taken
 from busfare.trace.readers.nsys.scan import PROCESS_BITS, THREAD_BITS
+from busfare.trace.readers.tables.source import INT, ints
 from busfare.trace.words import of_codes
 
 __all__ = ["INT", "PLACE", "SMALL_INT", "TIMES", "Texts", "placed", "process_of", "thread_of"]
 
-INT, SMALL_INT = pl.Int64(), pl.Int32()
+SMALL_INT = pl.Int32()
 
 PLACE: dict[str, pl.DataType] = {
     "deviceId": SMALL_INT,
@@ -23,7 +24,7 @@ PLACE: dict[str, pl.DataType] = {
     "correlationId": INT,
     "globalPid": INT,
 }
-TIMES: dict[str, pl.DataType] = {"start": INT, "end": INT}
+TIMES: dict[str, pl.DataType] = ints("start end")
 
 
 def _bits(column: str, first: int, bits: int) -> pl.Expr:

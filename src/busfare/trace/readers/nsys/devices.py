@@ -6,13 +6,11 @@ import re
 
 import polars as pl
 
-from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.readers.tables.source import TEXT, TableSource, ints, texts
 from busfare.trace.tables import DEVICES, STREAMS, conform
 
 __all__ = ["devices", "host", "streams"]
 
-INT = pl.Int64()
-TEXT = pl.String()
 
 #: ENUM_CUPTI_STREAM_TYPE.
 STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
@@ -31,12 +29,14 @@ def devices(tables: TableSource) -> pl.DataFrame:
         return _devices_of_2021(tables)
     gpus = tables.read(
         "TARGET_INFO_GPU",
-        {"id": INT, "name": TEXT, "busLocation": TEXT, "totalMemory": INT, "memoryBandwidth": INT}
-        | {"clockRate": INT, "smCount": INT, "uuid": TEXT, "cuDevice": INT, "asyncEngines": INT}
-        | {"computeMajor": INT, "computeMinor": INT, "isDiscrete": INT},
+        ints("id totalMemory memoryBandwidth")
+        | texts("name busLocation")
+        | ints("clockRate smCount cuDevice asyncEngines")
+        | texts("uuid")
+        | ints("computeMajor computeMinor isDiscrete"),
     )
     gpus = gpus.unique("id", keep="first", maintain_order=True)
-    ordinals = tables.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": INT, "cudaId": INT, "pid": INT})
+    ordinals = tables.read("TARGET_INFO_CUDA_DEVICE", ints("gpuId cudaId pid"))
     if ordinals.height:
         gpus = ordinals.unique(maintain_order=True).join(gpus, left_on="gpuId", right_on="id", how="left")
         gpus = gpus.with_columns(device="cudaId", process="pid")
@@ -66,13 +66,11 @@ def _conformed(gpus: pl.DataFrame) -> pl.DataFrame:
 
 
 def _devices_of_2021(tables: TableSource) -> pl.DataFrame:
-    gpus = tables.read(
-        "TARGET_INFO_GPU", {"deviceId": INT, "name": TEXT, "busLocation": TEXT, "isDiscrete": INT}
-    )
+    gpus = tables.read("TARGET_INFO_GPU", ints("deviceId isDiscrete") | texts("name busLocation"))
     facts = tables.read(
         "TARGET_INFO_CUDA_GPU",
-        {"deviceId": INT, "globalMemoryBandwidth": INT, "coreClockRate": INT, "numMemcpyEngines": INT}
-        | {"numMultiprocessors": INT, "computeCapabilityMajor": INT, "computeCapabilityMinor": INT},
+        ints("deviceId globalMemoryBandwidth coreClockRate numMemcpyEngines")
+        | ints("numMultiprocessors computeCapabilityMajor computeCapabilityMinor"),
     )
     gpus = gpus.drop_nulls("deviceId").join(facts.unique("deviceId", keep="first"), on="deviceId", how="left")
     # These versions count in kB/s and kHz.
@@ -97,7 +95,7 @@ def streams(tables: TableSource) -> pl.DataFrame:
     """The `streams` table: kind and priority of each stream that the profiler saw made."""
     frame = tables.read(
         "TARGET_INFO_CUDA_STREAM",
-        {"streamId": INT, "processId": INT, "contextId": INT, "priority": INT, "flag": INT},
+        ints("streamId processId contextId priority flag"),
     )
     priority = pl.col("priority")
     return conform(
@@ -122,7 +120,7 @@ def _rank(named: dict[str, str]) -> str | None:
 
 def host(tables: TableSource) -> dict[str, str]:
     """What the export says of the host: cpu, driver, cuda, hostname, and the rank, where known."""
-    frame = tables.read("TARGET_INFO_SYSTEM_ENV", {"name": TEXT, "value": TEXT})
+    frame = tables.read("TARGET_INFO_SYSTEM_ENV", texts("name value"))
     wanted = {
         "CpuDescription": "cpu",
         "NvDriverVersion": "driver",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import polars as pl
 
 from busfare.trace.cupti import DIRECTION_OF, GRID, with_blocks
 from busfare.trace.model import Omissions
 from busfare.trace.readers.nsys.columns import INT, PLACE, SMALL_INT, TIMES, Texts, placed
 from busfare.trace.readers.nsys.scan import COPIES, GRAPHS, KERNELS, OF_COPIES, SETS
-from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.readers.tables.source import TableSource, ints, meant
 from busfare.trace.tables import DIRECTIONS, KINDS, MEMORY_KINDS, OPERATIONS, empty
 
 __all__ = ["copies", "copy_table", "graphs", "kernels", "set_table", "sets"]
@@ -23,11 +21,11 @@ MEMORY_OF = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 
 PEER_COPY = 10
 
 #: What kernels and copies have in common, and those of it that a caller may have no use for.
-OF_OPERATIONS = TIMES | PLACE | {"graphNodeId": INT}
+OF_OPERATIONS = TIMES | PLACE | ints("graphNodeId")
 COPY_COLUMNS: dict[str, pl.DataType] = {
     name: SMALL_INT if name == "dstDeviceId" else INT for name in OF_COPIES
 }
-OF_SETS: dict[str, pl.DataType] = {"bytes": INT, "memKind": INT}
+OF_SETS: dict[str, pl.DataType] = ints("bytes memKind")
 
 
 def kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
@@ -37,7 +35,7 @@ def kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
         return empty(OPERATIONS)
     named = Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
     if named.any_unknown:  # some versions and languages fill only another column
-        others = tables.read(KERNELS, {"demangledName": INT, "shortName": INT, "mangledName": INT})
+        others = tables.read(KERNELS, ints("demangledName shortName mangledName"))
         if others.height == frame.height:
             known = [
                 pl.when(pl.col(name).is_in(strings["id"].implode())).then(name) for name in others.columns
@@ -58,10 +56,6 @@ def copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     """Copies and migrations as rows of `operations`."""
     if frame.is_empty():
         return empty(OPERATIONS)
-
-    def meant(column: str, words: Mapping[int, str], kinds: Sequence[str]) -> pl.Expr:
-        return pl.col(column).replace_strict(words, default=None, return_dtype=pl.Enum(kinds))
-
     migration = pl.col("copyKind").is_in(list(MIGRATION_DIRECTION_OF)).fill_null(False)
     managed = pl.when(migration).then(pl.lit("managed", pl.Enum(MEMORY_KINDS)))
     frame = placed(frame).with_columns(
@@ -92,15 +86,13 @@ def sets(frame: pl.DataFrame) -> pl.DataFrame:
     return placed(frame).with_columns(
         kind=pl.lit("set"),
         name=pl.lit("memset"),
-        destination_memory=pl.col("memKind").replace_strict(
-            MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS)
-        ),
+        destination_memory=meant("memKind", MEMORY_OF, MEMORY_KINDS),
     )
 
 
 def graphs(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
     """Graph launches that were recorded as a whole, as rows of `operations`."""
-    frame = tables.read(GRAPHS, TIMES | PLACE | {"graphId": INT})
+    frame = tables.read(GRAPHS, TIMES | PLACE | ints("graphId"))
     if frame.is_empty():
         return empty(OPERATIONS)
     omissions.add(

@@ -9,14 +9,14 @@ from typing import Any
 
 import polars as pl
 
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import OPEN_RANGES, Omissions, Trace
 from busfare.trace.readers.nsys import devices as nsys_devices
 from busfare.trace.readers.nsys.calls import calls_of, event_tables, events_of, with_waits
-from busfare.trace.readers.nsys.columns import INT, TIMES, process_of, thread_of
+from busfare.trace.readers.nsys.columns import TIMES, process_of, thread_of
 from busfare.trace.readers.nsys.operations import copies, copy_table, graphs, kernels, set_table, sets
 from busfare.trace.readers.nsys.scan import CALLS_TABLE, STRINGS, Scanning
 from busfare.trace.readers.nsys.sums import sums_of
-from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.readers.tables.source import INT, TableSource, ints, texts
 from busfare.trace.sound import with_printable
 from busfare.trace.tables import MARKERS, OPERATIONS, OPERATIONS_OF_KERNELS, conform, empty
 
@@ -43,7 +43,7 @@ def read(tables: TableSource, scanning: Scanning | None = None) -> Trace:
 
     Raises InputError if a table that is there cannot be read.
     """
-    strings = tables.read(STRINGS, {"id": INT, "value": pl.String()})
+    strings = tables.read(STRINGS, ints("id") | texts("value"))
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
     strings = with_printable(strings, "value")  # names in sums and in calls that are read later
     if scanning is not None:
@@ -51,7 +51,7 @@ def read(tables: TableSource, scanning: Scanning | None = None) -> Trace:
         if trace is not None:
             return trace
     omissions = Omissions()
-    of_calls = TIMES | {"globalTid": INT, "correlationId": INT, "nameId": INT}
+    of_calls = TIMES | ints("globalTid correlationId nameId")
     calls, names = calls_of(tables.read(CALLS_TABLE, of_calls), strings, omissions)
     events, waits = events_of(*event_tables(tables), calls, names, omissions)
     made = (
@@ -112,7 +112,7 @@ def _with_notes(trace: Trace, tables: TableSource, strings: pl.DataFrame, omissi
 
 def _version(tables: TableSource) -> tuple[str, str]:
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
-        frame = tables.read(table, {"name": pl.String(), "value": pl.String()})
+        frame = tables.read(table, texts("name value"))
         if frame.height:
             found = dict(zip(frame["name"], frame["value"], strict=True))
             return found.get("EXPORT_PRODUCT_VERSION") or "", found.get("EXPORT_SCHEMA_VERSION") or ""
@@ -122,7 +122,7 @@ def _version(tables: TableSource) -> tuple[str, str]:
 def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     frame = tables.read(
         "NVTX_EVENTS",
-        TIMES | {"eventType": INT, "text": pl.String(), "textId": INT, "globalTid": INT, "domainId": INT},
+        TIMES | ints("eventType textId globalTid domainId") | texts("text"),
     )
     if frame.is_empty():
         newer = sorted(name for name in tables.names if name.startswith("NVTX_EVENTS_"))
@@ -134,9 +134,7 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
     # 34 mark, 59 push/pop range, 60 start/end range; the others define domains and categories.
     frame = frame.filter(pl.col("eventType").is_in([34, 59, 60]))
     unended = frame.filter(pl.col("end").is_null() & (pl.col("eventType") != 34)).height
-    omissions.add_if(
-        unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
-    )
+    omissions.add_if(unended, "open-ranges", OPEN_RANGES)
     frame = frame.join(strings, left_on="textId", right_on="id", how="left").with_columns(
         process_of("globalTid"),
         thread_of("globalTid"),
@@ -149,7 +147,7 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
 
 def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
     """Its warnings and errors; those on records that are missing first."""
-    frame = tables.read("DIAGNOSTIC_EVENT", {"severity": INT, "text": pl.String()}).drop_nulls("text")
+    frame = tables.read("DIAGNOSTIC_EVENT", ints("severity") | texts("text")).drop_nulls("text")
     lost = pl.col("text").str.contains(r"(?i)\bdropped\b|not collected|\blost\b|incomplete")
     of_gpu = pl.col("text").str.contains("CUDA|GPU|Unified Memory")
     grave = pl.col("severity").replace(NOT_GRAVE, 0).fill_null(0)

@@ -9,8 +9,8 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.cupti import DIRECTION_OF, GRID, MEMORY_OF, with_blocks
-from busfare.trace.model import Omissions, Trace, name_process
-from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.model import OPEN_RANGES, Omissions, Trace, name_process
+from busfare.trace.readers.tables.source import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
@@ -20,17 +20,15 @@ from busfare.trace.tables import (
     MEMORY_KINDS,
     OPERATIONS,
     OPERATIONS_OF_KERNELS,
+    STREAM_KINDS,
     STREAMS,
     conform,
-    empty,
-)
+)  # fmt: skip
 
 __all__ = ["matches", "read"]
 
-INT = pl.Int64()
-TEXT = pl.String()
-TIMES = {"start": INT, "end": INT}
-PLACE = {"deviceId": INT, "contextId": INT, "streamId": INT, "correlationId": INT, "graphNodeId": INT}
+TIMES = ints("start end")
+PLACE = ints("deviceId contextId streamId correlationId graphNodeId")
 RENAMES = {
     "start": "start_ns",
     "end": "end_ns",
@@ -40,6 +38,8 @@ RENAMES = {
     "correlationId": "correlation",
     "graphNodeId": "graph_node",
 }
+KERNEL_TABLES = ("CONCURRENT_KERNEL", "KERNEL", "CDP_KERNEL")
+ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 
 #: CUpti_ActivityUnifiedMemoryCounterKind, of the kinds whose value is bytes moved.
 MIGRATION_DIRECTION_OF = {1: "h2d", 2: "d2h"}
@@ -58,10 +58,10 @@ def matches(tables: TableSource) -> bool:
 def read(tables: TableSource) -> Trace:
     """Reads an nvprof file. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
-    strings = tables.read("StringTable", {"_id_": INT, "value": TEXT}).unique("_id_", keep="first")
+    strings = tables.read("StringTable", ints("_id_") | texts("value")).unique("_id_", keep="first")
     waits = _waits(tables)
     calls = _with_waits(_calls(tables, omissions), waits)
-    version = tables.read("Version", {"version": INT})
+    version = tables.read("Version", ints("version"))
     number = version["version"][0] if version.height else None
     trace = Trace(
         path=tables.path,
@@ -87,27 +87,18 @@ def _call_names() -> pl.DataFrame:
     """(driver: bool, cbid) → plain name."""
     text = resources.files(__package__).joinpath("calls.tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
-    names = pl.DataFrame(
-        {
-            "driver": [r[0] == "driver" for r in rows],
-            "cbid": [int(r[1]) for r in rows],
-            "name": [r[2] for r in rows],
-        },
-        schema={"driver": pl.Boolean, "cbid": INT, "name": TEXT},
-    )
+    schema = {"driver": pl.Boolean(), "cbid": INT, "name": TEXT}
+    names = pl.DataFrame([(r[0] == "driver", int(r[1]), r[2]) for r in rows], schema, orient="row")
     names = names.with_columns(api_calls.plain_name(pl.col("name")))
     return names.with_columns(waits_for=api_calls.waits_for(pl.col("name")))
 
 
 def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
-    wanted = TIMES | {"cbid": INT, "processId": INT, "threadId": INT, "correlationId": INT}
-    parts = []
-    for table, driver in (("CUPTI_ACTIVITY_KIND_RUNTIME", False), ("CUPTI_ACTIVITY_KIND_DRIVER", True)):
-        frame = tables.read(table, wanted)
-        if frame.height:
-            parts.append(frame.with_columns(driver=pl.lit(driver)))
-    if not parts:
-        return empty(CALLS)
+    wanted = TIMES | ints("cbid processId threadId correlationId")
+    parts = [
+        tables.read(ACTIVITY + table, wanted).with_columns(driver=pl.lit(table == "DRIVER"))
+        for table in ("RUNTIME", "DRIVER")
+    ]
     frame = pl.concat(parts).join(_call_names(), on=["driver", "cbid"], how="left")
     unnamed = frame.filter(pl.col("name").is_null()).height
     omissions.add_if(
@@ -115,11 +106,8 @@ def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
         "unnamed-calls",
         "API calls known by number only (minor ones): shown as numbers, taken to wait for nothing",
     )
-    number = (
-        pl.when("driver").then(pl.lit("driver")).otherwise(pl.lit("runtime"))
-        + pl.lit(" call ")
-        + pl.col("cbid").cast(TEXT)
-    )
+    interface = pl.when("driver").then(pl.lit("driver")).otherwise(pl.lit("runtime"))
+    number = pl.concat_str(interface, pl.lit(" call "), "cbid")
     frame = frame.with_columns(
         name=pl.coalesce("name", number), waits_for=pl.col("waits_for").fill_null("none")
     ).rename(RENAMES | {"processId": "process", "threadId": "thread"}, strict=False)
@@ -140,86 +128,53 @@ def _operations(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
 
 def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
     parts = []
-    for table in (
-        "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
-        "CUPTI_ACTIVITY_KIND_KERNEL",
-        "CUPTI_ACTIVITY_KIND_CDP_KERNEL",
-    ):
-        frame = tables.read(table, TIMES | PLACE | {"name": INT} | GRID)
-        if frame.height:
-            frame = (
-                with_blocks(frame)
-                .rename({"name": "name_id"})
-                .join(strings, left_on="name_id", right_on="_id_", how="left")
-            )
-            parts.append(
-                _operations(frame, kind=pl.lit("kernel"), name=pl.col("value").fill_null("(unnamed kernel)"))
-            )
-    return pl.concat(parts, how="diagonal") if parts else empty(OPERATIONS)
+    for table in KERNEL_TABLES:
+        frame = with_blocks(tables.read(ACTIVITY + table, TIMES | PLACE | ints("name") | GRID))
+        frame = frame.rename({"name": "name_id"}).join(
+            strings, left_on="name_id", right_on="_id_", how="left"
+        )
+        name = pl.col("value").fill_null("(unnamed kernel)")
+        parts.append(_operations(frame, kind=pl.lit("kernel"), name=name))
+    return pl.concat(parts, how="diagonal")
 
 
 def _copies(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
-    wanted = {
-        "bytes": INT,
-        "copyKind": INT,
-        "srcKind": INT,
-        "dstKind": INT,
-        "srcDeviceId": INT,
-        "dstDeviceId": INT,
-    }
+    wanted = TIMES | PLACE | ints("bytes copyKind srcKind dstKind srcDeviceId dstDeviceId")
     parts = []
-    for table, peer in (("CUPTI_ACTIVITY_KIND_MEMCPY", False), ("CUPTI_ACTIVITY_KIND_MEMCPY2", True)):
-        frame = tables.read(table, TIMES | PLACE | wanted)
-        if frame.height:
-            known = pl.col("copyKind").replace_strict(
-                DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
-            )
-            parts.append(
-                _operations(
-                    frame,
-                    kind=pl.lit("copy"),
-                    direction=pl.lit("p2p", dtype=pl.Enum(DIRECTIONS)) if peer else known,
-                    peer_device=pl.col("dstDeviceId"),
-                    source_memory=_memory("srcKind"),
-                    destination_memory=_memory("dstKind"),
-                    copy_count=pl.lit(1),
-                )
-            )
-    copies = pl.concat(parts) if parts else empty(OPERATIONS)
-    unknown = copies.filter(pl.col("direction").is_null()).height
+    for table in ("MEMCPY", "MEMCPY2"):
+        direction = meant("copyKind", DIRECTION_OF, DIRECTIONS)
+        copies = _operations(
+            tables.read(ACTIVITY + table, wanted),
+            kind=pl.lit("copy"),
+            direction=direction if table == "MEMCPY" else pl.lit("p2p", dtype=pl.Enum(DIRECTIONS)),
+            peer_device=pl.col("dstDeviceId"),
+            source_memory=meant("srcKind", MEMORY_OF, MEMORY_KINDS),
+            destination_memory=meant("dstKind", MEMORY_OF, MEMORY_KINDS),
+            copy_count=pl.lit(1),
+        )
+        parts.append(copies)
+    copies = pl.concat(parts)
     omissions.add_if(
-        unknown,
+        copies["direction"].null_count(),
         "unknown-direction",
         "copies of a kind that this version does not know: counted, with no direction",
     )
     return copies
 
 
-def _memory(column: str) -> pl.Expr:
-    return pl.col(column).replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS))
-
-
 def _sets(tables: TableSource) -> pl.DataFrame:
-    frame = tables.read("CUPTI_ACTIVITY_KIND_MEMSET", TIMES | PLACE | {"bytes": INT, "memoryKind": INT})
-    if frame.is_empty():
-        return empty(OPERATIONS)
-    return _operations(
-        frame, kind=pl.lit("set"), name=pl.lit("memset"), destination_memory=_memory("memoryKind")
-    )
+    frame = tables.read(ACTIVITY + "MEMSET", TIMES | PLACE | ints("bytes memoryKind"))
+    memory = meant("memoryKind", MEMORY_OF, MEMORY_KINDS)
+    return _operations(frame, kind=pl.lit("set"), name=pl.lit("memset"), destination_memory=memory)
 
 
 def _migrations(tables: TableSource) -> pl.DataFrame:
-    wanted = {"counterKind": INT, "value": INT, "srcId": INT, "dstId": INT, "streamId": INT}
-    frame = tables.read("CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER", TIMES | wanted)
-    if frame.is_empty():
-        return empty(OPERATIONS)
-    frame = frame.filter(pl.col("counterKind").is_in(list(MIGRATION_DIRECTION_OF)))
+    wanted = TIMES | ints("counterKind value srcId dstId streamId")
+    frame = tables.read(ACTIVITY + "UNIFIED_MEMORY_COUNTER", wanted)
     return _operations(
-        frame,
+        frame.filter(pl.col("counterKind").is_in(list(MIGRATION_DIRECTION_OF))),
         kind=pl.lit("migration"),
-        direction=pl.col("counterKind").replace_strict(
-            MIGRATION_DIRECTION_OF, default=None, return_dtype=pl.Enum(DIRECTIONS)
-        ),
+        direction=meant("counterKind", MIGRATION_DIRECTION_OF, DIRECTIONS),
         device=pl.when(pl.col("counterKind") == 1).then("dstId").otherwise("srcId"),
         bytes=pl.col("value"),
         source_memory=pl.lit("managed"),
@@ -229,8 +184,8 @@ def _migrations(tables: TableSource) -> pl.DataFrame:
 
 
 def _waits(tables: TableSource) -> pl.DataFrame:
-    wanted = {"type": INT, "correlationId": INT, "contextId": INT, "streamId": INT, "cudaEventId": INT}
-    waits = tables.read("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", TIMES | wanted).rename(RENAMES, strict=False)
+    wanted = TIMES | ints("type correlationId contextId streamId cudaEventId")
+    waits = tables.read(ACTIVITY + "SYNCHRONIZATION", wanted).rename(RENAMES, strict=False)
     return waits.with_columns(
         pl.col("stream").replace(NO_ID, None), event=pl.col("cudaEventId").replace(NO_ID, None)
     )
@@ -254,8 +209,7 @@ def _with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _events(tables: TableSource, calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    wanted = {"correlationId": INT, "contextId": INT, "streamId": INT, "eventId": INT}
-    records = tables.read("CUPTI_ACTIVITY_KIND_CUDA_EVENT", wanted)
+    records = tables.read(ACTIVITY + "CUDA_EVENT", ints("correlationId contextId streamId eventId"))
     times = calls.select("correlation", "start_ns", "end_ns").drop_nulls("correlation")
     records = records.rename(RENAMES | {"eventId": "event"}, strict=False).join(
         times.unique("correlation", keep="first"), on="correlation", how="left"
@@ -268,19 +222,13 @@ def _events(tables: TableSource, calls: pl.DataFrame, waits: pl.DataFrame) -> pl
 
 
 def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    wanted = {"flags": INT, "timestamp": INT, "id": INT, "name": INT, "domain": INT}
-    frame = tables.read("CUPTI_ACTIVITY_KIND_MARKER", wanted)
-    if frame.is_empty():
-        return empty(MARKERS)
+    frame = tables.read(ACTIVITY + "MARKER", ints("flags timestamp id name domain"))
     flags = pl.col("flags")
     instants = frame.filter(flags & 1 != 0).with_columns(start_ns="timestamp", end_ns=pl.lit(None, dtype=INT))
     starts = frame.filter(flags & 2 != 0).unique("id", keep="first")
     ends = frame.filter(flags & 4 != 0).unique("id", keep="first").select("id", end_ns="timestamp")
     ranges = starts.join(ends, on="id", how="left").with_columns(start_ns="timestamp")
-    unended = ranges.filter(pl.col("end_ns").is_null()).height
-    omissions.add_if(
-        unended, "open-ranges", "NVTX ranges that were still open when the trace ended: shown as marks"
-    )
+    omissions.add_if(ranges["end_ns"].null_count(), "open-ranges", OPEN_RANGES)
     both = pl.concat(
         [part.select("start_ns", "end_ns", "domain", name_id="name") for part in (instants, ranges)]
     )
@@ -289,35 +237,22 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
 
 
 def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    wanted = {
-        "id": INT,
-        "name": INT,
-        "globalMemoryBandwidth": INT,
-        "globalMemorySize": INT,
-        "coreClockRate": INT,
-        "numMemcpyEngines": INT,
-        "numMultiprocessors": INT,
-        "computeCapabilityMajor": INT,
-        "computeCapabilityMinor": INT,
-    }
-    frame = tables.read("CUPTI_ACTIVITY_KIND_DEVICE", wanted)
-    if frame.is_empty():
-        return empty(DEVICES)
+    wanted = ints("id name globalMemoryBandwidth globalMemorySize coreClockRate numMemcpyEngines")
+    wanted |= ints("numMultiprocessors computeCapabilityMajor computeCapabilityMinor")
+    frame = tables.read(ACTIVITY + "DEVICE", wanted)
     frame = frame.rename({"name": "name_id"})
     frame = frame.join(strings, left_on="name_id", right_on="_id_", how="left").with_columns(
         device="id",
         name="value",
-        memory_bandwidth_bytes_per_s=pl.col("globalMemoryBandwidth")
-        * 1000,  # the file counts in kB/s and kHz
+        # The file counts in kB/s and kHz.
+        memory_bandwidth_bytes_per_s=pl.col("globalMemoryBandwidth") * 1000,
         clock_hz=pl.col("coreClockRate") * 1000,
         memory_bytes="globalMemorySize",
         multiprocessors="numMultiprocessors",
         copy_engines="numMemcpyEngines",
-        compute_capability=pl.col("computeCapabilityMajor").cast(TEXT)
-        + "."
-        + pl.col("computeCapabilityMinor").cast(TEXT),
+        compute_capability=pl.format("{}.{}", "computeCapabilityMajor", "computeCapabilityMinor"),
     )
-    links = tables.read("CUPTI_ACTIVITY_KIND_PCIE", {"type": INT, "pcieGeneration": INT, "linkWidth": INT})
+    links = tables.read(ACTIVITY + "PCIE", ints("type pcieGeneration linkWidth"))
     told = links.filter(pl.col("type") == 0).select("pcieGeneration", "linkWidth")
     of_gpus = told.unique()
     # Of several GPUs the file may name the link of one only, and not whose it is.
@@ -333,10 +268,8 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
 
 
 def _streams(tables: TableSource) -> pl.DataFrame:
-    frame = tables.read(
-        "CUPTI_ACTIVITY_KIND_STREAM", {"contextId": INT, "streamId": INT, "priority": INT, "flag": INT}
-    )
+    frame = tables.read(ACTIVITY + "STREAM", ints("contextId streamId priority flag"))
     frame = frame.rename({"contextId": "context", "streamId": "stream"}).with_columns(
-        kind=pl.col("flag").replace_strict(STREAM_KIND_OF, default=None, return_dtype=TEXT)
+        kind=meant("flag", STREAM_KIND_OF, STREAM_KINDS)
     )
     return conform(frame, STREAMS)

@@ -7,7 +7,7 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.columns import first_rows
-from busfare.trace.model import Omissions
+from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers.recorded.operations import held_up as held_up_by_recorder
 from busfare.trace.readers.recorded.process import (
     RecordedProcess,
@@ -107,11 +107,7 @@ def markers(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
         frame.filter(pl.col("flags") & RANGE_END != 0).select("marker", ended_ns="start_ns").unique("marker")
     )
     ranges = frame.filter(pl.col("flags") & RANGE_START != 0).join(ends, on="marker", how="left")
-    omissions.add_if(
-        ranges["ended_ns"].null_count(),
-        "open-ranges",
-        "NVTX ranges that were still open when the trace ended: shown as marks",
-    )
+    omissions.add_if(ranges["ended_ns"].null_count(), "open-ranges", OPEN_RANGES)
     marks = frame.filter(pl.col("flags") & MARK != 0).with_columns(ended_ns=pl.lit(None, pl.Int64))
     both = pl.concat([ranges, marks], how="diagonal").with_columns(end_ns="ended_ns")
     return conform(both, MARKERS)

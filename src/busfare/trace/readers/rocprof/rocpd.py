@@ -7,12 +7,13 @@ run: the tables are read and united here.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.readers.tables.source import TEXT, TableSource, ints, texts
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
@@ -27,8 +28,6 @@ from busfare.trace.tables import (
 
 __all__ = ["matches", "read"]
 
-INT = pl.Int64()
-TEXT = pl.String()
 SUFFIX = r"(_[0-9a-fA-F_-]+)?"
 
 DIRECTION_OF_NAME = {
@@ -48,13 +47,11 @@ def matches(tables: TableSource) -> bool:
 def read(tables: TableSource) -> Trace:
     """Reads a rocprofv3 database. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
-    strings = _lookup(tables, "rocpd_string", {"id": INT, "string": TEXT})
+    strings = _lookup(tables, "rocpd_string", ints("id") | texts("string"))
     agents = _agents(tables)
-    events = _lookup(tables, "rocpd_event", {"id": INT, "stack_id": INT, "category_id": INT})
-    processes = _lookup(tables, "rocpd_info_process", {"id": INT, "pid": INT}).rename({"pid": "process"})
-    metadata = dict(
-        _all(tables, "rocpd_metadata", {"tag": TEXT, "value": TEXT}).select("tag", "value").iter_rows()
-    )
+    events = _lookup(tables, "rocpd_event", ints("id stack_id category_id"))
+    processes = _lookup(tables, "rocpd_info_process", ints("id pid")).rename({"pid": "process"})
+    metadata = dict(_all(tables, "rocpd_metadata", texts("tag value")).select("tag", "value").iter_rows())
 
     context = _Context(tables, strings, agents, events, processes)
     operations = pl.concat([_kernels(context), _copies(context, omissions)])
@@ -78,35 +75,19 @@ def read(tables: TableSource) -> Trace:
     return trace
 
 
+@dataclass(frozen=True)
 class _Context:
     """The tables that every other one refers to."""
 
-    def __init__(
-        self,
-        tables: TableSource,
-        strings: pl.DataFrame,
-        agents: pl.DataFrame,
-        events: pl.DataFrame,
-        processes: pl.DataFrame,
-    ) -> None:
-        self.tables = tables
-        self.strings = strings
-        self.agents = agents
-        self.events = events
-        self.processes = processes
+    tables: TableSource
+    strings: pl.DataFrame
+    agents: pl.DataFrame
+    events: pl.DataFrame
+    processes: pl.DataFrame
 
     def rows(self, table: str, wanted: Schema) -> pl.DataFrame:
         """Rows of a timed table, with start_ns, end_ns, process, correlation and the suffix's `part`."""
-        timed = {
-            "start": INT,
-            "end": INT,
-            "start_id": INT,
-            "end_id": INT,
-            "track_id": INT,
-            "pid": INT,
-            "tid": INT,
-            "event_id": INT,
-        }
+        timed = ints("start end start_id end_id track_id pid tid event_id")
         frame = _all(self.tables, table, {**timed, **wanted})
         if frame.get_column("start").is_null().all() and frame.get_column("start_id").is_not_null().any():
             frame = self._with_timestamps(frame)
@@ -117,12 +98,12 @@ class _Context:
         )
 
     def _with_timestamps(self, frame: pl.DataFrame) -> pl.DataFrame:
-        times = _lookup(self.tables, "rocpd_timestamp", {"id": INT, "value": INT})
+        times = _lookup(self.tables, "rocpd_timestamp", ints("id value"))
         for side in ("start", "end"):
             values = times.rename({"value": side, "id": f"{side}_id"})
             frame = frame.drop(side).join(values, on=[f"{side}_id", "part"], how="left")
-        tracked = {"pid": INT, "tid": INT, "agent_id": INT, "queue_id": INT, "stream_id": INT}
-        tracks = _lookup(self.tables, "rocpd_track", {"id": INT} | tracked)
+        tracked = ints("pid tid agent_id queue_id stream_id")
+        tracks = _lookup(self.tables, "rocpd_track", ints("id") | tracked)
         frame = frame.join(
             tracks, left_on=["track_id", "part"], right_on=["id", "part"], how="left", suffix="_of_track"
         )
@@ -153,14 +134,7 @@ def _agents(tables: TableSource) -> pl.DataFrame:
     agents = _lookup(
         tables,
         "rocpd_info_agent",
-        {
-            "id": INT,
-            "type": TEXT,
-            "absolute_index": INT,
-            "type_index": INT,
-            "name": TEXT,
-            "product_name": TEXT,
-        },
+        ints("id absolute_index type_index") | texts("type name product_name"),
     )
     return agents.with_columns(pl.col("type").str.to_uppercase())
 
@@ -171,11 +145,9 @@ def _devices(agents: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kernels(context: _Context) -> pl.DataFrame:
-    frame = context.rows(
-        "rocpd_kernel_dispatch", {"agent_id": INT, "kernel_id": INT, "queue_id": INT, "stream_id": INT}
-    )
+    frame = context.rows("rocpd_kernel_dispatch", ints("agent_id kernel_id queue_id stream_id"))
     symbols = _lookup(
-        context.tables, "rocpd_info_kernel_symbol", {"id": INT, "display_name": TEXT, "kernel_name": TEXT}
+        context.tables, "rocpd_info_kernel_symbol", ints("id") | texts("display_name kernel_name")
     )
     frame = frame.join(symbols, left_on=["kernel_id", "part"], right_on=["id", "part"], how="left")
     ordinals = context.agents.select("id", "part", device="type_index")
@@ -191,14 +163,7 @@ def _kernels(context: _Context) -> pl.DataFrame:
 
 
 def _copies(context: _Context, omissions: Omissions) -> pl.DataFrame:
-    wanted = {
-        "name_id": INT,
-        "src_agent_id": INT,
-        "dst_agent_id": INT,
-        "size": INT,
-        "queue_id": INT,
-        "stream_id": INT,
-    }
+    wanted = ints("name_id src_agent_id dst_agent_id size queue_id stream_id")
     frame = context.text(context.rows("rocpd_memory_copy", wanted), "name_id", "copy_name")
     for side in ("src", "dst"):
         agents = context.agents.select(
@@ -242,9 +207,9 @@ def _copies(context: _Context, omissions: Omissions) -> pl.DataFrame:
 
 
 def _calls_and_markers(context: _Context) -> tuple[pl.DataFrame, pl.DataFrame]:
-    frame = context.text(context.rows("rocpd_region", {"name_id": INT}), "name_id", "name")
+    frame = context.text(context.rows("rocpd_region", ints("name_id")), "name_id", "name")
     frame = context.text(frame, "category_id", "category")
-    threads = _lookup(context.tables, "rocpd_info_thread", {"id": INT, "tid": INT}).rename({"tid": "thread"})
+    threads = _lookup(context.tables, "rocpd_info_thread", ints("id tid")).rename({"tid": "thread"})
     frame = frame.join(threads, left_on=["tid", "part"], right_on=["id", "part"], how="left").with_columns(
         thread=pl.coalesce("thread", "tid")
     )

@@ -6,13 +6,11 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.tables.source import TableSource
+from busfare.trace.readers.tables.source import INT, TEXT, TableSource, ints, texts
 from busfare.trace.tables import CALLS, DIRECTIONS, MARKERS, OPERATIONS, conform
 
 __all__ = ["matches", "read"]
 
-INT = pl.Int64()
-TEXT = pl.String()
 
 #: hipMemcpyKind.
 DIRECTION_OF = {0: "h2h", 1: "h2d", 2: "d2h", 3: "d2d"}
@@ -35,13 +33,11 @@ def matches(tables: TableSource) -> bool:
 def read(tables: TableSource) -> Trace:
     """Reads an RPD file. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
-    strings = tables.read("rocpd_string", {"id": INT, "string": TEXT}).unique("id", keep="first")
-    version = dict(tables.read("rocpd_metadata", {"tag": TEXT, "value": TEXT}).iter_rows()).get(
-        "schema_version"
-    )
+    strings = tables.read("rocpd_string", ints("id") | texts("string")).unique("id", keep="first")
+    version = dict(tables.read("rocpd_metadata", texts("tag value")).iter_rows()).get("schema_version")
     api = tables.read(
         "rocpd_api",
-        {"id": INT, "pid": INT, "tid": INT, "start": INT, "end": INT, "apiName_id": INT, "args_id": INT},
+        ints("id pid tid start end apiName_id args_id"),
     ).unique("id", keep="first", maintain_order=True)
     api = api.join(
         strings.rename({"id": "apiName_id", "string": "name"}), on="apiName_id", how="left"
@@ -63,28 +59,12 @@ def _operations(
 ) -> pl.DataFrame:
     operations = tables.read(
         "rocpd_op",
-        {
-            "id": INT,
-            "gpuId": INT,
-            "queueId": INT,
-            "start": INT,
-            "end": INT,
-            "description_id": INT,
-            "opType_id": INT,
-        },
+        ints("id gpuId queueId start end description_id opType_id"),
     )
-    launched = tables.read("rocpd_api_ops", {"api_id": INT, "op_id": INT}).unique("op_id", keep="first")
+    launched = tables.read("rocpd_api_ops", ints("api_id op_id")).unique("op_id", keep="first")
     copies = tables.read(
         "rocpd_copyapi",
-        {
-            "api_ptr_id": INT,
-            "stream": TEXT,
-            "size": INT,
-            "kind": INT,
-            "dstDevice": INT,
-            "srcDevice": INT,
-            "pinned": INT,
-        },
+        ints("api_ptr_id size kind dstDevice srcDevice pinned") | texts("stream"),
     ).unique("api_ptr_id", keep="first")
     frame = (
         operations.join(launched, left_on="id", right_on="op_id", how="left")
@@ -142,23 +122,18 @@ def _operations(
         .then(pl.lit("pageable"))
     )
     is_copy = pl.col("kind") == "copy"
-    side = {
-        "source_memory": pl.when(is_copy & pl.col("direction").is_in(["d2h", "d2d"])).then(pl.lit("device")),
-        "destination_memory": pl.when(is_copy & pl.col("direction").is_in(["h2d", "d2d"])).then(
-            pl.lit("device")
-        ),
-    }
+
+    def memory(*sides: str, of_host: str) -> pl.Expr:
+        device = pl.when(is_copy & pl.col("direction").is_in(sides)).then(pl.lit("device"))
+        return pl.coalesce(device, pl.when(is_copy & (pl.col("direction") == of_host)).then(host))
+
     frame = frame.with_columns(
         direction=pl.when(is_copy)
         .then(pl.when("between").then(pl.lit("p2p")).otherwise("direction"))
         .cast(pl.Enum(DIRECTIONS)),
         peer_device=pl.when(is_copy & pl.col("between")).then("dstDevice"),
-        source_memory=pl.coalesce(
-            side["source_memory"], pl.when(is_copy & (pl.col("direction") == "h2d")).then(host)
-        ),
-        destination_memory=pl.coalesce(
-            side["destination_memory"], pl.when(is_copy & (pl.col("direction") == "d2h")).then(host)
-        ),
+        source_memory=memory("d2h", "d2d", of_host="h2d"),
+        destination_memory=memory("h2d", "d2d", of_host="d2h"),
         bytes=pl.when(is_copy).then("size"),
         copy_count=pl.when(is_copy).then(1),
         # Queues are numbered; the stream that the program used is a pointer, kept only where it is known.

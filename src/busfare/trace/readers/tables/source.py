@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -9,7 +10,24 @@ import polars as pl
 
 from busfare.trace.tables import Schema
 
-__all__ = ["TableSource", "with_all"]
+__all__ = ["INT", "TEXT", "TableSource", "ints", "meant", "texts", "with_all"]
+
+INT, TEXT = pl.Int64(), pl.String()
+
+
+def ints(names: str) -> dict[str, pl.DataType]:
+    """Columns of whole numbers, their names apart by spaces."""
+    return dict.fromkeys(names.split(), INT)
+
+
+def texts(names: str) -> dict[str, pl.DataType]:
+    """Columns of text, their names apart by spaces."""
+    return dict.fromkeys(names.split(), TEXT)
+
+
+def meant(column: str, words: Mapping[int, str] | Mapping[str, str], kinds: Sequence[str]) -> pl.Expr:
+    """What the values of a column mean, as an Enum of `kinds`; null for those that are not listed."""
+    return pl.col(column).replace_strict(words, default=None, return_dtype=pl.Enum(kinds))
 
 
 class TableSource(Protocol):
