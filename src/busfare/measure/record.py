@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from busfare.errors import InputError, NoGpuError
 
@@ -31,11 +32,7 @@ CALLS = ("driver", "both", "none")
 #: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
 _LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
 _RANK_VARIABLES = (
-    "OMPI_COMM_WORLD_RANK",
-    "PMIX_RANK",
-    "PMI_RANK",
-    "MV2_COMM_WORLD_RANK",
-    "PALS_RANKID",
+    *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"),
     "SLURM_PROCID",
 )
 #: torchrun and its like set these together.
@@ -43,27 +40,29 @@ _TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _FIELDS = ("%p", "%h", "%r")
 
 
-def record(
-    command: Sequence[str],
-    output: str,
-    *,
-    duration: float = 0.0,
-    delay: float = 0.0,
-    capture: str = "whole",
-    nvtx: str = "",
-    flush_every: float = 1.0,
-    kinds: Sequence[str] = (),
-    calls: str = "driver",
-    fingerprint: bool = False,
-    library: Path | None = None,
-) -> int:
+class Options(TypedDict, total=False):
+    """What is recorded. `duration`, `delay` and `flush_every` are seconds (a `duration` of 0 is 'to the end').
+
+    `capture` is `whole` or `profiler-calls` (from cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of
+    which nothing is recorded. `kinds` are of `KINDS`, `calls` one of `CALLS`; `library` is the recorder to use.
+    """
+
+    duration: float
+    delay: float
+    capture: str
+    nvtx: str
+    flush_every: float
+    kinds: Sequence[str]
+    calls: str
+    fingerprint: bool
+    library: Path | None
+
+
+def record(command: Sequence[str], output: str, **options: Unpack[Options]) -> int:
     """Runs `command` recorded and returns its exit status (128 + N when signal N ended it).
 
     `output` is a directory that gets a file of each process that uses CUDA; with %p (process id), %h (host) or
-    %r (rank) in it, it is the name of one process's file. `duration`, `delay` and `flush_every` are seconds (a
-    `duration` of 0 is 'to the end'). `capture` is `whole` or `profiler-calls` (from cudaProfilerStart to
-    cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of `KINDS`, `calls` one of
-    `CALLS`.
+    %r (rank) in it, it is the name of one process's file.
 
     Raises InputError when the command or the output cannot be used, NoGpuError when there is no NVIDIA driver.
     """
@@ -73,20 +72,7 @@ def record(
         _require_driver()
     target = _prepare_output(output)
     before = _recordings(target)
-    variables = environment(
-        target,
-        command,
-        duration=duration,
-        delay=delay,
-        capture=capture,
-        nvtx=nvtx,
-        flush_every=flush_every,
-        kinds=kinds,
-        calls=calls,
-        fingerprint=fingerprint,
-        library=library,
-    )
-    status = _run(command, variables)
+    status = _run(command, environment(target, command, **options))
     if not elsewhere and before is not None and _recordings(target) == before:
         print(
             f"busfare record: nothing was recorded: {program} made no CUDA call that could be seen "
@@ -96,63 +82,46 @@ def record(
     return status
 
 
-def environment(
-    output: str,
-    command: Sequence[str] = (),
-    *,
-    duration: float = 0.0,
-    delay: float = 0.0,
-    capture: str = "whole",
-    nvtx: str = "",
-    flush_every: float = 1.0,
-    kinds: Sequence[str] = (),
-    calls: str = "driver",
-    fingerprint: bool = False,
-    library: Path | None = None,
-) -> dict[str, str]:
+def environment(output: str, command: Sequence[str] = (), **options: Unpack[Options]) -> dict[str, str]:
     """The environment variables that make a program record itself, for launchers that cannot be wrapped.
 
-    Parameters as those of `record`. Raises InputError for values out of range and where the recorder's library is
-    not installed.
+    Raises InputError for values out of range and where the recorder's library is not installed.
     """
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown:
-        raise InputError(f"--kinds {','.join(unknown)}: not known; choose from {', '.join(KINDS)}")
-    if calls not in CALLS:
-        raise InputError(f"--calls {calls}: not known; choose from {', '.join(CALLS)}")
-    if capture not in ("whole", "profiler-calls"):
-        raise InputError(f"--capture {capture}: not known; choose whole or profiler-calls")
-    for name, seconds in (("--duration", duration), ("--delay", delay)):
-        if not 0 <= seconds < float("inf"):
-            raise InputError(f"{name} {seconds}: seconds from 0 up are needed")
+    kinds, calls = options.get("kinds", ()), options.get("calls", "driver")
+    capture, nvtx = options.get("capture", "whole"), options.get("nvtx", "")
+    duration, delay = options.get("duration", 0.0), options.get("delay", 0.0)
+    flush_every = options.get("flush_every", 1.0)
+    for name, given, known in (
+        ("--kinds", kinds, KINDS),
+        ("--calls", (calls,), CALLS),
+        ("--capture", (capture,), ("whole", "profiler-calls")),
+    ):
+        if unknown := [word for word in given if word not in known]:
+            raise InputError(f"{name} {','.join(unknown)}: not known; choose from {', '.join(known)}")
+    for name, seconds, least in (
+        ("--duration", duration, 0.0),
+        ("--delay", delay, 0.0),
+        ("--flush-every", flush_every, 0.01),
+    ):
+        if not least <= seconds < float("inf"):
+            raise InputError(f"{name} {seconds}: seconds from {least:g} up are needed")
     if delay and (nvtx or capture != "whole"):
-        raise InputError(
-            "--delay: the program itself says when recording begins (--nvtx, --capture); leave one out"
-        )
-    if not 0.01 <= flush_every < float("inf"):
-        raise InputError(f"--flush-every {flush_every}: seconds from 0.01 up are needed")
-    path = str(_library(library))
-    variables = {
-        "CUDA_INJECTION64_PATH": path,
-        "NVTX_INJECTION64_PATH": path,
-        "BUSFARE_RECORD_OUTPUT": output,
-        "BUSFARE_RECORD_FLUSH_EVERY": repr(flush_every),
-        "BUSFARE_RECORD_COMMAND": shlex.join(command),
-        "BUSFARE_RECORD_CUPTI": ":".join(str(library) for library in _cupti_libraries()),
+        raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
+    path = str(_library(options.get("library")))
+    asked = {
+        "OUTPUT": output,
+        "FLUSH_EVERY": repr(flush_every),
+        "COMMAND": shlex.join(command),
+        "CUPTI": ":".join(str(library) for library in _cupti_libraries()),
+        "DURATION": repr(duration) if duration else None,
+        "DELAY": repr(delay) if delay else None,
+        "CAPTURE": f"nvtx:{nvtx}" if nvtx else capture if capture != "whole" else None,
+        "KINDS": ",".join(kinds) or None,
+        "CALLS": calls if calls != "driver" else None,
+        "FINGERPRINT": "1" if options.get("fingerprint") else None,
     }
-    if duration > 0:
-        variables["BUSFARE_RECORD_DURATION"] = repr(duration)
-    if delay > 0:
-        variables["BUSFARE_RECORD_DELAY"] = repr(delay)
-    if nvtx or capture != "whole":
-        variables["BUSFARE_RECORD_CAPTURE"] = f"nvtx:{nvtx}" if nvtx else capture
-    if kinds:
-        variables["BUSFARE_RECORD_KINDS"] = ",".join(kinds)
-    if calls != "driver":
-        variables["BUSFARE_RECORD_CALLS"] = calls
-    if fingerprint:
-        variables["BUSFARE_RECORD_FINGERPRINT"] = "1"
-    return variables
+    variables = {"CUDA_INJECTION64_PATH": path, "NVTX_INJECTION64_PATH": path}
+    return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}
 
 
 def _program(command: Sequence[str]) -> str:
@@ -177,30 +146,25 @@ def _library(given: Path | None) -> Path:
     # An editable installation keeps what is built and what is written in two folders of one package.
     package = importlib.util.find_spec("busfare.measure")
     folders = package.submodule_search_locations if package else None
-    candidates = [given] if given else [Path(folder) / LIBRARY for folder in folders or ()]
-    chosen = os.environ.get("BUSFARE_RECORDER_LIBRARY")
-    if chosen and not given:
-        candidates.insert(0, Path(chosen))
-    for candidate in candidates:
+    chosen = given or os.environ.get("BUSFARE_RECORDER_LIBRARY")
+    candidates = ([Path(chosen)] if chosen else []) + [Path(folder) / LIBRARY for folder in folders or ()]
+    for candidate in candidates[: 1 if given else None]:
         if candidate.is_file():
             return candidate.resolve()
-    looked = ", ".join(str(candidate) for candidate in candidates)
-    raise InputError(f"{looked}: the recorder's library is missing; reinstall busfare")
+    raise InputError(f"{candidates[0]}: the recorder's library is missing; reinstall busfare")
 
 
 def _cupti_libraries() -> list[Path]:
     """CUPTI libraries where packages and toolkits put them, newest toolkits first."""
-    found: list[Path] = []
     package = importlib.util.find_spec("nvidia")
-    for folder in package.submodule_search_locations or () if package else ():
-        found += sorted(Path(folder).glob("*/lib/libcupti.so.1[23]"), reverse=True)
-    toolkits = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    places = [(Path(folder), "*/lib") for folder in (package and package.submodule_search_locations) or ()]
+    toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     roots = [Path(toolkit) for toolkit in toolkits if toolkit]
     roots += sorted(Path("/usr/local").glob("cuda-1[23]*"), reverse=True)
-    for root in roots:
-        for folder in ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
-            found += sorted(root.joinpath(folder).glob("libcupti.so.1[23]"), reverse=True)
-    return list(dict.fromkeys(found))
+    inside = ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
+    places += [(root, folder) for root in roots for folder in inside]
+    found = [sorted(root.glob(f"{folder}/libcupti.so.1[23]"), reverse=True) for root, folder in places]
+    return list(dict.fromkeys(library for libraries in found for library in libraries))
 
 
 def _prepare_output(output: str) -> str:
@@ -208,17 +172,15 @@ def _prepare_output(output: str) -> str:
     if not output:
         raise InputError("no output; say where the recording goes: -o run.bf")
     path = Path(output).absolute()
-    if any(field in output for field in _FIELDS):
-        folder, target = path.parent, str(path)
-    else:
-        folder, target = path, f"{path}/"
-        if path.is_file():
-            raise InputError(f"{output}: a file of that name is there; choose another, or remove it")
-        # Ranks of one job share the directory, and come one after the other.
-        ranked = any(os.environ.get(name) for name in _RANK_VARIABLES)
-        ranked |= all(os.environ.get(name) for name in _TORCHRUN_VARIABLES)
-        if not ranked and path.is_dir() and any(path.iterdir()):
-            raise InputError(f"{output}: holds an earlier recording; choose another name, or remove it")
+    named = any(field in output for field in _FIELDS)
+    # Ranks of one job share the directory, and come one after the other.
+    ranked = any(os.environ.get(name) for name in _RANK_VARIABLES)
+    ranked |= all(os.environ.get(name) for name in _TORCHRUN_VARIABLES)
+    if not named and path.is_file():
+        raise InputError(f"{output}: a file of that name is there; choose another, or remove it")
+    if not named and not ranked and path.is_dir() and any(path.iterdir()):
+        raise InputError(f"{output}: holds an earlier recording; choose another name, or remove it")
+    folder, target = (path.parent, str(path)) if named else (path, f"{path}/")
     if any(field in str(folder) for field in _FIELDS):
         return target  # made by each process, which alone knows its name
     try:
@@ -235,9 +197,7 @@ def _prepare_output(output: str) -> str:
 def _recordings(target: str) -> set[Path] | None:
     """The files where recordings go; None where only each process knows its folder."""
     folder = Path(target) if target.endswith("/") else Path(target).parent
-    if any(field in str(folder) for field in _FIELDS):
-        return None
-    return set(folder.glob("*"))
+    return None if any(field in str(folder) for field in _FIELDS) else set(folder.glob("*"))
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
