@@ -79,14 +79,6 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
     assert any(after.values()) or seed % 2 == 0
 
 
-def test_abort_and_quick_exit_keep_what_was_flushed(recorded: Callable[..., Run]) -> None:
-    for scenario, status in (("abort", -signal.SIGABRT), ("quick-exit", 7)):
-        run = recorded(scenario, "100", flush_every=0.1)
-        assert run.status == status
-        assert tallies(run.only) == times(100)
-        assert not run.only.complete
-
-
 def test_a_program_that_never_ends_is_recorded_until_somebody_ends_it(
     built: Built, variables: dict[str, str], tmp_path: Path
 ) -> None:
@@ -115,23 +107,50 @@ def test_a_full_disk_stops_the_recording_and_not_the_program(
         assert recording.torn_bytes == recording.damaged_chunks == 0
 
 
-def test_an_unwritable_place_is_one_line_and_no_more(recorded: Callable[..., Run]) -> None:
-    run = recorded("status", extra={"BUSFARE_RECORD_OUTPUT": "/proc/nowhere/"})
-    assert run.status == 42
-    assert run.error.count("\n") == 1 and "nothing is recorded" in run.error
+@pytest.mark.parametrize(
+    ("arguments", "options", "status", "rounds", "complete"),
+    [
+        (("abort", "100"), {"flush_every": 0.1}, -signal.SIGABRT, 100, False),
+        (("quick-exit", "100"), {"flush_every": 0.1}, 7, 100, False),
+        (("fork", "10"), {}, 0, 11, True),  # ten rounds before, one after, none of the child's
+        (("fork-first", "10"), {}, 0, 10, True),  # the child's own recording
+        (("late", "10"), {}, 0, 10, True),
+        (("threads", "2000"), {}, 0, 16_000, True),
+        (
+            ("rounds", "10"),
+            {"extra": {"FAKE_CUPTI_VERSION": "140000", "BUSFARE_RECORD_TRUST_CUPTI": "1"}},
+            0,
+            10,
+            True,
+        ),
+    ],
+)
+def test_however_a_program_lives_and_ends_what_it_did_is_recorded(
+    recorded: Callable[..., Run],
+    arguments: tuple[str, ...],
+    options: dict[str, object],
+    status: int,
+    rounds: int,
+    complete: bool,
+) -> None:
+    run = recorded(*arguments, **options)
+    assert (run.status, tallies(run.only), run.only.complete) == (status, times(rounds), complete)
 
 
-def test_a_fork_without_exec_stays_the_parents_recording(recorded: Callable[..., Run]) -> None:
-    run = recorded("fork", "10")
-    assert run.status == 0
-    assert tallies(run.only) == times(11)  # ten rounds before, one after, none of the child's
-    assert run.only.complete
-
-
-def test_a_fork_before_cuda_gives_the_child_its_own_recording(recorded: Callable[..., Run]) -> None:
-    run = recorded("fork-first", "10")
-    assert run.status == 0
-    assert tallies(run.only) == times(10)
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"BUSFARE_RECORD_OUTPUT": "/proc/nowhere/"}, "nothing is recorded"),
+        ({"FAKE_CUPTI_BUSY": "1"}, "another profiler"),
+        *(({"FAKE_CUPTI_VERSION": version}, f"of version {version}") for version in ("17", "100", "140000")),
+    ],
+)
+def test_where_nothing_can_be_recorded_the_program_runs_and_one_line_says_why(
+    recorded: Callable[..., Run], extra: dict[str, str], words: str
+) -> None:
+    run = recorded("status", extra=extra)
+    assert (run.status, run.files, run.error.count("\n")) == (42, [], 1)
+    assert words in run.error
 
 
 def test_exec_starts_another_file_beside_the_first(recorded: Callable[..., Run]) -> None:
@@ -140,37 +159,6 @@ def test_exec_starts_another_file_beside_the_first(recorded: Callable[..., Run])
     assert len(run.files) == 2
     assert sorted(file.stem.endswith("-2") for file in run.files) == [False, True]
     assert [tallies(recording) for recording in run.recordings if recording.complete] == [times(10)]
-
-
-def test_cuda_loaded_late_is_recorded(recorded: Callable[..., Run]) -> None:
-    run = recorded("late", "10")
-    assert tallies(run.only) == times(10)
-
-
-def test_eight_threads_are_all_recorded(recorded: Callable[..., Run]) -> None:
-    run = recorded("threads", "2000")
-    assert run.status == 0
-    assert tallies(run.only) == times(16000)
-
-
-def test_another_profiler_has_the_right_of_way(recorded: Callable[..., Run]) -> None:
-    run = recorded("status", extra={"FAKE_CUPTI_BUSY": "1"})
-    assert run.status == 42
-    assert run.error.count("\n") == 1 and "another profiler" in run.error
-    assert run.files == []
-
-
-@pytest.mark.parametrize("version", ["17", "100", "140000"])
-def test_an_unknown_cupti_is_refused_by_its_version(recorded: Callable[..., Run], version: str) -> None:
-    run = recorded("status", extra={"FAKE_CUPTI_VERSION": version})
-    assert run.status == 42
-    assert run.error.count("\n") == 1 and f"of version {version}" in run.error
-    assert run.files == []
-
-
-def test_a_newer_cupti_is_taken_when_the_user_says_so(recorded: Callable[..., Run]) -> None:
-    run = recorded("rounds", extra={"FAKE_CUPTI_VERSION": "140000", "BUSFARE_RECORD_TRUST_CUPTI": "1"})
-    assert tallies(run.only) == times(10)
 
 
 def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: Callable[..., Run]) -> None:
