@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from busfare.timeline import _core
 from busfare.timeline.model import COLUMN_TYPES
-from tests.timeline.random_columns import Columns, as_columns, columns, timelines
+from tests.timeline.random_columns import Columns, columns, timelines
 
 GOOD = columns(Random(5), 30, 1, engines=True, links=True, early=True, unordered=False)
 MOST = np.iinfo(np.int64).max
@@ -23,11 +23,6 @@ def put(name: str, row: int, value: Any) -> Columns:
     changed = GOOD[name].copy()
     changed[row] = value
     return GOOD | {name: changed}
-
-
-def test_the_columns_are_good_as_they_are() -> None:
-    assert _core.play(GOOD)["makespan"] > 0
-    assert all(len(values) for values in GOOD.values())
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -78,12 +73,6 @@ def test_another_length(name: str, by: int) -> None:
     other = np.resize(GOOD[name], len(GOOD[name]) + by)
     with pytest.raises(ValueError, match="link_" if name == "link_bytes_per_s" else name):
         _core.play(GOOD | {name: other})
-
-
-@pytest.mark.parametrize("name", ["call_thread", "operation_call", "stream_device", "engine_slots"])
-def test_a_table_too_short_for_what_names_it(name: str) -> None:
-    with pytest.raises(ValueError, match="replay: column"):
-        _core.play(GOOD | {name: GOOD[name][:0]})
 
 
 OUT_OF_RANGE = [
@@ -152,13 +141,6 @@ def test_a_copy_over_a_link_that_takes_for_ever() -> None:
         _core.play(GOOD | {"link_bytes_per_s": np.full_like(GOOD["link_bytes_per_s"], 5e-324)})
 
 
-def test_a_link_that_is_never_full() -> None:
-    free = np.full_like(GOOD["link_bytes_per_s"], np.inf)
-    played = _core.play(GOOD | {"link_bytes_per_s": free})
-    lasted = played["operation_end"] - played["operation_start"]
-    assert lasted.tolist() == GOOD["operation_duration"].tolist()
-
-
 def test_recorded_times_that_run_backwards() -> None:
     played = _core.play(GOOD)
     trace = {name: played[name] for name in ("call_start", "call_end", "operation_start", "operation_end")}
@@ -194,29 +176,6 @@ def test_any_column_may_hold_anything(good: Columns, data: st.DataObject) -> Non
         _core.play(good | {name: spoilt}, path=True)
     except ValueError as complaint:
         assert "replay: column" in str(complaint)
-
-
-def test_rows_that_double_what_a_stream_waits_for() -> None:
-    """An event recorded in a stream that waits for it, over and over: lists stay short."""
-    count = 4000
-    rows = as_columns(
-        {name: np.resize(values, count) for name, values in GOOD.items() if name.startswith("call_")}
-        | {name: values[:0] for name, values in GOOD.items() if name.startswith("operation_")}
-        | {name: values for name, values in GOOD.items() if not name.startswith(("call_", "operation_"))}
-    )
-    rows |= {
-        "call_after": np.full(count, -1, np.int32),
-        "call_wait": np.zeros(count, np.uint8),
-        "call_act": (np.arange(count) % 2 + 1).astype(np.uint8),
-        "call_act_stream": np.zeros(count, np.int32),
-        "call_act_event": np.zeros(count, np.int32),
-    }
-    one = {name: values[:1] for name, values in GOOD.items() if name.startswith("operation_")}
-    one |= {"operation_call": np.zeros(1, np.int32), "operation_after": np.full(1, -1, np.int32)}
-    one |= {"operation_stream": np.full(1, len(GOOD["stream_kind"]) - 1, np.int32)}
-    one |= {"operation_link_begin": np.zeros(0, np.int64), "operation_links": np.zeros(0, np.int32)}
-    rows["call_act_stream"][0] = len(GOOD["stream_kind"]) - 1
-    assert len(_core.play(rows | one)["call_end"]) == count
 
 
 def test_every_column_has_its_type() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ import pytest
 
 from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
-from busfare.node import Node, load_node
+from busfare.node import load_node
 from busfare.timeline import critical_path_shares, play, timeline
-from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.changes import Change, Setting, what_if
 from busfare.timeline.changes.elsewhere import CopySpeed, Kernels, ToNode
 from busfare.timeline.changes.packing import Batch, Collect, loop_nanoseconds
@@ -24,8 +22,6 @@ from busfare.timeline.changes.repeated import Dedupe
 from busfare.timeline.changes.streams import Streams, chunks
 from busfare.timeline.changes.waiting import Async, DropSynchronisations
 from busfare.timeline.edit import SCATTERED
-from busfare.timeline.model import WAIT
-from busfare.timeline.prices import packing_nanoseconds
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 
@@ -48,11 +44,6 @@ def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
     assert 4_900 < predicted(recorded, Pin()) < 5_700
     assert predicted(recorded, Pin("no such buffer")) == 16_015
     assert predicted(recorded, Pin("h2d pageable")) < 5_700
-
-
-def test_pinning_a_copy_whose_call_is_not_in_the_trace() -> None:
-    recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(16_010, 16_020))
-    assert 4_900 < predicted(recorded, Pin()) < 5_700
 
 
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
@@ -86,20 +77,6 @@ def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
         ],
     )
     assert predicted(recorded, Pin()) == pytest.approx(25_001, abs=40)
-
-
-def test_a_blocking_copy_that_returned_once_staged_waits_for_its_end_when_pinned() -> None:
-    # Staged in 20 µs, and on its way to the GPU behind the call; pinned, the host staged nothing, and waits.
-    recorded = trace(
-        copy(22, 40, 200_000, memory="pageable", correlation=1),
-        calls=[call(0, 20, "cudaMemcpy", correlation=1), call(120, 121, "cudaGetLastError")],
-    )
-    changed = Pin().apply(timeline(recorded), HERE).timeline
-    assert changed.columns["call_wait"][0] == WAIT["operation"]
-    played = play(changed)
-    ended, took = played.operation_end[0], changed.columns["operation_duration"][0]
-    assert played.call_end[0] > ended > took
-    assert played.call_end[0] < 20_000 + took
 
 
 def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> None:
@@ -178,32 +155,6 @@ def test_small_copies_become_one() -> None:
     # 99 calls of 9 µs are gone, the host's µs behind each stays; packing takes 51 µs, the copy 37.
     assert 187 < predicted(recorded, Batch(64 * 1024)) < 195
     assert predicted(recorded, Batch(4096)) == 999
-
-
-@pytest.mark.parametrize(("memory", "waits"), [("pinned", False), ("pageable", True)])
-def test_what_is_packed_stays_in_the_memory_of_its_pieces(memory: str, waits: bool) -> None:
-    node = load_node("h100-probed")
-    operations = [
-        copy(10.0 * at + 3, 10.0 * at + 8, 32_768, memory=memory, correlation=at) for at in range(64)
-    ]
-    calls = [call(10.0 * at, 10.0 * at + 6, "cudaMemcpyAsync", correlation=at) for at in range(64)]
-    calls.append(call(640, 645, "cudaDeviceSynchronize", "device"))
-    packed = Batch(64 * 1024).apply(timeline(trace(*operations, calls=calls), node), Setting(node)).timeline
-    size = 64 * 32_768
-    as_one = price(node, memory, size) - (price(node, memory, 1) if waits else 0)
-    assert packed.operations["bytes"].to_list() == [size]
-    assert packed.columns["operation_duration"][0] == pytest.approx(1e9 * as_one, abs=1)
-    assert (packed.columns["call_wait"][63] == WAIT["operation"]) == waits
-    # The host packs before it sends, behind the 63 gaps of 4 µs between its calls.
-    staging = (price(node, "pageable", 4 * MIB) - price(node, "pageable", MIB // 4)) / (4 * MIB - MIB // 4)
-    assert play(packed).operation_start[0] == pytest.approx(63 * 4_000 + 1e9 * staging * size, abs=10_000)
-
-
-def price(node: Node, memory: str, size: int) -> float:
-    """Seconds of one copy to the GPU, as the node was measured."""
-    measured = node.measurement("h2d", memory, 0, None)
-    assert measured is not None
-    return float(piecewise_seconds(measured, np.array([float(size)]))[0])
 
 
 def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
@@ -304,28 +255,6 @@ def test_without_calls_nobody_knows_what_streams_would_wait_for() -> None:
     assert outcome.count == 0 and outcome.played.makespan_ns == 3_950_000
 
 
-def test_pinned_copies_are_submitted_like_those_that_the_trace_has_else_like_launches() -> None:
-    operations, calls = [], []
-    for at in range(10):  # small pageable copies: each call stages its bytes for 12 µs
-        start = 40.0 * at
-        operations.append(copy(start + 5, start + 11, 4096, memory="pageable", correlation=2 * at))
-        operations.append(kernel(start + 17, start + 18, correlation=2 * at + 1))
-        calls.append(call(start, start + 12, "cudaMemcpyAsync", correlation=2 * at))
-        calls.append(call(start + 12, start + 16, "cudaLaunchKernel", correlation=2 * at + 1))
-    recorded = trace(*operations, calls=calls)
-    like_launches = predicted(recorded) - predicted(recorded, Pin())
-    assert like_launches >= 10 * (12 - 4)
-    operations.append(copy(500, 502, 64, memory="pinned", correlation=99))
-    calls.append(call(490, 492, "cudaMemcpyAsync", correlation=99))
-    recorded = trace(*operations, calls=calls)
-    like_pinned = predicted(recorded) - predicted(recorded, Pin())
-    assert 10 * (12 - 2) <= like_pinned < like_launches + 10
-
-
-def test_streams_without_end_do_no_better_than_the_busiest_engine() -> None:
-    assert predicted(pipeline(8), Streams(64)) >= 8_000
-
-
 def test_pageable_copies_do_not_overlap_by_streams_alone() -> None:
     assert predicted(pipeline(8, memory="pageable"), Streams(3)) > 16_000
 
@@ -366,14 +295,6 @@ def test_kernels_by_rule_and_another_node() -> None:
     assert predicted(recorded, Kernels(0.5, "other")) == predicted(recorded)
     faster = predicted(recorded, ToNode(load_node("pcie:4x16")))
     assert faster == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.06)
-
-
-def test_copies_to_symbols_leave_with_their_calls() -> None:
-    operations = [copy(50.0 * at + 5, 50.0 * at + 7, 64, correlation=at) for at in range(60)]
-    calls = [
-        call(50.0 * at, 50.0 * at + 20, "cudaMemcpyToSymbol", "operation", correlation=at) for at in range(60)
-    ]
-    assert predicted(trace(*operations, calls=calls), AsArguments()) == 2970 - 60 * 20
 
 
 def terms_then_kernel(size: int, copies: int = 1, kernels: int = 50) -> Trace:
@@ -439,23 +360,6 @@ def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> N
     assert predicted(recorded, Prefetch()) == pytest.approx(40 + 400 + link, rel=0.1)
 
 
-def test_a_kernel_that_faults_stands_still_between_the_moves_too() -> None:
-    """Batches of faults 250 µs apart, each moving for 20 µs, as on an H200: nothing shows the kernel without them."""
-    pages: list[dict[str, Any]] = [
-        copy(200 + 250.0 * at, 220 + 250.0 * at, 512 << 10, memory="managed", stream=None)
-        | {"kind": "migration"}
-        for at in range(64)
-    ]
-    # 1 ms of work follows the last move.
-    calls = [
-        call(40, 45, "cudaLaunchKernel", correlation=1),
-        call(46, 17_000, "cudaDeviceSynchronize", "device"),
-    ]
-    recorded = trace(kernel(50, 16_970, correlation=1), *pages, calls=calls)
-    link = 32 * MIB / 12.3e9 * 1e6
-    assert predicted(recorded, Prefetch()) == pytest.approx(50 + 1_000 + link, rel=0.1)
-
-
 def test_changes_are_played_alone_and_together_and_the_first_run_stays() -> None:
     taken_apart = timeline(pipeline(8, memory="pageable"))
     before = {name: values.copy() for name, values in taken_apart.columns.items()}
@@ -487,12 +391,6 @@ def test_a_training_program_with_pinned_buffers_ran_as_foretold() -> None:
     assert speedup == pytest.approx(before.recorded_ns / after.recorded_ns, rel=0.1)
 
 
-def test_playing_is_deterministic() -> None:
-    taken_apart = timeline(pipeline(8))
-    first, second = play(taken_apart), play(taken_apart)
-    assert np.array_equal(first.operation_start, second.operation_start)
-
-
 def small_copies(lag: float, direction: str = "h2d") -> Trace:
     """Blocking copies of 32 KiB from pageable memory, 2 µs each, that begin `lag` µs after their call.
 
@@ -514,32 +412,6 @@ def test_a_blocking_copy_of_pinned_memory_returns_after_its_end() -> None:
         pinned = Pin().apply(timeline(small_copies(5, direction)), HERE).timeline
         found = play(pinned)
         assert (found.call_end - found.operation_end == 3300).all()
-
-
-def test_a_copy_that_no_longer_blocks_waits_for_nothing_but_its_turn() -> None:
-    """A blocking copy back of 8 bytes begins 12 µs after its kernel; an asynchronous one where the stream lets it."""
-    operations, calls = [], []
-    for n in range(40):
-        start = 60.0 * n
-        operations.append(kernel(start + 6, start + 20, correlation=2 * n))
-        operations.append(copy(start + 32, start + 33, 8, "d2h", correlation=2 * n + 1))
-        calls.append(call(start, start + 4, "cudaLaunchKernel", correlation=2 * n))
-        calls.append(call(start + 5, start + 38, "cudaMemcpy", "operation", correlation=2 * n + 1))
-    calls.append(call(2400, 2405, "cudaDeviceSynchronize", "device"))
-    taken_apart = timeline(trace(*operations, calls=calls))
-    assert taken_apart.columns["operation_extra"].max() > 5_000
-    free = Async("d2h").apply(taken_apart, HERE).timeline
-    assert not free.columns["operation_extra"][1::2].any()
-    # The host's time between its calls decides: 22 µs in place of 60 a step, and less.
-    assert play(free).makespan_ns < 40 * 30_000
-
-
-def test_short_copies_to_the_gpu_travel_with_the_commands() -> None:
-    operations = timeline(
-        trace(kernel(0, 1), copy(2, 3, 64), copy(4, 5, 4096), copy(6, 7, 64, "d2h"), copy(8, 9, None))
-    )
-    units = unit_of(operations.operations, operations.operation_class)
-    assert units.tolist() == [0, 0, 1, 1, 1]
 
 
 def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_waited_for() -> None:
@@ -576,20 +448,6 @@ def test_packed_copies_take_the_loop_that_makes_them_along_where_it_goes_too() -
     assert without < packed < predicted(recorded)
     (rests_on,) = what_if(timeline(recorded), [Batch(64 * 1024, with_loop=True)], HERE).together.rests_on
     assert "one array" in rests_on
-
-
-def test_packing_says_the_rate_that_it_reckons_with() -> None:
-    node = load_node("h100-probed")
-    operations = [copy(10.0 * at + 3, 10.0 * at + 8, 4096, correlation=at) for at in range(64)]
-    calls = [call(10.0 * at, 10.0 * at + 2, "cudaMemcpyAsync", correlation=at) for at in range(64)]
-    recorded = timeline(trace(*operations, calls=calls))
-    rates = []
-    for setting in (HERE, Setting(node)):
-        (rests_on,) = Batch(64 * 1024).apply(recorded, setting).rests_on
-        rates.append(float(re.findall(r"packing runs at ([\d.]+) GB/s", rests_on)[0]))
-        nanoseconds = float(packing_nanoseconds(np.array([1e9]), setting.recorded_on)[0])
-        assert rates[-1] == pytest.approx(1e9 / nanoseconds, rel=0.05)
-    assert rates[0] == 8.0 != rates[1]
 
 
 def test_communication_is_a_part_of_its_own_of_the_critical_path() -> None:

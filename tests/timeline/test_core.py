@@ -167,26 +167,3 @@ def test_what_was_played_is_explained_and_plays_the_same(columns: Columns, class
     played = _core.play(columns)
     again = _core.play(taken_apart(columns, recorded(columns, played, classes)))
     assert times(again) == times(played)
-
-
-@given(timelines(calls=60, unordered=True), st.integers(1, 3))
-def test_broken_orders_are_seen_in_the_recording(columns: Columns, classes: int) -> None:
-    assume((columns["engine_slots"] == 1).all())
-    played = _core.play(columns)
-    again = _core.play(taken_apart(columns, recorded(columns, played, classes)))
-    assert times(again) == times(played)
-
-
-def test_nothing_at_all_plays_in_no_time() -> None:
-    nothing = as_columns(
-        {key: [] for key in [*COLUMNS_OF_CALLS, *(f"operation_{name}" for name in ZEROS)]}
-        | {
-            f"operation_{name}": []
-            for name in ("call", "stream", "engine", "takes", "duration", "after", "released")
-        }
-        | {"operation_link_begin": [], "operation_links": [], "engine_slots": []}
-        | {f"stream_{name}": [] for name in ("device", "context", "kind")}
-        | {f"link_{name}": [] for name in ("bytes_per_s", "both", "opposite")}
-    )
-    found = _core.play(nothing, path=True)
-    assert found["makespan"] == 0 and len(found["path_row"]) == 0

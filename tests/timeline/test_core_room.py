@@ -101,19 +101,6 @@ def test_small_kernels_run_side_by_side_and_a_large_one_beside_a_small_one() -> 
     assert played["operation_end"].tolist() == [900, 900 + 190]
 
 
-def test_a_kernel_behind_one_that_leaves_nothing_waits_for_all_of_it() -> None:
-    played = _core.play(alone(10, [(0, 10, 1000), (100, 1, 50), (100, 10, 70)]))
-    assert played["operation_start"].tolist() == [0, 1000, 1000]
-    assert played["operation_end"].tolist() == [1000, 1050, 1000 + 50 + 25]
-
-
-def test_what_a_squeezed_kernel_gets_it_keeps() -> None:
-    # The second has six of eight slots, and gets the two of the first before the third gets any.
-    played = _core.play(alone(8, [(0, 2, 400), (0, 8, 800), (10, 2, 100)]))
-    assert played["operation_end"].tolist()[:2] == [400, 400 + 500]
-    assert played["operation_start"][2] == 900
-
-
 @given(timelines(calls=60, links=True, unordered=True, squeezed=True))
 def test_time_never_goes_backwards_and_the_critical_path_has_no_hole(columns: Columns) -> None:
     played = _core.play(columns, path=True)
