@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 from busfare.cost import model
-from busfare.cost.ahead import effective_bytes
+from busfare.cost.baselines import effective_bytes
 from busfare.cost.price import one_copy
 from busfare.node import Flow, Link, Node, load_node, wire
 
@@ -52,25 +52,14 @@ def _w14_tables() -> bool:
     titan = load_node("gtx-titan")
     sound = True
     for way, flow in WAYS:
-        measured = titan.measurement(way, "pinned")
+        measured = titan.curve(way, "pinned")
         assert measured is not None
         gap = 1 / titan.host_path(0).bandwidth(flow)
-        _line(f"G {way}, PCIe 3.0 x16", gap * 1e12, measured.pieces[0].gap_per_byte_s * 1e12, "ps/B")
+        _line(f"G {way}, PCIe 3.0 x16", gap * 1e12, measured.long_gap_per_byte_s * 1e12, "ps/B")
         size = 16 * MB
         seconds = model("loggp").seconds(one_copy(way, "pinned", [size]), titan)[0]
         by_hand = {"h2d": 9.420e-6 + size * 8.318392e-11, "d2h": 9.023e-6 + size * 7.924734e-11}[way]
         sound &= _line(f"T = (L+o) + kG {way}, 16 MB, one stream", seconds * 1e3, by_hand * 1e3, "ms", 1e-6)
-    print("W14 table II: a copy while the other way is busy (published only; K20 one way is not given)")
-    for name in ("k20", "gtx-titan"):
-        node = load_node(name)
-        for way, flow in WAYS:
-            measured = node.measurement(way, "pinned")
-            assert measured is not None
-            alone = node.host_path(0).bandwidth(flow) / 1e9
-            busy = [measured.both_directions_gap_per_byte_s, measured.mapped_gap_per_byte_s]
-            words = ["copy+copy", "copy+mapped"]
-            text = ", ".join(f"{w} {1e-9 / gap:5.2f} GB/s" for w, gap in zip(words, busy, strict=True) if gap)
-            print(f"  {name:10} {way}: data sheet alone {alone:5.2f} GB/s; {text}")
     return sound
 
 
@@ -127,10 +116,10 @@ def _other_papers() -> None:
     for name in ("c2050", "gt-740"):
         node = load_node(name)
         for way, flow in WAYS:
-            measured = node.measurement(way, "pinned")
+            measured = node.curve(way, "pinned")
             assert measured is not None
             rate = node.host_path(0).bandwidth(flow) / 1e9
-            _line(f"{name} {way}, PCIe 2.0 x16", rate, 1e-9 / measured.pieces[0].gap_per_byte_s, "GB/s")
+            _line(f"{name} {way}, PCIe 2.0 x16", rate, 1e-9 / measured.long_gap_per_byte_s, "GB/s")
 
 
 if __name__ == "__main__":

@@ -35,12 +35,14 @@ def main() -> int:
     print(f"{'machine':22} percent off: pinned median, largest | pageable median, largest | 1/G")
     for name in names:
         first = read(probe_raw(f"{name}-run1"))
-        measured = profile(first).measured
-        judged = {SAME: residuals(measured, first)}
+        curves = profile(first).curves
+        judged = {SAME: residuals(curves, first)}
         if name in seconds:
             again = read(probe_raw(f"{name}-run2"))
-            judged[NEXT] = residuals(measured, again, held_out_only=False)
-        off = _bandwidth(first, {m.direction: m for m in measured if m.memory == "pinned" and m.gpu == 0})
+            judged[NEXT] = residuals(curves, again, held_out_only=False)
+        off = _bandwidth(
+            first, {m.direction: m for m in curves if m.memory == "pinned" and m.gpu in (None, 0)}
+        )
         rates += off
         for what, rows in judged.items():
             cells = []
@@ -81,7 +83,7 @@ def _bandwidth(record: Record, pinned: dict) -> list[float]:
         taken = record.of(Case(direction, "pinned", "again", COPY_BYTES, COPIES))
         if taken is not None and direction in pinned:
             theirs = COPIES * COPY_BYTES / float(np.median(taken.samples.device_s))
-            off.append(100 * (1 / pinned[direction].pieces[-1].gap_per_byte_s / theirs - 1))
+            off.append(100 * (1 / pinned[direction].long_gap_per_byte_s / theirs - 1))
     return off
 
 

@@ -197,7 +197,7 @@ def probes() -> Iterator[Truth]:
     ]
     for own in kinds:
         for name, other in zip(own, [*own[1:], own[0]], strict=True):
-            measured = profile(read_raw(probe_raw(f"{name}-run1"))).measured
+            measured = profile(read_raw(probe_raw(f"{name}-run1"))).curves
             jobs = [("elsewhere", f"{other}-run1")] + ([("probed", f"{name}-run2")] if name in again else [])
             for figures, record in jobs:
                 for r in residuals(measured, read_raw(probe_raw(record)), held_out_only=False):

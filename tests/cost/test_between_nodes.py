@@ -11,28 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.cost import model
-from busfare.node import Cost, Measured, Node, load_node
+from busfare.node import Curve, Node, load_node
 from busfare.node.curve import Direction, MemoryKind
-from busfare.node.measured import Piece
 
 MIB = 1 << 20
 
 
-def engine(
-    direction: Direction, start_s: float, per_byte_s: float, memory: MemoryKind = "pinned"
-) -> Measured:
-    piece = Piece(latency_overhead_s=start_s, gap_per_byte_s=per_byte_s)
-    return Measured(
-        direction=direction,
-        memory=memory,
-        pieces=(piece,),
-        timing="call" if memory == "pageable" else "device",
+def engine(direction: Direction, start_s: float, per_byte_s: float, memory: MemoryKind = "pinned") -> Curve:
+    return Curve(
+        direction=direction, memory=memory, latency_overhead_s=(start_s,), gap_per_byte_s=(per_byte_s,)
     )
 
 
-def node(*measured: Measured, empty_s: float | None = 1.3e-6) -> Node:
-    costs = () if empty_s is None else (Cost(call="empty", call_s=1e-7, device_s=empty_s),)
-    return dataclasses.replace(load_node("h100-sxm"), measured=measured, costs=costs)
+def node(*curves: Curve) -> Node:
+    return dataclasses.replace(load_node("h100-sxm"), curves=curves)
 
 
 def copies(sizes: list[int], seconds: list[float], memory: str, direction: str = "h2d") -> pl.DataFrame:
@@ -55,25 +47,6 @@ def copies(sizes: list[int], seconds: list[float], memory: str, direction: str =
 
 def carried(table: pl.DataFrame, old: Node, new: Node) -> np.ndarray:
     return model("calibrated", recorded_on=old).seconds(table, new)
-
-
-@pytest.mark.parametrize("memory", ["pinned", "pageable", "managed"])
-def test_what_a_copy_starts_later_counts_without_what_the_events_take(memory: str) -> None:
-    # Around a copy the events tell 2.5 µs more on the new node, with nothing between them 1.6 µs more.
-    old = node(engine("d2h", 2.7e-6, 2e-11), engine("d2h", 16e-6, 8e-11, "pageable"), empty_s=1.3e-6)
-    new = node(engine("d2h", 5.2e-6, 2e-11), engine("d2h", 16e-6, 8e-11, "pageable"), empty_s=2.9e-6)
-    found = carried(copies([4], [1.4e-6], memory, "d2h"), old, new)
-    assert found[0] == pytest.approx(2.3e-6, abs=1e-12)
-
-
-def test_starts_that_two_probes_of_one_machine_would_not_tell_apart_are_alike() -> None:
-    old, new = node(engine("h2d", 3.5e-6, 2e-11)), node(engine("h2d", 3.7e-6, 2e-11))
-    assert carried(copies([4], [0.8e-6], "pinned"), old, new)[0] == pytest.approx(0.8e-6)
-
-
-def test_without_what_the_events_take_starts_stay() -> None:
-    old, new = node(engine("d2h", 2.7e-6, 2e-11), empty_s=None), node(engine("d2h", 5.2e-6, 2e-11))
-    assert carried(copies([4], [1.4e-6], "pinned", "d2h"), old, new)[0] == pytest.approx(1.4e-6)
 
 
 def test_bytes_follow_the_engine() -> None:
@@ -103,11 +76,10 @@ def test_what_a_pageable_copy_lost_to_a_cold_cache_it_loses_on_the_other_node_to
 
 
 def test_a_knee_that_one_measurement_found_elsewhere_changes_nothing() -> None:
-    early = (
-        Piece(latency_overhead_s=1e-5, gap_per_byte_s=8e-11, up_to_bytes=16 * MIB),
-        Piece(gap_per_byte_s=14e-11),
-    )
-    old_host = Measured(direction="h2d", memory="pageable", pieces=early)
+    old_host = Curve(
+        direction="h2d", memory="pageable", up_to_bytes=(16 * MIB,), latency_overhead_s=(1e-5, 0.0),
+        gap_per_byte_s=(8e-11, 14e-11),
+    )  # fmt: skip
     old = node(engine("h2d", 3.5e-6, 2e-11), old_host)
     new = node(engine("h2d", 3.5e-6, 2e-11), engine("h2d", 1e-5, 8e-11, "pageable"))
     assert carried(copies([24 * MIB], [2e-3], "pageable"), old, new)[0] == pytest.approx(2e-3)

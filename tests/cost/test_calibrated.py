@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from busfare.cost import model
 from busfare.cost.calibrated import how_staged
-from busfare.cost.staging import SERIAL_BYTES, copying_pace, pace_ratio, staged_seconds
+from busfare.cost.pageable import SERIAL_BYTES, copy_ratio, copying_seconds_per_byte, staged_seconds
 from busfare.errors import InputError
 from busfare.node import load_node
 
@@ -83,7 +83,7 @@ def test_a_measured_rate_is_not_held_against_a_default(old: str, new: str) -> No
 def test_rates_measured_on_both_nodes_are_held_against_each_other() -> None:
     ac922, mi250x = load_node("ac922"), load_node("mi250x")
     sizes = np.array([float(256 << 20)])
-    assert pace_ratio(sizes, mi250x, ac922)[0] == pytest.approx(3.7 / 33)
+    assert copy_ratio(sizes, mi250x, ac922)[0] == pytest.approx(3.7 / 33)
     assert "3.7 GB/s (measured, mi250x) to 33 GB/s (measured, ac922)" in how_staged("d2h", mi250x, ac922)
     assert "measured of them on both" in how_staged("h2d", load_node("h100-probed"), load_node("h200-probed"))
 
@@ -115,7 +115,7 @@ def test_without_the_old_node_it_says_what_is_missing() -> None:
 def test_the_staging_pace_is_the_inverse_of_staging(size: float, link: float, copy: float) -> None:
     sizes, links, paces = np.array([size]), np.array([link]), np.array([copy])
     seconds = staged_seconds(sizes, links, paces)
-    again = staged_seconds(sizes, links, copying_pace(sizes, seconds, links))
+    again = staged_seconds(sizes, links, copying_seconds_per_byte(sizes, seconds, links))
     assert again[0] == pytest.approx(seconds[0], rel=1e-9)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from busfare.cost import model, model_names, price, trusted
-from busfare.cost.ahead import effective_bytes
+from busfare.cost.baselines import effective_bytes
 from busfare.cost.price import one_copy
 from busfare.errors import InputError
 from busfare.node import Gpu, load_node
@@ -219,7 +219,7 @@ def test_calibrated_follows_measurements_where_both_nodes_have_them() -> None:
         end_ns=pl.col("start_ns") + pl.Series([1_500, 20_000_000])
     )
     seconds = model("calibrated", recorded_on=here).seconds(table, there)
-    ratio = [node.measurement("h2d", "pinned", 0).seconds(np.array([1.0, 2.0**30])) for node in (there, here)]
+    ratio = [node.curve("h2d", "pinned").seconds(np.array([1.0, 2.0**30])) for node in (there, here)]
     bytes_ratio = (ratio[0][1] - ratio[0][0]) / (ratio[1][1] - ratio[1][0])
     assert seconds[0] == pytest.approx(1.5e-6)
     assert seconds[1] == pytest.approx(20e-3 * bytes_ratio, rel=1e-3)

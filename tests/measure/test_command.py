@@ -32,7 +32,7 @@ def test_json_alone_is_on_standard_output(tmp_path: Path) -> None:
     assert next(iter(result)) == "schema"
     assert result["schema"] == "busfare.probe/1"
     assert {"median_percent", "max_percent"} <= result["residuals"].keys()
-    assert load_node(str(toml)).measured
+    assert load_node(str(toml)).curves
     text = page.read_text(encoding="utf-8")
     assert "VIRTUAL" in text and "http-equiv" in text
     assert raw.stat().st_size > 1000
@@ -73,7 +73,7 @@ def test_the_node_is_on_file_before_anything_is_shown(
     toml = tmp_path / "node.toml"
     done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick", "-o", str(toml)])
     assert "the terminal broke" in str(done.exception)
-    assert load_node(str(toml)).measured
+    assert load_node(str(toml)).curves
 
 
 def test_what_cannot_be_shown_fails_before_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

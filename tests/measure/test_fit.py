@@ -1,4 +1,4 @@
-"""The fit: known parameters come back, and doubtful points do not bend it."""
+"""The fit: known parameters come back in the fewest pieces, and doubtful points do not bend it."""
 
 from __future__ import annotations
 
@@ -7,68 +7,51 @@ import pytest
 
 from busfare.measure.fit import fit
 from busfare.measure.middle import interval, median, middle, spread
-from busfare.measure.plan import fitted_bytes
-from busfare.node.measured import piecewise
 
-SIZES = np.array(fitted_bytes(1 << 30), np.float64)
+SIZES = np.array(sorted({1 << n for n in range(31)} | {3 << n for n in range(11, 24)}), np.float64)
 
 
 def test_one_line_needs_one_piece() -> None:
     found = fit(SIZES, 5e-6 + SIZES * 2e-11)
-    assert len(found.pieces) == 1
-    assert found.pieces[0].latency_overhead_s == pytest.approx(5e-6)
-    assert found.pieces[0].gap_per_byte_s == pytest.approx(2e-11)
+    assert found.up_to_bytes == ()
+    assert found.latency_overhead_s == pytest.approx([5e-6])
+    assert found.gap_per_byte_s == pytest.approx([2e-11])
 
 
 def test_a_knee_is_found_where_it_is() -> None:
-    seconds = np.where(SIZES <= 65536, 4e-6 + SIZES * 9e-11, 9e-6 + SIZES * 2e-11)
-    pieces = fit(SIZES, seconds).pieces
-    assert len(pieces) == 2
-    assert 65536 <= (pieces[0].up_to_bytes or 0) < 98304
-    assert pieces[1].gap_per_byte_s == pytest.approx(2e-11)
+    found = fit(SIZES, np.where(SIZES <= 65536, 4e-6 + SIZES * 9e-11, 9e-6 + SIZES * 2e-11))
+    assert len(found.up_to_bytes) == 1
+    assert 65536 <= found.up_to_bytes[0] < 98304
+    assert found.gap_per_byte_s == pytest.approx([9e-11, 2e-11])
 
 
-@pytest.mark.parametrize(("left", "end"), [(1.0, 256), (1.2, 65536)])
-def test_lines_that_do_not_meet_end_half_way_or_where_there_is_a_jump(left: float, end: int) -> None:
-    # They would meet at 200 KB, beyond the next size; a fifth more is a jump, which comes right after 64 KiB.
-    seconds = np.where(SIZES <= 65536, left * (4e-6 + SIZES * 2e-11), 3.8e-6 + SIZES * 2.1e-11)
-    pieces = fit(SIZES, seconds, near=1e-5).pieces
-    ends = [p.up_to_bytes or 0 for p in pieces[:-1]]
-    middle_ = int((65536 * 98304) ** 0.5)
-    assert (middle_ if left == 1.0 else end) in ends
-
-
-def test_a_curve_that_does_not_jump_rises_along_a_line_where_it_is_steep() -> None:
-    """A fifth more from 64 to 96 KiB: what lies between takes no more than a part of it."""
+def test_lines_that_do_not_meet_end_right_after_the_size_where_they_jump() -> None:
     seconds = np.where(SIZES <= 65536, 4e-6 + SIZES * 2e-11, 1.2 * (4e-6 + SIZES * 2e-11))
-    jumps, rises = fit(SIZES, seconds, near=1e-5), fit(SIZES, seconds, near=1e-5, steady_from=4096)
-    at = np.array([65536.0, 70000.0, 81920.0, 98304.0, 1e6])
-    plain = 4e-6 + at * 2e-11
-    assert piecewise(jumps.pieces, at) / plain == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.2], rel=1e-3)
-    found = piecewise(rises.pieces, at) / plain
-    assert found[[0, 3, 4]] == pytest.approx([1.0, 1.2, 1.2], rel=1e-3)
-    assert 1.02 < found[1] < 1.06 and 1.08 < found[2] < 1.12
-    # Below the size from which on it is steady, a jump stays one.
-    assert fit(SIZES, seconds, near=1e-5, steady_from=1 << 20).pieces == jumps.pieces
+    assert fit(SIZES, seconds).up_to_bytes == (65536,)
 
 
-def test_no_piece_has_a_negative_parameter() -> None:
+def test_there_are_no_more_pieces_than_allowed_and_none_with_a_negative_parameter() -> None:
     random = np.random.default_rng(3)
-    for _ in range(20):
-        pieces = fit(SIZES, random.uniform(1e-6, 1e-3, len(SIZES))).pieces
-        assert all((p.latency_overhead_s or 0) >= 0 and p.gap_per_byte_s > 0 for p in pieces)
-        ends = [p.up_to_bytes for p in pieces[:-1]]
-        assert ends == sorted(set(ends))
-        assert pieces[-1].up_to_bytes is None
+    for most in (1, 2, 3, 3, 3):
+        found = fit(SIZES, random.uniform(1e-6, 1e-3, len(SIZES)), most=most)
+        assert (
+            len(found.up_to_bytes) + 1 == len(found.gap_per_byte_s) == len(found.latency_overhead_s) <= most
+        )
+        assert min(found.latency_overhead_s) >= 0 and min(found.gap_per_byte_s) > 0
+        assert list(found.up_to_bytes) == sorted(set(found.up_to_bytes))
 
 
 def test_a_point_in_doubt_does_not_bend_the_line() -> None:
-    seconds = 5e-6 + SIZES * 2e-11
-    doubt = np.zeros_like(SIZES)
+    seconds, doubt = 5e-6 + SIZES * 2e-11, np.zeros_like(SIZES)
     seconds[30] *= 2
     doubt[30] = 1.0
-    guess = fit(SIZES, seconds, doubt=doubt).pieces
-    assert guess[-1].gap_per_byte_s == pytest.approx(2e-11, rel=1e-3)
+    assert fit(SIZES, seconds, doubt).gap_per_byte_s[-1] == pytest.approx(2e-11, rel=1e-3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_points_are_fitted_too(count: int) -> None:
+    found = fit(SIZES[:count], 5e-6 + SIZES[:count] * 2e-11)
+    assert len(found.gap_per_byte_s) == 1
 
 
 def test_nothing_cannot_be_fitted() -> None:
@@ -76,7 +59,7 @@ def test_nothing_cannot_be_fitted() -> None:
         fit(np.array([]), np.array([]))
 
 
-def test_the_middle_is_deaf_to_late_samples_and_smoother_than_the_median() -> None:
+def test_the_interquartile_mean_is_deaf_to_late_samples_and_smoother_than_the_median() -> None:
     assert middle([1.0, 1.0, 50.0]) == 1.0
     assert median([3.0, 1.0, 2.0]) == 2.0
     assert 1.0 < middle([1.0] * 5 + [1.032] * 5) < 1.032

@@ -44,7 +44,7 @@ def test_every_promised_node_is_there() -> None:
 
 @by_name
 def test_every_figure_has_a_source(node: Node) -> None:
-    for table in (*node.components, *node.links, *node.measured, *node.costs):
+    for table in (*node.components, *node.links, *node.curves, *node.costs):
         for key in table.figures():
             if table.figures()[key] == getattr(type(table), key, None) or key in _defaults(table):
                 continue
@@ -61,7 +61,7 @@ def _defaults(table: object) -> set[str]:
 
 @by_name
 def test_every_source_is_cited_and_used(node: Node) -> None:
-    tables = (*node.components, *node.links, *node.measured)
+    tables = (*node.components, *node.links, *node.curves)
     used = {table.source for table in tables} | {tag for table in tables for tag in table.source_of.values()}
     assert set(node.sources) <= used
     for source in node.sources.values():
@@ -70,8 +70,8 @@ def test_every_source_is_cited_and_used(node: Node) -> None:
 
 @by_name
 def test_measured_figures_come_from_measurements(node: Node) -> None:
-    for measured in node.measured:
-        source = node.provenance(measured, "pieces")
+    for measured in node.curves:
+        source = node.provenance(measured, "gap_per_byte_s")
         assert source is not None
         assert source.kind == "measured"
 
@@ -107,20 +107,9 @@ def test_dgx_1_has_the_links_that_the_chips_have() -> None:
 
 def test_w14_parameters_stand_as_published() -> None:
     titan = load_node("gtx-titan")
-    down, up = titan.measurement("h2d", "pinned"), titan.measurement("d2h", "pinned")
-    assert down is not None
-    assert up is not None
-    assert (down.pieces[0].latency_overhead_s, down.pieces[0].gap_per_byte_s, down.gap_s) == (
-        9.420e-6,
-        8.318392e-11,
-        2.503e-6,
-    )
-    assert (up.pieces[0].latency_overhead_s, up.pieces[0].gap_per_byte_s, up.gap_s) == (
-        9.023e-6,
-        7.924734e-11,
-        2.674e-6,
-    )
-    assert (down.mapped_gap_per_byte_s, up.mapped_gap_per_byte_s) == (1.193386e-10, 1.480396e-10)
-    k20 = load_node("k20").measurement("h2d", "pinned")
-    assert k20 is not None
-    assert (k20.both_directions_gap_per_byte_s, k20.mapped_gap_per_byte_s) == (1.741965e-10, 2.491988e-10)
+    published = {"h2d": (9.420e-6, 8.318392e-11, 2.503e-6), "d2h": (9.023e-6, 7.924734e-11, 2.674e-6)}
+    for direction, (start, gap, interval) in published.items():
+        curve = titan.curve(direction, "pinned")
+        assert curve is not None
+        assert curve.seconds([0, 1e9]) == pytest.approx([start, start + 1e9 * gap])
+        assert curve.issue_interval(1) == pytest.approx(interval)

@@ -44,18 +44,21 @@ between = ["cpu0", "gpu[0-1]"]
 generation = 3
 lanes = 16
 
-[[measured]]
+[[curve]]
 direction = "h2d"
 memory = "pinned"
+up_to_bytes = [65536]
+latency_overhead_s = [8e-6, 9e-6]
+gap_per_byte_s = [1e-10, 8e-11]
+issue_interval_s = { 1 = 2e-6, 2 = 9e-6, 10 = 4e-6 }
+detail = [{ streams = 8, latency_overhead_s = [4e-5], gap_per_byte_s = [8e-10] }]
 
-[[measured.pieces]]
-up_to_bytes = 65536
-latency_overhead_s = 8e-6
-gap_per_byte_s = 1e-10
+[[contention]]
+both = { h2d = 0.9, d2h = 0.8 }
 
-[[measured.pieces]]
-latency_overhead_s = 9e-6
-gap_per_byte_s = 8e-11
+[[cost]]
+call = "launch"
+call_s = 4e-6
 """
 
 
@@ -102,7 +105,17 @@ def test_a_good_file_reads_and_ranges_expand() -> None:
         ('name = "gpu[0-1]"', 'name = "gpu[0-9999]"', "limit"),
         ('name = "gpu[0-1]"', 'name = "gpu[0"', "no range"),
         ('name = "gpu[0-1]"', 'name = "cpu0"', "names are unique"),
-        ("up_to_bytes = 65536", "up_to_byte = 65536", "did you mean 'up_to_bytes'"),
+        ("up_to_bytes = [65536]", "up_to_byte = [65536]", "did you mean 'up_to_bytes'"),
+        ("up_to_bytes = [65536]", "up_to_bytes = [65536, 131072]", "2 ends of 2 pieces"),
+        ("gap_per_byte_s = [1e-10, 8e-11]", "gap_per_byte_s = [1e-10]", "1 figures beside 2"),
+        ("gap_per_byte_s = [1e-10, 8e-11]", "gap_per_byte_s = [1e-10, 0.0]", "> 0"),
+        ("issue_interval_s = { 1", "issue_interval_s = { 0", "number of streams"),
+        ("issue_interval_s = { 1", "issue_interval_s = { one", "issue_interval_s"),
+        ("detail = [{ streams = 8", "detail = [{ streams = 1", "'streams' does not rise from 2"),
+        ("both = { h2d = 0.9", "both = { h2d = 1.9", "both.h2d"),
+        ("both = { h2d = 0.9", "both = { h2 = 0.9", "did you mean 'h2d'"),
+        ('call = "launch"', 'call = "lunch"', "lunch"),
+        ("call_s = 4e-6", "call_s = 4e-6\ngpu = 9", "no GPU 9"),
         ('direction = "h2d"', 'direction = "up"', "direction"),
         ("[sources.sheet]", "[sources.sheet", "not TOML"),
         ("lanes = 16", "lanes = 16\nlanes = 16", "not TOML"),
@@ -122,8 +135,50 @@ def test_a_missing_key_is_named_with_its_table() -> None:
 
 
 def test_pieces_cover_every_size_in_order() -> None:
-    assert "last piece" in message(GOOD + "up_to_bytes = 131072\n")
-    assert "up_to_bytes" in message(GOOD.replace("up_to_bytes = 65536\n", ""))
+    three = GOOD.replace("[65536]", "[65536, 4096]").replace("8e-11]", "8e-11, 7e-11]")
+    assert "does not rise" in message(three.replace("9e-6]", "9e-6, 9e-6]", 1))
+    assert "no pieces" in message(GOOD.replace("[8e-6, 9e-6]", "[]"))
+
+
+def test_one_tag_on_top_is_the_source_of_every_table_that_names_none() -> None:
+    top = GOOD.replace('name = "mine"', 'name = "mine"\nsource = "sheet"', 1)
+    node = decode(top, "mine.toml")
+    assert {one.source for one in (*node.components, *node.links, *node.curves)} == {"sheet"}
+    assert "no [sources.shet]" in message(top.replace('source = "sheet"', 'source = "shet"', 1))
+
+
+OLDER = """
+[[measured]]
+direction = "{0}"
+memory = "pinned"
+gap_s = 2e-6
+both_directions_gap_per_byte_s = 2.5e-11
+mapped_lull_s = 1e-5
+[[measured.pieces]]
+up_to_bytes = 4096
+gap_per_byte_s = 4e-11
+latency_overhead_s = 3e-6
+[[measured.pieces]]
+gap_per_byte_s = 2e-11
+latency_overhead_s = 3.1e-6
+[[measured.rows]]
+copies = 2
+[[measured.rows.pieces]]
+gap_per_byte_s = 4e-11
+latency_overhead_s = 1.2e-5
+"""
+
+
+def test_a_node_file_of_before_reads_as_curves_and_contention() -> None:
+    bare = GOOD[: GOOD.index("[[curve]]")]
+    node = decode(bare + OLDER.format("h2d") + OLDER.format("d2h"), "older.toml")
+    curve = node.curve("d2h", "pinned", 1)
+    assert curve is not None
+    assert curve.seconds([1024, 8192]) == pytest.approx([3e-6 + 1024 * 4e-11, 3.1e-6 + 8192 * 2e-11])
+    assert curve.issue_interval(1) == pytest.approx(2e-6)
+    assert curve.together(2, 8192) == pytest.approx(1.2e-5 + 8192 * 4e-11)
+    assert (node.contention().both.h2d, node.contention().rung) == (pytest.approx(0.8), "probed")
+    assert "measured: unknown key" in message(bare + OLDER.format("h2d").replace("copies", "copy"))
 
 
 def test_a_gpu_that_nothing_reaches_is_an_error() -> None:
@@ -132,15 +187,16 @@ def test_a_gpu_that_nothing_reaches_is_an_error() -> None:
 
 
 def test_a_node_needs_a_gpu() -> None:
-    cut = GOOD.replace('kind = "gpu"', 'kind = "nic"').replace("memory_bandwidth_bytes_per_s = 900e9\n", "")
+    bare = GOOD[: GOOD.index("[[curve]]")]
+    cut = bare.replace('kind = "gpu"', 'kind = "nic"').replace("memory_bandwidth_bytes_per_s = 900e9\n", "")
     assert "no component of kind 'gpu'" in message(cut)
 
 
 def test_a_cycle_of_links_is_no_trouble() -> None:
     ring = GOOD.replace(
-        "[[measured]]",
+        "[[curve]]",
         '[[link]]\nkind = "nvlink"\nbetween = ["gpu[0-1]", "gpu[0-1]"]\ngeneration = 2\nlinks = 1\n\n'
-        '[[link]]\nkind = "pcie"\nbetween = ["gpu1", "cpu0"]\ngeneration = 4\nlanes = 16\n\n[[measured]]',
+        '[[link]]\nkind = "pcie"\nbetween = ["gpu1", "cpu0"]\ngeneration = 4\nlanes = 16\n\n[[curve]]',
         1,
     )
     node = decode(ring, "ring.toml")

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from busfare.cost.loggp import piecewise_seconds
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.timeline import critical_path_shares, play, timeline
@@ -87,9 +86,9 @@ def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> No
     )
     run = timeline(recorded, node)
     changed = Pin().apply(run, Setting(node)).timeline
-    alone = node.measurement("h2d", "pinned", 0, None)
+    alone = node.curve("h2d", "pinned")
     assert alone is not None
-    cycle = piecewise_seconds(alone, np.array([1024.0]))[0] * 1e9
+    cycle = float(alone.seconds(1024.0)) * 1e9
     turn = changed.columns["operation_order_lag"] + changed.columns["operation_duration"]
     assert (turn[1:] >= cycle - 2).all()
 

@@ -107,9 +107,10 @@ def test_copies_that_did_not_meet_meet_on_a_node_with_one_uplink(tmp_path: Path)
 
 def test_both_directions_at_once_cost_what_was_measured() -> None:
     probed = load_node("h100-probed")
-    measured = probed.measurement("h2d", "pinned", 0, None)
-    assert measured is not None and measured.both_directions_gap_per_byte_s is not None
-    gap, both = measured.pieces[-1].gap_per_byte_s, measured.both_directions_gap_per_byte_s
+    curve = probed.curve("h2d", "pinned")
+    assert curve is not None
+    gap = curve.long_gap_per_byte_s
+    both = gap / probed.contention().both.h2d
     size = 256 * MIB
     recorded = trace(
         copy(10, 10 + size * both * 1e6, size, correlation=1, stream=13),

@@ -17,7 +17,7 @@ from busfare.advise.chosen import Chosen, priced, rows_of, rows_of_calls
 from busfare.advise.directives import language_of
 from busfare.advise.finding import Finding
 from busfare.advise.recorded_on import one_memory
-from busfare.cost.staging import HANDED_OVER_SECONDS_PER_BYTE
+from busfare.cost.pageable import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
@@ -56,13 +56,11 @@ def _in_one(copies: Chosen, node: Node | None, memory: str | None = None) -> flo
 
 def _pinning(size: int, node: Node | None) -> tuple[float, str]:
     """Seconds that making a pinned buffer of `size` bytes takes, and where that is known from."""
-    measured = None if node is None else node.measurement("h2d", "pinned")
-    if node is None or measured is None or measured.allocation_per_byte_s is None:
+    cost = None if node is None else node.call_cost("allocate-pinned")
+    if node is None or cost is None:
         rate = amounts.rate(PINNING_BYTES_PER_S)
         return size / PINNING_BYTES_PER_S, f"at {rate}, published for a V100-era host"
-    return (
-        measured.allocation_s or 0.0
-    ) + size * measured.allocation_per_byte_s, f"as measured on {node.name}"
+    return cost.seconds(size), f"as measured on {node.name}"
 
 
 def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:

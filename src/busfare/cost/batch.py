@@ -1,11 +1,10 @@
-"""Operations as arrays, sorted into batches of one path each, so that a model is one formula over a vector of
-sizes.
+"""Operations as arrays, sorted into batches of one path each, so that a model is one formula over a vector of sizes; and
+the path of a batch through a node.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,9 +13,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.cost.model import Seconds
+from busfare.errors import InputError
+from busfare.node import Flow, Node, Path
 from busfare.node.arrays import FloatArray
 
-__all__ = ["Batch", "batches", "priced"]
+__all__ = ["Batch", "batches", "flow_of", "moving_seconds", "path_of", "priced", "stays_on_device"]
 
 #: Kinds that move data over a path.
 _MOVES = ("copy", "migration")
@@ -48,20 +49,9 @@ class Batch:
     copies: FloatArray
 
 
-#: By the table's identity; an entry goes with its table.
-_known: dict[int, list[Batch]] = {}
-
-
 def batches(operations: pl.DataFrame) -> list[Batch]:
-    """The batches of all copies, migrations and sets of known size; other rows are in none.
-
-    Sorted out once a table: the latency of a trace and each model's prices come from the same ones.
-    """
-    found = _known.get(id(operations))
-    if found is None:
-        found = _known[id(operations)] = list(_sorted_out(operations))
-        weakref.finalize(operations, _known.pop, id(operations), None)
-    return found
+    """The batches of all copies, migrations and sets of known size; other rows are in none."""
+    return list(_sorted_out(operations))
 
 
 def _sorted_out(operations: pl.DataFrame) -> Iterator[Batch]:
@@ -108,16 +98,61 @@ def _dense(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return np.unique(values, return_inverse=True)
 
 
-def priced(operations: pl.DataFrame, price: Callable[[Batch], Seconds | None]) -> Seconds:
-    """`price` applied to every batch, put back in the order of the rows; NaN where it gives None or no batch
-    holds a row.
+def priced(height: int, found: Iterable[Batch], price: Callable[[Batch], Seconds | None]) -> Seconds:
+    """`price` applied to every batch, put back in the order of the table's `height` rows; NaN where it gives None or no
+    batch holds a row.
     """
-    seconds = np.full(operations.height, np.nan)
-    for batch in batches(operations):
-        found = price(batch)
-        if found is not None:
-            seconds[batch.rows] = found
+    seconds = np.full(height, np.nan)
+    for batch in found:
+        own = price(batch)
+        if own is not None:
+            seconds[batch.rows] = own
     return seconds
+
+
+def path_of(batch: Batch, node: Node) -> Path | None:
+    """The path of a host or peer copy; None where the copy stays inside one memory or the node has no such
+    path.
+    """
+    try:
+        if batch.direction in ("h2d", "d2h"):
+            return node.host_path(batch.device)
+        if batch.direction == "p2p" and batch.peer >= 0:
+            path = node.peer_path(batch.device, batch.peer)
+            return path if path.links else None
+    except InputError:
+        return None
+    return None
+
+
+def flow_of(batch: Batch) -> Flow:
+    """A host-to-device copy reads over the link; every other one writes."""
+    return "read" if batch.direction == "h2d" else "write"
+
+
+def stays_on_device(batch: Batch, node: Node) -> bool:
+    """Whether the bytes never leave the GPU's memory: copies in place, sets, and host copies where memory is
+    one.
+    """
+    return batch.direction == "d2d" or (
+        batch.direction in ("h2d", "d2h") and node.gpu(batch.device).unified_memory
+    )
+
+
+def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
+    """Seconds that the path, or the device's memory, is busy with each row; None where the node has neither
+    figure.
+
+    Device memory is read and written by a copy, and only written by a set. Staging and L+o are not in it.
+    """
+    if stays_on_device(batch, node):
+        gpu = node.gpu(batch.device)
+        if gpu.copy_bandwidth_bytes_per_s is not None and batch.kind != "set":
+            return batch.sizes / gpu.copy_bandwidth_bytes_per_s
+        rate = gpu.memory_bandwidth_bytes_per_s
+        return None if rate is None else (1 if batch.kind == "set" else 2) * batch.sizes / rate
+    path = path_of(batch, node)
+    return None if path is None else path.seconds(batch.sizes, flow_of(batch))
 
 
 def _words(frame: pl.DataFrame, name: str) -> NDArray[np.int64]:

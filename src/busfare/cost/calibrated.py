@@ -1,12 +1,12 @@
-"""`calibrated`: each copy's own recorded time, split into overhead, link and host share, each re-priced on
-the new node.
+"""`calibrated`: each copy's own recorded time, split into overhead, link and host share, each re-priced on the new node.
 
-The overhead is the trace's own L+o of that path. The link share is what the data sheet of the old node says
-the wire needs, or all that is left where the copy was quicker. The host share is the rest: staging, a cold
-cache, a busy memory. On the new node the link share changes as the data sheets do, the host share as the
-processors do, and the overhead stays, or is that of `latency_from`.
+The overhead is the trace's own L+o of that path. The link share is what the data sheet of the old node says the wire
+needs, or all that is left where the copy was quicker. The host share is the rest: staging, a cold cache, a busy memory.
+On the new node the link share changes as the data sheets do, the host share as the processors do, and the overhead
+stays, or is that of `latency_from`.
 
-Where the path was measured on both nodes, each part changes as what was measured of it does: `between_nodes`.
+Where the path was measured on both nodes, the bytes change as what was measured of them: of pinned copies what keeps a
+copy engine busy, of pageable ones that were staged while they ran what the two processors take over cached buffers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from busfare.cost.batch import Batch, priced
-from busfare.cost.between_nodes import carried_seconds, measured_on_both
+from busfare.cost.batch import Batch, batches, moving_seconds, priced, stays_on_device
 from busfare.cost.latency import Latency, of_node, of_trace
 from busfare.cost.model import Seconds
-from busfare.cost.routes import moving_seconds, stays_on_device
-from busfare.cost.staging import copying_pace, measured_copy, pace_ratio, staged_seconds
+from busfare.cost.pageable import copy_ratio, copying_seconds_per_byte, measured_copy, staged_seconds
 from busfare.errors import InputError
-from busfare.node import Memory, Node
+from busfare.node import Curve, Memory, Node
 from busfare.node.arrays import FloatArray
 
 __all__ = ["Calibrated", "how_staged"]
+
+#: Bytes that cost less than this share of what the smallest copy takes are lost in it.
+LEAST_SHARE = 0.1
+#: A pageable copy that took less than so many times what its engine needs was staged before or after it.
+STAGED_OUTSIDE = 1.3
+#: Buffers of this size lie in the cache of every processor seen: they show how fast a processor copies.
+CACHED_BYTES = float(8 << 20)
 
 
 class Calibrated:
@@ -41,13 +46,15 @@ class Calibrated:
         self._latency_from = latency_from
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
-        """Seconds of every recorded copy on `node`: its recorded time where `node` is the one it was recorded
-        on.
-        """
-        recorded = _recorded_seconds(operations)
-        before = of_trace(operations)
+        """Seconds of every recorded copy on `node`: its recorded time where that is the node it was recorded on."""
+        recorded, found = _recorded_seconds(operations), batches(operations)
+        before = of_trace(operations, found)
         after = of_node(self._latency_from) if self._latency_from is not None else before
-        return priced(operations, lambda batch: self._price(batch, node, recorded[batch.rows], before, after))
+        return priced(
+            operations.height,
+            found,
+            lambda batch: self._price(batch, node, recorded[batch.rows], before, after),
+        )
 
     def _price(
         self, batch: Batch, node: Node, recorded: FloatArray, before: Latency, after: Latency
@@ -55,7 +62,7 @@ class Calibrated:
         overhead = np.minimum(recorded, batch.copies * before.of(batch))
         rest = recorded - overhead
         if self._latency_from is None and node != self._old:
-            carried = carried_seconds(batch, recorded, overhead, self._old, node)
+            carried = _carried(batch, recorded, overhead, self._old, node)
             if carried is not None:
                 return carried
         old_link, new_link = moving_seconds(batch, self._old), moving_seconds(batch, node)
@@ -64,28 +71,93 @@ class Calibrated:
         link = np.minimum(old_link, rest)
         moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
         if batch.memory == "pageable" and not stays_on_device(batch, node):
-            moved = self._staged(batch, node, rest, link, moved)
+            sizes = np.maximum(batch.sizes, 1.0)
+            copying = copying_seconds_per_byte(sizes, rest, link / sizes)
+            moved = staged_seconds(sizes, moved / sizes, copying * copy_ratio(sizes, self._old, node))
         else:
             moved = moved + (rest - link) * _memory_ratio(self._old, node)
         return overhead * (after.of(batch) / before.of(batch)) + moved
 
-    def _staged(
-        self, batch: Batch, node: Node, rest: FloatArray, link: FloatArray, new_link: FloatArray
-    ) -> FloatArray:
-        """The staging pace that the recorded time shows, moved to the new processor and put beside the new
-        link.
-        """
-        sizes = np.maximum(batch.sizes, 1.0)
-        pace = copying_pace(sizes, rest, link / sizes)
-        pace = pace * pace_ratio(sizes, self._old, node)
-        return staged_seconds(sizes, new_link / sizes, pace)
+
+def _carried(
+    batch: Batch, recorded: FloatArray, overhead: FloatArray, old: Node, new: Node
+) -> FloatArray | None:
+    """Seconds on `new` of copies recorded on `old`, shape (rows,); None where the path was not measured on both.
+
+    What happened to one copy among its like (of the same path and size) does not happen to the same one elsewhere: each
+    takes their mean.
+    """
+    if batch.kind not in ("copy", "migration"):
+        return None
+    peer = batch.peer if batch.peer >= 0 else None
+    engines = _on_both(batch.direction, _engine_memory(batch), batch.device, peer, old, new)
+    if engines is None:
+        return None
+    recorded, overhead = (_mean_of_their_size(batch, seconds) for seconds in (recorded, overhead))
+    by_engine = np.maximum(
+        overhead + (recorded - overhead) * _bytes_ratio(batch.sizes, *engines), LEAST_SHARE * recorded
+    )
+    if batch.kind == "migration" or batch.memory != "pageable" or batch.direction not in ("h2d", "d2h"):
+        return by_engine
+    hosts = _on_both(batch.direction, "pageable", batch.device, peer, old, new)
+    if hosts is None:
+        return None
+    staged = recorded > STAGED_OUTSIDE * engines[0].seconds(np.maximum(batch.sizes, 1.0))
+    return np.where(staged, recorded + _staging_difference(batch.sizes, recorded, *hosts), by_engine)
+
+
+def _mean_of_their_size(batch: Batch, seconds: FloatArray) -> FloatArray:
+    """The mean of `seconds` over the rows that have a time and are of the same size; NaN where a row has none."""
+    _, alike = np.unique(np.stack([batch.sizes, batch.copies]), axis=1, return_inverse=True)
+    alike = alike.reshape(-1)
+    timed = np.isfinite(seconds)
+    sums = np.bincount(alike, np.where(timed, seconds, 0.0))
+    means: FloatArray = sums / np.maximum(np.bincount(alike, timed), 1)
+    return np.where(timed, means[alike], np.nan)
+
+
+def _engine_memory(batch: Batch) -> str:
+    if batch.direction not in ("h2d", "d2h"):
+        return "device"
+    return "pinned" if batch.memory in ("pageable", "managed") or batch.kind == "migration" else batch.memory
+
+
+def _on_both(
+    direction: str, memory: str, device: int, peer: int | None, old: Node, new: Node
+) -> tuple[Curve, Curve] | None:
+    """The curves of one path on both nodes; None where either was not measured."""
+    here, there = (node.curve(direction, memory, device, peer) for node in (old, new))
+    return None if here is None or there is None else (here, there)
+
+
+def _bytes_ratio(sizes: FloatArray, here: Curve, there: Curve) -> FloatArray:
+    """What the bytes of such a copy were measured to take on the new node, over what they did on the old one."""
+    sizes = np.maximum(sizes, 1.0)
+    first = [one.seconds(np.ones(1)) for one in (here, there)]
+    old, new = (one.seconds(sizes) - start for one, start in zip((here, there), first, strict=True))
+    # Of a few bytes the difference of two latencies would say nothing.
+    return np.divide(new, old, out=np.ones_like(old), where=(new > 0) & (old > LEAST_SHARE * first[0]))
+
+
+def _staging_difference(sizes: FloatArray, recorded: FloatArray, here: Curve, there: Curve) -> FloatArray:
+    """What copies that are staged while they run take longer on the new node (s), less than nothing where it is quicker: as
+    long as the two processors take over what they have in their caches.
+
+    What a copy took beyond that, in a cold cache or beside others' traffic, stays as it was: no probe of a quiet moment
+    tells of it. Where one measurement leaves the cache and the other does not yet says nothing of the program's buffers.
+    """
+    sizes = np.maximum(sizes, 1.0)
+    cached = np.minimum(sizes, CACHED_BYTES)
+    old, new = (one.seconds(cached) * sizes / cached for one in (here, there))
+    difference: FloatArray = (new / old - 1) * np.minimum(old, recorded)
+    return difference
 
 
 def how_staged(direction: str, old: Node, new: Node) -> str:
     """By what pageable copies of one direction, recorded on `old`, change on `new`, in words."""
     if old == new:
         return "as recorded"
-    if all(measured_on_both(direction, memory, 0, None, old, new) for memory in ("pinned", "pageable")):
+    if all(_on_both(direction, memory, 0, None, old, new) for memory in ("pinned", "pageable")):
         return "by what was measured of them on both nodes"
     rates = [(node.name, measured_copy(node)) for node in (old, new)]
     if missing := [name for name, rate in rates if rate is None]:

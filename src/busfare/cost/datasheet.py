@@ -10,11 +10,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from busfare.cost.batch import Batch, priced
+from busfare.cost.batch import Batch, batches, moving_seconds, priced, stays_on_device
 from busfare.cost.latency import Latency, latency_for
 from busfare.cost.model import Seconds
-from busfare.cost.routes import moving_seconds, stays_on_device
-from busfare.cost.staging import copy_seconds_per_byte, staged_seconds
+from busfare.cost.pageable import copy_seconds_per_byte, staged_seconds
 from busfare.node import Node
 
 __all__ = ["Datasheet"]
@@ -31,8 +30,9 @@ class Datasheet:
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
         """Seconds of every copy, migration and set that has a path on `node`."""
-        latency = latency_for(operations, node, self._latency_from, self._recorded)
-        return priced(operations, lambda batch: _seconds(batch, node, latency))
+        found = batches(operations)
+        latency = latency_for(operations, found, node, self._latency_from, self._recorded)
+        return priced(operations.height, found, lambda batch: _seconds(batch, node, latency))
 
 
 def _seconds(batch: Batch, node: Node, latency: Latency) -> Seconds | None:
@@ -40,6 +40,6 @@ def _seconds(batch: Batch, node: Node, latency: Latency) -> Seconds | None:
     if moving is None:
         return None
     if batch.memory == "pageable" and not stays_on_device(batch, node):
-        link_pace = np.divide(moving, batch.sizes, out=np.zeros_like(moving), where=batch.sizes > 0)
-        moving = staged_seconds(batch.sizes, link_pace, copy_seconds_per_byte(batch.sizes, node))
+        link_s_per_byte = np.divide(moving, batch.sizes, out=np.zeros_like(moving), where=batch.sizes > 0)
+        moving = staged_seconds(batch.sizes, link_s_per_byte, copy_seconds_per_byte(batch.sizes, node))
     return batch.copies * latency.of(batch) + moving

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from busfare.cost.batch import Batch, batches
+from busfare.cost.batch import Batch
 from busfare.node import Node
 from busfare.node.arrays import FloatArray
 
@@ -51,13 +51,14 @@ class Latency:
 def of_node(node: Node) -> Latency:
     """What was measured on `node`; empty for a node of data-sheet values only."""
     found: dict[tuple[str, str], float] = {}
-    for measured in node.measured:
-        if measured.latency_overhead_s is not None:
-            found.setdefault((measured.direction, measured.memory), measured.latency_overhead_s)
+    for curve in node.curves:
+        # 0 says that only long copies were measured.
+        if curve.latency_overhead_s[0] and not curve.faults:
+            found.setdefault((curve.direction, curve.memory), curve.latency_overhead_s[0])
     return Latency(found)
 
 
-def of_trace(operations: pl.DataFrame) -> Latency:
+def of_trace(operations: pl.DataFrame, found: list[Batch]) -> Latency:
     """The median of each path's recorded copies of up to 1 KiB: A19's one-byte copy, read off the trace
     itself.
     """
@@ -65,7 +66,7 @@ def of_trace(operations: pl.DataFrame) -> Latency:
         np.nan
     ).to_numpy() * 1e-9
     short: dict[tuple[str, str], list[FloatArray]] = {}
-    for batch in batches(operations):
+    for batch in found:
         seconds = durations[batch.rows]
         wanted = (batch.sizes <= SHORT_BYTES) & (batch.copies == 1) & (seconds > 0)
         if wanted.any():
@@ -74,10 +75,12 @@ def of_trace(operations: pl.DataFrame) -> Latency:
     return Latency({key: float(np.median(np.concatenate(parts))) for key, parts in short.items()})
 
 
-def latency_for(operations: pl.DataFrame, node: Node, latency_from: Node | None, recorded: bool) -> Latency:
+def latency_for(
+    operations: pl.DataFrame, found: list[Batch], node: Node, latency_from: Node | None, recorded: bool
+) -> Latency:
     """The L+o to use: of the node named for it, else of the trace where it is a recorded one, else of `node`
     itself.
     """
     if latency_from is not None:
         return of_node(latency_from)
-    return of_trace(operations) if recorded else of_node(node)
+    return of_trace(operations, found) if recorded else of_node(node)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from busfare.cost.batch import Batch, priced
+from busfare.cost.batch import Batch, batches, priced
 from busfare.cost.latency import of_node
 from busfare.cost.model import Seconds
-from busfare.node import Measured, Node
-from busfare.node.arrays import FloatArray
+from busfare.node import Node
 
-__all__ = ["Loggp", "piecewise_seconds"]
+__all__ = ["Loggp"]
 
 
 class Loggp:
@@ -20,25 +19,19 @@ class Loggp:
 
     def __init__(self, latency_from: Node | None = None, recorded_on: Node | None = None) -> None:
         self._latency_from = latency_from
-        self._recorded = recorded_on is not None
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
-        """Seconds of every copy of a direction and memory kind that `node` has measurements of."""
+        """Seconds of every copy of a direction and memory kind that `node` has a curve of."""
         other = of_node(self._latency_from) if self._latency_from is not None else None
 
         def price(batch: Batch) -> Seconds | None:
             peer = batch.peer if batch.peer >= 0 else None
-            measured = node.measurement(batch.direction, batch.memory, batch.device, peer)
-            if batch.kind != "copy" or measured is None or not measured.pieces:
+            curve = node.curve(batch.direction, batch.memory, batch.device, peer)
+            if batch.kind != "copy" or curve is None:
                 return None
-            own = measured.latency_overhead_s or 0.0
+            own = curve.latency_overhead_s[0]
             first = own if other is None else other.of(batch)
-            further = measured.gap_s if measured.gap_s is not None else first
-            return first - own + piecewise_seconds(measured, batch.sizes) + (batch.copies - 1) * further
+            further = float(curve.issue_interval(1)) if curve.issue_interval_s else first
+            return first - own + curve.seconds(batch.sizes) + (batch.copies - 1) * further
 
-        return priced(operations, price)
-
-
-def piecewise_seconds(measured: Measured, sizes: FloatArray) -> FloatArray:
-    """(L+o) + k·G with the parameters of the piece that holds each size."""
-    return measured.seconds(sizes)
+        return priced(operations.height, batches(operations), price)

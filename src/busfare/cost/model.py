@@ -1,16 +1,31 @@
-"""What a cost model is: a name, and seconds for every operation of a table on a node."""
+"""What a cost model is, and the models by name: those built in, and those that other packages register."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 import polars as pl
 
+from busfare.errors import InputError
 from busfare.node import Node
 from busfare.node.arrays import FloatArray
 
-__all__ = ["CostModel", "Seconds"]
+__all__ = ["GROUP", "CostModel", "Seconds", "model", "model_names"]
 
+#: The entry-point group in which a package names its factories.
+GROUP = "busfare.cost_models"
+#: Module here and class of each; imported when it is asked for.
+_BUILT_IN = {
+    "datasheet": ("datasheet", "Datasheet"),
+    "calibrated": ("calibrated", "Calibrated"),
+    "loggp": ("loggp", "Loggp"),
+    "ahead": ("baselines", "Ahead"),
+    "peak": ("baselines", "Peak"),
+    "envelope": ("baselines", "Envelope"),
+}
 #: float64 seconds, one an operation; NaN where the model does not apply.
 Seconds = FloatArray
 
@@ -30,3 +45,47 @@ class CostModel(Protocol):
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
         """Seconds of each operation on `node`: shape (rows,), float64, NaN where the model does not apply."""
         ...
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _BUILT_IN}
+
+
+def model_names() -> list[str]:
+    """The names of all models, built in first."""
+    return [*_BUILT_IN, *sorted(_plugins())]
+
+
+def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | None = None) -> CostModel:
+    """The model called `name`, with L+o from `latency_from` and, for a trace, the node it was recorded on.
+
+    Raises InputError naming the known models, or saying why a plug-in cannot be used.
+    """
+    if name in _BUILT_IN:
+        module, made = _BUILT_IN[name]
+        built_in: Callable[..., CostModel] = getattr(import_module(f"busfare.cost.{module}"), made)
+        return built_in(latency_from=latency_from, recorded_on=recorded_on)
+    factory = _loaded(name)
+    try:
+        return factory(latency_from=latency_from, recorded_on=recorded_on)
+    except Exception as error:
+        raise InputError(f"model {name!r}: its plug-in cannot be made ({error}); mend or remove it") from None
+
+
+def _loaded(name: str) -> Callable[..., CostModel]:
+    point = _plugins().get(name)
+    if point is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, model_names(), 1)
+        mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(model_names())}"
+        raise InputError(f"model {name!r}: not known; {mend}")
+    try:
+        factory = point.load()
+    except Exception as error:
+        raise InputError(
+            f"model {name!r}: its plug-in {point.value} fails to load ({error}); mend or remove it"
+        ) from None
+    if not callable(factory):
+        raise InputError(f"model {name!r}: its plug-in {point.value} is no factory; see docs/models.md")
+    return factory  # type: ignore[no-any-return]

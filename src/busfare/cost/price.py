@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from busfare.cost.model import model, model_names
+from busfare.cost.pageable import measured_copy
 from busfare.cost.ranges import ranged, rung_of, seconds_between
-from busfare.cost.registry import model, model_names
-from busfare.cost.staging import measured_copy
 from busfare.errors import InputError
 from busfare.node import Cpu, Node
 

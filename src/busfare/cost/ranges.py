@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from busfare.cost.batch import Batch, priced
+from busfare.cost.batch import Batch, batches, priced
 from busfare.node import Node, catalogue_names
 from busfare.node.arrays import FloatArray
 
@@ -78,8 +78,12 @@ def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
 
 
 def _probed(node: Node, memory: str) -> bool:
-    measured = [node.measurement(direction, memory) for direction in ("h2d", "d2h")]
-    return all(one is not None and one.tool.startswith("busfare probe") for one in measured)
+    for direction in ("h2d", "d2h"):
+        curve = node.curve(direction, memory)
+        source = node.provenance(curve, "gap_per_byte_s") if curve is not None else None
+        if source is None or not source.cite.startswith("busfare probe"):
+            return False
+    return True
 
 
 @cache
@@ -114,10 +118,12 @@ def ranged(
     The copies of one path are off together: sum lows, and sum highs.
     """
     nodes = (to, recorded_on) if model == "calibrated" else (to,)
-    return (
-        priced(operations, lambda batch: _factors(batch, model, nodes, 0)),
-        priced(operations, lambda batch: _factors(batch, model, nodes, 1)),
+    found = batches(operations)
+    low, high = (
+        priced(operations.height, found, partial(_factors, model=model, nodes=nodes, end=end))
+        for end in (0, 1)
     )
+    return low, high
 
 
 def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int) -> FloatArray | None:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import msgspec
 import polars as pl
 
-from busfare.cost.batch import batches
-from busfare.cost.routes import flow_of, path_of, stays_on_device
+from busfare.cost.batch import batches, flow_of, path_of, stays_on_device
 from busfare.errors import InputError
 from busfare.node import Link, MemoryLink, Node, Path
 from busfare.trace import Trace

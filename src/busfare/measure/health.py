@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from busfare.measure.raw import Record
 from busfare.measure.topology import link_of
-from busfare.node import Measured, Node, PcieLink
+from busfare.node import Curve, Node, PcieLink
 from busfare.node.link import Flow
 
 __all__ = ["Health", "health"]
@@ -37,15 +37,16 @@ class Health:
 def health(node: Node, record: Record) -> list[Health]:
     """Every measured pinned direction beside the data-sheet model of the link at its best."""
     found = []
-    for measured in node.measured:
-        if measured.memory != "pinned" or not measured.pieces or measured.gpu is None:
+    for curve in node.curves:
+        if curve.memory != "pinned":
             continue
-        best = _at_its_best(node, record, measured.gpu)
-        flow: Flow = "read" if measured.direction == "h2d" else "write"
-        predicted = best.host_path(measured.gpu).bandwidth(flow)
-        rate = 1 / measured.pieces[-1].gap_per_byte_s
-        verdict = _verdict(rate / predicted, measured, record)
-        found.append(Health(measured.gpu, measured.direction, rate, predicted, verdict))
+        gpu = curve.gpu or 0
+        best = _at_its_best(node, record, gpu)
+        flow: Flow = "read" if curve.direction == "h2d" else "write"
+        predicted = best.host_path(gpu).bandwidth(flow)
+        rate = 1 / curve.long_gap_per_byte_s
+        verdict = _verdict(rate / predicted, curve, record)
+        found.append(Health(gpu, curve.direction, rate, predicted, verdict))
     return found
 
 
@@ -62,9 +63,9 @@ def _at_its_best(node: Node, record: Record, gpu: int) -> Node:
     return dataclasses.replace(node, links=links)
 
 
-def _verdict(share: float, measured: Measured, record: Record) -> str:
+def _verdict(share: float, curve: Curve, record: Record) -> str:
     """What is wrong, in one sentence; empty where nothing is."""
-    gpu = measured.gpu or 0
+    gpu = curve.gpu or 0
     states = [s for s in record.states if s["gpu"] == gpu]
     width = max((s["link_width"] or 0 for s in states), default=0)
     most_width = max((s["link_width_most"] or 0 for s in states), default=0)

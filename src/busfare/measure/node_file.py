@@ -1,8 +1,9 @@
-"""A node as the text of a node file: what `busfare.node` reads back unchanged."""
+"""A node as the text of a node file: what `busfare.node` reads back, to the digits that were measured."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,54 +13,64 @@ from busfare.node import Node
 
 __all__ = ["encode"]
 
+#: Two probes of one machine agree in three digits.
+DIGITS = 4
+#: What a table is of stands before its figures.
+_FIRST = ("name", "between", "call", "direction", "memory", "faults", "gpu", "peer", "streams")
+#: Beyond this a value of a list stands on a line of its own.
+_WIDE = 100
+
 
 def encode(node: Node) -> str:
-    """TOML of `node`: figures that are not known are left out, as the format asks."""
-    lines = [f"name = {_value(node.name)}"]
+    """TOML of `node`: figures that are not known are left out, and the tag that most tables name stands on top."""
+    measured = (node.curves, node.contentions, node.costs)
+    tags = Counter(one.source for tables in measured for one in tables if one.source)
+    tag = tags.most_common(1)[0][0] if tags else None
+    top = {"name": node.name, "title": node.title, "description": node.description, "source": tag}
+    lines = [f"{key} = {_value(text)}" for key, text in top.items() if text]
     lines += [
-        f"{key} = {_value(text)}"
-        for key, text in (("title", node.title), ("description", node.description))
-        if text
+        f"sources.{json.dumps(name)} = {_value(_plain(source))}" for name, source in node.sources.items()
     ]
-    for tag, source in node.sources.items():
-        lines += [
-            "",
-            f"[sources.{json.dumps(tag)}]",
-            f"kind = {_value(source.kind)}",
-            f"cite = {_value(source.cite)}",
-        ]
-    groups = (
-        ("component", node.components),
-        ("link", node.links),
-        ("measured", node.measured),
-        ("cost", node.costs),
-    )
-    for name, tables in groups:
+    short = {"component": node.components, "link": node.links, "cost": node.costs}
+    for group, rows in short.items():
+        if rows:
+            lines += ["", f"{group} = [", *(f"  {_value(_given(row, tag))}," for row in rows), "]"]
+    for group, tables in {"contention": node.contentions, "curve": node.curves}.items():
         for table in tables:
-            lines += _table(name, msgspec.to_builtins(table))
+            lines += ["", f"[[{group}]]", *_pairs(_given(table, tag))]
     return "\n".join(lines) + "\n"
 
 
-def _table(path: str, table: dict[str, Any]) -> Iterator[str]:
-    yield ""
-    yield f"[[{path}]]"
-    inner = []
-    for key, value in table.items():
-        if value is None or value is False or value in ("", (), [], {}):
-            continue
-        if isinstance(value, (list, tuple)) and isinstance(value[0], dict):
-            inner.append((key, value))
-        else:
-            yield f"{key} = {_value(value)}"
-    for key, rows in inner:
-        for row in rows:
-            yield from _table(f"{path}.{key}", row)
+def _given(table: msgspec.Struct, tag: str | None) -> dict[str, Any]:
+    """What a table has beyond its defaults and the file's own source; a link and a component their kind first."""
+    kind = table.__struct_config__.tag
+    defaults = dict(zip(table.__struct_fields__[::-1], table.__struct_defaults__[::-1], strict=False))
+    own = {"kind": kind} if isinstance(kind, str) else {}
+    for key, value in sorted(_plain(table).items(), key=lambda pair: pair[0] not in _FIRST):
+        empty = value is None or value is False or value in ("", (), [], {})
+        if not (empty or key == "kind" or (key == "source" and value == tag) or value == defaults.get(key)):
+            own[key] = value
+    return own
+
+
+def _plain(table: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(table, str_keys=True)
+    return plain
+
+
+def _pairs(table: dict[str, Any]) -> Iterator[str]:
+    return (f"{key} = {_value(value)}" for key, value in table.items())
 
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items()) + " }"
+        given = {k: v for k, v in value.items() if v is not None and v not in ([], {})}
+        return "{ " + ", ".join(f"{key} = {_value(inner)}" for key, inner in given.items()) + " }"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(inner) for inner in value) + "]"
-    # JSON's strings and numbers are TOML's too, but for the names of true and false, which are the same.
+        rows = [_value(inner) for inner in value]
+        long = sum(map(len, rows)) > _WIDE and isinstance(value[0], dict)
+        return "[\n" + "".join(f"  {row},\n" for row in rows) + "]" if long else "[" + ", ".join(rows) + "]"
+    if isinstance(value, float) and value and not (value.is_integer() and abs(value) > 1):
+        return repr(float(f"{value:.{DIGITS}g}"))
+    # JSON's strings and numbers are TOML's too, and so are the names of true and false.
     return json.dumps(value, ensure_ascii=False)

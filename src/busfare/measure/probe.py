@@ -138,14 +138,14 @@ def again(raw: Path) -> Probed:
 def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     """What the samples of a record say. Raises BusfareError where nothing could be measured."""
     parameters = profile(record)
-    if not parameters.measured:
+    if not parameters.curves:
         reasons = sorted({row["why"] for row in record.left_out})
         raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
     gpu = record.facts["gpus"][0]["name"]
     name = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
     node = node_of(record, parameters, f"virtual-{record.facts['plays']}" if record.virtual else name)
     record.disturbances = disturbances(record)
-    return Probed(node, record, residuals(node.measured, record), health(node, record), list(knees))
+    return Probed(node, record, residuals(node.curves, record), health(node, record), list(knees))
 
 
 def result(probed: Probed) -> dict[str, Any]:
@@ -163,7 +163,8 @@ def result(probed: Probed) -> dict[str, Any]:
             "title": node.title,
             "components": msgspec.to_builtins(node.components),
             "links": msgspec.to_builtins(node.links),
-            "measured": msgspec.to_builtins(node.measured),
+            "curves": msgspec.to_builtins(node.curves, str_keys=True),
+            "contention": msgspec.to_builtins(node.contentions),
             "costs": msgspec.to_builtins(node.costs),
             "sources": msgspec.to_builtins(node.sources),
         },

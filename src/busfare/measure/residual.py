@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from busfare.measure.case import Case
 from busfare.measure.plan import is_held_out
-from busfare.measure.quiet import quiet
 from busfare.measure.raw import Record
-from busfare.node import Measured
+from busfare.node import Curve
 
 __all__ = ["Residual", "predicted", "residuals"]
 
@@ -30,28 +27,24 @@ class Residual:
         return 100 * (self.predicted_s / self.measured_s - 1)
 
 
-def predicted(measured: Iterable[Measured], case: Case) -> float | None:
+def predicted(curves: Iterable[Curve], case: Case) -> float | None:
     """Seconds of a case by the parameters; None where they do not hold it."""
     if case.mode not in ("copies", "streams") or (case.mode == "copies" and case.count > 1):
         return None
-    for m in measured:
-        if (m.direction, m.memory, m.gpu, m.peer) == (
-            case.direction,
-            case.memory,
-            case.gpu,
-            case.peer,
-        ) and m.pieces:
-            return float(m.row_seconds(case.count, np.array([case.bytes], np.float64))[0])
+    wanted = (case.direction, case.memory, case.peer)
+    for curve in curves:
+        if (curve.direction, curve.memory, curve.peer) == wanted and curve.gpu in (None, case.gpu):
+            return float(curve.together(case.count, case.bytes))
     return None
 
 
-def residuals(measured: Iterable[Measured], record: Record, held_out_only: bool = True) -> list[Residual]:
-    """What `measured` predicts for the cases of `record` beside what was measured there, at quiet moments."""
-    found = []
-    for m in quiet(record).measurements:
+def residuals(curves: Iterable[Curve], record: Record, held_out_only: bool = True) -> list[Residual]:
+    """What `curves` predict for the cases of `record` beside what was measured there."""
+    found, curves = [], tuple(curves)
+    for m in record.measurements:
         if held_out_only and not is_held_out(m.case):
             continue
-        seconds = predicted(measured, m.case)
+        seconds = predicted(curves, m.case)
         if seconds is not None:
             found.append(Residual(m.case, m.undisturbed_s, seconds))
     return found

@@ -33,7 +33,8 @@ def node_of(record: Record, parameters: Profile, name: str) -> Node:
         components=bare.components,
         links=bare.links,
         title=f"{'virtual: ' if record.virtual else ''}{gpu}, probed {record.date[:10]}",
-        measured=parameters.measured,
+        curves=parameters.curves,
+        contentions=parameters.contentions,
         costs=parameters.costs,
         sources=bare.sources | {SOURCE: Source(kind, cite)},
     )
@@ -62,7 +63,7 @@ def bare_node(record: Record) -> Node:
 
 def _unmeasured(node: Node) -> Node:
     """`node` without what others measured on it."""
-    return Node(node.name, node.components, node.links, node.title, node.description, (), (), node.sources)
+    return Node(node.name, node.components, node.links, node.title, node.description, sources=node.sources)
 
 
 def _gpu(facts: dict[str, Any], ordinal: int) -> Gpu:

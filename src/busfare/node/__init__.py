@@ -1,12 +1,11 @@
 """A machine as a graph of components and links; the catalogue; the wire maths of the links."""
 
-from busfare.node.component import Component, Cpu, Gpu, Memory, Nic, Switch
+from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Nic, Switch
 from busfare.node.contention import Contention, Shares
-from busfare.node.curve import Curve
+from busfare.node.curve import Curve, Together
 from busfare.node.graph import Node, Path
 from busfare.node.link import C2cLink, FabricLink, Flow, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
 from busfare.node.load import catalogue_names, load_node
-from busfare.node.measured import Cost, Measured, Piece, Row
 from busfare.node.source import Source
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "Flow",
     "Gpu",
     "Link",
-    "Measured",
     "Memory",
     "MemoryLink",
     "Nic",
@@ -28,12 +26,11 @@ __all__ = [
     "NvlinkLink",
     "Path",
     "PcieLink",
-    "Piece",
-    "Row",
     "Shares",
     "SocketLink",
     "Source",
     "Switch",
+    "Together",
     "catalogue_names",
     "load_node",
 ]

@@ -1,15 +1,14 @@
-"""The things that links join: processors, memories, switches, GPUs, network cards."""
+"""The things that links join: processors, memories, switches, GPUs, network cards; and what calls cost on them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from busfare.node.figures import Count, Factor, Name, Rate, Size, Text
-from busfare.node.source import Sourced
+from busfare.node.source import Count, Factor, Name, Ordinal, Rate, Seconds, Size, Sourced, Text
 
-__all__ = ["Component", "Cpu", "Gpu", "Memory", "Nic", "Switch"]
+__all__ = ["Component", "Cost", "Cpu", "Gpu", "Memory", "Nic", "Switch"]
 
 ComputeCapability = Annotated[str, Meta(pattern=r"^(\d{1,2}\.\d|gfx[0-9a-f]{3,4})$")]
 
@@ -79,3 +78,21 @@ class Nic(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 Component = Cpu | Memory | Switch | Gpu | Nic
+
+
+class Cost(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an API call takes on the host: seconds = `call_s` + bytes · `call_per_byte_s`.
+
+    `device_s` is what it takes on the GPU. `empty` is nothing between two events, whose `device_s` is in every time that
+    two events tell; `copy` hands a copy to the driver; `register` pins pages that exist, `allocate-pinned` makes such.
+    """
+
+    call: Literal["empty", "launch", "synchronise", "copy", "allocate-device", "allocate-pinned", "register"]
+    call_s: Seconds = 0.0
+    call_per_byte_s: Seconds | None = None
+    device_s: Seconds | None = None
+    gpu: Ordinal | None = None
+
+    def seconds(self, bytes_: float = 0.0) -> float:
+        """What the call takes on the host for `bytes_` bytes, s."""
+        return self.call_s + bytes_ * (self.call_per_byte_s or 0.0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 from typing import Literal
 
 import msgspec
 
-from busfare.node.figures import Factor, Ordinal
-from busfare.node.source import Sourced
+from busfare.node.component import Gpu
+from busfare.node.link import C2cLink, Link, NvlinkLink, SocketLink
+from busfare.node.source import Count, Factor, Ordinal, Sourced, Text
 
-__all__ = ["UNDISTURBED", "Contention", "Rung", "Shares"]
+__all__ = ["Contention", "Rung", "Shares", "typical", "typical_sources"]
 
 Rung = Literal["probed", "typical"]
 
@@ -17,7 +20,7 @@ Rung = Literal["probed", "typical"]
 class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Shares (0..1] of a path's own one-way rate that remain, into the GPU and out of it.
 
-    `low` and `high` bound both in 80 % of the machines known; None where they were measured on this one.
+    `low` and `high` are the least and the most of both that any known machine keeps; None where this one was measured.
     """
 
     h2d: Factor
@@ -30,7 +33,7 @@ class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.h2d if direction == "h2d" else self.d2h if direction == "d2h" else 1.0
 
 
-UNDISTURBED = Shares(1.0, 1.0)
+_UNDISTURBED = Shares(1.0, 1.0)
 
 
 class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,9 +43,64 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `copy_beside_mapped`: copies while a kernel accesses mapped memory the other way. `mapped_beside_copy`: that kernel.
     """
 
-    both: Shares = UNDISTURBED
-    mapped_both: Shares = UNDISTURBED
-    copy_beside_mapped: Shares = UNDISTURBED
-    mapped_beside_copy: Shares = UNDISTURBED
+    both: Shares = _UNDISTURBED
+    mapped_both: Shares = _UNDISTURBED
+    copy_beside_mapped: Shares = _UNDISTURBED
+    mapped_beside_copy: Shares = _UNDISTURBED
     rung: Rung = "probed"
     gpu: Ordinal | None = None
+
+
+class _Typical(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of contention.toml: what holds for GPUs whose compute capability begins with one of `capabilities`."""
+
+    link: str
+    generation: str
+    machines: Count
+    sources: Text
+    both: Shares
+    mapped_both: Shares
+    copy_beside_mapped: Shares
+    mapped_beside_copy: Shares
+    capabilities: tuple[str, ...] = ()
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    typical: tuple[_Typical, ...]
+
+
+@cache
+def _table() -> tuple[_Typical, ...]:
+    text = files("busfare.node").joinpath("contention.toml").read_text(encoding="utf-8")
+    return msgspec.toml.decode(text, type=_File).typical
+
+
+def _row(gpu: Gpu, links: tuple[Link, ...]) -> _Typical:
+    """The row of the GPU's generation on its link; the link's own, the last one, where its generation has none."""
+    kind = "pcie"
+    if gpu.unified_memory or any(isinstance(one, SocketLink) and gpu.name in one.between for one in links):
+        kind = "integrated"
+    elif any(isinstance(one, (C2cLink, NvlinkLink)) for one in links):
+        kind = "c2c" if any(isinstance(one, C2cLink) for one in links) else "nvlink"
+    rows = [row for row in _table() if row.link == kind]
+    version = gpu.compute_capability or ""
+    own = (row for row in rows if row.capabilities and version.startswith(row.capabilities))
+    return next(own, rows[-1])
+
+
+def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
+    """What machines of the generation of `gpu` keep, on the kind of `links` that lead to its host memory."""
+    row = _row(gpu, links)
+    return Contention(
+        both=row.both,
+        mapped_both=row.mapped_both,
+        copy_beside_mapped=row.copy_beside_mapped,
+        mapped_beside_copy=row.mapped_beside_copy,
+        rung="typical",
+    )
+
+
+def typical_sources(gpu: Gpu, links: tuple[Link, ...]) -> str:
+    """In words, what `typical` rests on."""
+    row = _row(gpu, links)
+    return f"{row.generation}, {row.machines} machine{'s' if row.machines > 1 else ''}: {row.sources}"

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from busfare.node.arrays import FloatArray
-from busfare.node.figures import Ordinal, Seconds, SecondsPerByte, Size
-from busfare.node.source import Sourced
+from busfare.node.source import Count, Ordinal, Seconds, SecondsPerByte, Size, Sourced
 
-__all__ = ["MOST_PIECES", "Curve", "Direction", "MemoryKind"]
+__all__ = ["MOST_PIECES", "Curve", "Direction", "MemoryKind", "Together"]
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
@@ -20,29 +19,15 @@ MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
 MOST_PIECES = 3
 
 
-class Curve(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One path and memory kind: seconds = L+o + bytes · G, with an L+o and a G for each piece of the sizes.
+class _Pieces(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Piece i holds sizes up to and including `up_to_bytes[i]`; the last one, which has no such end, all larger."""
 
-    Piece i holds sizes up to and including `up_to_bytes[i]`; the last piece, which has no such end, all larger ones.
-    `issue_interval_s` is, by the number of streams that hold one copy each, what each further copy adds beside its
-    bytes' G; under 1 stream, copies back to back in it: g. `timing` says what the clock held: the whole call, or the
-    device alone. `faults`: pages of managed memory that move when they are touched, in place of prefetches.
-    `peer`: the GPU that copies between GPUs go to.
-    """
-
-    direction: Direction
-    memory: MemoryKind
     latency_overhead_s: tuple[Seconds, ...]
     gap_per_byte_s: tuple[SecondsPerByte, ...]
     up_to_bytes: tuple[Size, ...] = ()
-    issue_interval_s: dict[int, Seconds] = msgspec.field(default_factory=dict)
-    faults: bool = False
-    timing: Literal["call", "device"] = "device"
-    gpu: Ordinal | None = None
-    peer: Ordinal | None = None
 
     def seconds(self, sizes: ArrayLike) -> FloatArray:
-        """Seconds of one copy of each of `sizes` bytes; the shape of `sizes`."""
+        """(L+o) + bytes · G for each of `sizes` bytes, in their shape."""
         return self.latency_overhead(sizes) + self.gap_per_byte(sizes) * np.asarray(sizes, np.float64)
 
     def latency_overhead(self, sizes: ArrayLike = 0.0) -> FloatArray:
@@ -63,25 +48,75 @@ class Curve(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """G of the longest copies, s/B."""
         return self.gap_per_byte_s[-1]
 
-    def issue_interval(self, streams: ArrayLike = 1) -> FloatArray:
-        """What each further copy adds (s) beside its bytes where `streams` streams hold one copy each.
 
-        Linear in the number of streams between those measured, flat outside; L+o where none was measured.
+class Together(_Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`streams` equal copies at once, one a stream: seconds until all have ended, over the bytes of one."""
+
+    streams: Count
+
+
+class Curve(_Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One path and memory kind: seconds = L+o + bytes · G, with an L+o and a G for each piece of the sizes.
+
+    An L+o of 0 says that only long copies were measured. `issue_interval_s` is, by the number of streams that hold one
+    copy each, what each further copy adds beside its bytes' G; under 1 stream, copies back to back in it: g. `detail`
+    holds curves of whole sets of streams, which are nearer for short copies. `timing` says what the clock held: the whole
+    call, or the device alone. `faults`: pages of managed memory that move when they are touched, in place of prefetches.
+    """
+
+    direction: Direction
+    memory: MemoryKind
+    faults: bool = False
+    issue_interval_s: dict[int, Seconds] = msgspec.field(default_factory=dict)
+    detail: tuple[Together, ...] = ()
+    timing: Literal["call", "device"] = "device"
+    gpu: Ordinal | None = None
+    peer: Ordinal | None = None
+
+    def issue_interval(self, streams: ArrayLike = 1, sizes: ArrayLike | None = None) -> FloatArray:
+        """What each further copy adds (s) beside its bytes where `streams` streams hold one copy each: of copies of
+        `sizes` bytes by the detail, where there is any.
+
+        What all further copies add together is linear in their number between those measured; L+o where none was.
         """
+        streams = np.asarray(streams, np.float64)
+        if sizes is not None and self.detail:
+            sizes = np.asarray(sizes, np.float64)
+            further = np.maximum(streams - 1, 1)
+            added = (self.together(np.maximum(streams, 2), sizes) - self.seconds(sizes)) / further
+            return np.asarray(np.maximum(added - self.long_gap_per_byte_s * sizes, 0.0))
         if not self.issue_interval_s:
             return np.full(np.shape(streams), self.latency_overhead_s[0])
-        counts = sorted(self.issue_interval_s)
-        intervals = [self.issue_interval_s[count] for count in counts]
-        return np.asarray(np.interp(np.asarray(streams, np.float64), counts, intervals))
+        counts = sorted(count for count in self.issue_interval_s if count > 1)
+        one = self.issue_interval_s.get(1, self.issue_interval_s[max(self.issue_interval_s)])
+        if not counts:
+            return np.full(np.shape(streams), one)
+        sums = np.array([0.0, *((count - 1) * self.issue_interval_s[count] for count in counts)])
+        last = self.issue_interval_s[counts[-1]]
+        between = np.interp(streams, [1.0, *counts], sums) / np.maximum(streams - 1, 1)
+        several = np.where(streams > counts[-1], last, between)
+        return np.asarray(np.where(streams <= 1, one, several))
 
     def together(self, copies: ArrayLike, sizes: ArrayLike) -> FloatArray:
         """Seconds of `copies` equal copies of `sizes` bytes each at once, one a stream [W14 §V]."""
-        copies = np.asarray(copies, np.float64)
-        further = self.issue_interval(copies) + self.long_gap_per_byte_s * np.asarray(sizes, np.float64)
-        return self.seconds(sizes) + (copies - 1) * further
+        copies, sizes = np.broadcast_arrays(np.asarray(copies, np.float64), np.asarray(sizes, np.float64))
+        if not self.detail:
+            further = self.issue_interval(copies) + self.long_gap_per_byte_s * sizes
+            return self.seconds(sizes) + (copies - 1) * further
+        counts = np.array([1.0, *(one.streams for one in self.detail)])
+        curves = np.stack([self.seconds(sizes), *(one.seconds(sizes) for one in self.detail)])
+        above = np.clip(np.searchsorted(counts, copies), 1, len(counts) - 1)
+        share = (copies - counts[above - 1]) / (counts[above] - counts[above - 1])
+        low, high = (np.take_along_axis(curves, at[np.newaxis], 0)[0] for at in (above - 1, above))
+        return np.asarray(low + share * (high - low))
 
     def scaled(self, factor: float) -> Curve:
         """The same with every G times `factor`; starts and intervals as they are."""
-        return msgspec.structs.replace(
-            self, gap_per_byte_s=tuple(gap * factor for gap in self.gap_per_byte_s)
+        slower = tuple(
+            msgspec.structs.replace(
+                one, gap_per_byte_s=tuple(min(gap * factor, 1.0) for gap in one.gap_per_byte_s)
+            )
+            for one in self.detail
         )
+        gaps = tuple(gap * factor for gap in self.gap_per_byte_s)
+        return msgspec.structs.replace(self, gap_per_byte_s=gaps, detail=slower)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations, pairwise, product
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from busfare.node.component import Component, Cpu, Gpu, Memory, Nic, Switch
-from busfare.node.figures import Name, Tag, Text
+from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Nic, Switch
+from busfare.node.contention import Contention, Shares
+from busfare.node.curve import Curve, Together
 from busfare.node.graph import Node
 from busfare.node.link import C2cLink, FabricLink, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
-from busfare.node.measured import Cost, Measured, Piece, Row
 from busfare.node.names import MOST_COMPONENTS, expand
-from busfare.node.source import Source
+from busfare.node.older import renew
+from busfare.node.source import Name, Source, Tag, Text
 from busfare.node.toml import WrongError, decoded, unknown_key
 
 __all__ = ["MOST_BYTES", "decode"]
@@ -36,14 +37,16 @@ _LINKS: _Kinds = {
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    """The top of a node file."""
+    """The top of a node file. `source` is the tag of every table that names none."""
 
     name: Name
     component: tuple[Component, ...]
     link: tuple[Link, ...] = ()
     title: Text = ""
     description: Text = ""
-    measured: tuple[Measured, ...] = ()
+    source: Tag | None = None
+    curve: tuple[Curve, ...] = ()
+    contention: tuple[Contention, ...] = ()
     cost: tuple[Cost, ...] = ()
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
 
@@ -52,7 +55,7 @@ def decode(text: str, origin: str) -> Node:
     """The node that TOML `text` describes; `origin` names it in messages. Raises InputError, and nothing
     else.
     """
-    return decoded(text, origin, _File, _build, _explain, MOST_BYTES)
+    return decoded(text, origin, _File, _build, _explain, MOST_BYTES, renewed=renew)
 
 
 def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | None:
@@ -69,12 +72,11 @@ def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | Non
 
 def _fields(path: str, raw: dict[str, Any]) -> list[str]:
     """The keys that the table at `path` may have."""
-    if path.startswith("$.measured"):
-        pieces = ".pieces" in path or ".faults" in path
-        owner: type[msgspec.Struct] = Piece if pieces else Row if ".rows" in path else Measured
-        return list(owner.__struct_fields__)
-    if path.startswith("$.cost"):
-        return list(Cost.__struct_fields__)
+    if found := re.match(r"\$\.(curve|contention|cost)\[", path):
+        tables: _Kinds = {"curve": Curve, "contention": Contention, "cost": Cost}
+        inner = {"detail": Together, "both": Shares, "mapped": Shares, "copy_": Shares}
+        within = next((own for key, own in inner.items() if f"].{key}" in path), tables[found[1]])
+        return list(within.__struct_fields__)
     if path.startswith("$.sources"):
         return list(Source.__struct_fields__)
     found = re.match(r"\$\.(component|link)\[(\d+)\]", path)
@@ -91,19 +93,33 @@ def _build(file: _File) -> Node:
         raise WrongError("$.component", "no component of kind 'gpu'; a node needs one at least")
     links = _expanded_links(file, {c.name for c in components})
     _check_sources(file)
-    _check_measured(file, sum(isinstance(c, Gpu) for c in components))
+    _check_ordinals(file, sum(isinstance(c, Gpu) for c in components))
+    for n, curve in enumerate(file.curve):
+        _check_curve(curve, f"$.curve[{n}]")
     node = Node(
         name=file.name,
-        components=tuple(components),
-        links=tuple(links),
+        components=_sourced(components, file.source),
+        links=_sourced(links, file.source),
         title=file.title,
         description=file.description,
-        measured=tuple(file.measured),
-        costs=tuple(file.cost),
+        curves=_sourced(file.curve, file.source),
+        contentions=_sourced(file.contention, file.source),
+        costs=_sourced(file.cost, file.source),
         sources={str(tag): source for tag, source in file.sources.items()},
     )
     node.host_path(0)
     return node
+
+
+_Table = TypeVar("_Table", bound=Component | Link | Curve | Contention | Cost)
+
+
+def _sourced(tables: Iterable[_Table], source: str | None) -> tuple[_Table, ...]:
+    """The same with `source` where a table names none of its own and has figures."""
+    return tuple(
+        msgspec.structs.replace(one, source=source) if source and one.source is None else one
+        for one in tables
+    )
 
 
 def _expanded_components(file: _File) -> Iterator[Component]:
@@ -159,9 +175,12 @@ def _check_sources(file: _File) -> None:
     groups = (
         ("component", file.component),
         ("link", file.link),
-        ("measured", file.measured),
+        ("curve", file.curve),
+        ("contention", file.contention),
         ("cost", file.cost),
     )
+    if file.source is not None and file.source not in file.sources:
+        raise WrongError("$.source", f"no [sources.{file.source}]; add it, or correct the tag")
     for group, tables in groups:
         for n, table in enumerate(tables):
             for tag in (table.source, *table.source_of.values()):
@@ -176,42 +195,40 @@ def _check_sources(file: _File) -> None:
                     )
 
 
-def _check_measured(file: _File, gpus: int) -> None:
-    for n, measured in enumerate(file.measured):
-        path = f"$.measured[{n}]"
-        if measured.gpu is not None and measured.gpu >= gpus:
-            raise WrongError(
-                f"{path}.gpu", f"there is no GPU {measured.gpu}; ordinals run from 0 to {gpus - 1}"
-            )
-        if measured.peer is not None and measured.peer >= gpus:
-            raise WrongError(
-                f"{path}.peer", f"there is no GPU {measured.peer}; ordinals run from 0 to {gpus - 1}"
-            )
-        _check_pieces(measured.pieces, f"{path}.pieces")
-        _check_pieces(measured.faults, f"{path}.faults")
-        for k, row in enumerate(measured.rows):
-            if not row.pieces or row.copies < 2:
-                raise WrongError(f"{path}.rows[{k}]", "a row has two copies at least, and pieces; add them")
-            _check_pieces(row.pieces, f"{path}.rows[{k}].pieces")
-        if any(a.copies >= b.copies for a, b in pairwise(measured.rows)):
-            raise WrongError(f"{path}.rows", "'copies' does not rise from row to row; sort them")
-        if measured.rows and not measured.pieces:
-            raise WrongError(f"{path}.rows", "rows without the pieces of one copy; add them")
-    for n, cost in enumerate(file.cost):
-        if cost.gpu is not None and cost.gpu >= gpus:
-            raise WrongError(
-                f"$.cost[{n}].gpu", f"there is no GPU {cost.gpu}; ordinals run from 0 to {gpus - 1}"
-            )
+def _check_ordinals(file: _File, gpus: int) -> None:
+    groups = (("curve", file.curve), ("contention", file.contention), ("cost", file.cost))
+    for group, tables in groups:
+        for n, table in enumerate(tables):
+            for key in ("gpu", "peer"):
+                ordinal = getattr(table, key, None)
+                if ordinal is not None and ordinal >= gpus:
+                    raise WrongError(
+                        f"$.{group}[{n}].{key}",
+                        f"there is no GPU {ordinal}; ordinals run from 0 to {gpus - 1}",
+                    )
 
 
-def _check_pieces(pieces: tuple[Piece, ...], path: str) -> None:
-    ends = [piece.up_to_bytes for piece in pieces]
-    if ends and ends[-1] is not None:
+def _check_curve(curve: Curve | Together, path: str) -> None:
+    pieces = len(curve.latency_overhead_s)
+    if not pieces:
+        raise WrongError(f"{path}.latency_overhead_s", "no pieces; give one figure at least")
+    if len(curve.gap_per_byte_s) != pieces:
         raise WrongError(
-            path, "the last piece has 'up_to_bytes'; leave it out, so that every size is covered"
+            f"{path}.gap_per_byte_s",
+            f"{len(curve.gap_per_byte_s)} figures beside {pieces} of latency_overhead_s; give one a piece",
         )
-    inner = ends[:-1]
-    if any(end is None for end in inner):
-        raise WrongError(path, "only the last piece may lack 'up_to_bytes'; add it to the others")
-    if any(a is not None and b is not None and a >= b for a, b in pairwise(inner)):
-        raise WrongError(path, "'up_to_bytes' does not rise from piece to piece; sort them")
+    if len(curve.up_to_bytes) != pieces - 1:
+        raise WrongError(
+            f"{path}.up_to_bytes",
+            f"{len(curve.up_to_bytes)} ends of {pieces} pieces; give one for each but the last",
+        )
+    if any(a >= b for a, b in pairwise(curve.up_to_bytes)):
+        raise WrongError(f"{path}.up_to_bytes", "does not rise from piece to piece; sort the pieces")
+    if isinstance(curve, Together):
+        return
+    if any(not 1 <= count <= 65536 for count in curve.issue_interval_s):
+        raise WrongError(f"{path}.issue_interval_s", "a number of streams below 1 or above 65536; correct it")
+    for k, one in enumerate(curve.detail):
+        _check_curve(one, f"{path}.detail[{k}]")
+    if any(a >= b for a, b in pairwise((1, *(one.streams for one in curve.detail)))):
+        raise WrongError(f"{path}.detail", "'streams' does not rise from 2 on; sort the rows")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
-from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
-from busfare.node.contention import Contention
+from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Switch
+from busfare.node.contention import Contention, typical
 from busfare.node.curve import Curve
 from busfare.node.link import Flow, Link
-from busfare.node.measured import Cost, Measured, contention_of, curve_of
 from busfare.node.source import Source, Sourced
 
 __all__ = ["Node", "Path"]
@@ -70,7 +71,8 @@ class Node:
     links: tuple[Link, ...]
     title: str = ""
     description: str = ""
-    measured: tuple[Measured, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    contentions: tuple[Contention, ...] = ()
     costs: tuple[Cost, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
 
@@ -169,37 +171,34 @@ class Node:
         """The path between two GPUs. Raises InputError where none leads there."""
         return self.route(self.gpu(ordinal).name, self.gpu(peer).name)
 
-    def measurement(
-        self, direction: str, memory: str, ordinal: int = 0, peer: int | None = None
-    ) -> Measured | None:
-        """What was measured for a direction, memory kind, GPU and, between GPUs, peer; None where nothing was."""
-        fitting = [
-            m
-            for m in self.measured
-            if (m.direction, m.memory) == (direction, memory) and (m.peer is None or peer in (None, m.peer))
-        ]
-        exact = [m for m in fitting if m.gpu is not None and m.gpu == ordinal % len(self._gpus)]
-        return next(iter([*exact, *(m for m in fitting if m.gpu is None)]), None)
+    def curve(
+        self, direction: str, memory: str, gpu: int = 0, peer: int | None = None, faults: bool = False
+    ) -> Curve | None:
+        """What was measured of a direction, memory kind, GPU and, between GPUs, peer; None where nothing was.
 
-    def curve(self, direction: str, memory: str, gpu: int = 0, peer: int | None = None) -> Curve | None:
-        """What was measured of a direction, memory kind, GPU and, between GPUs, peer; None where nothing was."""
-        found = self.measurement(direction, memory, gpu, peer)
-        return curve_of(found) if found is not None and found.pieces else None
+        Of managed memory prefetches, or pages that move when they are touched (`faults`).
+        """
+        key = (direction, memory, faults)
+        fitting = [
+            c
+            for c in self.curves
+            if (c.direction, c.memory, c.faults) == key and (c.peer is None or peer in (None, c.peer))
+        ]
+        return _of_gpu(fitting, gpu % len(self._gpus))
 
     def contention(self, gpu: int = 0) -> Contention:
-        """How much of its rate each path of a GPU keeps beside others: measured, else typical of the GPU."""
-        pinned = [self.measurement(direction, "pinned", gpu) for direction in ("h2d", "d2h")]
-        mapped = [self.measurement(direction, "mapped", gpu) for direction in ("h2d", "d2h")]
-        return contention_of(pinned, mapped)
+        """How much of its rate each path of a GPU keeps beside others: measured, else typical of its generation."""
+        ordinal = gpu % len(self._gpus)
+        measured = _of_gpu(self.contentions, ordinal)
+        return measured or typical(self._gpus[ordinal], self.host_path(ordinal).links)
 
     def call_cost(self, name: str, gpu: int = 0) -> Cost | None:
         """What the call `name` (`launch`, `synchronise` ...) takes besides any copy; None where nobody measured it."""
-        fitting = [c for c in self.costs if c.call == name and c.gpu in (None, gpu % len(self._gpus))]
-        return fitting[0] if fitting else None
+        return _of_gpu([cost for cost in self.costs if cost.call == name], gpu % len(self._gpus))
 
     def measured_both_ways(self, memory: str) -> bool:
         """Whether copies of host memory of this kind were measured into the first GPU and out of it."""
-        return all(self.measurement(direction, memory) is not None for direction in ("h2d", "d2h"))
+        return all(self.curve(direction, memory) is not None for direction in ("h2d", "d2h"))
 
     def link_is_estimated(self, ordinal: int) -> bool:
         """Whether the link between GPU `ordinal` and the host is an estimate, such as a notebook's lanes: no promise."""
@@ -210,3 +209,12 @@ class Node:
         """The source of the figure under `key` of one of the node's components, links or measurements."""
         tag = table.tag_of(key)
         return None if tag is None else self.sources.get(tag)
+
+
+_Table = TypeVar("_Table", Curve, Contention, Cost)
+
+
+def _of_gpu(tables: Sequence[_Table], ordinal: int) -> _Table | None:
+    """The first that is of this GPU, else the first of no GPU in particular."""
+    own = next((one for one in tables if one.gpu == ordinal), None)
+    return own or next((one for one in tables if one.gpu is None), None)

@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from busfare.node import wire
 from busfare.node.arrays import FloatArray
-from busfare.node.figures import Factor, Name, Rate, Text
-from busfare.node.source import Sourced
+from busfare.node.source import Factor, Name, Rate, Sourced, Text
 
 __all__ = ["C2cLink", "FabricLink", "Flow", "Link", "MemoryLink", "NvlinkLink", "PcieLink", "SocketLink"]
 

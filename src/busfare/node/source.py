@@ -1,14 +1,43 @@
-"""Where a figure comes from, and whether somebody measured it or a maker promised it."""
+"""The kinds of number that a node file may hold, where each figure comes from, and what kind of evidence that is."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-from busfare.node.figures import Tag, Text
+__all__ = [
+    "Count",
+    "Factor",
+    "Name",
+    "Ordinal",
+    "Rate",
+    "Seconds",
+    "SecondsPerByte",
+    "Size",
+    "Source",
+    "SourceKind",
+    "Sourced",
+    "Tag",
+    "Text",
+]
 
-__all__ = ["Source", "SourceKind", "Sourced"]
+# All finite, all within what hardware could ever be.
+#: Bytes, flops or cycles per second. 1e18 bounds it, so that no sum of a path overflows.
+Rate = Annotated[float, Meta(gt=0, le=1e18)]
+#: Bytes; at most 2^53, so that a size is exact as a float.
+Size = Annotated[int, Meta(gt=0, le=2**53)]
+#: Seconds that may be zero.
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+SecondsPerByte = Annotated[float, Meta(gt=0, le=1.0)]
+#: A share of a rate.
+Factor = Annotated[float, Meta(gt=0, le=1)]
+Count = Annotated[int, Meta(ge=1, le=65536)]
+Ordinal = Annotated[int, Meta(ge=0, le=65535)]
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]*$")]
+Tag = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]*$")]
+Text = Annotated[str, Meta(max_length=2000)]
 
 SourceKind = Literal["data-sheet", "measured", "estimated"]
 

@@ -67,9 +67,10 @@ def decoded(
     explain: Explain,
     most_bytes: int,
     kind: str = "node file",
+    renewed: Callable[[dict[str, Any]], None] | None = None,
 ) -> Built:
-    """`build` of the `file` that TOML `text` holds; `origin` names it in messages. Raises InputError, and nothing
-    else.
+    """`build` of the `file` that TOML `text` holds, brought up to date by `renewed` where it is of an older form; `origin`
+    names it in messages. Raises InputError, and nothing else.
     """
     if len(text) > most_bytes:
         raise InputError(
@@ -90,8 +91,10 @@ def decoded(
         ) from None
     try:
         _finite(raw, "$", 0)
+        if renewed is not None:
+            renewed(raw)
         with _one_thread:
-            converted = msgspec.convert(raw, file)
+            converted = msgspec.convert(raw, file, str_keys=True)
         return build(converted)
     except WrongError as wrong:
         raise InputError(f"{origin}:{line_of(text, wrong.path)}: {_key(wrong.path)}{wrong}") from None

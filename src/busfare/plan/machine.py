@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
-from busfare.cost.staging import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
+from busfare.cost.pageable import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Contention, Cpu, Curve, Flow, Gpu, Node
 
 __all__ = ["Basis", "Category", "HostCurves", "Machine", "machine_of"]
@@ -215,7 +215,7 @@ def _contention_basis(c: Contention) -> list[Basis]:
 
 
 def _staged_curve(node: Node, copy: Curve) -> Curve:
-    """`busfare.cost.staging` as pieces: chunk by chunk up to 1 MiB, both at once beyond, slower beyond the cache."""
+    """`busfare.cost.pageable` as pieces: chunk by chunk up to 1 MiB, both at once beyond, slower beyond the cache."""
     latency, link = copy.latency_overhead_s[0], copy.long_gap_per_byte_s
     cpu = next((c for c in node.components if isinstance(c, Cpu)), None)
     cache = max(int((cpu and cpu.cache_bytes) or CACHE_BYTES), int(SERIAL_BYTES) + 1)

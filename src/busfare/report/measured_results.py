@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from busfare.errors import InputError
-from busfare.node.measured import Cost, Measured
+from busfare.node import Contention, Cost, Curve
 from busfare.report.results import Predicted, Ranged
 
 __all__ = [
@@ -33,7 +33,7 @@ Result = TypeVar("Result", bound="Struct")
 
 def measured(result: object, kind: type[Result]) -> Result:
     """What `measure` found, as the result of its command."""
-    return msgspec.convert(result, kind)
+    return msgspec.convert(result, kind, str_keys=True)
 
 
 def read_result(path: Path, kind: type[Result]) -> Result:
@@ -276,7 +276,8 @@ class Profile(Struct, kw_only=True):
     title: str
     components: list[dict[str, Any]]
     links: list[dict[str, Any]]
-    measured: list[Measured]
+    curves: list[Curve]
+    contention: list[Contention]
     costs: list[Cost]
     sources: dict[str, dict[str, Any]]
 

@@ -58,7 +58,7 @@ def _row(node: Node) -> NodeRow:
         host_link=_named(path.narrowest("read")),
         h2d_bytes_per_second=path.bandwidth("read"),
         d2h_bytes_per_second=path.bandwidth("write"),
-        measured=[f"{m.direction} {m.memory}" for m in node.measured],
+        measured=[f"{m.direction} {m.memory}" for m in node.curves if not m.faults],
     )
 
 

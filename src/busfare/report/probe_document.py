@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from busfare.advise.amounts import rate, several, time
-from busfare.node.measured import Cost, Measured
+from busfare.node import Contention, Cost, Curve
 from busfare.report.blocks import machine
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.measured_results import ProbedCase, ProbeResult, ResidualCase
@@ -28,7 +28,7 @@ def probe_document(result: ProbeResult) -> Document:
         if result.virtual
         else ""
     )
-    blocks: list[Block] = [_paths(node.measured), _costs(node.costs)]
+    blocks: list[Block] = [_paths(node.curves), _shares(node.contention), _costs(node.costs)]
     health = []
     for h in result.health:
         share = h.measured_bytes_per_second / h.predicted_bytes_per_second
@@ -53,27 +53,36 @@ def probe_document(result: ProbeResult) -> Document:
     return Document(f"busfare probe: {node.name}", played + node.title, "", blocks, EXPLAINED)
 
 
-def _paths(measured: Sequence[Measured]) -> Table:
-    def gap(per_byte_s: float | None) -> str:
-        return "–" if per_byte_s is None else rate(1 / per_byte_s)
-
+def _paths(curves: Sequence[Curve]) -> Table:
     rows = [
         (
-            str(m.gpu),
-            f"{m.direction} {m.memory}" + (f" → GPU {m.peer}" if m.peer is not None else ""),
-            time(m.pieces[0].latency_overhead_s or 0.0),
-            "–" if m.gap_s is None else time(m.gap_s),
-            *map(
-                gap, (m.pieces[-1].gap_per_byte_s, m.both_directions_gap_per_byte_s, m.mapped_gap_per_byte_s)
-            ),
-            str(len(m.pieces)),
+            str(c.gpu or 0),
+            f"{c.direction} {c.memory}"
+            + (f" → GPU {c.peer}" if c.peer is not None else "")
+            + (" by page faults" if c.faults else ""),
+            time(c.latency_overhead_s[0]),
+            time(c.issue_interval_s[1]) if 1 in c.issue_interval_s else "–",
+            rate(1 / c.long_gap_per_byte_s),
+            str(len(c.gap_per_byte_s)),
         )
-        for m in measured
+        for c in curves
     ]
-    columns = words("GPU", "path") + numbers(
-        "L+o", "g", "large copies", "both ways", "beside mapped", "pieces"
-    )
-    return Table(columns, rows)
+    return Table(words("GPU", "path") + numbers("L+o", "g", "large copies", "pieces"), rows)
+
+
+def _shares(contention: Sequence[Contention]) -> Table:
+    """What each direction keeps of its own rate."""
+    rows = [
+        (str(c.gpu or 0), situation, f"{shares.h2d:.0%}", f"{shares.d2h:.0%}")
+        for c in contention
+        for situation, shares in (
+            ("copies go both ways", c.both),
+            ("copies, while a kernel uses mapped memory the other way", c.copy_beside_mapped),
+            ("a kernel reads and writes mapped memory", c.mapped_both),
+            ("such a kernel, while copies go the other way", c.mapped_beside_copy),
+        )
+    ]
+    return Table(words("GPU", "keeps of its rate, while") + numbers("into the GPU", "out of it"), rows)
 
 
 def _costs(costs: Sequence[Cost]) -> Table:

@@ -1,7 +1,7 @@
 """A pageable copy: the driver carries it through pinned buffers of its own, by one core's `memcpy`.
 
 Seen alike in published size sweeps of Xeon, POWER8 and POWER9 hosts: up to 1 MiB each chunk is first copied
-and then sent, one after the other; beyond it the two work at once and the slower one sets the pace. Sources
+and then sent, one after the other; beyond it the two work at once and the slower one counts. Sources
 that outgrow the processor's cache are copied at memory speed.
 """
 
@@ -15,10 +15,10 @@ from busfare.node.arrays import FloatArray
 __all__ = [
     "HANDED_OVER_SECONDS_PER_BYTE",
     "SERIAL_BYTES",
+    "copy_ratio",
     "copy_seconds_per_byte",
-    "copying_pace",
+    "copying_seconds_per_byte",
     "measured_copy",
-    "pace_ratio",
     "staged_seconds",
 ]
 
@@ -53,7 +53,7 @@ def measured_copy(node: Node) -> float | None:
     return cpu.copy_bandwidth_bytes_per_s if cpu else None
 
 
-def pace_ratio(sizes: FloatArray, old: Node, new: Node) -> FloatArray:
+def copy_ratio(sizes: FloatArray, old: Node, new: Node) -> FloatArray:
     """How much longer the new node's `memcpy` takes over buffers of `sizes` bytes; 1 unless it was measured on both.
 
     A rate that one file has, beside the default that stands in for the other's, would tell of the default.
@@ -63,20 +63,24 @@ def pace_ratio(sizes: FloatArray, old: Node, new: Node) -> FloatArray:
     return copy_seconds_per_byte(sizes, new) / copy_seconds_per_byte(sizes, old)
 
 
-def staged_seconds(sizes: FloatArray, link_pace: FloatArray, copy_pace: FloatArray) -> FloatArray:
+def staged_seconds(sizes: FloatArray, link_s_per_byte: FloatArray, copy_s_per_byte: FloatArray) -> FloatArray:
     """Seconds of pageable copies, without L+o, from the seconds a byte of the link and of the `memcpy`."""
     serial = np.minimum(sizes, SERIAL_BYTES)
-    return serial * (link_pace + copy_pace) + (sizes - serial) * np.maximum(link_pace, copy_pace)
+    return serial * (link_s_per_byte + copy_s_per_byte) + (sizes - serial) * np.maximum(
+        link_s_per_byte, copy_s_per_byte
+    )
 
 
-def copying_pace(sizes: FloatArray, seconds: FloatArray, link_pace: FloatArray) -> FloatArray:
+def copying_seconds_per_byte(
+    sizes: FloatArray, seconds: FloatArray, link_s_per_byte: FloatArray
+) -> FloatArray:
     """The seconds a byte of `memcpy` with which `staged_seconds` gives `seconds`: its inverse; zero where
     none does.
     """
     serial = np.minimum(sizes, SERIAL_BYTES)
     with np.errstate(divide="ignore", invalid="ignore"):
-        copy_bound = (seconds - serial * link_pace) / sizes
-        link_bound = (seconds - sizes * link_pace) / serial
-    pace: FloatArray = np.where(copy_bound >= link_pace, copy_bound, link_bound)
-    pace[~np.isfinite(pace)] = 0.0
-    return np.maximum(pace, 0.0)
+        copy_bound = (seconds - serial * link_s_per_byte) / sizes
+        link_bound = (seconds - sizes * link_s_per_byte) / serial
+    found: FloatArray = np.where(copy_bound >= link_s_per_byte, copy_bound, link_bound)
+    found[~np.isfinite(found)] = 0.0
+    return np.maximum(found, 0.0)

@@ -1,18 +1,19 @@
-"""`ahead`: the formulas of A19 exactly as published, to stand beside ours."""
+"""The models to stand beside ours: `ahead`, the formulas of A19 exactly as published, and the baselines that A19 prints
+beside them: `peak` and `envelope`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
-from busfare.cost.batch import Batch, priced
+from busfare.cost.batch import Batch, batches, path_of, priced
 from busfare.cost.latency import Latency, latency_for
 from busfare.cost.model import Seconds
-from busfare.cost.routes import path_of
 from busfare.node import Link, Memory, Node, NvlinkLink, PcieLink
 from busfare.node.arrays import FloatArray
 
-__all__ = ["Ahead", "effective_bytes"]
+__all__ = ["Ahead", "Envelope", "Peak", "effective_bytes"]
 
 #: Overhead bytes of a packet with 64-bit addresses; 8 with 32-bit ones [A19 §IV-A].
 PACKET_OVERHEAD_BYTES = 12
@@ -37,8 +38,9 @@ class Ahead:
         """Seconds of every copy whose path is PCIe or NVLink (other links as plain bandwidth), and of copies
         in place.
         """
-        latency = latency_for(operations, node, self._latency_from, self._recorded)
-        return priced(operations, lambda batch: _seconds(batch, node, latency))
+        found = batches(operations)
+        latency = latency_for(operations, found, node, self._latency_from, self._recorded)
+        return priced(operations.height, found, lambda batch: _seconds(batch, node, latency))
 
 
 def effective_bytes(sizes: FloatArray, link: Link, direction: str) -> FloatArray:
@@ -75,3 +77,48 @@ def _staged(batch: Batch, seconds: FloatArray, memory: Memory | None) -> Seconds
     if memory is None or memory.bandwidth_bytes_per_s is None:
         return None
     return seconds + 2 * batch.sizes / memory.bandwidth_bytes_per_s
+
+
+class Peak:
+    """L+o, and the theoretical peak of the narrowest link in place of an effective bandwidth [A19 §VI-D]."""
+
+    name = "peak"
+
+    def __init__(self, latency_from: Node | None = None, recorded_on: Node | None = None) -> None:
+        self._latency_from = latency_from
+        self._recorded = recorded_on is not None
+
+    def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
+        """Seconds of every copy that has a path on `node`."""
+        found = batches(operations)
+        latency = latency_for(operations, found, node, self._latency_from, self._recorded)
+
+        def price(batch: Batch) -> Seconds | None:
+            moving = _at_peak(batch, node)
+            return None if moving is None else batch.copies * latency.of(batch) + moving
+
+        return priced(operations.height, found, price)
+
+
+class Envelope:
+    """Bytes over the theoretical peak and nothing else: the back of an envelope [A19 §VI-D]."""
+
+    name = "envelope"
+
+    def __init__(self, latency_from: Node | None = None, recorded_on: Node | None = None) -> None:
+        del latency_from, recorded_on  # an envelope's back has no latency
+
+    def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
+        """Seconds of every copy that has a path on `node`."""
+        return priced(operations.height, batches(operations), lambda batch: _at_peak(batch, node))
+
+
+def _at_peak(batch: Batch, node: Node) -> FloatArray | None:
+    if batch.kind != "copy":
+        return None
+    if batch.direction == "d2d":
+        rate = node.gpu(batch.device).memory_bandwidth_bytes_per_s
+    else:
+        path = path_of(batch, node)
+        rate = None if path is None else path.peak()
+    return None if rate is None else batch.sizes / rate

@@ -1,0 +1,89 @@
+"""Curves by hand: pieces, copies in several streams, and what typical machines keep beside other traffic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from busfare.node import Curve, Together, catalogue_names, load_node
+
+SIZES = np.array([1.0, 1e6])
+LINE = Curve(direction="h2d", memory="pinned", latency_overhead_s=(4e-6,), gap_per_byte_s=(2e-11,))
+BENT = Curve(
+    direction="h2d", memory="pinned", up_to_bytes=(1000, 5000), latency_overhead_s=(1.0, 2.0, 3.0),
+    gap_per_byte_s=(1e-3, 2e-3, 3e-3), issue_interval_s={1: 0.5, 2: 8.0, 10: 2.0},
+)  # fmt: skip
+
+
+def test_each_size_is_priced_by_the_piece_that_holds_it() -> None:
+    found = BENT.seconds([[1, 1000], [1001, 6000]])
+    np.testing.assert_allclose(found, [[1.001, 2.0], [4.002, 21.0]])
+    assert BENT.long_gap_per_byte_s == 3e-3
+    assert float(BENT.gap_per_byte(5000)) == 2e-3
+
+
+def test_what_all_further_copies_add_is_linear_between_the_streams_measured() -> None:
+    # 2 streams add 8 s, 10 streams 18 s in all: 6 streams add 13 s, 20 streams 2 s a copy.
+    assert BENT.issue_interval([1, 2, 6, 10, 20]) == pytest.approx([0.5, 8.0, 13 / 5, 2.0, 2.0])
+    assert float(BENT.together(6, 100)) == pytest.approx(1.1 + 13 + 5 * 0.3)
+
+
+def test_without_an_interval_each_further_copy_starts_anew() -> None:
+    assert LINE.together(3, SIZES) == pytest.approx(3 * (4e-6 + 2e-11 * SIZES))
+
+
+def test_detail_lies_on_the_line_between_the_streams_that_were_measured() -> None:
+    detail = tuple(
+        Together(streams=n, latency_overhead_s=(n * 3e-6,), gap_per_byte_s=(n * 2e-11,)) for n in (2, 10)
+    )
+    curve = Curve(
+        direction="h2d", memory="pinned", latency_overhead_s=(3e-6,), gap_per_byte_s=(2e-11,), detail=detail
+    )
+    for copies in (1, 2, 6, 10, 50):
+        assert curve.together(copies, SIZES) == pytest.approx(copies * (3e-6 + 2e-11 * SIZES))
+    assert curve.issue_interval(6, SIZES) == pytest.approx([3e-6, 3e-6])
+
+
+def test_a_slower_link_has_longer_bytes_and_the_same_starts() -> None:
+    slow = BENT.scaled(2.0)
+    assert slow.seconds([0, 6000]) == pytest.approx([1.0, 39.0])
+    assert slow.issue_interval_s == BENT.issue_interval_s
+
+
+@pytest.mark.parametrize("name", catalogue_names())
+def test_every_node_keeps_a_share_of_each_direction(name: str) -> None:
+    node = load_node(name)
+    contention = node.contention()
+    assert contention.rung == ("probed" if "probed" in name else "typical")
+    for shares in (contention.both, contention.mapped_both, contention.copy_beside_mapped):
+        assert 0 < shares.of("h2d") <= 1
+        assert 0 < shares.of("d2h") <= 1
+        if contention.rung == "typical":
+            assert shares.low is not None
+            assert shares.high is not None
+            assert shares.low <= min(shares.h2d, shares.d2h)
+            assert max(shares.h2d, shares.d2h) <= shares.high
+
+
+def test_typical_contention_is_that_of_the_generation_and_the_link() -> None:
+    both = {
+        name: load_node(name).contention().both for name in ("dgx-a100", "gh200", "gb200", "mi300a", "k20")
+    }
+    assert both["gh200"].h2d < 0.5 < both["gb200"].h2d
+    assert both["dgx-a100"].h2d < both["dgx-a100"].d2h
+    assert both["mi300a"].h2d == 0.5
+    assert both["k20"].d2h == pytest.approx(0.85)
+    assert load_node("pcie:4x16").contention().both.h2d == pytest.approx(0.92)
+
+
+@pytest.mark.parametrize("name", ["h100-probed", "h200-probed", "h200-x2-probed"])
+def test_a_probed_gpu_is_at_most_sixty_numbers_beside_its_detail(name: str) -> None:
+    node = load_node(name)
+    curves = [curve for curve in node.curves if curve.gpu in (None, 0) and curve.direction != "p2p"]
+    numbers = sum(
+        len(c.up_to_bytes) + len(c.latency_overhead_s) + len(c.gap_per_byte_s) + len(c.issue_interval_s)
+        for c in curves
+    )
+    costs = [cost for cost in node.costs if cost.gpu in (None, 0)]
+    numbers += 8 + sum(bool(n) for cost in costs for n in (cost.call_s, cost.call_per_byte_s, cost.device_s))
+    assert numbers <= 60
