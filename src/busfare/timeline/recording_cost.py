@@ -32,7 +32,7 @@ MOST_BY_PACE = 0.3
 #: Paces are told apart to one part in so many.
 PARTS = 10_000
 #: By so much at most a gap on the GPU is longer for the recorder: recordings of the same program with and without one
-#: differ by 1 to 2.5 µs an operation where the GPU is never idle for the host (results/pairs-unseen, tone_map). Nanoseconds.
+#: differ by 1 to 2.5 µs an operation where the GPU is never idle for the host (results/unseen, tone_map). Nanoseconds.
 MOST_GAP_NS = 3_000
 
 
