@@ -96,7 +96,7 @@ def main() -> int:
             f"{today:.1f} % in the ranges stated: {'met' if good else 'MISSED'}"
         )
     if options.write:
-        FILE.write_text("\n".join(lines), "utf-8")
+        FILE.write_text("\n".join([*lines, "]\n"]), "utf-8")
     return 0 if met else 1
 
 
@@ -205,19 +205,19 @@ _HEAD = """# How far truths lay from predictions, on machines and programs that 
 # low, high: factors of the predicted time (of a change: of the run after it). figures: what the nodes' figures are,
 # measured there (probed), on another machine of the kind (elsewhere), or the data sheet. groups: the machines, or the
 # programs, that it was derived from. inside_percent: of each group's truths, in the range of the other groups.
-"""
+
+range = ["""
 
 
 def _row(kind: Kind, ends: tuple[float, float], groups: Sequence[Group], covered: float) -> str:
-    size = f"below_bytes = {kind.below_bytes}\n" if kind.below_bytes else ""
+    size = f"below_bytes = {kind.below_bytes}, " if kind.below_bytes else ""
     if banded(kind) and kind.below_bytes != BANDS[0]:
-        size = f"from_bytes = {BANDS[BANDS.index(kind.below_bytes) - 1]}\n{size}"
-    held = f"inside_percent = {100 * covered:.1f}\n" if math.isfinite(covered) else ""
-    parts = ", ".join(sorted(set().union(*(g.parts for g in groups))))
+        size = f"from_bytes = {BANDS[BANDS.index(kind.below_bytes) - 1]}, {size}"
+    held = f", inside_percent = {100 * covered:.1f}" if math.isfinite(covered) else ""
     return (
-        f'[[range]]\nwhat = "{kind.what}"\nmodel = "{kind.model}"\nfigures = "{kind.figures}"\n{size}'
-        f"low = {ends[0]:.4g}\nhigh = {ends[1]:.4g}\ngroups = {len(groups)}\n"
-        f'cases = {sum(len(g.ratios) for g in groups)}\n{held}source = "{parts}"\n'
+        f'  {{ what = "{kind.what}", model = "{kind.model}", figures = "{kind.figures}", {size}'
+        f"low = {ends[0]:.4g}, high = {ends[1]:.4g}, groups = {len(groups)}, "
+        f"cases = {sum(len(g.ratios) for g in groups)}{held} }},"
     )
 
 
