@@ -19,7 +19,7 @@ from busfare.output import OUTPUT, PATH, as_html, as_json
 if TYPE_CHECKING:
     from busfare.job import How
     from busfare.report.document import Document
-    from busfare.report.job_result import JobReport
+    from busfare.report.job_results import JobReport
     from busfare.report.limits import Limit
     from busfare.report.results import Report
 

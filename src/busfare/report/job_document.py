@@ -21,7 +21,7 @@ from busfare.report.document import (
     numbers,
     words,
 )
-from busfare.report.job_result import Carried, JobFound, JobReport, Slow, Spreading
+from busfare.report.job_results import Carried, JobFound, JobReport, Slow, Spreading
 from busfare.report.link_picture import LinkPicture
 from busfare.report.svg import COLOUR, Bar, Bars, BarSeries, Strip
 

@@ -6,16 +6,39 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
-
 from busfare.cost.ranges import seconds_between
 from busfare.job import Job
 from busfare.job.links import SOUND, peers, slow_links
 from busfare.job.partial import Advice, Moved
 from busfare.job.reduce import Rank, Spread
-from busfare.report.results import Counted, MovedInAll, Path, Ranged, Sized, rows_of
+from busfare.report.job_results import (
+    Bin,
+    Carried,
+    Different,
+    Failure,
+    Group,
+    JobFound,
+    JobReport,
+    LargestFound,
+    Left,
+    LinkHealth,
+    Makespans,
+    Named,
+    Outlier,
+    Outliers,
+    Ranks,
+    RankStrip,
+    Read,
+    Slow,
+    Slowest,
+    Spreading,
+    StripCell,
+    Traffic,
+    Valued,
+)
+from busfare.report.results import Counted, MovedInAll, Path, Sized, rows_of
 
-__all__ = ["JobFound", "JobReport", "Ranked", "Slow", "Spreading", "Traffic", "job_result"]
+__all__ = ["job_result"]
 
 NS = 1e-9
 #: The figures spread over ranks: the reducer's name, ours, and what brings it to our unit.
@@ -33,233 +56,6 @@ TUKEY = 1.5
 ABOVE_MEDIAN = 1.1
 FEWEST_FOR_OUTLIERS = 8
 BARS, FAILURES_LISTED = 40, 100
-LONGEST_PATH = 48
-
-
-class Read(Struct):
-    """Files: traces, those that could not be read, those that are none, and second paths to one."""
-
-    read: int
-    failed: int
-    others: int
-    duplicates: int
-    formats: dict[str, int]
-
-
-class Different(Struct):
-    """How many different ones; estimated where not `exact`."""
-
-    count: int
-    exact: bool
-
-
-class Ranks(Different):
-    unknown: int
-
-
-class Named(Struct):
-    name: str
-    traces: int
-
-
-class Makespans(Struct):
-    sum: float
-    most: float
-
-
-class Ranked(Struct, kw_only=True):
-    """One trace; rank and host are None where no trace says them."""
-
-    path: str
-    rank: int | None
-    host: str | None
-
-    @property
-    def name(self) -> str:
-        """'rank 3 on b12'; with as much of the file's path as is needed and fits, where that is not known."""
-        end = self.path if len(self.path) <= LONGEST_PATH else "…" + self.path[1 - LONGEST_PATH :]
-        if self.rank is None:
-            return end + (f" on {self.host}" if self.host else "")
-        return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank} ({end})"
-
-
-class Slowest(Ranked, kw_only=True):
-    makespan_seconds: float
-
-
-class Valued(Ranked, kw_only=True):
-    value: float
-
-
-class Outlier(Valued, kw_only=True):
-    of_median: float
-
-
-class Outliers(Struct):
-    """`above` is None with too few traces to judge."""
-
-    above: float | None
-    count: int
-    listed: list[Outlier]
-
-
-class Bin(Struct):
-    lower: float
-    upper: float
-    count: int
-
-
-class Spreading(Struct, kw_only=True):
-    """A figure over all traces."""
-
-    figure: str
-    sum: float
-    mean: float
-    least: float
-    quartile: float
-    median: float
-    upper_quartile: float
-    p95: float
-    most: float
-    outliers: Outliers
-    largest: list[Valued]
-    smallest: list[Valued]
-    bars: list[Bin]
-
-
-class StripCell(Struct):
-    first_rank: int
-    last_rank: int
-    traces: int
-    mean: list[float]
-    most: list[float]
-
-
-class RankStrip(Struct):
-    ranks_per_cell: int
-    figures: list[str]
-    cells: list[StripCell]
-
-
-class Group(Struct):
-    """The links of one GPU model in one direction."""
-
-    gpu: str | None
-    direction: str
-    links: int
-    least_bytes_per_second: float
-    median_bytes_per_second: float
-    most_bytes_per_second: float
-    data_sheet_bytes_per_second: float | None
-
-
-class Slow(Ranked, kw_only=True):
-    """A link that is slower than it should be."""
-
-    gpu: str | None
-    device: int
-    peer_device: int | None
-    direction: str
-    bytes_per_second: float
-    share_of_peers: float | None
-    share_of_data_sheet: float | None
-    peers: int
-
-
-class LinkHealth(Struct):
-    links: int
-    exact: bool
-    slow_below: float
-    groups: list[Group]
-    slow: list[Slow]
-
-
-class Carried(Struct):
-    """One way over a link; predicted: at its full rate."""
-
-    bytes: int
-    wire_bytes: int
-    predicted_seconds: float | None
-
-
-class Traffic(Struct):
-    node: str
-    between: list[str]
-    link: str
-    copies: int
-    forward: Carried
-    back: Carried
-
-    @property
-    def bytes(self) -> int:
-        return self.forward.bytes + self.back.bytes
-
-
-class LargestFound(Ranked, kw_only=True):
-    """The trace that gains most, and what it gains."""
-
-    evidence: str
-    change: str
-    predicted_gain_seconds: float
-    low_seconds: float | None
-    high_seconds: float | None
-    rung: str | None
-    reason: str | UnsetType = UNSET
-    by_replay: bool
-    rests_on: list[str]
-    what_if: list[str]
-
-
-class JobFound(Ranged, kw_only=True):
-    id: str
-    title: str
-    traces: int
-    predicted_gain_seconds: float
-    traces_without_gain: int
-    traces_by_replay: int
-    overlaps_with: list[str]
-    largest: LargestFound
-
-
-class Left(Struct):
-    """What is not told; `traces` is None of what the report itself leaves out."""
-
-    id: str
-    count: int | None
-    traces: int | None
-    what: str
-
-
-class Failure(Struct):
-    path: str
-    why: str
-
-
-class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=True):
-    traces: Read
-    ranks: Ranks
-    hosts: Different
-    gpus: list[Named]
-    nodes: list[Named]
-    nodes_guessed_from_gpu_name: int
-    transfers: MovedInAll
-    kernels: Counted
-    communication: Counted
-    graph_work: Counted
-    sets: Counted
-    makespan_seconds: Makespans
-    slowest: Slowest
-    quantiles_within: float
-    spread: list[Spreading]
-    strip: RankStrip
-    by_path: list[Path]
-    size_histogram: list[Sized]
-    link_health: LinkHealth
-    links: list[Traffic]
-    unrouted_bytes: int
-    findings: list[JobFound]
-    omissions: list[Left]
-    failures: list[Failure]
 
 
 def job_result(job: Job) -> JobReport:

@@ -2,22 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+import msgspec
 import numpy as np
 import polars as pl
 
 from busfare.advise import amounts
-from busfare.report.svg import COLOUR, Lane, Lanes
+from busfare.printable import printable
+from busfare.report.svg import COLOUR, WIDTH, drawn, escaped, short, text
 from busfare.trace import Trace
 from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.totals import union_of
 from busfare.trace.words import CLASSES, kind_codes, of_codes
 
-__all__ = ["BARS_A_LANE", "lanes_of"]
+__all__ = ["BARS_A_LANE", "Lane", "Lanes", "lanes_of"]
 
 #: What is closer together than this part of the run is drawn as one bar.
 BARS_A_LANE = 1000
 MOST_GPUS = 8
 LONGEST_NAME = 90
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A row of a time line: bars in seconds from its start; `hovers` of each are lines apart by '|' behind its name."""
+
+    label: str
+    colour: str
+    starts: Sequence[float]
+    lengths: Sequence[float]
+    names: Sequence[str]
+    hovers: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Lanes over one axis of time; a page's script lets one zoom into them."""
+
+    lanes: Sequence[Lane]
+    axis: str
+    predicted: bool = False
+    units: int = field(default=1_000_000, repr=False)
+
+    def svg(self) -> str:
+        left, right, high = 190, WIDTH - 25, 40
+        whole = (
+            max((s + d for o in self.lanes for s, d in zip(o.starts, o.lengths, strict=True)), default=0.0)
+            or 1e-9
+        )
+        end = 12 + high * len(self.lanes)
+        names = list(dict.fromkeys(name for lane in self.lanes for name in lane.names))
+        number, bars, labels = {name: n for n, name in enumerate(names)}, [], []
+        for place, lane in enumerate(self.lanes):
+            y = high * place + 5
+            labels.append(text(left - 10, 12 + y + 18, short(lane.label), "end"))
+            bars.append(f'<g fill="{lane.colour}" stroke="{lane.colour}">')
+            for start, length, name, hover in zip(
+                lane.starts, lane.lengths, lane.names, lane.hovers, strict=True
+            ):
+                a, w = round(start / whole * self.units), max(round(length / whole * self.units), 1)
+                told = escaped(f"{number[name]}|{hover}")
+                bars.append(f'<rect x="{a}" y="{y}" width="{w}" height="{high - 10}" data-t="{told}"/>')
+            bars.append("</g>")
+        data = escape(msgspec.json.encode([printable(name) for name in names]).decode())
+        box = f'x="{left}" y="12" width="{right - left}" height="{end - 12}"'
+        inner = (
+            f'<svg class="lanes" {box} preserveAspectRatio="none" '
+            f'viewBox="0 0 {self.units} {end - 12}" data-seconds="{whole!r}" data-names="{data}">'
+            f'<rect width="{self.units}" height="{end - 12}" fill="transparent"/>{"".join(bars)}'
+            f'<rect class="chosen" height="{end - 12}" width="0"/></svg>'
+        )
+        hatch = f'<rect {box} fill="url(#hatch)" pointer-events="none"/>'
+        ticks = []
+        for n in range(6):
+            x = left + (right - left) * n / 5
+            ticks.append(f'<path class="grid" d="M{x:.1f} 12V{end}"/>')
+            ticks.append(text(x, end + 16, amounts.time(whole * n / 5), "middle tick"))
+        caption = text((left + right) / 2, end + 36, self.axis, "middle dim")
+        return drawn(end + 44, [*ticks, *labels, inner, hatch if self.predicted else "", caption])
 
 
 def lanes_of(trace: Trace, predicted: bool = False) -> Lanes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from busfare.errors import InputError, LimitPassed
 from busfare.quantities import parse_bytes, parse_seconds
-from busfare.report.job_result import JobReport
+from busfare.report.job_results import JobReport
 from busfare.report.results import Report
 
 __all__ = ["Limit", "check", "parse_limit"]

@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from busfare import cost
 from busfare.errors import InputError
 from busfare.node import Node, catalogue_names, load_node
+from busfare.node.gpus import Gpu as GpuSheet
 from busfare.node.gpus import gpu_names, gpus
 from busfare.node.link import Link
-from busfare.report.results import NodeRow, Nodes, NodeShown, Price, Prices, Trusted, rows_of
+from busfare.report.results import Ranged, rows_of
 
-__all__ = ["catalogue", "found_nodes", "node_shown", "prices"]
+__all__ = ["Nodes", "Prices", "catalogue", "found_nodes", "node_shown", "prices"]
+
+
+class Price(Ranged, kw_only=True):
+    model: str
+    seconds: float
+    bytes_per_second: float | None
+
+
+class Trusted(Struct):
+    model: str
+    why: str
+
+
+class Prices(Struct, tag_field="schema", tag="busfare.price/1"):
+    node: str
+    direction: str
+    memory: str
+    bytes: int
+    prices: list[Price]
+    trust: Trusted | None
+
+
+class NodeRow(Struct, kw_only=True):
+    name: str
+    title: str
+    gpus: int
+    gpu: str
+    host_link: str
+    h2d_bytes_per_second: float
+    d2h_bytes_per_second: float
+    measured: list[str]
+
+
+class NodeShown(NodeRow, tag_field="schema", tag="busfare.nodes/1", kw_only=True):
+    """One node."""
+
+
+class Nodes(Struct, tag_field="schema", tag="busfare.nodes/1", kw_only=True):
+    """The catalogue, or what was found in it."""
+
+    nodes: list[NodeRow]
+    gpus_by_name: int | UnsetType = UNSET
+    gpus: list[GpuSheet] | UnsetType = UNSET
 
 
 def catalogue() -> Nodes:

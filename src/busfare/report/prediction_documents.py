@@ -8,8 +8,10 @@ from busfare.advise.amounts import count, rate, several, size, time
 from busfare.node.gpus import Gpu
 from busfare.report.blocks import bar, omitted, parts, percent, ranges, recorder
 from busfare.report.document import Block, Document, Face, Figure, Items, Table, Text, numbers, words
-from busfare.report.results import Compared, Nodes, Outcome, Prices, Projected, Projection, WhatIf, path_name
-from busfare.report.svg import COLOUR, Bars, BarSeries, Lanes
+from busfare.report.lanes import Lanes
+from busfare.report.nodes import Nodes, Prices
+from busfare.report.results import Compared, Outcome, Projected, Projection, WhatIf, path_name
+from busfare.report.svg import COLOUR, Bars, BarSeries
 from busfare.report.trace_document import ZOOM
 
 __all__ = [

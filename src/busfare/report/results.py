@@ -13,39 +13,6 @@ import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.advise import amounts
-from busfare.node.gpus import Gpu as GpuSheet
-
-__all__ = [
-    "Baseline",
-    "Compared",
-    "Comparison",
-    "Counted",
-    "Found",
-    "Gap",
-    "Gpu",
-    "Moved",
-    "NodeRow",
-    "NodeShown",
-    "Nodes",
-    "Omission",
-    "Outcome",
-    "Part",
-    "Path",
-    "Predicted",
-    "Price",
-    "Prices",
-    "Projected",
-    "Projection",
-    "Ranged",
-    "RecordedOn",
-    "RecordingCost",
-    "Report",
-    "Sized",
-    "Traced",
-    "WhatIf",
-    "path_name",
-    "rows_of",
-]
 
 Row = TypeVar("Row")
 
@@ -367,49 +334,6 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
     range_seconds: list[float]
     critical_path: list[Part]
     omissions: list[Omission]
-
-
-class Price(Ranged, kw_only=True):
-    model: str
-    seconds: float
-    bytes_per_second: float | None
-
-
-class Trusted(Struct):
-    model: str
-    why: str
-
-
-class Prices(Struct, tag_field="schema", tag="busfare.price/1"):
-    node: str
-    direction: str
-    memory: str
-    bytes: int
-    prices: list[Price]
-    trust: Trusted | None
-
-
-class NodeRow(Struct, kw_only=True):
-    name: str
-    title: str
-    gpus: int
-    gpu: str
-    host_link: str
-    h2d_bytes_per_second: float
-    d2h_bytes_per_second: float
-    measured: list[str]
-
-
-class NodeShown(NodeRow, tag_field="schema", tag="busfare.nodes/1", kw_only=True):
-    """One node."""
-
-
-class Nodes(Struct, tag_field="schema", tag="busfare.nodes/1", kw_only=True):
-    """The catalogue, or what was found in it."""
-
-    nodes: list[NodeRow]
-    gpus_by_name: int | UnsetType = UNSET
-    gpus: list[GpuSheet] | UnsetType = UNSET
 
 
 def path_name(row: Path | TopCopy | PathThere | PathCompared) -> str:

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
-
-import msgspec
 
 from busfare.advise import amounts
 from busfare.printable import printable
@@ -17,17 +15,18 @@ from busfare.printable import printable
 __all__ = [
     "COLOUR",
     "COLOURS",
+    "WIDTH",
     "Bar",
     "BarSeries",
     "Bars",
-    "Lane",
-    "Lanes",
     "Line",
     "Lines",
     "Strip",
     "drawn",
+    "escaped",
+    "short",
     "text",
-]
+]  # fmt: skip
 
 #: After Okabe and Ito: told apart by those who see no red or no green.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c")
@@ -85,7 +84,7 @@ class Bars:
         most_bars = max(len(self.labels) * (1 if self.stacked else len(self.series)), 1)
         thick = 9 if most_bars > 60 else 13 if most_bars > 24 else 18
         row = thick * (1 if self.stacked else len(self.series)) + 8
-        left = min(LETTER * max((len(_short(label)) for label in self.labels), default=0) + 14, 330)
+        left = min(LETTER * max((len(short(label)) for label in self.labels), default=0) + 14, 330)
         legend, top = _legend(
             [(s.name, s.colour, _style(s)) for s in self.series] if self._told_apart() else []
         )
@@ -95,7 +94,7 @@ class Bars:
         parts = [legend, *_x_axis(x, top, end, self.axis, self.unit)]
         for number, label in enumerate(self.labels):
             y = top + row * number
-            parts.append(text(left - 8, y + row / 2 + 4, _short(label), "end", hover=label))
+            parts.append(text(left - 8, y + row / 2 + 4, short(label), "end", hover=label))
             start = 0.0
             for place, series in enumerate(self.series):
                 bar = series.bars[number]
@@ -129,7 +128,7 @@ def _bar(x: Scale, start: float, bar: Bar, y: float, thick: float, colour: str) 
     assert bar.value is not None
     left, right = x.at(start), x.at(start + bar.value)
     box = f'x="{left:.1f}" y="{y:.1f}" width="{max(right - left, 0.5):.1f}" height="{thick - 2}"'
-    hover = f"<title>{_escaped(bar.hover or bar.label)}</title>"
+    hover = f"<title>{escaped(bar.hover or bar.label)}</title>"
     yield f'<rect {box} fill="{colour}">{hover}</rect>'
     if bar.predicted:
         yield f'<rect {box} fill="url(#hatch)">{hover}</rect>'
@@ -203,7 +202,7 @@ class Lines:
             size = 5 if line.apart else 3
             for n, (a, b) in enumerate(places):
                 hover = line.hovers[n] if n < len(line.hovers) else amount(own[n][1], self.y_unit)
-                title = f"<title>{_escaped(f'{line.name}: {hover}')}</title>"
+                title = f"<title>{escaped(f'{line.name}: {hover}')}</title>"
                 parts.append(
                     f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{line.colour}">{title}</circle>'
                 )
@@ -234,7 +233,7 @@ class Strip:
             parts.append(text(left - 8, y + 20, label, "end"))
             parts += [
                 f'<rect x="{left + c * wide:.2f}" y="{y}" width="{max(wide - 1, wide * 0.9):.2f}" height="{high}" '
-                f'fill="{_shade(value)}"><title>{_escaped(self.hovers[r][c])}</title></rect>'
+                f'fill="{_shade(value)}"><title>{escaped(self.hovers[r][c])}</title></rect>'
                 for c, value in enumerate(times)
             ]
         end = top + len(self.rows) * (high + 4)
@@ -257,65 +256,6 @@ def _key(left: float) -> list[str]:
         f'<rect x="{left + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
         for n in range(10)
     ]
-
-
-@dataclass(frozen=True)
-class Lane:
-    """A row of a time line: bars in seconds from its start; `hovers` of each are lines apart by '|' behind its name."""
-
-    label: str
-    colour: str
-    starts: Sequence[float]
-    lengths: Sequence[float]
-    names: Sequence[str]
-    hovers: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """Lanes over one axis of time; a page's script lets one zoom into them."""
-
-    lanes: Sequence[Lane]
-    axis: str
-    predicted: bool = False
-    units: int = field(default=1_000_000, repr=False)
-
-    def svg(self) -> str:
-        left, right, high = 190, WIDTH - 25, 40
-        whole = (
-            max((s + d for o in self.lanes for s, d in zip(o.starts, o.lengths, strict=True)), default=0.0)
-            or 1e-9
-        )
-        end = 12 + high * len(self.lanes)
-        names = list(dict.fromkeys(name for lane in self.lanes for name in lane.names))
-        number, bars, labels = {name: n for n, name in enumerate(names)}, [], []
-        for place, lane in enumerate(self.lanes):
-            y = high * place + 5
-            labels.append(text(left - 10, 12 + y + 18, _short(lane.label), "end"))
-            bars.append(f'<g fill="{lane.colour}" stroke="{lane.colour}">')
-            for start, length, name, hover in zip(
-                lane.starts, lane.lengths, lane.names, lane.hovers, strict=True
-            ):
-                a, w = round(start / whole * self.units), max(round(length / whole * self.units), 1)
-                told = _escaped(f"{number[name]}|{hover}")
-                bars.append(f'<rect x="{a}" y="{y}" width="{w}" height="{high - 10}" data-t="{told}"/>')
-            bars.append("</g>")
-        data = escape(msgspec.json.encode([printable(name) for name in names]).decode())
-        box = f'x="{left}" y="12" width="{right - left}" height="{end - 12}"'
-        inner = (
-            f'<svg class="lanes" {box} preserveAspectRatio="none" '
-            f'viewBox="0 0 {self.units} {end - 12}" data-seconds="{whole!r}" data-names="{data}">'
-            f'<rect width="{self.units}" height="{end - 12}" fill="transparent"/>{"".join(bars)}'
-            f'<rect class="chosen" height="{end - 12}" width="0"/></svg>'
-        )
-        hatch = f'<rect {box} fill="url(#hatch)" pointer-events="none"/>'
-        ticks = []
-        for n in range(6):
-            x = left + (right - left) * n / 5
-            ticks.append(f'<path class="grid" d="M{x:.1f} 12V{end}"/>')
-            ticks.append(text(x, end + 16, amounts.time(whole * n / 5), "middle tick"))
-        caption = text((left + right) / 2, end + 36, self.axis, "middle dim")
-        return drawn(end + 44, [*ticks, *labels, inner, hatch if self.predicted else "", caption])
 
 
 @dataclass(frozen=True)
@@ -399,21 +339,21 @@ def _legend(entries: Sequence[tuple[str, str, str]]) -> tuple[str, float]:
     return "".join(parts), y + (LINE + 20 if entries else 6)
 
 
-def _short(label: str) -> str:
+def short(label: str) -> str:
     """With an ellipsis in the middle: names of kernels differ at both ends."""
     if len(label) <= LONGEST_LABEL:
         return label
     return label[: LONGEST_LABEL * 2 // 3] + "…" + label[-LONGEST_LABEL // 3 :]
 
 
-def _escaped(words: str) -> str:
+def escaped(words: str) -> str:
     return escape(printable(words))
 
 
 def text(x: float, y: float, words: str, kind: str = "", hover: str = "") -> str:
     """Words at a place; `kind`: end, middle, dim, as in the page's style."""
-    title = f"<title>{_escaped(hover)}</title>" if hover and hover != words else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{_escaped(words)}{title}</text>'
+    title = f"<title>{escaped(hover)}</title>" if hover and hover != words else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escaped(words)}{title}</text>'
 
 
 def drawn(height: float, parts: Iterable[str]) -> str:

@@ -19,8 +19,8 @@ from busfare.report.document import (
     numbers,
     words,
 )
+from busfare.report.lanes import Lanes
 from busfare.report.results import Found, Report, path_name
-from busfare.report.svg import Lanes
 
 __all__ = ["report_document", "unexplained"]
 
