@@ -10,8 +10,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.node.file import MOST_BYTES, decode
-from busfare.node.load import known_names
-from busfare.node.names import ALIASES
+from busfare.node.load import ALIASES, known_names
 
 GOOD = """name = "mine"
 

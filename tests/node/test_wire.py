@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from busfare.node import load_node, wire
+from busfare.node import link as wire
+from busfare.node import load_node
 
 KIB = np.array([1024.0])
 

@@ -1,7 +1,7 @@
 """`datasheet`: what the wires must carry, from published figures alone; the L+o comes from another node or
 the trace.
 
-[A19 eq 2, 9, 10] with corrected packet costs (`busfare.node.wire`), a path as fast as its slowest part, host
+[A19 eq 2, 9, 10] with corrected packet costs (`busfare.node.link`), a path as fast as its slowest part, host
 memory as a limit of its own, staging as drivers do it, and device memory that is read *and* written.
 """
 

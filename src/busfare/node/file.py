@@ -14,7 +14,6 @@ from busfare.node.contention import Contention, Shares
 from busfare.node.curve import Curve, Together
 from busfare.node.graph import Node
 from busfare.node.link import C2cLink, FabricLink, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
-from busfare.node.names import MOST_COMPONENTS, expand
 from busfare.node.older import renew
 from busfare.node.source import Name, Source, Tag, Text
 from busfare.node.toml import WrongError, decoded, unknown_key
@@ -24,6 +23,10 @@ __all__ = ["MOST_BYTES", "decode"]
 #: A node file is a page or two; a larger one is another kind of file.
 MOST_BYTES = 1 << 20
 MOST_LINKS = 4096
+#: More than any node has; a file that asks for more is wrong or hostile.
+MOST_COMPONENTS = 256
+
+_RANGE = re.compile(r"^([^\[\]]*)\[(\d{1,4})-(\d{1,4})\]([^\[\]]*)$")
 _Kinds = dict[str, type[msgspec.Struct]]
 _COMPONENTS: _Kinds = {"cpu": Cpu, "memory": Memory, "switch": Switch, "gpu": Gpu, "nic": Nic}
 _LINKS: _Kinds = {
@@ -166,7 +169,7 @@ def _pairs(between: tuple[str, str], path: str) -> list[tuple[str, str]]:
 
 def _names(name: str, path: str) -> list[str]:
     try:
-        return expand(name)
+        return _expand(name)
     except ValueError as error:
         raise WrongError(path, str(error)) from None
 
@@ -232,3 +235,20 @@ def _check_curve(curve: Curve | Together, path: str) -> None:
         _check_curve(one, f"{path}.detail[{k}]")
     if any(a >= b for a, b in pairwise((1, *(one.streams for one in curve.detail)))):
         raise WrongError(f"{path}.detail", "'streams' does not rise from 2 on; sort the rows")
+
+
+def _expand(name: str) -> list[str]:
+    """The names that `name` stands for: itself, or one a number of its range. Raises ValueError with the
+    mend.
+    """
+    found = _RANGE.match(name)
+    if found is None:
+        if "[" in name or "]" in name:
+            raise ValueError(f"{name!r} is no range; write gpu[0-7] for gpu0 to gpu7")
+        return [name]
+    before, first, last, after = found[1], int(found[2]), int(found[3]), found[4]
+    if last < first:
+        raise ValueError(f"{name!r} runs backwards; write the smaller number first")
+    if last - first >= MOST_COMPONENTS:
+        raise ValueError(f"{name!r} is over the limit of {MOST_COMPONENTS} components")
+    return [f"{before}{n}{after}" for n in range(first, last + 1)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache, partial
 
 from busfare.errors import InputError
@@ -10,11 +12,33 @@ from busfare.node import catalogue
 from busfare.node.file import MOST_BYTES, decode
 from busfare.node.gpus import gpu_names, gpu_of_device_name, node_of_gpu
 from busfare.node.graph import Node
-from busfare.node.names import canonical, suggestions
 from busfare.node.short import FORMS, is_short, node_of_short
 from busfare.node.toml import read_text
 
-__all__ = ["catalogue_names", "known_names", "load_node"]
+__all__ = ["ALIASES", "catalogue_names", "known_names", "load_node"]
+
+#: What people call a GPU → the node that has it, in its usual form.
+ALIASES = {
+    "p100": "dgx-1-p100",
+    "v100": "dgx-1-v100",
+    "a100": "dgx-a100",
+    "a100-sxm": "dgx-a100",
+    "h100": "h100-sxm",
+    "h200": "h200-sxm",
+    "b200": "dgx-b200",
+    "grace-hopper": "gh200",
+    "680": "gtx-680",
+    "2080-ti": "rtx-2080-ti",
+    "2080ti": "rtx-2080-ti",
+    "3090": "rtx-3090",
+    "4090": "rtx-4090",
+    "5090": "rtx-5090",
+    "7900-xtx": "rx-7900-xtx",
+    "mi250": "mi250x",
+    "mi300": "mi300x",
+    "frontier": "mi250x",
+}
+_AMD = re.compile(r"mi\d|rx|vega|radeon|instinct|amd|gfx")
 
 
 def catalogue_names() -> list[str]:
@@ -34,7 +58,7 @@ def load_node(text: str) -> Node:
 
     Raises InputError with the nearest names, or with the file, line, key and mend.
     """
-    name, known = canonical(text), known_names()
+    name, known = _canonical(text), known_names()
     if name in known:
         return known[name]()
     if is_short(text.strip()):
@@ -43,7 +67,7 @@ def load_node(text: str) -> Node:
         return _of_file(text)
     if (gpu := gpu_of_device_name(text)) is not None:
         return _of_catalogue(gpu.node) if gpu.node else node_of_gpu(gpu)
-    near = suggestions(name, [*known, *gpu_names()])
+    near = _suggestions(name, [*known, *gpu_names()])
     mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue.names())}"
     raise InputError(
         f"node {text[:80]!r}: not in the catalogue, no .toml file, no link in short ({FORMS}); {mend}"
@@ -57,3 +81,17 @@ def _of_catalogue(name: str) -> Node:
 
 def _of_file(text: str) -> Node:
     return decode(read_text(text, "node file", MOST_BYTES), text)
+
+
+def _canonical(text: str) -> str:
+    """`text` as names are written: small letters, `-` for blanks and `_`, aliases replaced."""
+    name = re.sub(r"[\s_]+", "-", text.strip().lower())
+    return ALIASES.get(name, name)
+
+
+def _suggestions(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The names of `known` that are nearest to an unknown one, those of the same maker first; empty where none is near."""
+    names = {alias: node for alias, node in ALIASES.items() if node in set(known)} | {n: n for n in known}
+    near = difflib.get_close_matches(name, names, 3 * most, 0.5)
+    near.sort(key=lambda one: bool(_AMD.match(names[one])) != bool(_AMD.match(name)))
+    return list(dict.fromkeys(names[one] for one in near))[:most]

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from busfare.errors import InputError
-from busfare.node.position import line_of
 from busfare.printable import printable
 
 __all__ = ["Explain", "WrongError", "decoded", "read_text", "unknown_key"]
@@ -97,10 +96,10 @@ def decoded(
             converted = msgspec.convert(raw, file, str_keys=True)
         return build(converted)
     except WrongError as wrong:
-        raise InputError(f"{origin}:{line_of(text, wrong.path)}: {_key(wrong.path)}{wrong}") from None
+        raise InputError(f"{origin}:{_line_of(text, wrong.path)}: {_key(wrong.path)}{wrong}") from None
     except msgspec.ValidationError as error:
         what, path = _explained(str(error), raw, explain)
-        raise InputError(f"{origin}:{line_of(text, path)}: {_key(path)}{what}") from None
+        raise InputError(f"{origin}:{_line_of(text, path)}: {_key(path)}{what}") from None
     except InputError as error:
         raise InputError(f"{origin}: {error}") from None
     except (ValueError, OverflowError, RecursionError) as error:
@@ -166,3 +165,52 @@ def _explained(message: str, raw: dict[str, Any], explain: Explain) -> tuple[str
     if missing:
         return f"the key {missing[1]!r} is missing; add it", path
     return f"{what[:1].lower()}{what[1:]}", path
+
+
+#: The steps of a path as msgspec writes it.
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+def _line_of(text: str, path: str) -> int:
+    """The line, from 1, where `path` (as msgspec writes it: `$.link[2].lanes`) stands; 1 where it cannot be
+    found.
+
+    A key that is missing gives the line of the table that lacks it.
+    """
+    steps = [m[1] or int(m[2] or 0) for m in _STEP.finditer(path)]
+    lines = text.splitlines()
+    here = 0
+    while steps:
+        step = steps.pop(0)
+        if isinstance(step, int):
+            continue
+        index = steps[0] if steps and isinstance(steps[0], int) else None
+        found = _header(lines, step, index, here)
+        if found is None:
+            found = _assignment(lines, step, here)
+        if found is None:
+            return here + 1
+        here = found
+    return here + 1
+
+
+def _header(lines: list[str], name: str, index: int | None, start: int) -> int | None:
+    """The header of table `name`, or of its `index`-th array element, from line `start` on."""
+    double = re.compile(rf"^\s*\[\[\s*(?:[\w.-]+\.)?[\"']?{re.escape(name)}[\"']?\s*\]\]")
+    single = re.compile(rf"^\s*\[\s*(?:[\w.-]+\.)?[\"']?{re.escape(name)}[\"']?\s*[\].]")
+    arrays = [n for n in range(start, len(lines)) if double.match(lines[n])]
+    if arrays:
+        wanted = index or 0
+        return arrays[wanted] if wanted < len(arrays) else None
+    return next((n for n in range(start, len(lines)) if single.match(lines[n])), None)
+
+
+def _assignment(lines: list[str], name: str, start: int) -> int | None:
+    """The line `name = …` of the table that begins on line `start`, before the next header."""
+    key = re.compile(rf"(?:^|[\s{{,.])[\"']?{re.escape(name)}[\"']?\s*[=.]")
+    for n in range(start, len(lines)):
+        if n > start and lines[n].lstrip().startswith("["):
+            return None
+        if key.search(lines[n]):
+            return n
+    return None
