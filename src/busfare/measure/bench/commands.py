@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -20,13 +19,11 @@ from busfare.node import Node, load_node
 from busfare.plan import machine_of
 from busfare.quantities import parse_count
 
-__all__ = ["again", "methods", "strategies"]
+__all__ = ["methods", "strategies"]
 
 Say = Callable[[str], None]
 #: File, input arrays, output arrays, function, levels, doubles of a level.
 OwnKernel = tuple[Path, int, int, str | None, int, int]
-#: What every result has.
-_KEYS = {"virtual", "gpu", "date", "command", "node", "cells", "left_out", "disturbances", "facts"}
 MOST_LEVELS, MOST_LEVEL = 4096, 1 << 28
 LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
 
@@ -79,27 +76,6 @@ def strategies(
         return strategies_result(run, device, watched.origin(target, source, quick))
     finally:
         device.close()
-
-
-def again(path: Path, command: str) -> dict[str, Any]:
-    """What an earlier `bench COMMAND --json` wrote. Raises InputError where the file holds nothing of that kind."""
-    schema = f"busfare.bench-{command}/1"
-    try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror}; give a file that `bench {command} --json` wrote"
-        ) from None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or found.get("schema") != schema:
-        raise InputError(f"{path}: not of schema {schema}; give a file that `bench {command} --json` wrote")
-    missing = _KEYS - found.keys()
-    if missing:
-        raise InputError(
-            f"{path}: no {sorted(missing)[0]!r}; the file is not whole, run `bench {command}` again"
-        )
-    return found
 
 
 def _measured(found: list[Any], left_out: list[dict[str, str]]) -> None:
