@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from busfare.measure.fit import fit
-from busfare.measure.middle import interval, median, middle, spread
+from busfare.measure.summary import interquartile_mean, interval, median, spread
 
 SIZES = np.array(sorted({1 << n for n in range(31)} | {3 << n for n in range(11, 24)}), np.float64)
 
@@ -60,11 +60,11 @@ def test_nothing_cannot_be_fitted() -> None:
 
 
 def test_the_interquartile_mean_is_deaf_to_late_samples_and_smoother_than_the_median() -> None:
-    assert middle([1.0, 1.0, 50.0]) == 1.0
+    assert interquartile_mean([1.0, 1.0, 50.0]) == 1.0
     assert median([3.0, 1.0, 2.0]) == 2.0
-    assert 1.0 < middle([1.0] * 5 + [1.032] * 5) < 1.032
+    assert 1.0 < interquartile_mean([1.0] * 5 + [1.032] * 5) < 1.032
     with pytest.raises(ValueError):
-        middle([])
+        interquartile_mean([])
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says() -> None:

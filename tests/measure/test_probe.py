@@ -13,9 +13,9 @@ import pytest
 from busfare.errors import BusfareError, InputError
 from busfare.measure import probe as probing
 from busfare.measure.case import Case, Samples
+from busfare.measure.cases import full, is_held_out, quick
 from busfare.measure.knees import jumps, locate
 from busfare.measure.node_file import encode
-from busfare.measure.plan import full, is_held_out, quick
 from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read, write
 from busfare.measure.run import measure

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from busfare.measure.case import Case
 from busfare.measure.device import Device
-from busfare.measure.middle import middle
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.run import measure
+from busfare.measure.summary import interquartile_mean
 
 __all__ = ["Jump", "jumps", "locate"]
 
@@ -64,7 +64,7 @@ def locate(
             taken = record.of(between)
             if taken is None:
                 break
-            middle_s = middle(taken.seconds)
+            middle_s = interquartile_mean(taken.seconds)
             if middle_s - before > after - middle_s:
                 high, after = between.bytes, middle_s
             else:
@@ -80,4 +80,4 @@ def _curve(record: Record, like: Case) -> tuple[list[int], list[float]]:
         if dataclasses.replace(m.case, bytes=like.bytes) == like and m.case.bytes > 0
     ]
     found.sort(key=lambda m: m.case.bytes)
-    return [m.case.bytes for m in found], [middle(m.seconds) for m in found]
+    return [m.case.bytes for m in found], [interquartile_mean(m.seconds) for m in found]

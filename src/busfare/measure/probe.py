@@ -15,16 +15,16 @@ import numpy as np
 
 from busfare.errors import BusfareError, InputError, NoGpuError
 from busfare.measure.case import Case
+from busfare.measure.cases import HOST_DIRECTIONS, Plan, full, quick
 from busfare.measure.device import Device
 from busfare.measure.disturbance import disturbances
 from busfare.measure.health import Health, health
 from busfare.measure.knees import Jump, locate
-from busfare.measure.middle import interval, middle
-from busfare.measure.plan import HOST_WAYS, Plan, full, quick
 from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read
 from busfare.measure.residual import Residual, residuals
 from busfare.measure.run import Progress, measure
+from busfare.measure.summary import interquartile_mean, interval
 from busfare.measure.topology import node_of
 from busfare.node import Node
 
@@ -123,7 +123,7 @@ def measured(
         plan: Plan = choose(gpu, peers)
         budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
         measure(device, plan.cases, record, budget, progress, clock)
-        for way in HOST_WAYS:
+        for way in HOST_DIRECTIONS:
             like = Case(way, "pinned", "copies", 1, 1, gpu)
             knees += [Knee(like, jump) for jump in locate(device, record, like, clock)]
     record.disturbances = disturbances(record)
@@ -212,4 +212,4 @@ def _summary(shares: np.ndarray) -> dict[str, float | int | None]:
 
 
 def _middle(samples: Sequence[float]) -> float | None:
-    return middle(samples) if samples else None
+    return interquartile_mean(samples) if samples else None

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 from busfare.measure.case import Case
+from busfare.measure.cases import HOST_DIRECTIONS, is_held_out
 from busfare.measure.fit import LEAST_GAP, Fit, fit
-from busfare.measure.middle import median, middle, spread
-from busfare.measure.plan import HOST_WAYS, is_held_out
 from busfare.measure.raw import Measurement, Record
+from busfare.measure.summary import interquartile_mean, median, spread
 from busfare.node import Contention, Cost, Curve, Shares, Together
 from busfare.node.arrays import FloatArray
 from busfare.node.curve import Direction, MemoryKind
@@ -189,7 +189,7 @@ def _shares(own: Cases, like: Case, mode: str) -> Shares | None:
     data both ways waits for the host's memory. None where either direction lacks one of them.
     """
     shares = []
-    for direction in HOST_WAYS:
+    for direction in HOST_DIRECTIONS:
         beside = [c for c in own if (c.mode, c.memory, c.direction) == (mode, like.memory, direction)]
         alone = [c for c in own if replace(c, bytes=1) == replace(like, direction=direction)]
         if not beside or not alone:
@@ -217,12 +217,16 @@ def _costs(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Cost]:
     for call in ("launch", "synchronise"):
         m = own.get(Case("none", "none", call, 0, 1, gpu))
         if m is not None:
-            device_s = middle(m.samples.device_s) if m.samples.device_s else None
+            device_s = interquartile_mean(m.samples.device_s) if m.samples.device_s else None
             yield Cost(
-                call=call, call_s=middle(m.samples.api_s), device_s=device_s, gpu=ordinal, source=SOURCE
+                call=call,
+                call_s=interquartile_mean(m.samples.api_s),
+                device_s=device_s,
+                gpu=ordinal,
+                source=SOURCE,
             )
     short = [m for c, m in own.items() if (c.memory, c.mode, c.count) == ("pinned", "copies", 1)]
-    calls = [middle(m.samples.api_s) for m in short if m.case.bytes <= 1 << 16]
+    calls = [interquartile_mean(m.samples.api_s) for m in short if m.case.bytes <= 1 << 16]
     if calls:
         yield Cost(call="copy", call_s=median(calls), gpu=ordinal, source=SOURCE)
     for memory, mode, name in (

@@ -12,7 +12,7 @@ import msgspec
 
 from busfare.errors import InputError
 from busfare.measure.case import Case, Direction, Memory, Samples
-from busfare.measure.middle import median, middle, quicker
+from busfare.measure.summary import fastest_part, interquartile_mean, median
 from busfare.output import write_file
 
 __all__ = ["QUIETEST_ONE_IN", "SCHEMA", "Measurement", "Moment", "Record", "read", "write"]
@@ -49,11 +49,6 @@ class Measurement(msgspec.Struct, frozen=True):
         return self.samples.api_s if by_host else self.samples.device_s
 
     @property
-    def counted(self) -> tuple[float, ...]:
-        """The samples that count."""
-        return self.seconds
-
-    @property
     def undisturbed_s(self) -> float:
         """Seconds where nothing disturbs it: the mean of the quicker half of its visits. What disturbs a copy, on a
         machine shared with others, only ever makes it slower, and for a whole visit.
@@ -61,7 +56,7 @@ class Measurement(msgspec.Struct, frozen=True):
         would see again. Raises ValueError for no samples.
         """
         visits = self.of_visits or self.seconds
-        return median(visits) if self.case.memory == "managed" else quicker(visits)
+        return median(visits) if self.case.memory == "managed" else fastest_part(visits)
 
     @property
     def quietest_s(self) -> float:
@@ -69,13 +64,13 @@ class Measurement(msgspec.Struct, frozen=True):
         moves data both ways: it lives on the host's memory, which other programs slow for most of a run, but not for
         every millisecond of it. Raises ValueError for no samples.
         """
-        return quicker(self.seconds, QUIETEST_ONE_IN)
+        return fastest_part(self.seconds, QUIETEST_ONE_IN)
 
     @property
     def of_visits(self) -> list[float]:
         """The interquartile mean of each visit: samples of one visit share what disturbed it, visits do not."""
         ends = accumulate(self.visits, initial=0)
-        return [middle(self.seconds[a:b]) for a, b in pairwise(ends) if b > a]
+        return [interquartile_mean(self.seconds[a:b]) for a, b in pairwise(ends) if b > a]
 
 
 class Record(msgspec.Struct):

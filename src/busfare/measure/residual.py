@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from busfare.measure.case import Case
-from busfare.measure.plan import is_held_out
+from busfare.measure.cases import is_held_out
 from busfare.measure.raw import Record
 from busfare.node import Curve
 

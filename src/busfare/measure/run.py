@@ -13,8 +13,8 @@ from typing import Any
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
-from busfare.measure.middle import spread
 from busfare.measure.raw import Measurement, Moment, Record
+from busfare.measure.summary import spread
 
 __all__ = ["LOG_EVERY_S", "Progress", "measure"]
 

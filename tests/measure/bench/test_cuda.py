@@ -21,6 +21,7 @@ from busfare.measure.bench.methods import METHODS
 from busfare.measure.bench.program import Program, Work
 from busfare.measure.bench.strategies import run_cells
 from busfare.measure.case import Case
+from busfare.measure.cases import full
 from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.device import CudaDevice
@@ -28,7 +29,6 @@ from busfare.measure.cuda.kernels import compiled
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.device import WrongDataError
-from busfare.measure.plan import full
 from busfare.node import load_node
 from busfare.plan import machine_of
 from tests.measure.bench.stand_in_driver import StandIn

@@ -9,8 +9,8 @@ from itertools import accumulate, pairwise
 from busfare.measure.bench.device import Timing
 from busfare.measure.bench.predicting import STRATEGIES, Predicted
 from busfare.measure.bench.program import Work
-from busfare.measure.middle import median, quicker
 from busfare.measure.raw import QUIETEST_ONE_IN
+from busfare.measure.summary import fastest_part, median
 from busfare.plan import Prediction
 
 __all__ = ["Cell", "Version", "seconds_of"]
@@ -27,10 +27,10 @@ def seconds_of(strategy: str, samples: Sequence[float], visits: Sequence[int]) -
     samples.
     """
     ends = accumulate(visits or (len(samples),), initial=0)
-    by_moment = quicker([median(samples[a:b]) for a, b in pairwise(ends)])
+    by_moment = fastest_part([median(samples[a:b]) for a, b in pairwise(ends)])
     if strategy not in _BOTH_WAYS or by_moment < _SHORT_S:
         return by_moment
-    return quicker(samples, QUIETEST_ONE_IN)
+    return fastest_part(samples, QUIETEST_ONE_IN)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Cell:
     @property
     def link_s(self) -> float:
         """Seconds of all copies both ways at once, at the quietest moments."""
-        return quicker(self.link.device_s, QUIETEST_ONE_IN)
+        return fastest_part(self.link.device_s, QUIETEST_ONE_IN)
 
     @property
     def limit_s(self) -> float:

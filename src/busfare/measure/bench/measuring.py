@@ -15,7 +15,7 @@ from busfare.measure.bench.device import StrategyDevice, Timing
 from busfare.measure.bench.predicting import MOST_IN_ORDER, Predicted, problem_of
 from busfare.measure.bench.program import Program, Work
 from busfare.measure.device import UnavailableError, WrongDataError
-from busfare.measure.middle import median
+from busfare.measure.summary import median
 from busfare.plan import Machine
 
 __all__ = ["Measuring", "Progress"]

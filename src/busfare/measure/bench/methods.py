@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from busfare.measure.bench.device import RANGES, MethodDevice, MethodRun
 from busfare.measure.device import UnavailableError, WrongDataError
-from busfare.measure.middle import median
+from busfare.measure.summary import median
 from busfare.node import Node
 from busfare.plan import Machine, Problem, plan
 

@@ -16,7 +16,7 @@ from busfare.measure.bench.methods import (
     MethodsRun,
     crossover,
 )
-from busfare.measure.middle import alike, median
+from busfare.measure.summary import median, overlapping
 from busfare.plan.prediction import range_beside
 
 __all__ = ["PUBLISHED", "methods_result", "wrong_pairs"]
@@ -90,7 +90,7 @@ def wrong_pairs(samples: Mapping[str, Sequence[float]], planned: Mapping[str, fl
         [one, other]
         for n, one in enumerate(order)
         for other in order[n + 1 :]
-        if planned[one] > planned[other] and not alike(samples[one], samples[other])
+        if planned[one] > planned[other] and not overlapping(samples[one], samples[other])
     ]
 
 
@@ -106,7 +106,7 @@ def _best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) 
     return {
         "measured": fastest,
         "predicted": best,
-        "picked": best == fastest or alike(samples[best], samples[fastest]),
+        "picked": best == fastest or overlapping(samples[best], samples[fastest]),
         "cost_percent": 100 * (seconds[best] / seconds[fastest] - 1),
     }
 

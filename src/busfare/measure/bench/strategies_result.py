@@ -7,7 +7,7 @@ from typing import Any
 from busfare.measure.bench.device import StrategyDevice
 from busfare.measure.bench.predicting import STREAMED
 from busfare.measure.bench.strategies import Cell, Run, Version
-from busfare.measure.middle import alike, interval, median
+from busfare.measure.summary import interval, median, overlapping
 from busfare.node import Node
 from busfare.plan import Prediction
 from busfare.plan.prediction import range_beside
@@ -80,7 +80,7 @@ def _picked(planned: Prediction, measured: Version, taken: Version | None) -> bo
     """Whether the strategy predicted to be the fastest was, be it submitted one way or the other; or measured alike."""
     if planned.strategy == measured.strategy or {planned.strategy, measured.strategy} == {*STREAMED}:
         return True
-    return taken is not None and alike(taken.timing.device_s, measured.timing.device_s)
+    return taken is not None and overlapping(taken.timing.device_s, measured.timing.device_s)
 
 
 def _version(version: Version, node: Node) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The middle of a set of samples, and how far off it may be."""
+"""What a set of samples says, and how far off that may be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["alike", "interval", "median", "middle", "quicker", "spread"]
+__all__ = ["fastest_part", "interquartile_mean", "interval", "median", "overlapping", "spread"]
 
 
 def median(samples: Sequence[float]) -> float:
@@ -16,7 +16,7 @@ def median(samples: Sequence[float]) -> float:
     return float(np.median(samples))
 
 
-def middle(samples: Sequence[float]) -> float:
+def interquartile_mean(samples: Sequence[float]) -> float:
     """The mean of the middle half, in the samples' unit: as deaf to outliers as the median, without the steps
     of a clock that ticks every 32 ns. Raises ValueError for none.
     """
@@ -27,7 +27,7 @@ def middle(samples: Sequence[float]) -> float:
     return float(ordered[cut : len(ordered) - cut].mean())
 
 
-def quicker(samples: Sequence[float], one_in: int = 2) -> float:
+def fastest_part(samples: Sequence[float], one_in: int = 2) -> float:
     """The mean of the quicker half, or of the quickest one in so many: what disturbs a copy only ever makes it slower.
     In the samples' unit. Raises ValueError for none.
     """
@@ -51,7 +51,7 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
     return float(ordered[max(low, 0)]), float(ordered[min(high, count - 1)])
 
 
-def alike(one: Sequence[float], other: Sequence[float]) -> bool:
+def overlapping(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether the intervals of two medians overlap: then nothing says which is the smaller one."""
     (low, high), (lower, higher) = interval(one), interval(other)
     return low <= higher and lower <= high

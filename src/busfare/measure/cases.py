@@ -8,10 +8,10 @@ from itertools import product
 
 from busfare.measure.case import Case, Direction, Memory
 
-__all__ = ["HOST_WAYS", "Plan", "fitted_bytes", "full", "is_held_out", "quick"]
+__all__ = ["HOST_DIRECTIONS", "Plan", "fitted_bytes", "full", "is_held_out", "quick"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-HOST_WAYS: tuple[Direction, Direction] = ("h2d", "d2h")
+HOST_DIRECTIONS: tuple[Direction, Direction] = ("h2d", "d2h")
 
 #: No power of two and no neat multiple, so that no fitted size is among them, and odd ones that end in a
 #: part of a packet.
@@ -70,12 +70,12 @@ def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     wide = min(most, 256 * MIB)
     fitted = (
         *_copies(("pinned", "pageable"), fitted_bytes(most), gpu),
-        *(c for d in HOST_WAYS for c in _streams((d,), CHUNKS, STREAMS[d], gpu, most)),
+        *(c for d in HOST_DIRECTIONS for c in _streams((d,), CHUNKS, STREAMS[d], gpu, most)),
         *_others(gpu, peers, powers(1, most, 4), powers(64 * KIB, wide, 4), wide),
     )
     held_out = (
         *_copies(("pinned", "pageable"), HELD_OUT_BYTES, gpu),
-        *_streams(HOST_WAYS, HELD_OUT_CHUNKS, HELD_OUT_STREAMS, gpu, most),
+        *_streams(HOST_DIRECTIONS, HELD_OUT_CHUNKS, HELD_OUT_STREAMS, gpu, most),
     )
     shown = (
         *_trains((64, 4 * KIB, 64 * KIB, MIB), ("copies", "batch", "graph"), gpu),
@@ -90,20 +90,20 @@ def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
     fitted = (
         *_copies(("pinned",), powers(1, most, 4), gpu),
         *_copies(("pageable",), powers(1, min(most, 256 * MIB), 4), gpu),
-        *_streams(HOST_WAYS, CHUNKS[::2], (2, 32, 256), gpu, min(most, 256 * MIB)),
+        *_streams(HOST_DIRECTIONS, CHUNKS[::2], (2, 32, 256), gpu, min(most, 256 * MIB)),
         *_others(gpu, peers, powers(1, 64 * MIB, 4), powers(64 * KIB, 64 * MIB, 16), 16 * MIB),
     )
     held_out = (
         *_copies(("pinned",), HELD_OUT_BYTES[1::2], gpu),
         *_copies(("pageable",), HELD_OUT_BYTES[1:-2:2], gpu),
-        *_streams(HOST_WAYS, HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB),
+        *_streams(HOST_DIRECTIONS, HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB),
     )
     return Plan(fitted, held_out)
 
 
 def _copies(kinds: Sequence[Memory], sizes: Sequence[int], gpu: int) -> Iterator[Case]:
     """Single copies."""
-    for memory, direction, size in product(kinds, HOST_WAYS, sizes):
+    for memory, direction, size in product(kinds, HOST_DIRECTIONS, sizes):
         yield Case(direction, memory, "copies", size, 1, gpu)
 
 
@@ -126,15 +126,15 @@ def _others(
         yield Case("d2d", "device", "copies", size, 1, gpu)
         for peer in peers:
             yield Case("p2p", "device", "copies", size, 1, gpu, peer)
-    for direction, size in product(HOST_WAYS, reached):
+    for direction, size in product(HOST_DIRECTIONS, reached):
         yield Case(direction, "mapped", "kernel", size, 1, gpu)
         yield Case(direction, "managed", "touch", size, 1, gpu)
         yield Case(direction, "managed", "prefetch", size, 1, gpu)
-    for direction, size in product(HOST_WAYS, (16 * MIB, 64 * MIB)):
+    for direction, size in product(HOST_DIRECTIONS, (16 * MIB, 64 * MIB)):
         yield Case(direction, "pinned", "both", size, 4, gpu)
         yield Case(direction, "mapped", "kernel-both", size, 1, gpu)
         yield Case(direction, "mapped", "kernel-beside-copies", size, 1, gpu)
-    for direction in HOST_WAYS:
+    for direction in HOST_DIRECTIONS:
         yield Case(direction, "pinned", "beside-mapped", 64 * MIB, 1, gpu)
     yield from _trains((64,), ("copies",), gpu)
     for mode in ("empty", "launch", "synchronise"):
@@ -146,13 +146,13 @@ def _others(
 
 def _trains(sizes: Sequence[int], modes: Sequence[str], gpu: int) -> Iterator[Case]:
     """Copies behind each other in one stream, in one call, and as a graph."""
-    for direction, size, count, mode in product(HOST_WAYS, sizes, TRAINS, modes):
+    for direction, size, count, mode in product(HOST_DIRECTIONS, sizes, TRAINS, modes):
         yield Case(direction, "pinned", mode, size, count, gpu)
 
 
 def _strided(widths: Sequence[int], gpu: int) -> Iterator[Case]:
     """1024 rows with gaps between them as one 2D and one 3D copy, and as many bytes without gaps."""
-    for direction, width in product(HOST_WAYS, widths):
+    for direction, width in product(HOST_DIRECTIONS, widths):
         yield Case(direction, "pinned", "plane", width, 1024, gpu)
         yield Case(direction, "pinned", "block", width, 1024, gpu)
         yield Case(direction, "pinned", "copies", width * 1024, 1, gpu)
