@@ -66,11 +66,11 @@ def _at_its_best(node: Node, record: Record, gpu: int) -> Node:
 def _verdict(share: float, curve: Curve, record: Record) -> str:
     """What is wrong, in one sentence; empty where nothing is."""
     gpu = curve.gpu or 0
-    states = [s for s in record.states if s["gpu"] == gpu]
-    width = max((s["link_width"] or 0 for s in states), default=0)
-    most_width = max((s["link_width_most"] or 0 for s in states), default=0)
-    generation = max((s["link_generation"] or 0 for s in states), default=0)
-    most_generation = max((s["link_generation_most"] or 0 for s in states), default=0)
+    seen = {
+        key: max((s[key] or 0 for s in record.states if s["gpu"] == gpu), default=0)
+        for key in ("link_width", "link_width_most", "link_generation", "link_generation_most")
+    }
+    width, most_width, generation, most_generation = seen.values()
     if width and most_width and width < most_width:
         part = "half" if 2 * width == most_width else f"{width} of {most_width} lanes"
         return f"GPU {gpu}'s link runs at {part} width (x{width} of x{most_width}): reseat the card, or use another slot"

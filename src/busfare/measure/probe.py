@@ -153,8 +153,10 @@ def result(probed: Probed) -> dict[str, Any]:
     import msgspec
 
     node, record = probed.node, probed.record
-    shares = np.array([abs(r.percent) for r in probed.residuals if r.case.memory == "pinned"])
-    pageable = np.array([abs(r.percent) for r in probed.residuals if r.case.memory == "pageable"])
+    pinned, pageable = (
+        _summary(np.array([abs(r.percent) for r in probed.residuals if r.case.memory == memory]))
+        for memory in ("pinned", "pageable")
+    )
     return {
         "schema": "busfare.probe/1",
         "virtual": record.virtual,
@@ -168,7 +170,7 @@ def result(probed: Probed) -> dict[str, Any]:
             "costs": msgspec.to_builtins(node.costs),
             "sources": msgspec.to_builtins(node.sources),
         },
-        "residuals": _summary(shares) | {"pageable": _summary(pageable)},
+        "residuals": pinned | {"pageable": pageable},
         "residual_cases": [
             {"case": str(r.case), "measured_seconds": r.measured_s, "predicted_seconds": r.predicted_s}
             for r in probed.residuals

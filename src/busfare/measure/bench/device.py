@@ -54,19 +54,14 @@ class MethodRun:
 
 
 class BenchDevice(Protocol):
-    """What both benchmarks ask. A `virtual` one is labelled wherever its figures appear."""
+    """What both benchmarks ask, as `measure.device.Device` has it."""
 
     virtual: bool
     gpus: int
 
-    def facts(self) -> dict[str, Any]:
-        """What the machine is, as `probe` says it."""
-
-    def state(self, gpu: int) -> dict[str, Any]:
-        """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
-
-    def close(self) -> None:
-        """Gives everything back."""
+    def facts(self) -> dict[str, Any]: ...
+    def state(self, gpu: int) -> dict[str, Any]: ...
+    def close(self) -> None: ...
 
 
 class StrategyDevice(BenchDevice, Protocol):
