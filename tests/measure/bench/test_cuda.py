@@ -149,6 +149,20 @@ def test_every_program_gives_the_result_in_every_order(name: str, stand_in: Stan
     assert not stand_in.streams
 
 
+def test_without_its_events_buoydiff_is_wrong_in_some_order(stand_in: StandIn) -> None:
+    work = Work(KERNELS["buoydiff"], 6, 96)
+    device, _ = loaded(stand_in, work)
+    made = programs.streams(work, 6)
+    bare = replace(made, operations=tuple(replace(op, after=()) for op in made.operations))
+    wrong = 0
+    for _ in range(5):
+        device.clear()
+        device.run((bare,), 1)
+        wrong += device.compare().wrong
+    assert wrong
+    device.close()
+
+
 def test_cleared_arrays_never_pass_the_check(stand_in: StandIn) -> None:
     work = Work(KERNELS["state"], 3, 64)
     device, right = loaded(stand_in, work)

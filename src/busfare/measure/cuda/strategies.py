@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from busfare.measure.bench.device import Compared, Timing
 from busfare.measure.bench.program import Program, Work
 from busfare.measure.cuda import facts
+from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.issue import Gpu, prepared, spaced
+from busfare.measure.cuda.kernels import LONG, POINTER
 from busfare.measure.cuda.memory import Buffer, allocate
-from busfare.measure.cuda.reference import Reference
 from busfare.measure.cuda.timing import Timed
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node.arrays import FloatArray
@@ -27,6 +30,9 @@ __all__ = ["CudaStrategies"]
 _HOST_SHARE = 0.4
 #: Programs of so few streams tell when each of them ended.
 _FEW_STREAMS = 3
+
+_NONE = (1 << 64) - 1
+_KINDS = (POINTER, POINTER, LONG, ctypes.c_double, ctypes.c_double, POINTER)
 
 
 class CudaStrategies:
@@ -40,7 +46,7 @@ class CudaStrategies:
         self._loaded: set[int] = set()
         self._arena: Buffer | None = None
         self._work: Work | None = None
-        self._reference: Reference | None = None
+        self._reference: _Reference | None = None
         #: Operations in all and in one stream, of programs that did not fit the launch queues while they were held.
         self._too_many: list[tuple[int, int]] = []
 
@@ -109,7 +115,7 @@ class CudaStrategies:
 
     def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
         self._forget()
-        self._reference = Reference(self._gpu(0, self._of()).board, arrays, relative, slacks)
+        self._reference = _Reference(self._gpu(0, self._of()).board, arrays, relative, slacks)
 
     def compare(self) -> Compared:
         assert self._reference is not None, "nothing is expected"
@@ -201,3 +207,57 @@ def _called(timed: list[Timed]) -> float:
     for one in timed:
         one.synchronise()
     return time.perf_counter() - began
+
+
+class _Reference:
+    """What the results should be, in the memory of a GPU, which compares: at the link's rate, where the processor would take
+    a second for what was measured in milliseconds.
+    """
+
+    def __init__(
+        self, board: Board, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]
+    ) -> None:
+        """Raises UnavailableError where the GPU has no room for them."""
+        self._board, self._relative, self._slacks = board, relative, tuple(slacks)
+        self._buffers: list[Buffer] = []
+        board.enter()
+        try:
+            self._buffers.append(allocate("device", 24))
+            for array in arrays:
+                self._buffers.append(allocate("device", array.nbytes))
+                _upload(self._buffers[-1].address, array)
+        except BaseException:
+            self.free()
+            raise
+
+    def compare(self, outputs: Sequence[FloatArray]) -> Compared:
+        """All elements of pinned `outputs`, array by array."""
+        self._board.enter()
+        stream, (found, *wanted) = self._board.streams(1)[0], [b.address for b in self._buffers]
+        wrong, worst, first = 0, 0.0, None
+        for array, want, slack in zip(outputs, wanted, self._slacks, strict=True):
+            _upload(found, np.array([0, 0, _NONE], np.uint64))
+            values = (int(array.ctypes.data), want, array.size, self._relative, slack, found)
+            self._board.kernels.launch_wide("differ", stream, values, _KINDS)
+            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+            answer = bytearray(24)
+            checked(driver.cuMemcpyDtoH(answer, found, len(answer)), "cuMemcpyDtoH")
+            count, largest, place = struct.unpack("<QdQ", answer)
+            wrong, worst = wrong + count, max(worst, largest)
+            first = place if count and first is None else first
+        return Compared(wrong, worst, first)
+
+    def free(self) -> None:
+        """Gives the memory back."""
+        self._board.enter()
+        for buffer in self._buffers:
+            buffer.free()
+        self._buffers.clear()
+
+
+def _upload(address: int, array: FloatArray | npt.NDArray[np.uint64]) -> None:
+    """Copies an array to the device, and waits: a copy of pageable memory may return before the data are there, and our
+    streams do not wait for it.
+    """
+    checked(driver.cuMemcpyHtoD(address, int(array.ctypes.data), array.nbytes), "cuMemcpyHtoD")
+    checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
