@@ -227,7 +227,9 @@ def keys_of(kind: msgspec.inspect.Type) -> set[str]:
     """The keys that JSON of a type has, at any depth."""
     match kind:
         case msgspec.inspect.StructType() | msgspec.inspect.DataclassType():
-            if kind.cls.__module__ == "busfare.node.measured":  # keys of a node file
+            if (
+                kind.cls.__module__.startswith("busfare.node.") and kind.cls.__name__ != "Gpu"
+            ):  # of a node file
                 return set()
             return {f.encode_name for f in kind.fields} | {
                 key for f in kind.fields for key in keys_of(f.type)
