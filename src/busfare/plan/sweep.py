@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -84,18 +84,14 @@ def sweep(problem: Problem, machine: Machine, parameter: str) -> Sweep:
     if parameter == "streams":
         return _over_streams(problem, machine)
     at, asked = _asking(problem, machine, parameter)
-    found = [(factor, at(factor)) for factor in FACTORS]
-    changes = []
-    for (low, one), (high, other) in pairwise(found):
-        if one.best.strategy != other.best.strategy:
-            changes.append(_placed(at, asked, low, high))
-    return Sweep(
-        parameter,
-        UNITS[parameter],
-        asked,
-        tuple(_point(asked * f, answer) for f, answer in found),
-        tuple(changes),
+    answers = [(factor, at(factor)) for factor in FACTORS]
+    changes = tuple(
+        _placed(at, asked, low, high)
+        for (low, one), (high, other) in pairwise(answers)
+        if one.best.strategy != other.best.strategy
     )
+    points = tuple(_point(asked * factor, answer) for factor, answer in answers)
+    return Sweep(parameter, UNITS[parameter], asked, points, changes)
 
 
 def _asking(problem: Problem, machine: Machine, parameter: str) -> tuple[Callable[[float], Plan], float]:
@@ -103,26 +99,23 @@ def _asking(problem: Problem, machine: Machine, parameter: str) -> tuple[Callabl
     if parameter == "link":
         return lambda factor: plan(problem, faster_link(machine, factor)), 1.0
     if parameter == "bytes":
-        return lambda factor: plan(
-            _more_bytes(problem, factor), machine
-        ), problem.h2d_bytes + problem.d2h_bytes
+        asked = problem.h2d_bytes + problem.d2h_bytes
+        return lambda factor: plan(_times(problem, factor, "h2d_bytes", "d2h_bytes"), machine), asked
     kernel = kernel_seconds(problem, machine)
-    return lambda factor: plan(_longer_kernel(problem, kernel, factor), machine), kernel
+    known = replace(problem, kernel_seconds=kernel)
+    return lambda factor: plan(_times(known, factor, "kernel_seconds"), machine), kernel
 
 
-def _more_bytes(problem: Problem, factor: float) -> Problem:
-    steps = tuple(
-        replace(s, h2d_bytes=s.h2d_bytes * factor, d2h_bytes=s.d2h_bytes * factor) for s in problem.steps
-    )
-    return replace(
-        problem, h2d_bytes=problem.h2d_bytes * factor, d2h_bytes=problem.d2h_bytes * factor, steps=steps
-    )
+def _times(problem: Problem, factor: float, *fields: str) -> Problem:
+    """`problem` with these fields of it and of its steps `factor` times as large."""
 
+    def scaled(one: Any) -> Any:
+        return replace(one, **{field: getattr(one, field) * factor for field in fields})
 
-def _longer_kernel(problem: Problem, kernel: float, factor: float) -> Problem:
-    steps = tuple(replace(s, kernel_seconds=s.kernel_seconds * factor) for s in problem.steps)
-    points = tuple((n, seconds * factor) for n, seconds in problem.kernel_at)
-    return replace(problem, kernel_seconds=kernel * factor, kernel_at=points, steps=steps)
+    kernels = factor if "kernel_seconds" in fields else 1.0
+    points = tuple((n, seconds * kernels) for n, seconds in problem.kernel_at)
+    whole: Problem = replace(scaled(problem), steps=tuple(map(scaled, problem.steps)), kernel_at=points)
+    return whole
 
 
 def _point(value: float, answer: Plan) -> Point:
