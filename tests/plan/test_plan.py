@@ -122,7 +122,7 @@ def test_nothing_is_best_on_an_assumption(problem: Problem, name: str) -> None:
 
 
 def test_from_break_even_on_the_others_are_faster() -> None:
-    machine = MACHINES["h100-sxm"]
+    machine = MACHINES["gtx-titan"]
     problem = Problem("x", 336e6, 336e6, 1e-3, levels=8, assumed=ACCESSES)
     answer = plan(problem, machine)
     accesses = break_even(answer)
@@ -200,7 +200,7 @@ def test_w14s_state_on_its_titan() -> None:
         Problem("state", 2 * elements, 3 * elements, 0.03, streams=42, levels=42), MACHINES["gtx-titan"]
     )
     assert answer.best.strategy == "mapped"
-    assert answer.best.seconds == pytest.approx(9.42e-6 + 9.023e-6 + 3 * elements * 7.924734e-11, rel=0.1)
+    assert answer.best.seconds == pytest.approx(9.42e-6 + 9.023e-6 + 3 * elements * 7.924734e-11, rel=0.2)
     assert answer.dominant == "d2h"
 
 
@@ -287,7 +287,6 @@ def test_a_kernel_time_can_come_from_the_roofline() -> None:
 def test_what_a_parameter_rests_on_is_said() -> None:
     kinds = {b.parameter: b.kind for b in MACHINES["gtx-titan"].basis}
     assert kinds["G h2d"] == kinds["L+o d2h"] == kinds["g h2d"] == "measured"
-    assert kinds["h2d beside mapped memory"] == "measured"
     kinds = {b.parameter: b.kind for b in MACHINES["h100-sxm"].basis}
     assert kinds["G h2d"] == "data-sheet"
     assert kinds["L+o h2d"] == "estimated"
@@ -302,3 +301,18 @@ def test_the_devices_of_w14_are_in_its_categories() -> None:
         "gtx-titan": "one-copy-engine",
         "k20": "two-copy-engines",
     }
+
+
+def test_an_h100s_prefetches_are_predicted_as_they_were_measured() -> None:
+    """64 MiB prefetched took 1.6 ms in and 6.5 out on an H100."""
+    answer = plan(Problem("both", 64 << 20, 64 << 20, 1e-5), MACHINES["h100-probed"])
+    assert seconds(answer, "managed-prefetch") == pytest.approx(8.1e-3, rel=0.15)
+
+
+def test_mapped_memory_of_a_data_sheet_is_slower_than_copies_by_what_is_typical() -> None:
+    machine = MACHINES["h100-sxm"]
+    typical = machine.contention
+    assert typical.rung == "typical"
+    ratio = machine.h2d.copy.long_gap_per_byte_s / machine.h2d.mapped.long_gap_per_byte_s
+    assert ratio == pytest.approx(typical.mapped.h2d)
+    assert 0.5 < typical.mapped.h2d < 1

@@ -41,12 +41,14 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     `both`: copies both ways at once. `mapped_both`: a kernel that reads and writes mapped memory.
     `copy_beside_mapped`: copies while a kernel accesses mapped memory the other way. `mapped_beside_copy`: that kernel.
+    `mapped`: of the rate of copies, what a kernel alone on mapped memory reaches, where its curve was not measured.
     """
 
     both: Shares = _UNDISTURBED
     mapped_both: Shares = _UNDISTURBED
     copy_beside_mapped: Shares = _UNDISTURBED
     mapped_beside_copy: Shares = _UNDISTURBED
+    mapped: Shares = _UNDISTURBED
     rung: Rung = "probed"
     gpu: Ordinal | None = None
 
@@ -62,6 +64,7 @@ class _Typical(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mapped_both: Shares
     copy_beside_mapped: Shares
     mapped_beside_copy: Shares
+    mapped: Shares
     capabilities: tuple[str, ...] = ()
 
 
@@ -96,6 +99,7 @@ def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
         mapped_both=row.mapped_both,
         copy_beside_mapped=row.copy_beside_mapped,
         mapped_beside_copy=row.mapped_beside_copy,
+        mapped=row.mapped,
         rung="typical",
     )
 

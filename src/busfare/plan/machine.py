@@ -142,10 +142,17 @@ def _curves(node: Node, direction: Literal["h2d", "d2h"], flow: Flow) -> tuple[H
         mapped, kind, why = line("mapped", start, 0.0), "data-sheet", "CPU and GPU share one memory"
     elif mapped is None:
         # [W14 eq 6] takes the copies' own L+o and G.
-        mapped, kind, why = line("mapped", start, long), "estimated", "that of copies [W14 eq 6]"
+        gap = long / node.contention().mapped.of(direction)
+        mapped, kind, why = (
+            line("mapped", start, gap),
+            "estimated",
+            "that of copies [W14 eq 6], as typical of the GPU",
+        )
     basis.append(Basis(f"G {direction} mapped", mapped.long_gap_per_byte_s, "s/B", kind, why))  # type: ignore[arg-type]
     pageable = node.curve(direction, "pageable") or _staged_curve(node, copy)
-    faulted = line("managed", FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction])
+    faulted = node.curve(direction, "managed", faults=True) or line(
+        "managed", FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction]
+    )
     # Before Pascal the driver moves whole managed allocations at the launch.
     return HostCurves(
         copy,

@@ -254,9 +254,11 @@ class Program:
                 waits = [len(rows) - 1]
             engine = {"h2d": 0, "d2h": min(self.rules.copy_engines - 1, 1), "kernel": 2}[o.kind]
             behind = waits[0] if waits else -1
+            # Alone nothing is slowed, however the curve's other pieces compare with the last one.
+            rate = min([o.rate, *(self._capacity[link] for link in o.links)])
             first.append(len(rows))
             rows.append(
-                _Row(number, fresh + 1, o.seconds, behind, engine, o.slots, o.latency, gap, o.rate, o.links)
+                _Row(number, fresh + 1, o.seconds, behind, engine, o.slots, o.latency, gap, rate, o.links)
             )
             if o.completion > 0:
                 rows.append(_Row(number, fresh + 2, o.completion, first[-1]))

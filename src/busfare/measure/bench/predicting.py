@@ -18,8 +18,6 @@ STREAMED = ("streams", "three-streams")
 #: Those that W14 compares; `plan` ranks more.
 STRATEGIES = ("explicit", "mapped", *STREAMED, "hybrid")
 
-#: Predictions that differ by less are alike: a large kernel hides copies of 256 chunks as well as its own accesses.
-TIE = 0.002
 #: More chunks than these do not fit the queue of one stream while it is held.
 MOST_IN_ORDER = 128
 
@@ -61,15 +59,9 @@ class Predicted:
 
     @property
     def best(self) -> Prediction:
-        """The fastest of W14's strategies.
-
-        Where no model can tell them apart it is the simpler one: of both ways to submit streams the one in order
-        (`ranked`); and within TIE the one without streams.
-        """
-        simple = [self.single["explicit"], self.single["mapped"]]
-        every = [*simple, *(Prediction(s, t.best, t.at(t.best), t.by) for s, t in self.cut.items())]
-        first, least = (min(some, key=lambda p: p.seconds) for some in (simple, every))
-        return first if first.seconds <= least.seconds * (1 + TIE) else ranked(every)[0]
+        """The fastest of W14's strategies, as `plan` ranks them."""
+        cut = [Prediction(s, t.best, t.at(t.best), t.by) for s, t in self.cut.items()]
+        return ranked([self.single["explicit"], self.single["mapped"], *cut])[0]
 
     def best_number(self, strategy: str) -> int:
         """The number of streams that is predicted to be the fastest."""
