@@ -102,14 +102,14 @@ def cannot_be_run(part: Part, node: Node | None) -> bytes:
     raise ModuleNotFoundError("No module named 'busfare'")
 
 
-def test_workers_that_lack_busfare_are_encoded(tmp_path: Path, cluster: Any) -> None:
+def test_workers_that_lack_busfare_are_named(tmp_path: Path, cluster: Any) -> None:
     with connected(cluster.scheduler_address) as client:
         outcomes = read_by(DaskWorkers(client, Noted().warn), iter([Part("x", True)]), None, cannot_be_run)
         with pytest.raises(InputError, match=r"cannot do the work .ModuleNotFoundError"):
             list(outcomes)
 
 
-def test_a_scheduler_that_is_not_there_is_encoded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("busfare.job.cluster.CONNECT_SECONDS", 0.5)
     write_rank(tmp_path / "a.json")
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address"):
@@ -117,7 +117,7 @@ def test_a_scheduler_that_is_not_there_is_encoded(monkeypatch: pytest.MonkeyPatc
             run_job([tmp_path], None, How(scheduler=address), Noted())
 
 
-def test_the_absence_of_dask_is_told_with_its_extra(tmp_path: Path) -> None:
+def test_the_absence_of_dask_is_said_with_its_extra(tmp_path: Path) -> None:
     trace = write_rank(tmp_path / "a.json")
     code = "import sys; sys.modules['distributed'] = None; from busfare.cli import main; main()"
     for options in (("--scheduler", "tcp://127.0.0.1:9"), ("--slurm", "queue=gpu")):
@@ -147,7 +147,7 @@ def wait_for_lines(file: Path, lines: int, process: subprocess.Popen[str]) -> No
         time.sleep(0.01)
 
 
-def test_what_stops_a_job_is_told_in_one_line_and_the_job_goes_on(tmp_path: Path) -> None:
+def test_what_stops_a_job_is_one_line_and_the_job_goes_on(tmp_path: Path) -> None:
     """Ctrl-C, and a scheduler that is lost."""
     for rank in range(60):
         (tmp_path / "job").mkdir(exist_ok=True)
