@@ -30,11 +30,8 @@ LOOK_SECONDS = 2.0
 class Workers(Protocol):
     """Where parts are read. `lost` is what a future raises whose workers died; `together`, the most parts of a group."""
 
-    @property
-    def lost(self) -> type[Exception]: ...
-
-    @property
-    def together(self) -> int: ...
+    lost: type[Exception]
+    together: int
 
     def wanted(self) -> int:
         """How many groups of parts to have handed out. Raises InputError if all workers are gone for good."""
@@ -118,7 +115,7 @@ def short(error: BaseException) -> str:
 class Processes:
     """Processes of this machine. A context: they end with it, at once."""
 
-    lost = BrokenProcessPool
+    lost: type[Exception] = BrokenProcessPool
     together = 1
 
     def __init__(self, jobs: int) -> None:
