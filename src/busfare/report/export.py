@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from busfare.trace.write.nsys import export_nsys
 __all__ = ["FORMATS", "export", "perfetto_beside"]
 
 FORMATS = ("parquet", "perfetto", "nsys-sqlite")
-#: Rows of GPU operations and of API calls get process ids of their own, above any real one.
-GPU_ROWS = 1 << 32
-#: And those of a predicted run, when it stands beside a recorded one.
-PREDICTED_ROWS = 1 << 33
+TABLES = ("operations", "calls", "events", "markers", "devices", "streams")
+#: Rows of GPU operations get process ids of their own, above any real one; and those of a predicted run beside another's.
+GPU_ROWS, PREDICTED_ROWS = 1 << 32, 1 << 33
 
 
 def export(trace: Trace, to: str, output: Path) -> None:
@@ -45,105 +43,87 @@ def export(trace: Trace, to: str, output: Path) -> None:
 
 def _write_parquet(trace: Trace, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    omissions = pl.DataFrame(
-        {
-            "id": [o.id for o in trace.omissions],
-            "count": [o.count for o in trace.omissions],
-            "what": [o.what for o in trace.omissions],
-        },
-        schema={"id": pl.String, "count": pl.Int64, "what": pl.String},
-    )
-    for name in ("operations", "calls", "events", "markers", "devices", "streams"):
+    for name in TABLES:
         getattr(trace, name).write_parquet(folder / f"{name}.parquet")
-    omissions.write_parquet(folder / "omissions.parquet")
+    rows = [(o.id, o.count, o.what) for o in trace.omissions]
+    schema = {"id": pl.String, "count": pl.Int64, "what": pl.String}
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(folder / "omissions.parquet")
 
 
 def perfetto(trace: Trace) -> bytes:
     """The trace as Chrome trace events (JSON), times in microseconds: a row a stream, a row a host thread."""
-    return _document(_events(trace))
+    return _encoded(_events(trace))
 
 
 def perfetto_beside(recorded: Trace, predicted: Trace) -> bytes:
     """Both runs as one time line, their rows named 'recorded' and 'predicted'."""
-    events = _events(recorded, "recorded: ") + _events(predicted, "predicted: ", PREDICTED_ROWS)
-    return _document(events)
+    return _encoded(_events(recorded, "recorded: ") + _events(predicted, "predicted: ", PREDICTED_ROWS))
 
 
-def _document(events: list[dict[str, Any]]) -> bytes:
+def _encoded(events: list[dict[str, Any]]) -> bytes:
     # Whoever wrote it stands in front, where `busfare report` sees that it is no profiler's.
     about = {"displayTimeUnit": "ns", "otherData": {"writer": "busfare export"}}
     return msgspec.json.encode(about | {"traceEvents": events})
 
 
 def _events(trace: Trace, label: str = "", offset: int = 0) -> list[dict[str, Any]]:
-    events = [*_row_names(trace), *_operation_events(trace), *_call_events(trace)]
-    for event in events:
-        event["pid"] += offset
-        if event["name"] == "process_name":
-            event["args"]["name"] = label + event["args"]["name"]
-    return events
+    unknown = [
+        pl.col(f"{end}_memory").cast(pl.String).fill_null("unknown") for end in ("source", "destination")
+    ]
+    moved = pl.concat_str(
+        pl.col("direction").cast(pl.String).fill_null("copy"),
+        pl.lit(" "),
+        unknown[0],
+        pl.lit(" → "),
+        unknown[1],
+    )
+    name = pl.when(is_transfer()).then(moved).otherwise(pl.col("name").cast(pl.String))
+    device, stream = pl.col("device").cast(pl.Int64).fill_null(0), pl.col("stream").fill_null(0)
+    operations = trace.operations.select(
+        _span(pl.col("kind").cast(pl.String), name, GPU_ROWS + offset + device, stream),
+        pl.struct("bytes", "correlation").alias("args"),
+    )
+    process, thread = (pl.col(column).cast(pl.Int64).fill_null(0) for column in ("process", "thread"))
+    calls = trace.calls.select(
+        _span(pl.lit("call"), pl.col("name").cast(pl.String), process + offset, thread),
+        pl.struct("correlation", pl.col("waits_for").cast(pl.String).alias("waits for")).alias("args"),
+    )
+    return [
+        *_row_names(trace, label, offset),
+        *map(_event, operations.to_dicts()),
+        *map(_event, calls.to_dicts()),
+    ]
 
 
-def _row_names(trace: Trace) -> Iterator[dict[str, Any]]:
-    for (device,) in trace.operations.select("device").unique().sort("device").iter_rows():
-        yield _named("process_name", _gpu_row(device), 0, f"GPU {device}")
+def _span(kind: pl.Expr, name: pl.Expr, process: pl.Expr, thread: pl.Expr) -> pl.Expr:
+    return pl.struct(
+        ph=pl.lit("X"),
+        cat=kind,
+        name=name.fill_null(kind),
+        pid=process,
+        tid=thread,
+        ts=pl.col("start_ns") / 1e3,
+        dur=(pl.col("end_ns") - pl.col("start_ns")) / 1e3,
+    ).alias("span")
+
+
+def _event(row: dict[str, Any]) -> dict[str, Any]:
+    known = {key: value for key, value in row["args"].items() if value is not None}
+    span: dict[str, Any] = row["span"]
+    return span | {"args": known}
+
+
+def _row_names(trace: Trace, label: str, offset: int) -> list[dict[str, Any]]:
+    names = []
     for device, stream in (
         trace.operations.select("device", "stream").unique().sort("device", "stream").iter_rows()
     ):
-        yield _named("thread_name", _gpu_row(device), stream or 0, f"stream {stream}")
-    for (process,) in trace.calls.select("process").unique().sort("process").iter_rows():
-        yield _named("process_name", process or 0, 0, f"process {process}")
-
-
-def _named(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
-
-
-def _gpu_row(device: int | None) -> int:
-    return GPU_ROWS + (device or 0)
-
-
-def _operation_events(trace: Trace) -> Iterator[dict[str, Any]]:
-    ends = pl.concat_str(
-        pl.col("source_memory").cast(pl.String).fill_null("unknown"),
-        pl.lit(" → "),
-        pl.col("destination_memory").cast(pl.String).fill_null("unknown"),
-    )
-    label = (
-        pl.when(is_transfer())
-        .then(pl.concat_str(pl.col("direction").cast(pl.String).fill_null("copy"), pl.lit(" "), ends))
-        .otherwise(pl.col("name").cast(pl.String))
-    )
-    columns = ["start_ns", "end_ns", "device", "stream", "bytes", "correlation", "kind"]
-    for start, end, device, stream, size, correlation, kind, name in trace.operations.select(
-        *columns, label.alias("label")
-    ).iter_rows():
-        yield {
-            "ph": "X",
-            "cat": kind,
-            "name": name or kind,
-            "pid": _gpu_row(device),
-            "tid": stream or 0,
-            "ts": start / 1e3,
-            "dur": (end - start) / 1e3,
-            "args": {
-                key: value
-                for key, value in (("bytes", size), ("correlation", correlation))
-                if value is not None
-            },
-        }
-
-
-def _call_events(trace: Trace) -> Iterator[dict[str, Any]]:
-    columns = ["start_ns", "end_ns", "process", "thread", "name", "correlation", "waits_for"]
-    for start, end, process, thread, name, correlation, waits_for in trace.calls.select(columns).iter_rows():
-        yield {
-            "ph": "X",
-            "cat": "call",
-            "name": name or "call",
-            "pid": process or 0,
-            "tid": thread or 0,
-            "ts": start / 1e3,
-            "dur": (end - start) / 1e3,
-            "args": {"correlation": correlation, "waits for": waits_for},
-        }
+        gpu = GPU_ROWS + offset + (device or 0)
+        names += [("process_name", gpu, 0, f"{label}GPU {device}")]
+        names += [("thread_name", gpu, stream or 0, f"stream {stream}")]
+    for process in trace.calls["process"].unique().sort():
+        names.append(("process_name", offset + (process or 0), 0, f"{label}process {process}"))
+    return [
+        {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+        for what, process, thread, name in dict.fromkeys(names)
+    ]
