@@ -24,17 +24,20 @@ import compileall
 import json
 import os
 import platform
+import sqlite3
 import statistics
 import subprocess
 import sys
 import time
 import venv
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import busfare
 from benchmarks import nsys_export
+from busfare.trace.readers.nsys import scan
 
 __all__ = ["REPORT", "Times", "compiled_steps", "export_of", "main", "measure", "measure_alone", "queries_of"]
 
@@ -43,24 +46,6 @@ OUT = ROOT / "out" / "bench"
 RIVALS = ROOT / "out" / "rivals-sqlite"
 PACKAGES = ("adbc-driver-sqlite", "connectorx", "pandas", "pyarrow")
 
-#: What the readers of large tables ask for, found by watching them.
-WATCH = """
-import json, sys
-from busfare.trace import read
-from busfare.trace.readers.tables import sqlite as sqlite_tables
-from busfare.trace.bounds import REPLAYED_ROWS
-seen = []
-given = sqlite_tables.SqliteTables.read
-def watched(self, table, wanted):
-    frame = given(self, table, wanted)
-    present = [name for name in wanted if name in self.columns(table)]
-    if frame.height:
-        seen.append([table, present, frame.height])
-    return frame
-sqlite_tables.SqliteTables.read = watched
-read(sys.argv[1])
-print(json.dumps(seen))
-"""
 COLUMNS = """
 import json, sys, time
 from pathlib import Path
@@ -190,12 +175,19 @@ def export_of(rows: int, interleaved: bool = False, shape: str = "ordinary") -> 
 
 
 def queries_of(file: Path) -> tuple[list[tuple[str, list[str], int]], list[str]]:
-    """Table, columns and rows of each read that `report` makes, and the same as queries."""
-    done = subprocess.run([sys.executable, "-c", WATCH, file], capture_output=True, text=True, check=True)
-    reads = [(table, columns, height) for table, columns, height in json.loads(done.stdout)]
+    """Table, columns and rows of what a report of a large export looks at, and the same as queries."""
+    asked = {scan.STRINGS: ["id", "value"], scan.CALLS_TABLE: [*scan.CALL, "nameId"]}
+    for table, (keys, size) in scan.LANES.items():
+        asked[table] = [*scan.OPERATION, *keys, *([size] if size else ["demangledName"])]
+    with closing(sqlite3.connect(file)) as database:
+        there = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+        reads = [
+            (table, columns, int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]))
+            for table, columns in asked.items()
+            if table in there
+        ]
     quoted = [", ".join(f'"{name}"' for name in columns) for _, columns, _ in reads]
-    queries = [f"SELECT {names} FROM {table}" for names, (table, _, _) in zip(quoted, reads, strict=True)]
-    return reads, queries
+    return reads, [f"SELECT {names} FROM {table}" for names, (table, _, _) in zip(quoted, reads, strict=True)]
 
 
 def compiled_steps() -> Path:

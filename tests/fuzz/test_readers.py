@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -82,41 +81,7 @@ def test_the_fuzzer_sees_each_kind_of_failure(
     assert reason in failure_of(tmp_path / "input")
 
 
-def test_the_fuzzer_accepts_a_sound_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(outcome, "read", lambda _: trace_with(bytes=5))
-    assert failure_of(tmp_path / "input") == ""
-
-
-def test_the_fuzzer_ends_what_takes_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def spin(_: Path) -> None:
-        while True:
-            pass
-
-    monkeypatch.setattr(outcome, "SECONDS", 0.2)
-    monkeypatch.setattr(outcome, "read", spin)
-    assert "processor time" in failure_of(tmp_path / "input")
-
-
 def test_the_fuzzer_ends_what_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(outcome, "STALLED_SECONDS", 0.2)
     monkeypatch.setattr(outcome, "read", lambda _: time.sleep(60))
     assert "waited" in failure_of(tmp_path / "input")
-
-
-def test_a_process_that_dies_is_a_finding_and_the_rest_is_still_read(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    worker = tmp_path / "worker"
-    worker.write_text(
-        f"#!{sys.executable}\n"
-        "import os, sys\n"
-        "first = int(sys.argv[sys.argv.index('--first') + 1])\n"
-        "for number in range(first, 5):\n"
-        "    print(number, flush=True)\n"
-        "    if number == 2: os.abort()\n"
-        "print('done')\n"
-    )
-    worker.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", os.fspath(worker))
-    found = [(finding.number, finding.reason) for finding in supervise("kineto", 5, SEED)]
-    assert found == [(2, "the process ended with status -6")]

@@ -26,15 +26,9 @@ from tests.trace.build_rpd import small_rpd
 from tests.trace.sqlite_file import write_sqlite
 
 WRONG_NAMES = [
-    "trace",
-    "trace.sqlite",
-    "trace.json",
-    "trace.json.gz",
-    "trace.nvvp",
-    "trace.db",
-    "trace.txt",
+    "trace", "trace.sqlite", "trace.json", "trace.json.gz", "trace.nvvp", "trace.db", "trace.txt",
     "x.nsys-rep",
-]
+]  # fmt: skip
 
 
 def refused(path: Path | str) -> str:

@@ -48,15 +48,9 @@ def omitted(trace: Trace) -> dict[str, int]:
 
 def check_small(trace: Trace) -> None:
     wanted = [
-        "kind",
-        "direction",
-        "start_ns",
-        "end_ns",
-        "bytes",
-        "source_memory",
-        "destination_memory",
+        "kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory",
         "correlation",
-    ]
+    ]  # fmt: skip
     assert trace.operations.select(wanted).rows() == [
         ("copy", "h2d", 8000, 12500, 4096, "pageable", "device", 1),
         ("kernel", None, 13000, 23125, None, None, None, 2),
@@ -76,17 +70,21 @@ def check_small(trace: Trace) -> None:
     assert trace.omissions == []
 
 
-def test_a_plain_file(tmp_path: Path) -> None:
-    check_small(written(small_events(), tmp_path))
+TEXT = document(small_events()).encode()
 
 
-def test_a_gzip_file(tmp_path: Path) -> None:
-    check_small(of_bytes(gzipped(document(small_events()).encode()), tmp_path))
-
-
-def test_a_gzip_file_of_many_members(tmp_path: Path) -> None:
-    text = document(small_events()).encode()
-    check_small(of_bytes(gzipped(*(text[i : i + 100] for i in range(0, len(text), 100))), tmp_path))
+@pytest.mark.parametrize(
+    "content",
+    [
+        TEXT,
+        gzipped(TEXT),
+        gzipped(*(TEXT[i : i + 100] for i in range(0, len(TEXT), 100))),  # of many members
+        json.dumps(small_events()).encode(),  # a bare list
+        b"\xef\xbb\xbf" + TEXT,  # a byte order mark
+    ],
+)
+def test_a_file_however_it_is_wrapped(content: bytes, tmp_path: Path) -> None:
+    check_small(of_bytes(content, tmp_path))
 
 
 @pytest.mark.parametrize("beyond", range(-3, 12))
@@ -104,14 +102,6 @@ def test_padding_after_gzip_is_nothing_and_other_bytes_are_said(tmp_path: Path) 
     content = gzipped(document(small_events()).encode())
     check_small(of_bytes(content + bytes(512), tmp_path))
     assert omitted(of_bytes(content + b"and more", tmp_path)) == {"not-gzip": 0}
-
-
-def test_a_bare_list_of_events(tmp_path: Path) -> None:
-    check_small(of_bytes(json.dumps(small_events()).encode(), tmp_path))
-
-
-def test_a_byte_order_mark(tmp_path: Path) -> None:
-    check_small(of_bytes(b"\xef\xbb\xbf" + document(small_events()).encode(), tmp_path))
 
 
 def test_header_fields_after_the_events_are_read(tmp_path: Path) -> None:

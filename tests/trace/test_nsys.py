@@ -37,15 +37,9 @@ def omitted(trace: Trace) -> dict[str, int]:
 def test_every_generation_gives_the_same_operations_and_calls(generation: str, tmp_path: Path) -> None:
     trace = written(small_export(generation), tmp_path)
     wanted = [
-        "kind",
-        "direction",
-        "start_ns",
-        "end_ns",
-        "bytes",
-        "source_memory",
-        "destination_memory",
+        "kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory",
         "stream",
-    ]
+    ]  # fmt: skip
     assert trace.operations.select(wanted).rows() == [
         ("copy", "h2d", 100, 200, 4096, "pinned", "device", 7),
         ("set", None, 210, 220, 512, None, "device", 7),
@@ -96,22 +90,9 @@ def test_directions_of_all_copy_kinds(tmp_path: Path) -> None:
         export.copy(number, (2, 2), 1, 10 * number, 10 * number + 5)
     trace = written(export, tmp_path)
     directions = [
+        None, "h2d", "d2h", "h2d", "d2h", "d2d", "d2d", "d2d", "d2d", "h2h", "p2p", "h2d", "d2h", "d2d",
         None,
-        "h2d",
-        "d2h",
-        "h2d",
-        "d2h",
-        "d2d",
-        "d2d",
-        "d2d",
-        "d2d",
-        "h2h",
-        "p2p",
-        "h2d",
-        "d2h",
-        "d2d",
-        None,
-    ]
+    ]  # fmt: skip
     assert trace.operations["direction"].to_list() == directions
     assert trace.operations["kind"].to_list() == ["copy"] * 11 + ["migration"] * 3 + ["copy"]
     assert omitted(trace)["unknown-direction"] == 2

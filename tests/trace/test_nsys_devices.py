@@ -141,12 +141,8 @@ def test_stream_flags_are_named(tmp_path: Path) -> None:
     for flag in range(5):
         export.add("TARGET_INFO_CUDA_STREAM", streamId=flag, processId=71, contextId=1, priority=0, flag=flag)
     assert written(export, tmp_path).streams["kind"].to_list() == [
-        None,
-        "blocking",
-        "non-blocking",
-        "null",
-        None,
-    ]
+        None, "blocking", "non-blocking", "null", None,
+    ]  # fmt: skip
 
 
 def test_the_host_is_named(tmp_path: Path) -> None:

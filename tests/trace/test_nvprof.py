@@ -22,15 +22,9 @@ def omitted(trace: Trace) -> dict[str, int]:
 def test_a_small_file(tmp_path: Path) -> None:
     trace = written(small_file(), tmp_path)
     wanted = [
-        "kind",
-        "direction",
-        "start_ns",
-        "end_ns",
-        "bytes",
-        "source_memory",
-        "destination_memory",
+        "kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory",
         "process",
-    ]
+    ]  # fmt: skip
     assert trace.operations.select(wanted).rows() == [
         ("copy", "h2d", 100, 200, 4096, "pinned", "device", PROCESS),
         ("kernel", None, 210, 310, None, None, None, PROCESS),

@@ -36,16 +36,8 @@ def omitted(trace: Trace) -> dict[str, int]:
 def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path: Path) -> None:
     trace = written(tmp_path, small_process(suffix, schema=schema))
     wanted = [
-        "kind",
-        "direction",
-        "start_ns",
-        "end_ns",
-        "bytes",
-        "device",
-        "stream",
-        "process",
-        "correlation",
-    ]
+        "kind", "direction", "start_ns", "end_ns", "bytes", "device", "stream", "process", "correlation",
+    ]  # fmt: skip
     assert trace.operations.select(wanted).rows() == [
         ("copy", "h2d", 100, 200, 4096, 0, 4, PROCESS, 11),
         ("kernel", None, 210, 310, None, 0, 4, PROCESS, 12),

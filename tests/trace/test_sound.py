@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.trace import Trace, tables
+from busfare.trace import Omission, Trace, tables
+from busfare.trace.model import Omissions, name_process
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
 
@@ -207,3 +208,27 @@ def test_copies_that_calls_made_and_the_profiler_left_out_are_named() -> None:
     copied = operation(5, 6, kind="copy", direction="h2d", bytes=8)
     assert omitted(trace_of([copied, operation(7, 8)], calls)).keys().isdisjoint({"copies-not-recorded"})
     assert omitted(trace_of([copied], calls))["kernels-not-recorded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("of_calls", "expected"), [([71, 71], 71), ([71, None], 71), ([71, 72], None), ([None, None], None)]
+)
+def test_the_process_of_the_calls(of_calls: list[int | None], expected: int | None) -> None:
+    trace = Trace(Path("x"), "nvprof", "", conform(pl.DataFrame({"kind": ["kernel"]}), OPERATIONS))
+    trace.calls = conform(pl.DataFrame({"process": of_calls}, schema={"process": pl.Int64}), CALLS)
+    name_process(trace)
+    assert trace.operations["process"].to_list() == [expected]
+    assert trace.operations.schema["process"] == pl.Int64()
+
+
+def test_the_same_omission_found_again_adds_to_its_count() -> None:
+    omissions = Omissions()
+    omissions.add("untimed", "calls without times", 2)
+    omissions.add("truncated", "the file ends in the middle")
+    omissions.add("untimed", "calls without times", 3)
+    omissions.add("untimed", "operations without times", 1)
+    assert omissions.list() == [
+        Omission("untimed", 5, "calls without times"),
+        Omission("truncated", 0, "the file ends in the middle"),
+        Omission("untimed", 1, "operations without times"),
+    ]

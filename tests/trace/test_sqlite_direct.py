@@ -255,21 +255,6 @@ def test_a_damaged_field_is_refused_or_read_as_sqlite_reads_it(
     assert refused or field in ("page freeblock", "page content", "serial type")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_damage_anywhere_is_refused_or_read_as_sqlite_reads_it(
-    data: st.DataObject, sound: bytes, tmp_path: Path
-) -> None:
-    content = bytearray(sound)
-    known = fields(sound)
-    for _ in range(data.draw(st.integers(1, 3))):
-        at, length = data.draw(st.sampled_from(known[data.draw(st.sampled_from(FIELDS))]))
-        content[at : at + length] = data.draw(st.binary(min_size=length, max_size=length))
-    path = tmp_path / "t.sqlite"
-    path.write_bytes(content)
-    same_as_sqlite(path)
-
-
 def same_as_sqlite(path: Path) -> bool:
     """Whether T was read past SQLite; then its values are SQLite's, if that can read it at all."""
     with closing(connected(path)) as database:
