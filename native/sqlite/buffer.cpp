@@ -44,5 +44,6 @@ void Buffer<T>::Free::operator()(T* p) const {
 }
 
 template class Buffer<std::uint8_t>;
+template class Buffer<std::uint64_t>;
 
 }  // namespace busfare::sqlite

@@ -1,5 +1,7 @@
 #include "pair_marks.hpp"
 
+#include <utility>
+
 #include "unreadable.hpp"
 
 namespace busfare::sqlite {
@@ -7,7 +9,7 @@ namespace busfare::sqlite {
 namespace {
 
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15U;
-constexpr std::size_t kLeastSlots = 1 << 12;
+constexpr std::size_t kLeastSlots = 1 << 12, kManySlots = 1 << 22;
 
 std::uint64_t pair_of(std::size_t process, std::uint64_t correlation) {
     return std::uint64_t{process} << 44 | correlation;
@@ -38,30 +40,33 @@ std::size_t ProcessNumbers::add(std::int64_t id) {
 
 std::size_t SparseMarks::slot(std::uint64_t key) const {
     const std::uint64_t hash = (key ^ key >> 29) * kOdd;
-    std::size_t at = (hash ^ hash >> 32) & (slots_.size() - 1);
-    while (slots_[at] != 0 && slots_[at] >> 8 != key) at = (at + 1) & (slots_.size() - 1);
+    const std::uint64_t* slots = slots_.data();
+    std::size_t at = (hash ^ hash >> 32) & (size_ - 1);
+    while (slots[at] != 0 && slots[at] >> 8 != key) at = (at + 1) & (size_ - 1);
     return at;
 }
 
 void SparseMarks::mark(std::size_t process, std::uint64_t correlation, std::uint8_t marks) {
     if (correlation > kMost) throw Unreadable("correlations far apart");
-    if (2 * count_ >= slots_.size()) grow();
+    if (2 * count_ >= size_) grow();
     const std::uint64_t key = pair_of(process, correlation);
-    std::uint64_t& found = slots_[slot(key)];
+    std::uint64_t& found = slots_.data()[slot(key)];
     count_ += found == 0;
     found |= key << 8 | marks;
 }
 
 std::uint8_t SparseMarks::of(std::size_t process, std::uint64_t correlation) const {
     if (count_ == 0 || correlation > kMost) return 0;
-    return static_cast<std::uint8_t>(slots_[slot(pair_of(process, correlation))]);
+    return static_cast<std::uint8_t>(slots_.data()[slot(pair_of(process, correlation))]);
 }
 
 void SparseMarks::grow() {
-    std::vector<std::uint64_t> before(slots_.empty() ? kLeastSlots : 2 * slots_.size());
-    before.swap(slots_);
-    for (const std::uint64_t one : before) {
-        if (one != 0) slots_[slot(one >> 8)] = one;
+    const std::size_t size = size_;
+    size_ = size == 0 ? kLeastSlots : size < kManySlots ? 4 * size : 2 * size;
+    const Buffer<std::uint64_t> before = std::exchange(slots_, Buffer<std::uint64_t>(size_));
+    for (std::size_t at = 0; at < size; ++at) {
+        const std::uint64_t one = before.data()[at];
+        if (one != 0) slots_.data()[slot(one >> 8)] = one;
     }
 }
 

@@ -37,7 +37,8 @@ class SparseMarks {
     // Calls `each` with the process, correlation and marks of every pair.
     template <typename F>
     void visit(F each) const {
-        for (const std::uint64_t one : slots_) {
+        for (std::size_t at = 0; at < size_; ++at) {
+            const std::uint64_t one = slots_.data()[at];
             if (one != 0) each(one >> 52, one >> 8 & kMost, static_cast<std::uint8_t>(one));
         }
     }
@@ -46,7 +47,8 @@ class SparseMarks {
   private:
     std::size_t slot(std::uint64_t key) const;
     void grow();
-    std::vector<std::uint64_t> slots_;  // pair above, marks in the last byte; 0: free
+    Buffer<std::uint64_t> slots_{0};  // pair above, marks in the last byte; 0: free
+    std::size_t size_ = 0;
     std::size_t count_ = 0;
 };
 
