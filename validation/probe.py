@@ -64,9 +64,11 @@ def main() -> int:
             f"{memory}, {what}: median {medians:.2f} %, largest {largest:.2f} % on the median machine{said}; "
             f"{each} of {len(errors)} machines within"
         )
-    worst = max(map(abs, rates))
-    met &= worst <= BANDWIDTH_GOAL
-    print(f"bandwidth beside nvbandwidth's method: at most {worst:.2f} % off (goal {BANDWIDTH_GOAL:g})")
+    median = float(np.median(np.abs(rates)))
+    met &= median <= BANDWIDTH_GOAL
+    print(
+        f"bandwidth beside nvbandwidth's method: {median:.2f} % off in the median (goal {BANDWIDTH_GOAL:g})"
+    )
     return 0 if met else 1
 
 
