@@ -36,7 +36,7 @@ LOWEST_STREAM = -1
 Times = NDArray[np.int64]
 #: Operations whose lags are alike.
 CLASSES = ("kernel", "set", "migration", "graph", "pinned copy", "pageable copy", "other copy")
-ENGINE_WORK = ("h2d", "d2h", "p2p", "kernels")
+COPY_ENGINES = ("h2d", "d2h", "p2p")
 #: Shorter copies to the GPU travel with the commands: probes of H100s and H200s find no turn between a kernel and them,
 #: and 3 to 5 µs for longer ones and for all copies back (results/probe, after-kernel).
 ENGINE_BYTES = 4096
@@ -229,7 +229,6 @@ class Engines(NamedTuple):
 
     of: Rows
     slots: Rows
-    names: list[str]
 
 
 def engines(work: DeviceWork, trace: Trace) -> Engines:
@@ -239,43 +238,38 @@ def engines(work: DeviceWork, trace: Trace) -> Engines:
     not in a trace.
     """
     operations = work.operations
-    gpu_of_stream, gpus = _physical_gpus(work.streams, trace)
     stream = operations["stream_number"].to_numpy()
-    gpu = gpu_of_stream[stream]
     words = Words(operations)
-    what = np.full(operations.height, -1, np.int64)
-    what[words.among("kind", "kernel", "graph")] = len(ENGINE_WORK) - 1
-    copies = words.among("kind", "copy", "migration")
-    for number, direction in enumerate(ENGINE_WORK[:-1]):
-        what[copies & words.among("direction", direction)] = number
+    kinds = [
+        words.among("kind", "copy", "migration") & words.among("direction", direction)
+        for direction in COPY_ENGINES
+    ]
+    kinds.append(words.among("kind", "kernel", "graph"))
+    gpu = _physical_gpus(work.streams, trace)[stream]
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
-    lane = np.where(what >= 0, gpu * len(ENGINE_WORK) + what, -1)
     of = np.full(operations.height, -1, np.int32)
     slots: list[int] = []
-    names: list[str] = []
-    for number in np.unique(lane[lane >= 0]):
-        mine = lane == number
-        work_name = ENGINE_WORK[int(number) % len(ENGINE_WORK)]
-        # Kernels of one stream never compete.
-        if work_name == "kernels" and (stream[mine] == stream[mine][0]).all():
-            continue
-        of[mine] = len(slots)
-        slots.append(_at_once(starts[mine], ends[mine]))
-        names.append(f"{work_name} of {gpus[int(number) // len(ENGINE_WORK)]}")
-    return Engines(of, np.array(slots, np.int32), names)
+    for number in np.unique(gpu):
+        for what, chosen in enumerate(kinds):
+            mine = chosen & (gpu == number)
+            # Kernels of one stream never compete.
+            alone = what == len(COPY_ENGINES) and len(np.unique(stream[mine])) < 2
+            if mine.any() and not alone:
+                of[mine] = len(slots)
+                slots.append(_at_once(starts[mine], ends[mine]))
+    return Engines(of, np.array(slots, np.int32))
 
 
-def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
-    """The number of the GPU behind each stream, and the GPUs' names: processes may call different GPUs alike."""
+def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> NDArray[np.int64]:
+    """The number of the GPU behind each stream: processes may call different GPUs alike."""
     known = trace.devices.select("device", "process", gpu=pl.coalesce("uuid", "bus_id")).drop_nulls("gpu")
-    own = {(device, process): gpu for device, process, gpu in known.iter_rows() if process is not None}
-    everywhere = {device: gpu for device, process, gpu in known.iter_rows() if process is None}
-    names: dict[str, int] = {}
-    numbers = []
+    gpus = {(device, process): gpu for device, process, gpu in known.iter_rows()}
+    numbers: dict[str, int] = {}
+    found = []
     for process, device in streams.select("process", "device").iter_rows():
-        alike = everywhere.get(device, f"gpu {device} of process {process or 0}")
-        numbers.append(names.setdefault(own.get((device, process), alike), len(names)))
-    return np.array(numbers, np.int64), list(names)
+        alike = gpus.get((device, None), f"gpu {device} of process {process or 0}")
+        found.append(numbers.setdefault(gpus.get((device, process), alike), len(numbers)))
+    return np.array(found, np.int64)
 
 
 def _at_once(starts: Times, ends: Times) -> int:
