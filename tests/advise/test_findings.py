@@ -27,8 +27,8 @@ def test_large_pageable_copies_are_worth_pinning() -> None:
         trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(16_000, 17_000)), "pageable-copies"
     )
     assert finding is not None
-    assert finding.gain_seconds is not None
-    assert 0.009 < finding.gain_seconds < 0.012
+    assert finding.predicted_gain_seconds is not None
+    assert 0.009 < finding.predicted_gain_seconds < 0.012
     assert "repaid after" in finding.evidence
 
 
@@ -60,9 +60,9 @@ def test_small_pageable_copies_are_said_to_gain_where_the_host_writes_their_byte
         assert pageable.title == "Copies from or to pageable memory"
         assert "100 copies of at most 64 KiB to the GPU" in pageable.evidence
         assert "staged" not in pageable.evidence and "stages" not in pageable.evidence
-        assert pageable.by_replay and pageable.gain_seconds is not None
+        assert pageable.by_replay and pageable.predicted_gain_seconds is not None
         # Of 8 µs a call: no more than writing 32 KiB and submitting took.
-        assert 0 < pageable.gain_seconds < 800e-6
+        assert 0 < pageable.predicted_gain_seconds < 800e-6
 
 
 def test_a_pageable_copy_behind_a_kernel_gains_nothing() -> None:
@@ -77,7 +77,7 @@ def test_without_a_node_the_gain_is_bounded_by_the_copies_own_time_of_the_run() 
     copies = [copy(0, 16_000, 64 * MIB, memory="pageable", device=device) for device in (0, 1)]
     recorded = trace(*copies, kernel(12_000, 17_000))
     (finding,) = [f for f in findings(recorded, None) if f.id == "pageable-copies"]
-    assert finding.gain_seconds == pytest.approx(12e-3)
+    assert finding.predicted_gain_seconds == pytest.approx(12e-3)
     # In a run of 20 s it is not worth a word.
     assert not findings(trace(*copies, kernel(12_000, 20_000_000)), None)
 
@@ -86,9 +86,9 @@ def test_many_small_copies_are_worth_batching() -> None:
     copies = [copy(10 * i, 10 * i + 5, 64) for i in range(100)]
     finding = found(trace(*copies), "small-copies")
     assert finding is not None
-    assert finding.gain_seconds is not None
+    assert finding.predicted_gain_seconds is not None
     # 100 × 5 µs become one copy.
-    assert 480e-6 < finding.gain_seconds < 500e-6
+    assert 480e-6 < finding.predicted_gain_seconds < 500e-6
 
 
 def test_symbol_copies_in_a_loop_are_found_by_their_calls() -> None:
@@ -125,7 +125,7 @@ def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:
     assert finding is not None
     assert "1.01 ms" in finding.evidence
     assert finding.by_replay
-    assert finding.gain_seconds == pytest.approx(1e-3, rel=0.02)
+    assert finding.predicted_gain_seconds == pytest.approx(1e-3, rel=0.02)
     assert finding.what_if == ("--async",)
 
 
@@ -137,7 +137,7 @@ def test_no_more_can_hide_than_there_is_to_hide_behind() -> None:
     # 1 ms of copies one way, and kernels of 0.2 ms: at most 0.2 ms can hide.
     finding = found(trace(copy(0, 1000, 8 * MIB), kernel(1000, 1200)), "exposed-copies")
     assert finding is not None
-    assert finding.gain_seconds == pytest.approx(0.2e-3)
+    assert finding.predicted_gain_seconds == pytest.approx(0.2e-3)
 
 
 def test_page_by_page_migration_is_worth_prefetching() -> None:
@@ -155,8 +155,8 @@ def test_page_by_page_migration_is_worth_prefetching() -> None:
     ]
     finding = found(trace(*moved), "managed-migrations")
     assert finding is not None
-    assert finding.gain_seconds is not None
-    assert 0 < finding.gain_seconds < 800e-6
+    assert finding.predicted_gain_seconds is not None
+    assert 0 < finding.predicted_gain_seconds < 800e-6
     assert "turning round 99 times" in finding.evidence
 
 
@@ -177,7 +177,9 @@ def test_what_could_save_next_to_nothing_is_not_said() -> None:
 
 
 def test_findings_come_with_the_largest_gain_first() -> None:
-    gains = [f.gain_seconds for f in findings(read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), PCIE3)]
+    gains = [
+        f.predicted_gain_seconds for f in findings(read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), PCIE3)
+    ]
     assert len(gains) >= 2
     assert all(gain is not None for gain in gains)
     assert gains == sorted(gains, key=lambda gain: gain or 0.0, reverse=True)
@@ -188,7 +190,7 @@ def test_pinning_gains_what_it_was_measured_to_gain_on_an_h100() -> None:
     before = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
     after = read(EXAMPLES / "smooth-out-of-core-streams-h100.json.gz")
     spans = [(t.operations["end_ns"].max() - t.operations["start_ns"].min()) / 1e9 for t in (before, after)]  # type: ignore[operator]
-    bounds = {f.id: f.gain_seconds for f in findings(before, load_node("h100-sxm"))}
+    bounds = {f.id: f.predicted_gain_seconds for f in findings(before, load_node("h100-sxm"))}
     assert spans[0] - spans[1] == pytest.approx(
         0.135, abs=0.005
     )  # measured: pinned and three streams together
@@ -224,14 +226,14 @@ def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() 
     assert finding is not None and finding.by_replay
     assert finding.evidence.startswith("19 of the copies")
     # 19 times the call of 108 µs.
-    assert finding.gain_seconds == pytest.approx(19 * 108e-6, rel=0.01)
+    assert finding.predicted_gain_seconds == pytest.approx(19 * 108e-6, rel=0.01)
 
 
 def test_waits_that_nobody_needs_are_worth_what_the_replay_says() -> None:
     finding = found(loop(20), "synchronisations")
     assert finding is not None and finding.by_replay
-    assert finding.bound_seconds is not None and finding.gain_seconds is not None
-    assert 0 < finding.gain_seconds <= finding.bound_seconds
+    assert finding.bound_seconds is not None and finding.predicted_gain_seconds is not None
+    assert 0 < finding.predicted_gain_seconds <= finding.bound_seconds
 
 
 def test_gains_are_ranked_by_replay_and_stay_below_their_run() -> None:
@@ -239,7 +241,7 @@ def test_gains_are_ranked_by_replay_and_stay_below_their_run() -> None:
         recorded = read(path)
         node = guess_node(recorded)
         advice = findings(recorded, node, rebuilt(recorded, node))
-        gains = [f.gain_seconds for f in advice if f.gain_seconds is not None]
+        gains = [f.predicted_gain_seconds for f in advice if f.predicted_gain_seconds is not None]
         assert gains == sorted(gains, reverse=True)
         assert all(0 < gain < 1.0 for gain in gains)
 
@@ -256,14 +258,14 @@ def test_two_gpus_that_copy_at_once_at_half_rate_gain_half_of_the_run() -> None:
     copies = [copy(0, 11_000, 64 * MIB, device=device) for device in (0, 1)]
     finding = found(trace(*copies, kernel(11_000, 11_100)), "slow-link")
     assert finding is not None
-    assert finding.gain_seconds == pytest.approx(11e-3 - 5.55e-3, rel=0.05)
+    assert finding.predicted_gain_seconds == pytest.approx(11e-3 - 5.55e-3, rel=0.05)
 
 
 def test_copies_that_are_most_of_the_run_are_named_without_a_node() -> None:
     copies = [copy(0, 11_000, 64 * MIB, device=device) for device in (0, 1)]
     (finding,) = findings(trace(*copies, kernel(11_000, 11_010)), None)
     assert finding.id == "mostly-copies"
-    assert finding.gain_seconds == pytest.approx(11e-3)
+    assert finding.predicted_gain_seconds == pytest.approx(11e-3)
     assert "100% of the run" in finding.evidence
 
 
@@ -290,7 +292,7 @@ def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> No
     calls = [call(200.0 * at, 200.0 * at + 100, "cudaMemcpyAsync", correlation=at) for at in range(60)]
     finding = found(trace(*copies, calls=calls), "small-copies")
     assert finding is not None and finding.by_replay
-    assert finding.gain_seconds > 10 * 60 * 2e-6
+    assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
     assert "more than these operations' own 120 µs of the run" in finding.evidence
     assert "it is also host " in finding.evidence
 
@@ -300,7 +302,7 @@ def test_copies_whose_calls_are_not_in_the_trace_keep_their_bounds() -> None:
     calls = [call(2000, 2010, "cudaDeviceSynchronize", "device")]
     finding = found(trace(*copies, calls=calls), "small-copies")
     assert finding is not None and not finding.by_replay
-    assert finding.gain_seconds < 500e-6
+    assert finding.predicted_gain_seconds < 500e-6
 
 
 def test_packing_gains_one_figure_with_the_loop_and_another_without_it() -> None:
@@ -309,10 +311,10 @@ def test_packing_gains_one_figure_with_the_loop_and_another_without_it() -> None
     calls = [call(50.0 * at, 50.0 * at + 4, "cudaMemcpyAsync", correlation=at) for at in range(200)]
     finding = found(trace(*copies, calls=calls), "small-copies")
     assert finding is not None and finding.what_if == ("--batch-below", "64KiB")
-    assert finding.with_loop_seconds is not None
+    assert finding.gain_with_loop_seconds is not None
     # All but the last copy and its call, and 199 × 46 µs of the loop.
-    assert finding.with_loop_seconds == pytest.approx(199 * 50e-6, rel=0.02)
-    assert finding.gain_seconds < 0.5 * finding.with_loop_seconds
+    assert finding.gain_with_loop_seconds == pytest.approx(199 * 50e-6, rel=0.02)
+    assert finding.predicted_gain_seconds < 0.5 * finding.gain_with_loop_seconds
     assert "9.15 ms in the loop" in finding.evidence
 
 
@@ -342,7 +344,7 @@ def test_a_gpu_in_the_hosts_memory_is_advised_to_use_it(said: bool | None, name:
     assert ("pageable-copies" in advice) is not shared
     assert ("slow-link" in advice) is not shared
     if shared:
-        assert advice["one-memory"].gain_seconds == pytest.approx(32e-3)
+        assert advice["one-memory"].predicted_gain_seconds == pytest.approx(32e-3)
         assert "mapped memory" in advice["one-memory"].change
 
 
@@ -386,7 +388,7 @@ def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pi
     assert words in keep.change
     assert "19 copies brought back" in keep.evidence
     # 19 of 20 rounds lose both of their copies.
-    assert keep.gain_seconds == pytest.approx(19 * 32e-3, rel=0.01)
+    assert keep.predicted_gain_seconds == pytest.approx(19 * 32e-3, rel=0.01)
     assert keep.what_if == ("--keep-on-gpu",)
     assert "sizes and order alone" in keep.rests_on[0]
     assert "pageable-copies" in keep.overlaps_with

@@ -39,9 +39,9 @@ def test_a_copy_behind_a_kernel_shortens_nothing() -> None:
 def test_copies_side_by_side_are_not_saved_twice() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), copy(0, 5500, 64 * MIB, "d2h"))
     result = project(recorded, PCIE3, PCIE4, "calibrated")
-    # In one stream they would follow each other; recorded side by side, the longer decides.
+    # In one stream they would follow each other; recorded side by side, the longer decides, at its share of the link.
     longer = max(row["predicted_seconds"] for row in result.by_path.to_dicts())
-    assert result.predicted_makespan_seconds == pytest.approx(longer)
+    assert longer <= result.predicted_makespan_seconds <= 1.1 * longer
 
 
 def test_kernel_times_follow_the_rule_that_is_given() -> None:

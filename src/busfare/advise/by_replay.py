@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from busfare.advise import amounts
 from busfare.advise.finding import Finding
@@ -57,7 +57,7 @@ def priced_by_replay(taken_apart: Timeline, node: Node | None, findings: Sequenc
     if not any(finding.id in CANDIDATES for finding in findings):
         return list(findings)
     if not _knows_its_copies(taken_apart):
-        return [replace(finding, bound_seconds=finding.gain_seconds) for finding in findings]
+        return [replace(finding, bound_seconds=finding.predicted_gain_seconds) for finding in findings]
     before = play(taken_apart).makespan_ns
     changed = Changed(taken_apart, Setting(node))
     prices = [partial(_priced, finding, changed, before) for finding in findings]
@@ -73,18 +73,22 @@ def _knows_its_copies(run: Timeline) -> bool:
 
 def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list[Finding]:
     """Of streams that begin with pinning, what they gain on top of it; left out where that is next to nothing."""
-    pinned = next((f.gain_seconds for f in findings if f.id == "pageable-copies" and f.by_replay), None)
+    pinned = next(
+        (f.predicted_gain_seconds for f in findings if f.id == "pageable-copies" and f.by_replay), None
+    )
     if pinned is None:
         return list(findings)
     kept = []
     for finding in findings:
         if finding.id == "exposed-copies" and "--pin" in finding.what_if:
-            more = finding.gain_seconds - pinned
+            more = finding.predicted_gain_seconds - pinned
             if more <= WORTH_MORE * run_seconds:
                 continue
             first = "the host buffers are pinned already: what that gains is counted there"
             rests_on = (first, *finding.rests_on)
-            finding = replace(finding, gain_seconds=more, rests_on=rests_on, on_top_of="pageable-copies")
+            finding = replace(
+                finding, predicted_gain_seconds=more, rests_on=rests_on, on_top_of="pageable-copies"
+            )
         kept.append(finding)
     return kept
 
@@ -121,7 +125,9 @@ def _priced(finding: Finding, changed: Changed, before: int) -> Finding:
     if finding.id not in CANDIDATES:
         return finding
     if finding.id == "exposed-copies" and not are_pipelines(changed.run):
-        return replace(finding, gain_seconds=0.0, by_replay=True, bound_seconds=finding.gain_seconds)
+        return replace(
+            finding, predicted_gain_seconds=0.0, by_replay=True, bound_seconds=finding.predicted_gain_seconds
+        )
     best: tuple[float, Changes, tuple[str, ...], str] | None = None
     own = None if finding.touches is None else finding.touches.of_run
     for changes in CANDIDATES[finding.id]:
@@ -135,21 +141,21 @@ def _priced(finding: Finding, changed: Changed, before: int) -> Finding:
             more = "" if own is None or gain <= (1 + SURPLUS) * own else _what_else(changed, applied, own)
             best = (gain, changes, tuple(applied.rests_on), more)
     if best is None:
-        return replace(finding, bound_seconds=finding.gain_seconds)
+        return replace(finding, bound_seconds=finding.predicted_gain_seconds)
     gain, changes, conditions, more = best
     with_loop = None
     if PACKED in changes:
         host = loop_nanoseconds(changed.run, SMALL) * NS
         more += f" Between their calls the host spends {amounts.time(host)} in the loop that makes them."
-        looped = changed.by((replace(PACKED, with_loop=True),)).timeline
+        looped = changed.by((Batch(SMALL, with_loop=True),)).timeline
         with_loop = (before - play(looped).makespan_ns) * NS
     return replace(
         finding,
         evidence=finding.evidence + more,
-        with_loop_seconds=with_loop,
-        gain_seconds=max(0.0, gain),
+        gain_with_loop_seconds=with_loop,
+        predicted_gain_seconds=max(0.0, gain),
         by_replay=True,
-        bound_seconds=finding.gain_seconds,
+        bound_seconds=finding.predicted_gain_seconds,
         rests_on=(*conditions, *RESTS_ON.get(finding.id, ())),
         what_if=tuple(option for change in changes for option in change.options),
     )

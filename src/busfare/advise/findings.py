@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from busfare.advise.directives import WORDS, language_of
 from busfare.advise.finding import Finding
@@ -41,7 +41,7 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
 
         found = priced_by_replay(run, node, found)
     found += mostly_copies(trace, node, found) if rules else ()
-    kept = _ranked([finding for finding in found if finding.gain_seconds > WORTH_SAYING * makespan])
+    kept = _ranked([finding for finding in found if finding.predicted_gain_seconds > WORTH_SAYING * makespan])
     language = language_of(trace) if kept else None
     words = WORDS.get(language or "", {})
     return [
@@ -56,11 +56,13 @@ def _found(rule: Rule, trace: Trace, node: Node | None) -> list[Finding]:
 
 def _ranked(found: Sequence[Finding]) -> list[Finding]:
     """Largest gain first; but what needs no copy comes before making the same copy faster."""
-    pinning = max((finding.gain_seconds for finding in found if finding.id == "pageable-copies"), default=0.0)
+    pinning = max(
+        (finding.predicted_gain_seconds for finding in found if finding.id == "pageable-copies"), default=0.0
+    )
 
     def rank(finding: Finding) -> tuple[float, bool]:
         without = finding.id == "ping-pong"
-        return -max(finding.gain_seconds, pinning if without else 0.0), not without
+        return -max(finding.predicted_gain_seconds, pinning if without else 0.0), not without
 
     return sorted(found, key=rank)
 

@@ -343,7 +343,9 @@ def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) ->
     moved = COPY & TO_OR_FROM_HOST
     copied, work, either = trace.lanes.lengths(moved, is_work(), moved | is_work())
     exposed, makespan = (either - work) * NS, trace.makespan_seconds
-    best = max((finding.gain_seconds for finding in others if finding.touches is not None), default=0.0)
+    best = max(
+        (finding.predicted_gain_seconds for finding in others if finding.touches is not None), default=0.0
+    )
     if exposed <= 0 or exposed < max(0.5 * makespan, 2 * best):
         return
     copies = rows_of(trace, moved)

@@ -123,7 +123,7 @@ def _moved(rows: pl.DataFrame, *names: str) -> list[Moved]:
 
 
 def _advice(finding: advise.Finding, run_seconds: float, node: Node | None) -> Advice:
-    gain = finding.gain_seconds
+    gain = finding.predicted_gain_seconds
     between = finding_between(gain, finding.by_replay, finding.what_if, run_seconds, node)
     return Advice(
         *(finding.id, finding.title, finding.evidence, finding.change, _ns(gain), finding.by_replay),

@@ -112,20 +112,22 @@ def _gpu(gpu: account.GpuTotals, makespan_seconds: float) -> Gpu:
 
 
 def _found(finding: advise.Finding, run_seconds: float, node: Node | None, bare: list[str]) -> Found:
-    ends = finding_between(finding.gain_seconds, finding.by_replay, finding.what_if, run_seconds, node)
+    ends = finding_between(
+        finding.predicted_gain_seconds, finding.by_replay, finding.what_if, run_seconds, node
+    )
     low, high = ends or (None, None)
     return Found(
         id=finding.id,
         title=finding.title,
         evidence=finding.evidence,
         change=finding.change,
-        predicted_gain_seconds=finding.gain_seconds,
+        predicted_gain_seconds=finding.predicted_gain_seconds,
         **seconds_between(low, high, "calibrated", "nothing in the trace bounds it"),
         gain_is=GAIN_IS[finding.by_replay],
         by_replay=finding.by_replay,
         bound_seconds=finding.bound_seconds,
         rests_on=list(finding.rests_on),
         what_if=[*finding.what_if, *(bare if finding.what_if else ())],
-        gain_with_loop_seconds=finding.with_loop_seconds,
+        gain_with_loop_seconds=finding.gain_with_loop_seconds,
         overlaps_with=list(finding.overlaps_with),
     )
