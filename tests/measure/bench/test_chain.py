@@ -14,8 +14,7 @@ from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import run_methods
 from busfare.measure.bench.methods_result import methods_result
 from busfare.measure.bench.program import Work
-from busfare.measure.bench.strategies import run_cells
-from busfare.measure.bench.strategies_result import strategies_result
+from busfare.measure.bench.strategies import run_cells, strategies_result
 from busfare.measure.bench.virtual import VirtualMethods, VirtualStrategies
 from busfare.measure.node_file import encode
 from busfare.node import load_node

@@ -53,8 +53,7 @@ def strategies(
     node: str | None, quick: bool, own: OwnKernel | None, virtual: str | None, progress: Progress | None, say: Say
 ) -> dict[str, Any]:  # fmt: skip
     """`busfare.bench-strategies/1`. Raises InputError, and NoGpuError where there is no GPU."""
-    from busfare.measure.bench.strategies import cells_of, run_cells
-    from busfare.measure.bench.strategies_result import strategies_result
+    from busfare.measure.bench.strategies import cells_of, run_cells, strategies_result
 
     kernel, levels, level = None, 1, 1
     if own is not None:
