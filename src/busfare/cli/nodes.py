@@ -120,10 +120,10 @@ def nodes_app(context: click.Context, json: bool) -> None:
 @click.pass_context
 def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
     """The nodes and GPUs that have every word in their name."""
-    from busfare.report.nodes import found_nodes
+    from busfare.report.nodes import nodes_with
     from busfare.report.prediction_documents import nodes_document
 
-    result = found_nodes(" ".join(words))
+    result = nodes_with(" ".join(words))
     asked = json or (context.parent is not None and context.parent.params["json"])
     answer(result, lambda: nodes_document(result), asked)
 

@@ -105,7 +105,7 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
         )
         for v in fastest
     ]
-    said = (
+    sentence = (
         f"fastest: {_name(best.measured)}, {'picked' if best.picked else 'NOT picked'}: predicted "
         f"{_name(best.predicted)}; streams reach {cell.limit.streams_share_percent:.1f} % of the limit (the "
         f"{cell.limit.by}); {several(cell.streams.predicted_best, 'stream')} predicted, {cell.streams.measured_best} {seen}"
@@ -129,7 +129,7 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     ]  # fmt: skip
     heads = words("strategy") + numbers("streams", seen, "interval", "predicted", "error", "host's clock")
     return [
-        Table(columns, rows, title, [said, facts]),
+        Table(columns, rows, title, [sentence, facts]),
         Figure(f"cell{number}", Bars(labels, series, "time; dotted: the limit", mark=cell.limit.seconds)),
         Figure(f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False)),
         Table(heads + words("checked"), every, "every version", folded=True, face="page"),
@@ -232,7 +232,7 @@ def _crossing(crossing: Crossover, seen: str) -> list[Block]:
         "no number of" if number is None else f"{number:.2f}"
         for number in (crossing.measured_accesses, crossing.predicted_accesses)
     )
-    said = (
+    sentence = (
         f"Pinned copies beat zero-copy from {here} accesses an element on ({seen}), {due} (predicted), "
         f"at {crossing.elements:,} ints"
     )
@@ -242,4 +242,4 @@ def _crossing(crossing: Crossover, seen: str) -> list[Block]:
         for method, colour in (("zero-copy", PREDICTED), ("pinned", MEASURED))
     ]
     chart = Lines(lines, "accesses an element", "time of copies and kernel")
-    return [Text(said, title="Zero-copy against pinned copies"), Figure("crossover", chart)]
+    return [Text(sentence, title="Zero-copy against pinned copies"), Figure("crossover", chart)]

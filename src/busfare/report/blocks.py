@@ -93,8 +93,8 @@ def parts(title: str, recorded: Sequence[Part], predicted: Sequence[Part] | None
 
 def omitted(omissions: Sequence[Omission], title: str = "What this trace does not tell") -> list[Items]:
     """What was skipped, repaired or unknown; nothing where nothing was."""
-    said = [f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}" for o in omissions]
-    return [Items(said, title)] if said else []
+    sentences = [f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}" for o in omissions]
+    return [Items(sentences, title)] if sentences else []
 
 
 def ranges(row: Ranged) -> str:

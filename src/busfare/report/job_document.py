@@ -191,12 +191,12 @@ def _health(result: JobReport) -> list[Block]:
 def _slow_link(link: Slow) -> str:
     """'GPU 3 of rank 3 on b12, h2d: 12 GB/s, 50% of the median of it and its 31 peers, 23% of the data sheet'."""
     to = "" if link.peer_device is None else f" to GPU {link.peer_device}"
-    said = f"GPU {link.device}{to} of {link.name}, {link.direction}: {rate(link.bytes_per_second)}"
+    sentence = f"GPU {link.device}{to} of {link.name}, {link.direction}: {rate(link.bytes_per_second)}"
     if link.share_of_peers is not None:
-        said += f", {link.share_of_peers:.0%} of the median of it and its {link.peers:,} peers"
+        sentence += f", {link.share_of_peers:.0%} of the median of it and its {link.peers:,} peers"
     if link.share_of_data_sheet is not None:
-        said += f", {link.share_of_data_sheet:.0%} of the data sheet"
-    return said
+        sentence += f", {link.share_of_data_sheet:.0%} of the data sheet"
+    return sentence
 
 
 def _links(result: JobReport, node: Node | None) -> list[Block]:

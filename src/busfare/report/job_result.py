@@ -217,8 +217,8 @@ def _findings(job: Job) -> list[JobFound]:
     ]
 
 
-def _between(found: Advice) -> dict[str, Any]:
-    low, high = (None if end is None else end * NS for end in (found.low_ns, found.high_ns))
+def _between(advice: Advice) -> dict[str, Any]:
+    low, high = (None if end is None else end * NS for end in (advice.low_ns, advice.high_ns))
     return seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
 
 

@@ -64,8 +64,8 @@ class Lanes:
                 lane.starts, lane.lengths, lane.names, lane.hovers, strict=True
             ):
                 a, w = round(start / whole * self.units), max(round(length / whole * self.units), 1)
-                told = escaped(f"{number[name]}|{hover}")
-                bars.append(f'<rect x="{a}" y="{y}" width="{w}" height="{high - 10}" data-t="{told}"/>')
+                data = escaped(f"{number[name]}|{hover}")
+                bars.append(f'<rect x="{a}" y="{y}" width="{w}" height="{high - 10}" data-t="{data}"/>')
             bars.append("</g>")
         data = escape(msgspec.json.encode([printable(name) for name in names]).decode())
         box = f'x="{left}" y="12" width="{right - left}" height="{end - 12}"'
@@ -95,14 +95,14 @@ def lanes_of(trace: Trace, predicted: bool = False) -> Lanes:
     first, last = int(operations["start_ns"].min()), int(operations["end_ns"].max())  # type: ignore[arg-type]
     resolution = max(1, (last - first) // BARS_A_LANE)
     busiest = operations.group_by("device").len().sort("len", descending=True).head(MOST_GPUS)["device"]
-    way = pl.col("direction").cast(pl.String)
+    direction = pl.col("direction").cast(pl.String)
     work = (
         pl.when(is_work())
         .then(pl.lit("kernels"))
         .when(is_communication())
         .then(pl.lit("communication"))
         .when(is_transfer())
-        .then(pl.when(way.is_in(["h2d", "d2h"])).then(way).otherwise(pl.lit("other copies")))
+        .then(pl.when(direction.is_in(["h2d", "d2h"])).then(direction).otherwise(pl.lit("other copies")))
     )
     operations = operations.with_columns(work=work)
     lanes = []

@@ -35,7 +35,7 @@ class LinkPicture:
                 parts.append(f'<path class="mark" {line}/>')
                 continue
             width = 2 + (WIDEST - 2) * used.bytes / most
-            title = f"<title>{escape(printable(_told(used), but=chr(10)))}</title>"
+            title = f"<title>{escape(printable(_hover(used), but=chr(10)))}</title>"
             parts.append(f'<path {line} stroke="{COLOUR["h2d"]}" stroke-width="{width:.1f}">{title}</path>')
         for name, (x, y) in places.items():
             parts.append(f'<rect class="box" x="{x - 8:.0f}" y="{y - 8:.0f}" width="16" height="16"/>')
@@ -43,7 +43,7 @@ class LinkPicture:
         return drawn(max(y for _, y in places.values()) + 40, parts)
 
 
-def _told(link: Traffic) -> str:
+def _hover(link: Traffic) -> str:
     first, second = link.between
     lines = [f"{link.link}: {several(link.copies, 'copy')}"]
     for sent, start, end in ((link.forward, first, second), (link.back, second, first)):

@@ -32,7 +32,7 @@ Result = TypeVar("Result", bound="Struct")
 
 
 def measured(result: object, kind: type[Result]) -> Result:
-    """What `measure` found, as the result of its command."""
+    """What `measure` returns, as the result of its command."""
     return msgspec.convert(result, kind, str_keys=True)
 
 
@@ -42,17 +42,17 @@ def read_result(path: Path, kind: type[Result]) -> Result:
     command = str(schema).removeprefix("busfare.").partition("/")[0].replace("-", " ")
     give = f"give a file that `{command} --json` wrote"
     try:
-        content = path.read_bytes()
+        text = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; {give}") from None
     try:
-        found = msgspec.json.decode(content)
+        content = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = None
-    if not isinstance(found, dict) or found.get("schema") != schema:
+        content = None
+    if not isinstance(content, dict) or content.get("schema") != schema:
         raise InputError(f"{path}: not of schema {schema}; {give}")
     try:
-        return msgspec.convert(found, kind)
+        return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: a figure is missing or wrong ({error}); run `{command}` again") from None
 

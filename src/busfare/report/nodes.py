@@ -13,7 +13,7 @@ from busfare.node.gpus import gpu_names, gpus
 from busfare.node.link import Link
 from busfare.report.results import Ranged, rows_of
 
-__all__ = ["Nodes", "Prices", "catalogue", "found_nodes", "node_shown", "prices"]
+__all__ = ["Nodes", "Prices", "catalogue", "node_shown", "nodes_with", "prices"]
 
 
 class Price(Ranged, kw_only=True):
@@ -64,7 +64,7 @@ def catalogue() -> Nodes:
     return Nodes(nodes=[_row(load_node(name)) for name in catalogue_names()], gpus_by_name=len(gpu_names()))
 
 
-def found_nodes(words: str) -> Nodes:
+def nodes_with(words: str) -> Nodes:
     """The catalogue's nodes, and the GPUs by name, that have every one of `words`. Raises InputError where none has."""
     wanted = words.lower().split()
 

@@ -14,7 +14,7 @@ from busfare.report.svg import COLOUR, COLOURS, Bars, BarSeries, Line, Lines
 __all__ = ["plan_document"]
 
 MOST_ROWS, MOST_KERNELS = 40, 1000
-#: Before what a strategy is predicted by, where it rests on what nobody said.
+#: Before what a strategy is predicted by, where it rests on what nobody sentence.
 IF_ONCE = "if touched once: "
 KEPT = "A kernel time that was given stays as it is; from flops and device bytes it is each GPU's own."
 
@@ -56,7 +56,7 @@ def _ranking(result: PlanResult) -> list[Block]:
         )
         for r in result.ranking
     ]
-    said = (
+    sentence = (
         f"Bounds (predicted): full overlap {time(bounds.full_overlap_seconds)}, "
         f"none {time(bounds.no_overlap_seconds)}, mapped {time(bounds.mapped_seconds)}."
     )
@@ -65,7 +65,7 @@ def _ranking(result: PlanResult) -> list[Block]:
     axis = "predicted time; dotted: full overlap"
     bars = Bars([r.strategy for r in result.ranking], [series], axis, mark=bounds.full_overlap_seconds)
     return [
-        Table(columns, rows, notes=[ranges(result.ranking[0]), said]),
+        Table(columns, rows, notes=[ranges(result.ranking[0]), sentence]),
         Figure("ranking", bars, "Strategies"),
     ]
 
@@ -147,10 +147,10 @@ def _roofline(roof: Roofline) -> list[Block]:
     bounds["mapped, at most"] = roof.mapped
     lines.append(Line("this kernel, bounds", COLOURS[5], [here] * 3, list(bounds.values()), apart=True))
     rows = [(name, f"{value / 1e9:,.4g}") for name, value in ({"kernel alone": roof.roof} | bounds).items()]
-    said = f"{roof.operational_intensity:.3g} flops per byte of device memory, {here:.3g} per byte over the link."
+    sentence = f"{roof.operational_intensity:.3g} flops per byte of device memory, {here:.3g} per byte over the link."
     chart = Lines(lines, "flops per byte over the link", "predicted flops per second, at most", "", "")
     columns = words("roofline with transfers (predicted)") + numbers("GFLOP/s")
-    return [Table(columns, rows, notes=[said]), Figure("roofline", chart)]
+    return [Table(columns, rows, notes=[sentence]), Figure("roofline", chart)]
 
 
 def _value(value: float | str, unit: str) -> str:

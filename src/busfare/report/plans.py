@@ -49,7 +49,7 @@ TIE = 0.01
 
 
 class Ranked(Predicted, kw_only=True):
-    """A strategy; `assumes` names what nobody has said and is taken as 1."""
+    """A strategy; `assumes` names what nobody has sentences and is taken as 1."""
 
     strategy: str
     streams: int
@@ -271,7 +271,7 @@ def _words(answer: Plan) -> list[str]:
     best, parts = answer.best, answer.parts
     explicit = answer.bounds.no_overlap
     dominant = answer.dominant
-    said = [
+    sentences = [
         f"{PARTS[dominant]} dominate{'s' if dominant == 'kernel' else ''}: "
         f"{amounts.time(parts[dominant])} of {amounts.time(explicit)} if nothing overlaps, predicted."
     ]
@@ -285,24 +285,24 @@ def _words(answer: Plan) -> list[str]:
         after = others[0]
         line += f"; next {after.strategy}, {after.seconds / best.seconds - 1:.0%} longer"
     equal = [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]
-    said.append(line + ".")
+    sentences.append(line + ".")
     if equal:
-        said.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
+        sentences.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
     numbers = {what + "s": amounts.several(best.streams, what) for what in ("stream", "chunk")}
-    said.append(DO[best.strategy].format(**numbers))
-    said += _on_an_assumption(answer)
+    sentences.append(DO[best.strategy].format(**numbers))
+    sentences += _on_an_assumption(answer)
     if answer.problem.memory == "pageable" and not best.strategy.endswith("pageable"):
-        said.append(
+        sentences.append(
             "The data is pageable now: pin the buffers first (cudaHostRegister, or cudaMallocHost once)."
         )
     cut = best.strategy if best.strategy in answer.useful else "streams"
     few, many = answer.useful[cut]
     if many > 1 and not answer.problem.chunks:
-        said.append(
+        sentences.append(
             f"Number of {_pieces(cut)} ({cut}): {few} come within 1 % of the least time"
             + (f"; more than {many} are predicted to cost." if many < answer.problem.most_streams else ".")
         )
-    return [*said, _rests_on(answer)]
+    return [*sentences, _rests_on(answer)]
 
 
 def _pieces(strategy: str) -> str:

@@ -36,7 +36,7 @@ def probe_document(result: ProbeResult) -> Document:
             f"{rate(h.measured_bytes_per_second)} of {rate(h.predicted_bytes_per_second)} by the data sheet"
         )
         health.append(f"GPU {h.gpu} {h.direction}: {rates} ({share:.0%}): {h.verdict or 'sound'}")
-    blocks += [Text(said, title="Is it sound?" if not n else "") for n, said in enumerate(health)]
+    blocks += [Text(sentence, title="Is it sound?" if not n else "") for n, sentence in enumerate(health)]
     for name, own in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
         if own.count and own.median_percent is not None:
             cases = several(own.count, f"{name} case")

@@ -38,8 +38,8 @@ class _Bar:
         self._shown.console.print(f"busfare: {text}", markup=False, highlight=False)
 
     def parts(self, done: int, whole: int, failed: int) -> None:
-        said = f"{done}/{whole}{f', {failed} not readable' if failed else ''}"
-        self._shown.update(self._task, completed=done, total=whole, description=said)
+        sentence = f"{done}/{whole}{f', {failed} not readable' if failed else ''}"
+        self._shown.update(self._task, completed=done, total=whole, description=sentence)
 
 
 def _bar() -> Progress:

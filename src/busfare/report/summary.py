@@ -81,7 +81,7 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
         ],
         recording_cost=cost,
         critical_path=path,
-        findings=[_found(finding, run_seconds, node, bare) for finding in findings()],
+        findings=[_finding(finding, run_seconds, node, bare) for finding in findings()],
         omissions=rows_of(results.Omission, [*trace.omissions, *(run.omissions if run is not None else [])]),
     )
 
@@ -111,7 +111,7 @@ def _gpu(gpu: account.GpuTotals, makespan_seconds: float) -> Gpu:
     )
 
 
-def _found(finding: advise.Finding, run_seconds: float, node: Node | None, bare: list[str]) -> Found:
+def _finding(finding: advise.Finding, run_seconds: float, node: Node | None, bare: list[str]) -> Found:
     ends = finding_between(
         finding.predicted_gain_seconds, finding.by_replay, finding.what_if, run_seconds, node
     )

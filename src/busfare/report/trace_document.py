@@ -92,12 +92,12 @@ def _summary(result: Report) -> Table:
         if own.count or what == "kernels":
             rows.append((what, count(own.count), "", time(own.seconds), part(own.seconds), ""))
     rows.append(("whole run", "", "", time(run), "", ""))
-    said = (
+    sentence = (
         f"Transfers are {moved.share_of_gpu_time:.1%} of GPU time (transfers and kernels); "
         f"exposed: no kernel {'computes' if result.communication.count else 'runs'} beside them."
     )
     columns = words("recorded") + numbers("count", "bytes", "time", "of the run", "exposed")
-    return Table(columns, rows, notes=[said] if moved.count else [])
+    return Table(columns, rows, notes=[sentence] if moved.count else [])
 
 
 def _gpus(result: Report) -> list[Table]:
@@ -203,13 +203,13 @@ def _gain(finding: Found, result: Report) -> str:
     """
     gain, cost = finding.predicted_gain_seconds, result.recording_cost
     run = cost.replayed_seconds if cost else result.makespan_seconds
-    said = f"saves {finding.shown(gain) if finding.by_replay else f'at most {time(gain)}'}"
+    sentence = f"saves {finding.shown(gain) if finding.by_replay else f'at most {time(gain)}'}"
     if run:
-        said += f" of {time(run)} ({gain / run:.0%})"
-    said += ", by replay" if finding.by_replay else ""
+        sentence += f" of {time(run)} ({gain / run:.0%})"
+    sentence += ", by replay" if finding.by_replay else ""
     if finding.gain_with_loop_seconds is not None:
-        said += f"; {time(finding.gain_with_loop_seconds)} if the loop that makes them goes, too"
-    return said
+        sentence += f"; {time(finding.gain_with_loop_seconds)} if the loop that makes them goes, too"
+    return sentence
 
 
 def _nothing(result: Report) -> str:

@@ -44,8 +44,8 @@ def answer_what_if(
     run, cost = timeline(trace, setting.recorded_on), None
     if unrecorded_seconds is not None:
         run, cost = without_recorder(run, unrecorded_seconds)
-    found = what_if(run, changes, setting)
-    baseline, together = found.baseline, found.together
+    outcomes = what_if(run, changes, setting)
+    baseline, together = outcomes.baseline, outcomes.together
     result = results.WhatIf(
         trace=str(trace.path),
         recorded_on=setting.recorded_on.name if setting.recorded_on else None,
@@ -60,14 +60,14 @@ def answer_what_if(
         ),
         changes=[
             results.Outcome(**_outcome(outcome, baseline, [change], setting))
-            for outcome, change in zip(found.alone, changes, strict=True)
+            for outcome, change in zip(outcomes.alone, changes, strict=True)
         ],
         **_outcome(together, baseline, changes, setting),
         range_seconds=_range(together.played),
         critical_path=rows_of(Part, critical_path_shares(together.played.timeline)),
         omissions=rows_of(results.Omission, [*trace.omissions, *run.omissions]),
     )
-    return result, found
+    return result, outcomes
 
 
 def _outcome(outcome: Outcome, baseline: Played, changes: list[Change], setting: Setting) -> dict[str, Any]:
