@@ -17,5 +17,5 @@ folder=$1
 build address,undefined
 # Of the programs, only those that are run.
 build thread --target queue_test standin_test funnel_test
-ctest --test-dir "$folder/address,undefined" -j "$jobs" --output-on-failure -E '\.A\.|communication'
+ctest --test-dir "$folder/address,undefined" -j "$jobs" --output-on-failure -E '\.A\.|communication|nas_bench'
 ctest --test-dir "$folder/thread" -j "$jobs" --output-on-failure -R '^(queue|standin|funnel.funneled.1)$'
