@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
+from msgspec import convert
+from msgspec.structs import asdict
 
 from busfare import advise
 from busfare.cost.ranges import finding_between, seconds_between
@@ -116,18 +118,8 @@ def _finding(finding: advise.Finding, run_seconds: float, node: Node | None, bar
         finding.predicted_gain_seconds, finding.by_replay, finding.what_if, run_seconds, node
     )
     low, high = ends or (None, None)
-    return Found(
-        id=finding.id,
-        title=finding.title,
-        evidence=finding.evidence,
-        change=finding.change,
-        predicted_gain_seconds=finding.predicted_gain_seconds,
-        **seconds_between(low, high, "calibrated", "nothing in the trace bounds it"),
-        gain_is=GAIN_IS[finding.by_replay],
-        by_replay=finding.by_replay,
-        bound_seconds=finding.bound_seconds,
-        rests_on=list(finding.rests_on),
-        what_if=[*finding.what_if, *(bare if finding.what_if else ())],
-        gain_with_loop_seconds=finding.gain_with_loop_seconds,
-        overlaps_with=list(finding.overlaps_with),
+    ranged = seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
+    what_if = [*finding.what_if, *(bare if finding.what_if else ())]
+    return convert(
+        asdict(finding) | ranged | {"gain_is": GAIN_IS[finding.by_replay], "what_if": what_if}, Found
     )
