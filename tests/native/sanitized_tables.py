@@ -30,6 +30,7 @@ def build(folder: Path, sanitizer: str) -> Path:
     program = folder / f"read_files-{sanitizer}"
     sources = [path for path in READER.glob("*.cpp") if path.stem not in ("module", "file_source")]
     sources += [READER / "testing" / f"{name}.cpp" for name in ("read_every_table", "read_files")]
+    sources.append(READER.parent / "columns" / "order.cpp")
     flags = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wpedantic"]
     flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     compiler = os.environ.get("CXX", "c++")
