@@ -49,16 +49,19 @@ def test_each_equation_by_hand(equation: int, by_hand: float) -> None:
     assert float(EQUATIONS[equation](cut())) == pytest.approx(by_hand)
 
 
-def test_equation_4_has_three_limits() -> None:
-    into = cut(h2d=8.0, kernel=20.0, d2h=4.0)
-    assert float(eq4(into)) == pytest.approx(0.5 + 8 + 0.3 + 20 / 4 + 0.25 + 4 / 4)
-    out = cut(h2d=4.0, kernel=20.0, d2h=8.0)
-    assert float(eq4(out)) == pytest.approx(0.5 + 4 / 4 + 20 / 4 + 0.25 + 8 + 0.6)
-
-
-def test_equation_5_has_three_limits() -> None:
-    assert float(eq5(cut(kernel=40.0))) == pytest.approx(0.5 + 8 / 4 + 40 + 0.25 + 4 / 4)
-    assert float(eq5(cut(h2d=4.0, d2h=8.0))) == pytest.approx(0.5 + 4 / 4 + 2 / 4 + 0.25 + 8 + 0.6)
+@pytest.mark.parametrize(
+    ("equation", "work", "by_hand"),
+    [
+        (4, (8.0, 20.0, 4.0), 0.5 + 8 + 0.3 + 20 / 4 + 0.25 + 4 / 4),
+        (4, (4.0, 20.0, 8.0), 0.5 + 4 / 4 + 20 / 4 + 0.25 + 8 + 0.6),
+        (5, (8.0, 40.0, 4.0), 0.5 + 8 / 4 + 40 + 0.25 + 4 / 4),
+        (5, (4.0, 2.0, 8.0), 0.5 + 4 / 4 + 2 / 4 + 0.25 + 8 + 0.6),
+    ],
+)
+def test_the_other_limits_of_equations_4_and_5(
+    equation: int, work: tuple[float, float, float], by_hand: float
+) -> None:
+    assert float(EQUATIONS[equation](cut(4.0, *work))) == pytest.approx(by_hand)
 
 
 @pytest.mark.parametrize(

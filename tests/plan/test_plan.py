@@ -72,15 +72,6 @@ def test_full_overlap_is_the_longest_part_and_beaten_by_nothing(problem: Problem
     assert [p.strategy for p in answer.ranking if p.seconds < full] == []
 
 
-def test_a_part_takes_what_its_copies_take_at_full_speed() -> None:
-    for name in ("h100-sxm", "h100-probed", "h200-probed", "h200-x2-probed"):
-        machine = MACHINES[name]
-        answer = plan(Problem("x", 336e6, 504e6, 1e-3), machine)
-        for way, size in (("h2d", 336e6), ("d2h", 504e6)):
-            copied = size * getattr(machine, way).copy.long_gap_per_byte_s
-            assert answer.parts[way] == pytest.approx(copied, rel=0.05), (name, way)
-
-
 def test_three_streams_stand_before_streams_that_no_model_tells_apart() -> None:
     def place(streams: float, in_order: float) -> list[str]:
         found = [Prediction("hybrid", 8, 1.005, ""), Prediction("streams", 8, streams, "")]
@@ -89,22 +80,6 @@ def test_three_streams_stand_before_streams_that_no_model_tells_apart() -> None:
     assert place(1.0, 1.009) == ["three-streams", "streams", "hybrid"]
     assert place(1.0, 1.011) == ["streams", "hybrid", "three-streams"]
     assert place(1.0, 0.9) == ["three-streams", "streams", "hybrid"]
-
-
-def test_three_streams_are_predicted_on_every_machine_that_overlaps() -> None:
-    problem = Problem("x", 336e6, 504e6, 12e-3, levels=42)
-    for name, machine in MACHINES.items():
-        answer = plan(problem, machine)
-        there = any(p.strategy == "three-streams" for p in answer.ranking)
-        assert there == (machine.category != "implicit-synchronization"), name
-        assert there == ("three-streams" in answer.useful)
-    answer = plan(replace(problem, kernel_seconds=1e-3), MACHINES["h100-probed"])
-    # Measured: 0.9 to 0.98 of what a stream a chunk takes, on an H100.
-    assert 0.9 < seconds(answer, "three-streams") / seconds(answer, "streams") < 1
-    # A schedule of the same chunks gives the same time.
-    chunked = plan(replace(problem, levels=None, chunks=(1 / 16,) * 16), MACHINES["h100-sxm"])
-    plain = plan(replace(problem, streams=16), MACHINES["h100-sxm"])
-    assert seconds(chunked, "three-streams") == pytest.approx(seconds(plain, "three-streams"), rel=0.01)
 
 
 @settings(deadline=None, max_examples=60)
@@ -236,12 +211,6 @@ def test_pageable_copies_cannot_hide_each_other() -> None:
     assert answer.best.seconds < 0.3 * staged
 
 
-def test_batching_saves_the_gaps() -> None:
-    answer = plan(Problem("x", 1e6, 1e6, 1e-4, copies_in=100, copies_out=1), MACHINES["gtx-titan"])
-    saved = seconds(answer, "explicit") - seconds(answer, "batched")
-    assert saved == pytest.approx(99 * 2.503e-6, rel=0.05)
-
-
 def test_a_graph_is_launched_once() -> None:
     problem = Problem("x", 1e6, 1e6, 1e-4, streams=32, levels=32, launch_seconds=5e-6)
     answer = plan(problem, MACHINES["h100-sxm"])
@@ -259,13 +228,6 @@ def test_a_kernel_that_splits_badly_wants_fewer_chunks() -> None:
     # In streams of their own, small kernels fill the GPU together.
     apart = [seconds(plan(replace(p, streams=64), machine), "streams") for p in (worse, free)]
     assert apart[0] == pytest.approx(apart[1])
-
-
-def test_one_hardware_queue_is_no_better_than_many() -> None:
-    many = Problem("x", 3e8, 3e8, 6e-3, streams=16, levels=16, queues=16)
-    one = replace(many, queues=1)
-    machine = MACHINES["h100-sxm"]
-    assert seconds(plan(one, machine), "streams") > 1.2 * seconds(plan(many, machine), "streams")
 
 
 def test_a_pipeline_of_two_kernels_is_planned_as_a_whole() -> None:
