@@ -54,7 +54,7 @@ def test_a_slower_link_has_longer_bytes_and_the_same_starts() -> None:
 def test_every_node_keeps_a_share_of_each_direction(name: str) -> None:
     node = load_node(name)
     contention = node.contention()
-    assert contention.rung == ("probed" if "probed" in name or name == "gtx-titan" else "typical")
+    assert contention.rung == ("probed" if "probed" in name or name in ("gtx-titan", "k20") else "typical")
     for shares in (contention.both, contention.mapped_both, contention.copy_beside_mapped):
         assert 0 < shares.of("h2d") <= 1
         assert 0 < shares.of("d2h") <= 1
@@ -66,13 +66,10 @@ def test_every_node_keeps_a_share_of_each_direction(name: str) -> None:
 
 
 def test_typical_contention_is_that_of_the_generation_and_the_link() -> None:
-    both = {
-        name: load_node(name).contention().both for name in ("dgx-a100", "gh200", "gb200", "mi300a", "k20")
-    }
+    both = {name: load_node(name).contention().both for name in ("dgx-a100", "gh200", "gb200", "mi300a")}
     assert both["gh200"].h2d < 0.5 < both["gb200"].h2d
     assert both["dgx-a100"].h2d < both["dgx-a100"].d2h
     assert both["mi300a"].h2d == 0.5
-    assert both["k20"].d2h == pytest.approx(0.85)
     assert load_node("pcie:4x16").contention().both.h2d == pytest.approx(0.92)
 
 

@@ -39,13 +39,11 @@ _UNDISTURBED = Shares(1.0, 1.0)
 class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The shares of its one-way rate that each direction keeps.
 
-    `mapped`: of a copy's rate, what a kernel on mapped memory reaches alone, where no curve of it was measured.
     `both`: copies both ways at once. `mapped_both`: a kernel that reads and writes mapped memory.
     `copy_beside_mapped`: copies while a kernel accesses mapped memory the other way. `mapped_beside_copy`: that kernel.
     `mapped`: of the rate of copies, what a kernel alone on mapped memory reaches, where its curve was not measured.
     """
 
-    mapped: Shares = _UNDISTURBED
     both: Shares = _UNDISTURBED
     mapped_both: Shares = _UNDISTURBED
     copy_beside_mapped: Shares = _UNDISTURBED
@@ -62,7 +60,6 @@ class _Typical(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generation: str
     machines: Count
     sources: Text
-    mapped: Shares
     both: Shares
     mapped_both: Shares
     copy_beside_mapped: Shares
@@ -98,7 +95,6 @@ def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
     """What machines of the generation of `gpu` keep, on the kind of `links` that lead to its host memory."""
     row = _row(gpu, links)
     return Contention(
-        mapped=row.mapped,
         both=row.both,
         mapped_both=row.mapped_both,
         copy_beside_mapped=row.copy_beside_mapped,
