@@ -13,7 +13,8 @@ import numpy as np
 from busfare.cost import model
 from busfare.cost.baselines import effective_bytes
 from busfare.cost.price import one_copy
-from busfare.node import Flow, Link, Node, load_node, wire
+from busfare.node import Flow, Link, Node, load_node
+from busfare.node import link as wire
 
 MB = 1 << 20
 WAYS: tuple[tuple[str, Flow], ...] = (("h2d", "read"), ("d2h", "write"))
