@@ -11,9 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.timeline import _core
-from busfare.timeline.model import NO_LINKS, Columns, Timeline
-from busfare.trace.tables import KINDS
-from busfare.trace.words import CLASSES, kind_codes
+from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline
+from busfare.trace.lanes import Union
+from busfare.trace.tables import KINDS, WAITS_FOR
+from busfare.trace.words import CLASSES, Words, kind_codes
 
 __all__ = [
     "STEPS",
@@ -31,6 +32,8 @@ NS = 1e-9
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
 #: No gap on the GPU, and around it, is taken to be shorter without a recorder. Nanoseconds.
 LEAST_LAG_NS = 200
+#: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
+LONGEST_WAKE_UP_NS = 1_000_000
 UNEXPLAINED = "unexplained waits"
 IN_CALLS = "host in calls"
 #: Steps of the critical path as people read them.
@@ -108,18 +111,22 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
 
 
 def critical_path_shares(timeline: Timeline) -> list[PathPart]:
-    """What the chain that decides the run's length consists of, longest first."""
+    """What the chain that decides the run's length consists of, longest first.
+
+    Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
+    """
     found = _core.play(_columns(timeline), path=True)
     lengths, rows = found["path_end"] - found["path_start"], found["path_row"]
     # Steps by number, and behind them operations by kind.
     step = found["path_step"].astype(np.int64)
     operation = step == STEPS.index("operation")
+    unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_own_calls(timeline, step, rows, lengths)
     step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
     names = [*STEPS, *CLASSES.categories]
     sums = dict.fromkeys([*PARTS.values(), "other"], 0)
-    sums[IN_CALLS] = int(in_calls.sum())
-    rest = lengths - in_calls
+    sums[IN_CALLS], sums[UNEXPLAINED] = int(in_calls.sum()), int(unexplained.sum())
+    rest = lengths - in_calls - unexplained
     for number in np.unique(step).tolist():
         part = PARTS.get(names[number], "other") if number < len(names) else "other"
         sums[part] += int(rest[step == number].sum())
@@ -131,6 +138,29 @@ def critical_path_shares(timeline: Timeline) -> list[PathPart]:
 def unexplained_seconds(shares: list[PathPart]) -> float:
     """How much of a run nothing in its trace explains, from `critical_path_shares`."""
     return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
+
+
+def _unexplained_in_calls(
+    timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], lengths: Times
+) -> Times:
+    """Of each stretch of the critical path, what lies in a call while the GPU works, though the call's wait was given up,
+    or long after what it waits for had ended; ns, shape (steps,).
+    """
+    waits = Words(timeline.calls).among("waits_for", *WAITS_FOR[1:])
+    given_up = waits & (timeline.columns["call_wait"] == WAIT["none"])
+    in_call = np.flatnonzero(steps == STEPS.index("call"))
+    in_call = in_call[given_up[rows[in_call]]]
+    waking = np.flatnonzero((steps == STEPS.index("wake-up")) & (lengths > LONGEST_WAKE_UP_NS))
+    chosen = np.concatenate([in_call, waking])
+    found = np.zeros(len(lengths), np.int64)
+    if len(chosen):
+        operations, calls = timeline.operations, timeline.calls[rows[chosen]]
+        busy = Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
+        ends = calls["end_ns"].to_numpy()
+        starts = np.maximum(calls["start_ns"].to_numpy(), ends - lengths[chosen])
+        share = busy.covered_within(starts, ends) / np.maximum(ends - starts, 1)
+        found[chosen] = np.rint(share * lengths[chosen])
+    return found
 
 
 def _in_own_calls(timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], lengths: Times) -> Times:
