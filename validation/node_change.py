@@ -30,8 +30,8 @@ __all__ = ["KINDS", "LIKE", "Moved", "moved", "targets"]
 
 KINDS = ("h100", "h200")
 MODEL = "calibrated"
-#: Percent that copies and whole runs may be off together, weighted by their times: single hosts differ by as much.
-GOAL_PERCENT = 10.0
+#: Percent that copies and whole runs may be off together, weighted by their times.
+GOAL_PERCENT = 5.0
 #: What copies are alike by.
 LIKE = ("direction", "source_memory", "destination_memory", "bytes")
 
