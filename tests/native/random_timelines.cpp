@@ -23,7 +23,7 @@ struct Columns {
     std::vector<Time> gap, own, wait_lag;
     std::vector<std::uint8_t> wait, act;
     std::vector<Index> call, stream, engine, takes, after, links;
-    std::vector<Time> duration, launch_lag, order_lag, extra, turn, released;
+    std::vector<Time> duration, launch_lag, order_lag, extra, engine_lag, turn, released;
     std::vector<std::uint8_t> launched, unordered;
     std::vector<double> bytes_per_s;
     std::vector<std::int64_t> link_begin;
@@ -34,7 +34,7 @@ struct Columns {
     Timeline timeline() const {
         return {.calls = {thread, gap, own, call_after, wait, wait_key, wait_lag, act, act_stream, act_event},
                 .operations = {call, launched, stream, engine, takes, duration, launch_lag, order_lag, extra,
-                               turn, after, released, unordered, bytes_per_s, link_begin, links},
+                               engine_lag, turn, after, released, unordered, bytes_per_s, link_begin, links},
                 .streams = {device, context, kind},
                 .engines = {slots},
                 .links = {link_rate, both, opposite}};
@@ -86,6 +86,7 @@ Columns random_columns(Chance& chance) {
             c.launch_lag.push_back(scale * chance.pick(-20, 30));
             c.order_lag.push_back(scale * chance.pick(-20, 30));
             c.extra.push_back(scale * std::max(0, chance.pick(-20, 20)));
+            c.engine_lag.push_back(scale * chance.pick(0, 5));
             c.turn.push_back(chance.pick(0, 50));
             c.after.push_back(chance.one_in(5) ? chance.pick(-1, row - 1) : kNone);
             c.released.push_back(scale * chance.pick(-50, 500));

@@ -57,7 +57,8 @@ def test_every_program_recorded_is_here_with_its_variants(judging: ModuleType, n
 
 
 def test_every_option_is_one_of_what_if(judging: ModuleType) -> None:
-    known = {name for option in app.get_command(click.Context(app), "what-if").params for name in option.opts}
+    what_if = app.get_command(click.Context(app), "what-if")
+    known = {name for option in what_if.get_params(click.Context(what_if)) for name in option.opts}
     for name in ("pairs", "unseen"):
         for pair in judging.read_plan(f"{name}.toml").pair:
             assert {option for option in pair.options if option.startswith("--")} <= known

@@ -12,6 +12,7 @@ from busfare.plan.prediction import Prediction
 from busfare.plan.problem import Problem
 from busfare.plan.strategies import STRATEGIES, kernel_seconds
 from busfare.plan.streams import (  # fmt: skip
+    MOST_PLAYED,
     WITHIN,
     ByStreams,
     StreamRange,
@@ -24,8 +25,6 @@ __all__ = ["Bounds", "Plan", "break_even", "plan", "plans", "ranked"]
 
 #: The strategies that cut the data.
 CUT = ("streams", "three-streams", "hybrid")
-#: Up to so many problems are played, each strategy at its best number of streams; more are answered by the equations.
-MOST_PLAYED = 32
 #: So many accesses to an element, and break-even is taken to lie nowhere; it is placed to a thousandth of itself.
 MOST_ACCESSES, HALVINGS = 1e6, 10
 EFFORT = {strategy: place for place, strategy in enumerate(STRATEGIES)}

@@ -35,12 +35,23 @@ from busfare.plan.strategies import (
 )  # fmt: skip
 from busfare.timeline.program import share_beside
 
-__all__ = ["WITHIN", "ByStreams", "StreamRange", "by_streams", "closed", "played", "stream_ranges"]
+__all__ = [
+    "MOST_PLAYED",
+    "WITHIN",
+    "ByStreams",
+    "StreamRange",
+    "by_streams",
+    "closed",
+    "played",
+    "stream_ranges",
+]
 
 #: Streams are worth having until the time is this near to the least.
 WITHIN = 0.01
 #: Problems answered at once; their times fill a few megabytes.
 BLOCK = 1024
+#: Up to so many problems are played, each strategy at its best number of streams; more are answered by the equations.
+MOST_PLAYED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +182,19 @@ def closed(cut: Cut, strategy: str, category: Category) -> tuple[FloatArray, str
 
 def by_streams(problems: Sequence[Problem], machine: Machine, strategy: str) -> list[ByStreams]:
     """The times of each problem by its number of streams: all numbers by the equations, a block of problems at a time;
-    some, played, of those that the equations do not hold for. Raises InputError for a kernel without a time.
+    some, played, of those that the equations do not hold for, and of hybrids of up to MOST_PLAYED problems. Raises
+    InputError for a kernel without a time.
     """
     found: list[ByStreams] = []
+    # The equation of hybrids says what they take, but not at which number of streams they take the least.
+    by_playing = strategy == "streams-pageable" or (strategy == "hybrid" and len(problems) <= MOST_PLAYED)
     one = layout_of(machine, strategy).over == "one"
     for start in range(0, len(problems), BLOCK):
         block = problems[start : start + BLOCK]
         numbers = np.arange(1.0, 2.0 if one else max(p.most_streams for p in block) + 1)
         seconds, by = closed(cut_of(block, machine, strategy, numbers), strategy, machine.category)
         for problem, row in zip(block, np.broadcast_to(seconds, (len(block), len(numbers))), strict=True):
-            if not problem.has_closed_form or strategy == "streams-pageable":
+            if by_playing or not problem.has_closed_form:
                 found.append(_by_playing(problem, machine, strategy, one))
             else:
                 found.append(

@@ -44,7 +44,7 @@ def strategies(node_and_machine: tuple[str, Machine]) -> dict[str, Any]:
 
 
 def test_the_pick_costs_next_to_nothing(strategies: dict[str, Any]) -> None:
-    assert all(cell["best"]["cost_percent"] < 10 for cell in strategies["cells"])
+    assert all(cell["best"]["cost_percent"] < 2 for cell in strategies["cells"])
 
 
 def test_a_virtual_result_is_not_called_checked(strategies: dict[str, Any]) -> None:
