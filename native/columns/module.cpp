@@ -2,7 +2,8 @@
 #include "module.hpp"
 
 NB_MODULE(_columns, module) {
-    module.doc() = "Rows grouped into lanes, unions of their intervals, and rows looked up, in single passes.";
+    module.doc() =
+        "Rows grouped into lanes, unions of their intervals, and rows looked up, in single passes.";
     bind_lanes(module);
     bind_rows(module);
 }

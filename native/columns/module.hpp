@@ -3,7 +3,5 @@
 
 #include <nanobind/nanobind.h>
 
-
 void bind_lanes(nanobind::module_& module);
 void bind_rows(nanobind::module_& module);
-

@@ -46,7 +46,8 @@ void sort(const std::vector<Part>& parts, std::uint32_t* order) {
         for (std::size_t i = 0; i < part.count; ++i) {
             const std::uint64_t key = static_cast<std::uint64_t>(part.numbers[i]) ^ std::uint64_t{1} << 63;
             rows.push_back({key, static_cast<std::uint32_t>(rows.size())});
-            for (unsigned digit = 0; digit < kDigits; ++digit) ++counts[digit][key >> digit * kBits & (kValues - 1)];
+            for (unsigned digit = 0; digit < kDigits; ++digit)
+                ++counts[digit][key >> digit * kBits & (kValues - 1)];
         }
     }
     sorted.resize(rows.size());

@@ -43,9 +43,9 @@ struct Operations {
     std::span<const Time> duration;
     std::span<const Time> launch_lag, order_lag, extra;
     std::span<const Time> engine_lag;  // behind another that took all of its engine
-    std::span<const Time> turn;      // of those that wait for an engine, the least goes first
-    std::span<const Index> after;    // an operation with a smaller row that must have ended
-    std::span<const Time> released;  // not before this time, whatever else
+    std::span<const Time> turn;        // of those that wait for an engine, the least goes first
+    std::span<const Index> after;      // an operation with a smaller row that must have ended
+    std::span<const Time> released;    // not before this time, whatever else
     std::span<const std::uint8_t> unordered;
     std::span<const double> bytes_per_s;       // alone on its links; 0: shares none
     std::span<const std::int64_t> link_begin;  // rows + 1 places in `links`, or empty

@@ -55,7 +55,8 @@ nb::tuple given(Calls calls) {
                           given(std::move(calls.names)));
 }
 
-// Of all lanes: their keys, one column each; which of these are known, a bit each; marks, first rows, and sums.
+// Of all lanes: their keys, one column each; which of these are known, a bit each; marks, first rows, and
+// sums.
 nb::tuple given(const std::vector<OperationLane>& lanes) {
     const std::size_t keys = lanes.empty() ? 0 : lanes.front().keys.size();
     std::vector<std::vector<std::int64_t>> values(keys), sums(6);
@@ -67,7 +68,8 @@ nb::tuple given(const std::vector<OperationLane>& lanes) {
         marks.push_back(lane.marks);
         const std::uint64_t of_lane[] = {lane.first_row, lane.count,       lane.ns,
                                          lane.bytes,     lane.rated_bytes, lane.rated_ns};
-        for (std::size_t s = 0; s < sums.size(); ++s) sums[s].push_back(static_cast<std::int64_t>(of_lane[s]));
+        for (std::size_t s = 0; s < sums.size(); ++s)
+            sums[s].push_back(static_cast<std::int64_t>(of_lane[s]));
     }
     nb::list columns, added;
     for (auto& column : values) columns.append(given(std::move(column)));
@@ -221,8 +223,8 @@ NB_MODULE(_sqlite_columns, module) {
                std::optional<std::uint32_t> size, std::int64_t largest, std::optional<std::uint32_t> name,
                std::shared_ptr<const Codes> names, std::vector<std::uint8_t> marks_of) {
                 if (name) check_names(names.get(), marks_of);
-                new (self) OperationsWanted{timed, std::move(keys),  size, largest,
-                                            name,  std::move(names), std::move(marks_of)};
+                new (self) OperationsWanted{
+                    timed, std::move(keys), size, largest, name, std::move(names), std::move(marks_of)};
             },
             nb::arg("timed"), nb::arg("keys"), nb::arg("size").none(), nb::arg("largest"),
             nb::arg("name") = nb::none(), nb::arg("names") = nb::none(),

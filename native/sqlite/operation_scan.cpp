@@ -131,7 +131,8 @@ class Worker {
         if ((staging_.all() >> k & 1) == 0) throw Unreadable("operations without a name");
         const Codes& codes = *wanted_.names;
         for (std::size_t i = 0; i < rows.count; ++i) {
-            const std::uint64_t at = static_cast<std::uint64_t>(ids[i]) - static_cast<std::uint64_t>(codes.least);
+            const std::uint64_t at =
+                static_cast<std::uint64_t>(ids[i]) - static_cast<std::uint64_t>(codes.least);
             const std::uint32_t code = at < codes.of.size() ? codes.of[at] : codes.otherwise;
             if (code == codes.otherwise) throw Unreadable("operations without a name");
             marks_[i] |= wanted_.marks_of[code];
@@ -198,8 +199,8 @@ class Worker {
     std::vector<std::uint64_t> hashes_;
     std::vector<std::uint8_t> marks_;
     std::vector<std::int64_t> name_count_, name_ns_;  // by code; sums of usable times do not overflow soon
-    std::vector<OperationLane> lanes_;  // of this thread
-    std::vector<std::int64_t> values_;  // their keys
+    std::vector<OperationLane> lanes_;                // of this thread
+    std::vector<std::int64_t> values_;                // their keys
     std::vector<std::uint64_t> states_, hash_of_;
     std::vector<std::uint32_t> number_of_;  // of each, among all
     std::int64_t last_ = std::numeric_limits<std::int64_t>::min();
@@ -288,7 +289,8 @@ Operations scan_operations(const Pager& pager, std::uint32_t root, const Operati
     for (const auto& column : {made.starts, made.ends, made.lane_of, made.sizes}) {
         if (column != nullptr) column->set_length(work.rows());
     }
-    if (!std::is_sorted(made.starts->values<std::int64_t>(), made.starts->values<std::int64_t>() + work.rows())) {
+    if (!std::is_sorted(made.starts->values<std::int64_t>(),
+                        made.starts->values<std::int64_t>() + work.rows())) {
         put_in_order(made);
     }
     return made;

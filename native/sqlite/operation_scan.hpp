@@ -15,10 +15,10 @@ namespace busfare::sqlite {
 
 struct OperationsWanted {
     Timed timed;
-    std::vector<std::uint32_t> keys;    // places of the fields that tell lanes apart, beside the process
-    std::optional<std::uint32_t> size;  // place of the bytes
-    std::int64_t largest = 0;           // size
-    std::optional<std::uint32_t> name;  // place of the names' ids, where names are tallied
+    std::vector<std::uint32_t> keys;     // places of the fields that tell lanes apart, beside the process
+    std::optional<std::uint32_t> size;   // place of the bytes
+    std::int64_t largest = 0;            // size
+    std::optional<std::uint32_t> name;   // place of the names' ids, where names are tallied
     std::shared_ptr<const Codes> names;  // `otherwise` is nobody's name
     std::vector<std::uint8_t> marks_of;  // by code: what is added to the marks of rows of that name
 };
@@ -39,11 +39,11 @@ struct Operations {
     std::shared_ptr<Column> sizes;                  // none where they were not asked for
     std::vector<OperationLane> lanes;
     std::vector<std::int64_t> name_count, name_ns;  // by code
-    std::int64_t last = 0;  // the last end
+    std::int64_t last = 0;                          // the last end
 };
 
-// Reads the table whose tree starts at page `root`, and puts its rows in order of their starts. Throws Unreadable if it
-// cannot be read so: something is not sound, or there are too many lanes.
+// Reads the table whose tree starts at page `root`, and puts its rows in order of their starts. Throws
+// Unreadable if it cannot be read so: something is not sound, or there are too many lanes.
 Operations scan_operations(const Pager& pager, std::uint32_t root, const OperationsWanted& wanted,
                            const PairMarks& calls, const How& how);
 

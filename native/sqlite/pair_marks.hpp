@@ -1,4 +1,5 @@
-// Marks of pairs of a process and a correlation: a byte a pair where they are dense, as nearly always, hashed elsewhere.
+// Marks of pairs of a process and a correlation: a byte a pair where they are dense, as nearly always, hashed
+// elsewhere.
 #pragma once
 
 #include <algorithm>
@@ -62,12 +63,12 @@ class PairMarks {
 
     std::uint64_t most() const { return most_; }
 
-    // Sets marks of a pair; of correlation 0, which is nobody's, none. Throws Unreadable for correlations beyond 2^44,
-    // and for more processes than a trace has.
+    // Sets marks of a pair; of correlation 0, which is nobody's, none. Throws Unreadable for correlations
+    // beyond 2^44, and for more processes than a trace has.
     void mark(std::int64_t process, std::int64_t correlation, std::uint8_t marks);
 
-    // Marks 1 of the pairs of two columns of 64 bits, where the correlation is known. Throws Unreadable if the process
-    // is not known then.
+    // Marks 1 of the pairs of two columns of 64 bits, where the correlation is known. Throws Unreadable if
+    // the process is not known then.
     void mark_all(const Column& processes, const Column& correlations);
 
     // Sets all that are set in `other`.
