@@ -41,7 +41,6 @@ from benchmarks.kineto_report import _processor
 from busfare.job import How, Job, run_job
 from busfare.job.parts import find_parts, shown
 from busfare.job.work import keeping
-from busfare.report.job_result import job_result
 
 __all__ = ["main"]
 
@@ -117,7 +116,7 @@ class _Quiet:
 
 
 def _result(job: Job) -> bytes:
-    return msgspec.json.encode(job_result(job))
+    return msgspec.json.encode(job.result())
 
 
 @contextmanager

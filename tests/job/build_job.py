@@ -11,9 +11,9 @@ import msgspec
 
 from busfare.job import Job, Progress
 from busfare.job.links import LinkRate, LinkTraffic
-from busfare.job.partial import Advice, Moved, Partial
+from busfare.job.partial import Moved, Partial
 from busfare.job.reduce import FIGURES, WORK
-from busfare.report.job_result import job_result
+from busfare.results import Found
 from busfare.trace import Omission
 from tests.trace.build_kineto import copy, kernel, write_kineto
 
@@ -62,10 +62,22 @@ def random_partial(chance: random.Random) -> Partial:
             data_sheet_bytes_per_second=chance.choice([None, 56e9]),
         )
 
-    def advice() -> Advice:
-        id, evidence = chance.choice(["slow-link", "small-copies"]), f"seen {chance.randrange(99)}"
-        gain, options = chance.choice([0, chance.randrange(1000)]), chance.choice([(), ("--pin",)])
-        return Advice(id, "title", evidence, "change", gain, chance.random() < 0.5, (), options)
+    def finding() -> Found:
+        by_replay = chance.random() < 0.5
+        return Found(
+            id=chance.choice(["slow-link", "small-copies"]),
+            title="title",
+            evidence=f"seen {chance.randrange(99)}",
+            change="change",
+            predicted_gain_seconds=chance.choice([0, chance.randrange(1000)]) * 1e-9,
+            gain_is="replay" if by_replay else "upper bound",
+            by_replay=by_replay,
+            bound_seconds=None,
+            rests_on=[],
+            what_if=chance.choice([[], ["--pin"]]),
+            gain_with_loop_seconds=None,
+            overlaps_with=[],
+        )
 
     return Partial(
         format=chance.choice(["kineto", "recorded"]),
@@ -78,7 +90,7 @@ def random_partial(chance: random.Random) -> Partial:
         | {"makespan_ns": chance.choice([0, 7, number()])},
         by_path=[Moved((chance.choice([None, "h2d"]), "pinned", "device"), 3, number(), number())],
         sizes=[Moved((chance.choice([0, 10]), chance.choice([10, 100])), 2, 0, number())],
-        findings=[advice() for _ in range(chance.randrange(3))],
+        findings=[finding() for _ in range(chance.randrange(3))],
         rates=[rate() for _ in range(chance.randrange(4))],
         traffic=[
             LinkTraffic(("h100-sxm", chance.randrange(3)), ("a", "b"), "PCIe", 63e9, 1, number(), 5, 6, 7)
@@ -91,7 +103,7 @@ def random_partial(chance: random.Random) -> Partial:
 
 def encoded(job: Job) -> bytes:
     """Everything that is reported of a job."""
-    return msgspec.json.encode(job_result(job))
+    return msgspec.json.encode(job.result())
 
 
 class Noted:

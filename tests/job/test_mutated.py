@@ -11,7 +11,6 @@ from busfare.job import Job
 from busfare.job.parts import Part
 from busfare.job.work import decoded, do_part
 from busfare.report.job_document import job_document
-from busfare.report.job_result import job_result
 from busfare.report.terminal import show
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.run import input_number
@@ -39,6 +38,6 @@ def test_mutated_traces_are_reduced_or_reported(
             job.fail(f"{number}", outcome.failure or "")
     assert surprises == []
     assert job.traces and len(job.failures)
-    msgspec.json.encode(job_result(job))
-    show(job_document(job_result(job)))
+    msgspec.json.encode(job.result())
+    show(job_document(job.result()))
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 160

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.job import Job
-from busfare.job.links import LinkRate, peers, slow_links
+from busfare.job.links import LinkRate
 from busfare.job.partial import Partial
-from busfare.job.reduce import MOST_CELLS, WORK, Rank, Spread
-from busfare.report.job_result import job_result
+from busfare.job.reduce import WORK
+from busfare.job.results import Ranked
+from busfare.job.spread import MOST_CELLS, spread, strip
 from tests.job.build_job import GPU, encoded, random_partial
 from tests.traces import as_json
 
@@ -42,7 +43,7 @@ def test_order_changes_nothing(count: int, chance: random.Random, seed: int) -> 
 
 def test_sums_are_exact() -> None:
     parts = partials(500)
-    result = as_json(job_result(whole(parts)))
+    result = as_json(whole(parts).result())
     assert result["transfers"]["bytes"] == sum(part.sums["transfers_bytes"] for _, part in parts)
     assert result["transfers"]["seconds"] == sum(part.sums["transfers_ns"] for _, part in parts) * 1e-9
     assert sum(row["traces"] for row in result["gpus"]) == sum(len(part.gpus) for _, part in parts)
@@ -56,7 +57,7 @@ def test_failures_are_counted_and_listed_in_the_order_of_their_paths() -> None:
     job = whole(partials(1))
     for number in reversed(range(300)):
         job.fail(f"bad-{number:03}", "torn")
-    result = as_json(job_result(job))
+    result = as_json(job.result())
     assert result["traces"]["failed"] == 300
     assert [failure["path"] for failure in result["failures"]] == [f"bad-{n:03}" for n in range(100)]
 
@@ -70,7 +71,7 @@ def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     launcher = msgspec.structs.replace(parts[0][1], sums=nothing, rank=None)
 
     def least(*more: Named) -> tuple[float, dict[str, int]]:
-        result = as_json(job_result(whole([*parts, *more])))
+        result = as_json(whole([*parts, *more]).result())
         omissions = {omission["id"]: omission["count"] for omission in result["omissions"]}
         return next(r for r in result["spread"] if r["figure"] == "makespan_seconds")["least"], omissions
 
@@ -79,39 +80,38 @@ def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     # A rank that did nothing is news.
     seconds, omissions = least(("rank", msgspec.structs.replace(launcher, rank=9)))
     assert seconds == 0 and "idle-processes" not in omissions
-    alone = as_json(job_result(whole([("launcher", launcher)])))
+    alone = as_json(whole([("launcher", launcher)]).result())
     assert alone["traces"]["read"] == 1 and alone["spread"][0]["most"] == 0
 
 
 def test_the_slowest_of_equals_is_the_first_by_path() -> None:
     part = random_partial(random.Random(3))
     for order in (["b", "a", "c"], ["c", "b", "a"]):
-        assert as_json(job_result(whole([(path, part) for path in order])))["slowest"]["path"] == "a"
+        assert as_json(whole([(path, part) for path in order]).result())["slowest"]["path"] == "a"
 
 
 @given(st.lists(st.integers(0, 1 << 60), min_size=1), st.integers(1, 40))
 def test_a_spread_is_what_sorting_gives(values: list[int], most: int) -> None:
-    spread = Spread([(value, Rank(f"{number:05}")) for number, value in enumerate(values)])
-    assert (spread.sum, spread.count, spread.above(-1)) == (sum(values), len(values), len(values))
-    assert [value for value, _ in spread.most()] == sorted(values, reverse=True)[:16]
-    assert [value for value, _ in spread.least()] == sorted(values)[:16]
-    for share in (0.0, 0.25, 0.5, 1.0):
-        assert spread.quantile(share) == sorted(values)[int(share * (len(values) - 1))]
-    bars, drawn = list(spread.bars(most)), [value for value in values if value]
-    assert len(bars) <= most and sum(count for _, _, count in bars) == len(drawn)
-    assert not drawn or (bars[0][0] <= min(drawn) * 1.0001 and bars[-1][1] >= max(drawn) * 0.9999)
+    ranks = [Ranked(path=f"{number:05}", rank=None, host=None) for number in range(len(values))]
+    seen, ordered = spread("bytes", [*zip(values, ranks, strict=True)], 1, most), sorted(values)
+    assert (seen.sum, seen.least, seen.most) == (sum(values), ordered[0], ordered[-1])
+    assert [one.value for one in seen.largest] == ordered[::-1][:16]
+    assert [one.value for one in seen.smallest] == ordered[:16]
+    shares = {0.25: seen.quartile, 0.5: seen.median, 0.75: seen.upper_quartile, 0.95: seen.p95}
+    assert {share: ordered[int(share * (len(values) - 1))] for share in shares} == shares
+    bars, drawn = seen.bars, [value for value in values if value]
+    assert len(bars) <= most and sum(bar.count for bar in bars) == len(drawn)
+    assert not drawn or (bars[0].lower <= min(drawn) * 1.0001 and bars[-1].upper >= max(drawn) * 0.9999)
 
 
 @given(st.lists(st.integers(0, 100_000), min_size=1))
 def test_the_strip_holds_every_rank_once_in_at_most_256_cells(ranks: list[int]) -> None:
-    part = random_partial(random.Random(1))
-    cells = whole([(f"{n}", msgspec.structs.replace(part, rank=r)) for n, r in enumerate(ranks)]).strip()
-    assert len(cells) <= MOST_CELLS and sum(cell.traces for cell in cells) == len(ranks)
-    width = cells[0].last - cells[0].first + 1
-    assert width == 1 << max(0, math.ceil(math.log2((max(ranks) + 1) / MOST_CELLS)))
-    for cell in cells:
-        held = sum(cell.first <= rank <= cell.last for rank in ranks)
-        assert cell.traces == held and cell.sums[0] == held * cell.most[0]
+    made = strip({"bytes": 1}, [(rank, [7]) for rank in ranks])
+    assert len(made.cells) <= MOST_CELLS and sum(cell.traces for cell in made.cells) == len(ranks)
+    assert made.ranks_per_cell == 1 << max(0, math.ceil(math.log2((max(ranks) + 1) / MOST_CELLS)))
+    for cell in made.cells:
+        held = sum(cell.first_rank <= rank <= cell.last_rank for rank in ranks)
+        assert (cell.traces, cell.mean, cell.most) == (held, [7], [7])
 
 
 def links(*seen: tuple[float, int | None, dict[str, object]]) -> Job:
@@ -153,15 +153,15 @@ SLOW_LINKS = {
 def test_links_that_are_slow_are_named_and_no_others(
     seen: list[tuple[float, int | None, dict[str, object]]], slow: list[int]
 ) -> None:
-    assert slow_links(links(*seen).links())["rank"].to_list() == slow
+    assert [link.rank for link in links(*seen).result().link_health.slow] == slow
 
 
 def test_shares_are_of_the_peers_and_of_the_data_sheet() -> None:
-    frame = links(*SLOW_LINKS["half the rate of its peers"][0]).links()
-    (row,) = slow_links(frame).to_dicts()
-    assert (row["host"], row["peers"], row["share_of_data_sheet"]) == ("b12", 7, None)
-    assert row["share_of_peers"] == pytest.approx(0.5, rel=1e-3)
-    (group,) = peers(frame).to_dicts()
-    assert (group["gpu"], group["links"], group["least_bytes_per_second"]) == (GPU, 8, 25e9)
-    lone = slow_links(links(*SLOW_LINKS["a lone link beside the data sheet"][0]).links()).to_dicts()
-    assert [(r["share_of_peers"], r["share_of_data_sheet"]) for r in lone] == [(None, 25 / 57)]
+    health = links(*SLOW_LINKS["half the rate of its peers"][0]).result().link_health
+    (slow,) = health.slow
+    assert (slow.host, slow.peers, slow.share_of_data_sheet) == ("b12", 7, None)
+    assert slow.share_of_peers == pytest.approx(0.5, rel=1e-3)
+    (group,) = health.groups
+    assert (group.gpu, group.links, group.least_bytes_per_second) == (GPU, 8, 25e9)
+    lone = links(*SLOW_LINKS["a lone link beside the data sheet"][0]).result().link_health.slow
+    assert [(r.share_of_peers, r.share_of_data_sheet) for r in lone] == [(None, 25 / 57)]

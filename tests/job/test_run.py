@@ -18,7 +18,6 @@ from busfare.job.parts import Part
 from busfare.job.work import Outcome, decoded, do_part
 from busfare.job.workers import Processes, read_by
 from busfare.node import Node
-from busfare.report.job_result import job_result
 from busfare.trace import Trace
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.traces import as_json, copy, kernel, trace
@@ -29,7 +28,7 @@ def run(*paths: Path, jobs: int | None = None, progress: Noted | None = None) ->
 
 
 def test_the_planted_faults_are_named(tmp_path: Path) -> None:
-    result = as_json(job_result(run(write_job(tmp_path, 8))))
+    result = as_json(run(write_job(tmp_path, 8)).result())
     assert (result["slowest"]["rank"], result["slowest"]["host"]) == (5, "node1")
     makespan = next(row for row in result["spread"] if row["figure"] == "makespan_seconds")
     assert [outlier["rank"] for outlier in makespan["outliers"]["listed"]] == [5]
@@ -54,18 +53,18 @@ def test_a_gain_is_of_the_job_and_no_sum_over_its_ranks() -> None:
         return trace(copy(0, end, 64 << 20, memory="pageable"), kernel(end, end + 1000), gpu="Tesla T4")
 
     job, parts = job_of(rank, 8)
-    gains = [advice.gain_ns for part in parts for advice in part.findings if advice.id == "pageable-copies"]
-    result = as_json(job_result(job))
+    gains = [f.predicted_gain_seconds for part in parts for f in part.findings if f.id == "pageable-copies"]
+    result = as_json(job.result())
     (finding,) = [finding for finding in result["findings"] if finding["id"] == "pageable-copies"]
     assert (finding["traces"], finding["largest"]["path"]) == (8, "rank7")
-    assert finding["predicted_gain_seconds"] == pytest.approx(max(gains) * 1e-9)
+    assert finding["predicted_gain_seconds"] == max(gains)
     assert finding["predicted_gain_seconds"] < result["makespan_seconds"]["most"]
     assert finding["overlaps_with"] == ["exposed-copies"]
 
 
 def test_communication_of_ranks_is_apart_from_their_kernels() -> None:
     job, _ = job_of(lambda _: trace(kernel(0, 10), kernel(10, 40, "ncclDevKernel_SendRecv()")), 2)
-    result = as_json(job_result(job))
+    result = as_json(job.result())
     assert result["kernels"] == {"count": 2, "seconds": pytest.approx(20e-6)}
     assert result["communication"] == {"count": 2, "seconds": pytest.approx(60e-6)}
     spread = {row["figure"]: row["most"] for row in result["spread"]}

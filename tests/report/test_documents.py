@@ -13,13 +13,12 @@ import pytest
 from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.job import How, run_job
+from busfare.job.results import JobReport
 from busfare.node import load_node
 from busfare.project import project
 from busfare.report.document import Document
 from busfare.report.html import page
 from busfare.report.job_document import job_document
-from busfare.report.job_result import job_result
-from busfare.report.job_results import JobReport
 from busfare.report.lanes import lanes_of
 from busfare.report.measured_results import MethodsResult, ProbeResult, StrategiesResult
 from busfare.report.nodes import Nodes, Prices
@@ -204,7 +203,7 @@ def test_ranks_and_hosts_that_are_not_known_are_not_made_up(tmp_path: Path) -> N
 
 
 def job_of(folder: Path) -> JobReport:
-    return job_result(run_job([folder], None, How(), Noted()))
+    return run_job([folder], None, How(), Noted()).result()
 
 
 #: Each command's result, and its section of docs/json.md.

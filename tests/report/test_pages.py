@@ -19,7 +19,6 @@ from busfare.report.bench_documents import methods_document, strategies_document
 from busfare.report.document import Document, Table, words
 from busfare.report.html import page
 from busfare.report.job_document import job_document
-from busfare.report.job_result import job_result
 from busfare.report.lanes import BARS_A_LANE, lanes_of
 from busfare.report.measured_results import (
     MethodsResult,
@@ -82,7 +81,7 @@ def job(folder: Path) -> Document:
     write_job(folder / "job", 12)
     write_rank(folder / "job" / f"{names}.json", 13, HOSTILE)
     (folder / "job" / f"bad{names}.json").write_text("{")
-    return job_document(job_result(run_job([folder / "job"], None, How(), Noted())))
+    return job_document(run_job([folder / "job"], None, How(), Noted()).result())
 
 
 def planned(_: Path) -> Document:

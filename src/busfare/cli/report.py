@@ -18,8 +18,8 @@ from busfare.output import OUTPUT, PATH, as_html, as_json
 
 if TYPE_CHECKING:
     from busfare.job import How
+    from busfare.job.results import JobReport
     from busfare.report.document import Document
-    from busfare.report.job_results import JobReport
     from busfare.report.limits import Limit
     from busfare.report.results import Report
 
@@ -121,12 +121,11 @@ def _report_job(
 ) -> None:
     from busfare.job import run_job
     from busfare.report.job_document import job_document
-    from busfare.report.job_result import job_result
     from busfare.report.progress import job_progress
 
     recorded_on = optional_node(node)
     with job_progress() as shown:
-        result = job_result(run_job(traces, recorded_on, how, shown))
+        result = run_job(traces, recorded_on, how, shown).result()
     try:
         answer(result, lambda: job_document(result, recorded_on), json, html)
     finally:

@@ -10,13 +10,11 @@ import msgspec
 import polars as pl
 
 from busfare import advise
-from busfare.cost.ranges import finding_between
 from busfare.job.links import LinkRate, LinkTraffic, best_rates, link_traffic
 from busfare.node import Node
+from busfare.results import Found, found
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
-
-__all__ = ["Advice", "Moved", "Partial", "partial", "place_of"]
 
 #: Texts of a trace are cut to this, and lists to that: a partial stays small whatever a file holds.
 LONGEST_TEXT, LONGEST_NAME = 2000, 253
@@ -26,31 +24,17 @@ RANK_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])rank[-_.=]?(\d{1,9})(?!\d)", re.IGNOR
 #: What `torch.profiler.tensorboard_trace_handler` calls its files: HOST_PROCESS.TIME.pt.trace.json.
 TORCH_NAME = re.compile(r"^([A-Za-z0-9][A-Za-z0-9.-]{0,252})_\d+\.\d+\.pt\.trace\.json(?:\.gz)?$")
 MOST_RANK = 1 << 31
+#: What tells rows of transfers apart.
+PATH, SIZES = ("direction", "source_memory", "destination_memory"), ("lower_bytes", "upper_bytes")
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Transfers of one kind, `of`: direction and the memories at both ends, or the bounds of a decade of sizes."""
+    """Transfers of one kind, `of`: values of PATH, or of SIZES."""
 
     of: tuple[str | int | None, ...]
     count: int
     bytes: int
     ns: int
-
-
-class Advice(msgspec.Struct, frozen=True):
-    """A finding of the trace; `gain_ns`, in an 80 % range, is what the replayed run saves, or an upper bound."""
-
-    id: str
-    title: str
-    evidence: str
-    change: str
-    gain_ns: int
-    by_replay: bool = False
-    rests_on: tuple[str, ...] = ()
-    what_if: tuple[str, ...] = ()
-    overlaps_with: tuple[str, ...] = ()
-    low_ns: int | None = None
-    high_ns: int | None = None
 
 
 class Partial(msgspec.Struct, frozen=True):
@@ -69,7 +53,7 @@ class Partial(msgspec.Struct, frozen=True):
     sums: dict[str, int]
     by_path: list[Moved]
     sizes: list[Moved]
-    findings: list[Advice]
+    findings: list[Found]
     rates: list[LinkRate]
     traffic: list[LinkTraffic]
     omissions: list[Omission]
@@ -86,7 +70,6 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
     totals = account.totals(trace)
     traffic, unrouted = link_traffic(trace.operations, node)
     rank, host = place_of(trace, path)
-    by_path = ("direction", "source_memory", "destination_memory")
     return Partial(
         format=trace.format,
         rank=rank,
@@ -95,10 +78,10 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         node_guessed=guessed and node is not None,
         gpus=_gpus(trace),
         sums=_sums(totals) | {"unrouted_bytes": unrouted},
-        by_path=_moved(account.by_path(trace), *by_path),
-        sizes=_moved(account.size_histogram(trace), "lower_bytes", "upper_bytes"),
+        by_path=_moved(account.by_path(trace), PATH),
+        sizes=_moved(account.size_histogram(trace), SIZES),
         findings=[
-            _advice(finding, totals.makespan_seconds, node)
+            found(finding, totals.makespan_seconds, node)
             for finding in advise.findings(trace, node, advise.rebuilt(trace, node))
         ],
         rates=best_rates(trace, node)[:MOST_RATES],
@@ -115,21 +98,11 @@ def _sums(totals: account.Totals) -> dict[str, int]:
     return {name.replace("seconds", "ns"): _ns(f) if "seconds" in name else f for name, f in figures.items()}
 
 
-def _moved(rows: pl.DataFrame, *names: str) -> list[Moved]:
+def _moved(rows: pl.DataFrame, names: tuple[str, ...]) -> list[Moved]:
     return [
         Moved(tuple(row[name] for name in names), row["count"], row.get("bytes", 0), _ns(row["seconds"]))
         for row in rows.iter_rows(named=True)
     ]
-
-
-def _advice(finding: advise.Finding, run_seconds: float, node: Node | None) -> Advice:
-    gain = finding.predicted_gain_seconds
-    between = finding_between(gain, finding.by_replay, finding.what_if, run_seconds, node)
-    return Advice(
-        *(finding.id, finding.title, finding.evidence, finding.change, _ns(gain), finding.by_replay),
-        *(finding.rests_on, finding.what_if, finding.overlaps_with),
-        *(_ns(end) for end in between or ()),
-    )
 
 
 def _ns(seconds: float) -> int:

@@ -2,55 +2,66 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 import polars as pl
-from msgspec.structs import astuple
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import asdict, astuple
 
-from busfare.job.links import LinkRate, LinkTraffic
-from busfare.job.partial import Advice, Moved, Partial
+from busfare.job import results
+from busfare.job.links import SOUND, LinkRate, LinkTraffic, peers, slow_links
+from busfare.job.partial import PATH, SIZES, Moved, Partial
+from busfare.job.results import Carried, JobFound, JobReport, Left, Named, Ranked
+from busfare.job.spread import spread, strip
+from busfare.results import Counted, Found, MovedInAll, Path, Sized, rows_of
 
-__all__ = ["FIGURES", "Cell", "Job", "JobFinding", "JobOmission", "Rank", "Spread"]
+__all__ = ["Job"]
 
-#: What is spread over ranks, by the names of a partial's sums.
-FIGURES = (
-    *("makespan_ns", "kernel_ns", "communication_ns", "transfers_ns", "transfers_exposed_ns"),
-    "transfers_bytes",
-)
+NS = 1e-9
+#: What is spread over ranks: names of a partial's sums, and in the result, with the unit there.
+FIGURES = {
+    "makespan_ns": ("makespan_seconds", NS),
+    "kernel_ns": ("kernel_seconds", NS),
+    "communication_ns": ("communication_seconds", NS),
+    "transfers_ns": ("transfer_seconds", NS),
+    "transfers_exposed_ns": ("exposed_seconds", NS),
+    "transfers_bytes": ("transfer_bytes", 1),
+}
 #: What a process did with a GPU; one that did none of it, and that nobody called a rank, is a launcher.
 WORK = ("transfers_count", "kernels", "communication", "graph_work", "sets")
-LISTED = 16
-MOST_CELLS = 256
+FAILURES_LISTED = 100
+LINKS = pl.Schema(
+    {"path": pl.String, "rank": pl.Int64, "host": pl.String, "gpu": pl.String, "identity": pl.String}
+    | {"device": pl.Int64, "peer_device": pl.Int64, "direction": pl.String}
+    | {"bytes_per_second": pl.Float64, "data_sheet_bytes_per_second": pl.Float64}
+)
+#: What a report leaves out, beside what its traces do.
+LEFT_OUT = {
+    "unreadable": "files could not be read and are in no figure here: see the failures",
+    "not-traces": "files of the folders are no traces: passed over",
+    "duplicates": "paths lead to a file that has another path here: counted once",
+    "idle-processes": "traces of processes that gave the GPU no work, and that nobody called a rank: not in the spread",
+    "unknown-rank": "traces do not say which rank they are of: not in the strip of ranks",
+    "several-of-a-rank": "traces are of a rank that has another trace here: each stands for itself",
+    "guessed-node": "traces' nodes were guessed from the GPU's name: set --from for gains, data-sheet rates and links",
+    "unrouted": "bytes were copied over paths that are not known (no node, or the peer GPU is not told): in no link's "
+    "traffic",
+}
 
 
-class Rank(msgspec.Struct, frozen=True):
-    """One trace of the job, as a user finds it again."""
-
-    path: str
-    rank: int | None = None
-    host: str | None = None
-
-
-class JobFinding(msgspec.Struct, frozen=True):
-    """A finding over all traces that have it. Ranks run side by side, so that of the job no more is saved than in the trace
-    that gains most, `largest`: gains are never summed.
-    """
+class Best(Struct, frozen=True):
+    """A finding, or the best rate of a link, over all traces that have it; `value` and `rank` are the first by `order`."""
 
     traces: int
-    replayed: int  # traces whose gain is by replay; that of the others is an upper bound
-    largest: Advice
-    rank: Rank
-
-    @property
-    def order(self) -> tuple[int, str]:
-        return -self.largest.gain_ns, self.rank.path
+    replayed: int
+    order: tuple[float, str]
+    value: Found | LinkRate
+    rank: Ranked
 
 
-class JobOmission(msgspec.Struct, frozen=True):
+class Omitted(Struct, frozen=True):
     """An omission over all traces that have it; `order`: path and words of the first of them."""
 
     traces: int
@@ -58,89 +69,66 @@ class JobOmission(msgspec.Struct, frozen=True):
     order: tuple[str, str]
 
 
-class JobLink(msgspec.Struct, frozen=True):
-    """The best rate seen of a link, whichever of the traces saw it."""
-
-    rate: LinkRate
-    rank: Rank
-
-    @property
-    def order(self) -> tuple[float, str]:
-        return -self.rate.bytes_per_second, self.rank.path
-
-
-T = TypeVar("T", Moved, LinkTraffic, JobFinding, JobOmission, JobLink)
+T = TypeVar("T", Moved, LinkTraffic, Best, Omitted)
 
 
 def _join(into: dict[Hashable, T], name: Hashable, value: T) -> None:
     """Joins `value` to what stands under `name`: whole numbers add up, the rest is that of the first by `order`."""
-    pair = (
-        [value]
-        if name not in into
-        else sorted((into[name], value), key=lambda one: getattr(one, "order", ()))
-    )
-    columns = zip(*map(astuple, pair), strict=True)
+    both = [value, into[name]] if name in into else [value]
+    columns = zip(*map(astuple, sorted(both, key=lambda one: getattr(one, "order", ()))), strict=True)
     into[name] = type(value)(*(sum(column) if type(column[0]) is int else column[0] for column in columns))
 
 
-class Cell(NamedTuple):
-    """Ranks `first` to `last`: how many traces of them there are, and the sums and largest of each of FIGURES."""
-
-    first: int
-    last: int
-    traces: int
-    sums: list[int]
-    most: list[int]
-
-
 class Job:
-    """What is known of the job so far; partials may come in any order."""
+    """What is known of the job so far; partials may come in any order. Its memory grows by a few numbers a trace."""
 
     def __init__(self) -> None:
         self.others = 0  # files of a folder that are no traces
         self.duplicates = 0  # paths that lead to a file that has its part already
-        self.guessed = 0  # traces whose node was guessed from the GPU's name
         self.failures: list[tuple[str, str]] = []  # path and reason
-        self.sums: Counter[str] = Counter()
-        self.formats: Counter[str] = Counter()
-        self.nodes: Counter[str] = Counter()
-        self.gpus: Counter[str] = Counter()
-        self.paths: dict[Hashable, Moved] = {}
-        self.sizes: dict[Hashable, Moved] = {}
-        self.findings: dict[Hashable, JobFinding] = {}
-        self.omissions: dict[Hashable, JobOmission] = {}
-        self.traffic: dict[Hashable, LinkTraffic] = {}
-        self._links: dict[Hashable, JobLink] = {}
-        self._working: list[tuple[Rank, list[int]]] = []
-        self._idle: list[tuple[Rank, list[int]]] = []
+        self._guessed = 0  # traces whose node was guessed from the GPU's name
+        self._sums: Counter[str] = Counter()
+        self._formats: Counter[str] = Counter()
+        self._nodes: Counter[str] = Counter()
+        self._gpus: Counter[str] = Counter()
+        self._paths: dict[Hashable, Moved] = {}
+        self._sizes: dict[Hashable, Moved] = {}
+        self._findings: dict[Hashable, Best] = {}
+        self._omissions: dict[Hashable, Omitted] = {}
+        self._traffic: dict[Hashable, LinkTraffic] = {}
+        self._links: dict[Hashable, Best] = {}
+        self._working: list[tuple[Ranked, list[int]]] = []
+        self._idle: list[tuple[Ranked, list[int]]] = []
 
     def add(self, path: str, part: Partial) -> None:
         """Takes in the partial of the trace at `path`."""
-        rank = Rank(path, part.rank, part.host)
+        rank = Ranked(path=path, rank=part.rank, host=part.host)
         idle = rank.rank is None and not any(part.sums[name] for name in WORK)
         (self._idle if idle else self._working).append((rank, [part.sums[name] for name in FIGURES]))
-        self.guessed += part.node_guessed
-        self.sums.update(part.sums)
-        self.formats[part.format] += 1
-        self.nodes.update([part.node] if part.node else [])
-        self.gpus.update(part.gpus)
+        self._guessed += part.node_guessed
+        self._sums.update(part.sums)
+        self._formats[part.format] += 1
+        self._nodes.update([part.node] if part.node else [])
+        self._gpus.update(part.gpus)
         for moved in part.by_path:
-            _join(self.paths, moved.of, moved)
+            _join(self._paths, moved.of, moved)
         for sized in part.sizes:
-            _join(self.sizes, sized.of, sized)
+            _join(self._sizes, sized.of, sized)
         for traffic in part.traffic:
-            _join(self.traffic, traffic.link, traffic)
+            _join(self._traffic, traffic.link, traffic)
         for rate in part.rates:
             # Ranks may each call another GPU 0: only an identity, or the rank, tells GPUs apart.
             gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
-            _join(self._links, (rank.host, gpu, rate.peer_device, rate.direction), JobLink(rate, rank))
-        for advice in part.findings:
-            _join(self.findings, advice.id, JobFinding(1, int(advice.by_replay), advice, rank))
-        said: set[str] = set()  # a trace counts once, however often it says the same
+            best = Best(1, 0, (-rate.bytes_per_second, path), rate, rank)
+            _join(self._links, (rank.host, gpu, rate.peer_device, rate.direction), best)
+        for found in part.findings:
+            order = -found.predicted_gain_seconds, path
+            _join(self._findings, found.id, Best(1, int(found.by_replay), order, found, rank))
+        counted: set[str] = set()  # a trace counts once, however often it says the same
         for omission in part.omissions:
-            omitted = JobOmission(int(omission.id not in said), omission.count, (path, omission.what))
-            _join(self.omissions, omission.id, omitted)
-            said.add(omission.id)
+            omitted = Omitted(int(omission.id not in counted), omission.count, (path, omission.what))
+            _join(self._omissions, omission.id, omitted)
+            counted.add(omission.id)
 
     def fail(self, path: str, why: str) -> None:
         """Notes a file that could not be read."""
@@ -150,84 +138,120 @@ class Job:
     def traces(self) -> int:
         return len(self._working) + len(self._idle)
 
-    @property
-    def apart(self) -> int:
-        """How many traces are in no spread: those of idle processes, if others worked or are of a rank."""
-        return len(self._idle) if self._working else 0
+    def result(self) -> JobReport:
+        """Everything that `report` says of the job, of at least one trace.
 
-    def spread(self, figure: str) -> Spread:
-        """Over the traces in which a GPU worked or that are of a rank; over all where there is no such trace."""
-        at = FIGURES.index(figure)
-        return Spread([(figures[at], rank) for rank, figures in self._working or self._idle])
+        It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
+        """
+        sums, every = self._sums, self._working + self._idle
+        gpu_time = sum(sums[name] for name in ("transfers_ns", "kernel_ns", "communication_ns", "graph_ns"))
+        ranked = [(rank.rank, figures) for rank, figures in self._working if rank.rank is not None]
+        ranks = {rank for rank, _ in ranked}
+        # Over the traces in which a GPU worked or that are of a rank; over all where there is no such trace.
+        spreads = [
+            spread(name, [(figures[at], rank) for rank, figures in self._working or self._idle], unit)
+            for at, (name, unit) in enumerate(FIGURES.values())
+        ]
+        slowest = spreads[0].largest[0]
+        links = self._seen_links()
+        health = rows_of(results.Group, peers(links)), rows_of(results.Slow, slow_links(links))
+        return JobReport(
+            traces=results.Read(
+                self.traces,
+                len(self.failures),
+                self.others,
+                self.duplicates,
+                dict(sorted(self._formats.items())),
+            ),
+            ranks=results.Ranks(len(ranks), True, self.traces - len(ranked)),
+            hosts=results.Different(len({rank.host for rank, _ in every} - {None}), True),
+            gpus=_most_first(self._gpus),
+            nodes=_most_first(self._nodes),
+            nodes_guessed_from_gpu_name=self._guessed,
+            transfers=MovedInAll(
+                count=sums["transfers_count"],
+                bytes=sums["transfers_bytes"],
+                seconds=sums["transfers_ns"] * NS,
+                exposed_seconds=sums["transfers_exposed_ns"] * NS,
+                share_of_gpu_time=sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
+            ),
+            kernels=Counted(sums["kernels"], sums["kernel_ns"] * NS),
+            communication=Counted(sums["communication"], sums["communication_ns"] * NS),
+            graph_work=Counted(sums["graph_work"], sums["graph_ns"] * NS),
+            sets=Counted(sums["sets"], sums["set_ns"] * NS),
+            makespan_seconds=results.Makespans(sums["makespan_ns"] * NS, slowest.value),
+            slowest=results.Slowest(
+                path=slowest.path, rank=slowest.rank, host=slowest.host, makespan_seconds=slowest.value
+            ),
+            quantiles_within=0.0,
+            spread=spreads,
+            strip=strip(dict(FIGURES.values()), ranked),
+            by_path=rows_of(Path, map(_moved, sorted(self._paths.values(), key=_by_time))),
+            size_histogram=rows_of(Sized, map(_moved, sorted(self._sizes.values(), key=lambda one: one.of))),
+            link_health=results.LinkHealth(links.height, True, SOUND, *health),
+            links=[_traffic(link) for link in sorted(self._traffic.values(), key=lambda link: link.link)],
+            unrouted_bytes=sums["unrouted_bytes"],
+            findings=[_finding(best) for best in sorted(self._findings.values(), key=_by_gain)],
+            omissions=list(self._left_out(len(ranked), len(ranks))),
+            failures=[results.Failure(*failure) for failure in sorted(self.failures)[:FAILURES_LISTED]],
+        )
 
-    def ranks(self) -> list[int]:
-        """The rank of each trace that is of one."""
-        return [rank.rank for rank, _ in self._working if rank.rank is not None]
-
-    def hosts(self) -> set[str]:
-        return {rank.host for rank, _ in self._working + self._idle if rank.host is not None}
-
-    def strip(self) -> list[Cell]:
-        """FIGURES along the ranks, in at most MOST_CELLS cells, each of one rank or of as many neighbouring ones."""
-        width = 1 << (max(self.ranks(), default=0) // MOST_CELLS).bit_length()
-        cells: dict[int, list[list[int]]] = {}
-        for rank, figures in self._working:
-            if rank.rank is not None:
-                cells.setdefault(rank.rank // width, []).append(figures)
-        strip = []
-        for number, held in sorted(cells.items()):
-            columns = list(zip(*held, strict=True))
-            sums, most = [sum(column) for column in columns], [max(column) for column in columns]
-            strip.append(Cell(number * width, (number + 1) * width - 1, len(held), sums, most))
-        return strip
-
-    def links(self) -> pl.DataFrame:
+    def _seen_links(self) -> pl.DataFrame:
         """The best rate of every link: columns of `LinkRate`, and path, rank and host of the trace that saw it."""
-        kinds: dict[str, pl.DataType | type[pl.DataType]] = {
-            "rank": pl.Int64,
-            "device": pl.Int64,
-            "peer_device": pl.Int64,
-        }
-        kinds |= {"bytes_per_second": pl.Float64, "data_sheet_bytes_per_second": pl.Float64}
-        names = (*Rank.__struct_fields__, *LinkRate.__struct_fields__)
-        rows = [(*astuple(one.rank), *astuple(one.rate)) for one in self._links.values()]
-        return pl.DataFrame(rows, {name: kinds.get(name, pl.String) for name in names}, orient="row")
+        rows = [asdict(best.rank) | asdict(best.value) for best in self._links.values()]
+        return pl.from_dicts(rows, schema=LINKS) if rows else LINKS.to_frame()
+
+    def _left_out(self, ranked: int, ranks: int) -> Iterator[Left]:
+        """What the job's report does not tell, then what its traces do not."""
+        idle = len(self._idle) if self._working else 0
+        files = [len(self.failures), self.others, self.duplicates]
+        traces = [idle, self.traces - ranked, ranked - ranks, self._guessed]
+        counts = [*files, *traces, self._sums["unrouted_bytes"]]
+        for (id, what), count in zip(LEFT_OUT.items(), counts, strict=True):
+            if count:
+                yield Left(id, count, None, what)
+        for name, left in sorted(self._omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
+            what = left.order[1] if left.traces == 1 else f"{left.order[1]} (as the first says it)"
+            yield Left(str(name), left.count, left.traces, what)
 
 
-class Spread:
-    """How one figure, a whole number from 0 up, spreads over traces; ties are broken by path."""
+def _most_first(counts: Counter[str]) -> list[Named]:
+    return [Named(*item) for item in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
-    def __init__(self, values: list[tuple[int, Rank]]) -> None:
-        self._values = sorted(values, key=lambda held: (held[0], held[1].path))
-        self.count = len(values)
-        self.sum = sum(value for value, _ in values)
 
-    def most(self) -> list[tuple[int, Rank]]:
-        """The largest values, at most LISTED, largest first."""
-        return sorted(self._values, key=lambda held: (-held[0], held[1].path))[:LISTED]
+def _by_time(moved: Moved) -> tuple[Any, ...]:
+    return -moved.ns, *(memory or "" for memory in moved.of)
 
-    def least(self) -> list[tuple[int, Rank]]:
-        """The smallest values, at most LISTED, smallest first."""
-        return self._values[:LISTED]
 
-    def quantile(self, share: float) -> int:
-        """The value below which `share` of all lie; 0 for none."""
-        return self._values[int(share * (self.count - 1))][0] if self.count else 0
+def _moved(moved: Moved) -> dict[str, Any]:
+    """Of both kinds of rows: of a path, and of a decade of sizes."""
+    of = PATH if len(moved.of) == len(PATH) else SIZES
+    rate = moved.bytes / (moved.ns * NS) if moved.ns else None
+    sums = {"count": moved.count, "bytes": moved.bytes, "seconds": moved.ns * NS, "bytes_per_second": rate}
+    return dict(zip(of, moved.of, strict=True)) | sums
 
-    def above(self, limit: float) -> int:
-        """How many values lie above `limit`."""
-        return sum(value > limit for value, _ in self._values)
 
-    def bars(self, most: int) -> Iterator[tuple[float, float, int]]:
-        """Lower and upper bound and count of at most `most` bars, alike by their logarithm; zero is left out."""
-        logs = [math.log(value) for value, _ in self._values if value > 0]
-        if not logs:
-            return
-        width = max((logs[-1] - logs[0]) / most, 0.01)  # values within a hundredth are one bar
-        counts = [0] * most
-        for log in logs:
-            counts[min(most - 1, int((log - logs[0]) / width))] += 1
-        while not counts[-1]:
-            counts.pop()
-        for number, count in enumerate(counts):
-            yield math.exp(logs[0] + number * width), math.exp(logs[0] + (number + 1) * width), count
+def _traffic(link: LinkTraffic) -> results.Traffic:
+    def one_way(size: int, wire: int) -> Carried:
+        rate = link.line_bytes_per_s
+        return Carried(size, wire, wire / rate if rate else None)
+
+    return results.Traffic(
+        link.link[0],
+        list(link.between),
+        link.label,
+        link.copies,
+        forward=one_way(link.forward_bytes, link.forward_wire_bytes),
+        back=one_way(link.back_bytes, link.back_wire_bytes),
+    )
+
+
+def _by_gain(best: Best) -> tuple[float, int, str]:
+    assert isinstance(best.value, Found)
+    return best.order[0], -best.traces, best.value.id
+
+
+def _finding(best: Best) -> JobFound:
+    found = to_builtins(best.value)
+    more = {"traces": best.traces, "traces_without_gain": 0, "traces_by_replay": best.replayed}
+    return convert(found | more | {"largest": found | asdict(best.rank)}, JobFound)

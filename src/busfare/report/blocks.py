@@ -6,17 +6,9 @@ from collections.abc import Sequence
 
 from busfare.advise.amounts import count, rate, size, time
 from busfare.report.document import Items, Share, Table, numbers, words
-from busfare.report.results import (
-    Omission,
-    Part,
-    Path,
-    Predicted,
-    Ranged,
-    RecordingCost,
-    Sized,
-    path_name,
-)
+from busfare.report.results import Omission, Part, RecordingCost, path_name
 from busfare.report.svg import Bar
+from busfare.results import Path, Predicted, Ranged, Sized
 
 __all__ = [
     "bar",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.errors import InputError
+from busfare.job.results import Carried, JobFound, JobReport, Slow, Spreading
 from busfare.node import Node, load_node
 from busfare.report.blocks import conditions, overlaps, paths, sizes
 from busfare.report.document import (
@@ -21,7 +22,6 @@ from busfare.report.document import (
     numbers,
     words,
 )
-from busfare.report.job_results import Carried, JobFound, JobReport, Slow, Spreading
 from busfare.report.link_picture import LinkPicture
 from busfare.report.svg import COLOUR, Bar, Bars, BarSeries, Strip
 

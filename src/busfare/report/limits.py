@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from busfare.errors import InputError, LimitPassed
+from busfare.job.results import JobReport
 from busfare.quantities import parse_bytes, parse_seconds
-from busfare.report.job_results import JobReport
 from busfare.report.results import Report
 
 __all__ = ["Limit", "check", "parse_limit"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from html import escape
 
 from busfare.advise.amounts import several, size
+from busfare.job.results import Traffic
 from busfare.node import Cpu, Gpu, Memory, Nic, Node
 from busfare.printable import printable
-from busfare.report.job_results import Traffic
 from busfare.report.svg import COLOUR, WIDTH, drawn, text
 
 __all__ = ["LinkPicture"]

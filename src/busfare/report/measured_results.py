@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from busfare.errors import InputError
 from busfare.node import Contention, Cost, Curve
-from busfare.report.results import Predicted, Ranged
+from busfare.results import Predicted, Ranged
 
 __all__ = [
     "Benched",

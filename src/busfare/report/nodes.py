@@ -11,7 +11,7 @@ from busfare.node import Node, catalogue_names, load_node
 from busfare.node.gpus import Gpu as GpuSheet
 from busfare.node.gpus import gpu_names, gpus
 from busfare.node.link import Link
-from busfare.report.results import Ranged, rows_of
+from busfare.results import Ranged, rows_of
 
 __all__ = ["Nodes", "Prices", "catalogue", "node_shown", "nodes_with", "prices"]
 

@@ -21,7 +21,7 @@ from busfare.plan.rank import break_even
 from busfare.plan.recorded import Recorded, as_recorded, recorded_problem
 from busfare.plan.roofline import Roofline, roofline_of
 from busfare.plan.sweep import sweep
-from busfare.report.results import Predicted
+from busfare.results import Predicted
 
 __all__ = ["Answer", "OnNode", "PlanResult", "Ranked", "Swept", "answer_plan", "plan_result"]
 

@@ -14,7 +14,8 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.project import Comparison, Projection, compare
 from busfare.report import results
-from busfare.report.results import Compared, PathCompared, PathThere, Projected, rows_of
+from busfare.report.results import Compared, PathCompared, PathThere, Projected
+from busfare.results import rows_of
 from busfare.trace import Trace
 
 __all__ = ["compared", "projection_result"]

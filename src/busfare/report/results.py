@@ -5,87 +5,15 @@ Seconds, bytes, bytes per second; None is 'not known'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-import polars as pl
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import Struct, field
 
-from busfare.advise import amounts
-
-Row = TypeVar("Row")
-
-
-def rows_of(row: type[Row], rows: pl.DataFrame | Iterable[Any]) -> list[Row]:
-    """Rows of a frame, or of other types with the same attributes, as rows of a result."""
-    values = rows.to_dicts() if isinstance(rows, pl.DataFrame) else list(rows)
-    return msgspec.convert(values, list[row], from_attributes=True)  # type: ignore[valid-type]
-
-
-class Ranged(Struct, kw_only=True):
-    """The 80 % range of the prediction that stands beside it, and the rung that it stands on."""
-
-    low_seconds: float | None = None
-    high_seconds: float | None = None
-    rung: str | None = None
-    reason: str | UnsetType = UNSET  # only where there is no range
-
-    def shown(self, seconds: float) -> str:
-        """'12.3 ms (11.1–13.9)'."""
-        return amounts.between(seconds, self.low_seconds, self.high_seconds)
-
-
-class Predicted(Ranged, kw_only=True):
-    """A predicted time with its range."""
-
-    predicted_seconds: float
-
-    def __str__(self) -> str:
-        return self.shown(self.predicted_seconds)
-
-
-class Counted(Struct):
-    count: int
-    seconds: float
-
-
-class Moved(Struct, kw_only=True):
-    """Copies and migrations; exposed: no kernel computes meanwhile."""
-
-    count: int
-    bytes: int
-    seconds: float
-    exposed_seconds: float
-
-
-class MovedInAll(Moved, kw_only=True):
-    share_of_gpu_time: float
-
-
-class Path(Struct, kw_only=True):
-    """What was moved between two kinds of memory."""
-
-    direction: str | None
-    source_memory: str | None
-    destination_memory: str | None
-    count: int
-    bytes: int
-    seconds: float
-    bytes_per_second: float | None
+from busfare.results import Counted, Found, Moved, MovedInAll, Path, Predicted, Sized
 
 
 class RecordedPath(Path, kw_only=True):
     migrations: int
-
-
-class Sized(Struct):
-    """A decade of sizes; the upper is exclusive."""
-
-    lower_bytes: int
-    upper_bytes: int
-    count: int
-    seconds: float
 
 
 class Part(Struct):
@@ -188,23 +116,6 @@ class RecordingCost(Struct):
     gap_seconds: float
     host_pace: float
     replayed_seconds: float
-
-
-class Found(Ranged, kw_only=True):
-    """A finding, with the range of its gain."""
-
-    id: str
-    title: str
-    evidence: str
-    change: str
-    predicted_gain_seconds: float
-    gain_is: str
-    by_replay: bool
-    bound_seconds: float | None
-    rests_on: list[str]
-    what_if: list[str]
-    gain_with_loop_seconds: float | None
-    overlaps_with: list[str]
 
 
 class Report(Struct, tag_field="schema", tag="busfare.report/1", kw_only=True):

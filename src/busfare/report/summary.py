@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-from msgspec import convert
-from msgspec.structs import asdict
 
 from busfare import advise
-from busfare.cost.ranges import finding_between, seconds_between
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.report import results
-from busfare.report.results import Counted, Found, Gap, Gpu, Moved, MovedInAll, Part, Report, Traced, rows_of
+from busfare.report.results import Gap, Gpu, Part, Report, Traced
+from busfare.results import Counted, Moved, MovedInAll, Sized, found, rows_of
 from busfare.trace import Trace
 from busfare.trace import totals as account
 from busfare.trace.beside import beside
@@ -23,10 +21,6 @@ __all__ = ["summarise"]
 
 MOST_ROWS, MOST_GAPS = 10, 5
 NS = 1e-9
-GAIN_IS = {
-    True: "replay: what the run, replayed with the change and all else as it was, saves",
-    False: "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way",
-}
 
 
 def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Report:
@@ -72,7 +66,7 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
         unexplained_seconds=unexplained,
         gpus=[_gpu(gpu, totals.makespan_seconds) for gpu in totals.gpus],
         by_path=rows_of(results.RecordedPath, account.by_path(trace)),
-        size_histogram=rows_of(results.Sized, account.size_histogram(trace)),
+        size_histogram=rows_of(Sized, account.size_histogram(trace)),
         engines=rows_of(results.Engine, account.engines(trace)),
         streams=rows_of(results.Stream, account.streams(trace, MOST_ROWS)),
         top_kernels=rows_of(results.TopKernel, account.top_kernels(trace, MOST_ROWS)),
@@ -83,7 +77,7 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
         ],
         recording_cost=cost,
         critical_path=path,
-        findings=[_finding(finding, run_seconds, node, bare) for finding in findings()],
+        findings=[found(finding, run_seconds, node, bare) for finding in findings()],
         omissions=rows_of(results.Omission, [*trace.omissions, *(run.omissions if run is not None else [])]),
     )
 
@@ -110,16 +104,4 @@ def _gpu(gpu: account.GpuTotals, makespan_seconds: float) -> Gpu:
         busy_seconds=gpu.busy_seconds,
         kernel_busy_seconds=gpu.kernel_busy_seconds,
         idle_seconds=max(0.0, makespan_seconds - gpu.busy_seconds),
-    )
-
-
-def _finding(finding: advise.Finding, run_seconds: float, node: Node | None, bare: list[str]) -> Found:
-    ends = finding_between(
-        finding.predicted_gain_seconds, finding.by_replay, finding.what_if, run_seconds, node
-    )
-    low, high = ends or (None, None)
-    ranged = seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
-    what_if = [*finding.what_if, *(bare if finding.what_if else ())]
-    return convert(
-        asdict(finding) | ranged | {"gain_is": GAIN_IS[finding.by_replay], "what_if": what_if}, Found
     )

@@ -20,7 +20,8 @@ from busfare.report.document import (
     words,
 )
 from busfare.report.lanes import Lanes
-from busfare.report.results import Found, Report, path_name
+from busfare.report.results import Report, path_name
+from busfare.results import Found
 
 __all__ = ["report_document", "unexplained"]
 

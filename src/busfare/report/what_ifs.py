@@ -11,7 +11,8 @@ import polars as pl
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
 from busfare.project.projection import run_between
 from busfare.report import results
-from busfare.report.results import Baseline, Part, RecordingCost, rows_of
+from busfare.report.results import Baseline, Part, RecordingCost
+from busfare.results import rows_of
 from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Outcome, Setting, WhatIf, what_if
 from busfare.timeline.changes.elsewhere import Host, ToNode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
-from busfare.report.results import Counted, MovedInAll, Path, Ranged, Sized
+from busfare.results import Counted, MovedInAll, Path, Ranged, Sized
 
 LONGEST_PATH = 48
 
@@ -184,11 +184,15 @@ class LargestFound(Ranked, kw_only=True):
 
 
 class JobFound(Ranged, kw_only=True):
+    """A finding over all traces that have it. Ranks run side by side, so that of the job no more is saved than in the trace
+    that gains most: gains are never summed.
+    """
+
     id: str
     title: str
     traces: int
     predicted_gain_seconds: float
-    traces_without_gain: int
+    traces_without_gain: int  # 0: every gain has a bound
     traces_by_replay: int
     overlaps_with: list[str]
     largest: LargestFound
