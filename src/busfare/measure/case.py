@@ -14,6 +14,8 @@ Mode = str
 #: How the copies, or the call, of a case are issued. Files of older runs hold others, which nothing reads.
 MODES = {
     "copies": "`count` copies in one stream, right after another copy",
+    "after-kernel": "the same right after a kernel",
+    "event-kernel": "a copy, and in another stream an empty kernel that waits for it",
     "streams": "a copy a stream; all wait for one event, and the last one's end counts",
     "batch": "the copies in one cudaMemcpyBatchAsync",
     "graph": "the copies captured and launched as a graph",

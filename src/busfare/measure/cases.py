@@ -26,6 +26,8 @@ ROW_COUNTS = (2, 8, 32, 96, 256)
 STREAMS = {"h2d": (2, 32, 256), "d2h": (2, 8, 32, 96, 256)}
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_STREAMS = (16, 100, 200)
+#: Copies behind a kernel, and those that a kernel of another stream waits for; both plans copy them alone, too.
+WAITING = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 #: Copies behind each other in one stream.
 TRAINS = (16, 128)
 
@@ -132,10 +134,15 @@ def _others(
         yield Case(direction, "managed", "prefetch", size, 1, gpu)
     for direction, size in product(HOST_DIRECTIONS, (16 * MIB, 64 * MIB)):
         yield Case(direction, "pinned", "both", size, 4, gpu)
-        yield Case(direction, "mapped", "kernel-both", size, 1, gpu)
         yield Case(direction, "mapped", "kernel-beside-copies", size, 1, gpu)
+    for size in (256 * KIB, MIB, 16 * MIB, 64 * MIB):
+        yield Case("h2d", "mapped", "kernel-both", size, 1, gpu)
     for direction in HOST_DIRECTIONS:
         yield Case(direction, "pinned", "beside-mapped", 64 * MIB, 1, gpu)
+        for size in WAITING:
+            yield Case(direction, "pinned", "after-kernel", size, 1, gpu)
+    for size in WAITING:
+        yield Case("h2d", "pinned", "event-kernel", size, 1, gpu)
     yield from _trains((64,), ("copies",), gpu)
     for mode in ("empty", "launch", "synchronise"):
         yield Case("none", "none", mode, 0, 1, gpu)

@@ -10,7 +10,7 @@ import numpy as np
 
 from busfare.measure.case import Case
 from busfare.measure.cases import HOST_DIRECTIONS, is_held_out
-from busfare.measure.fit import LEAST_GAP, Fit, fit
+from busfare.measure.fit import LEAST_GAP, Fit, fit, joined
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median, spread
 from busfare.node import Contention, Cost, Curve, Shares, Together
@@ -23,6 +23,10 @@ __all__ = ["SOURCE", "Profile", "profile"]
 SOURCE = "probe"
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096
+#: Copies for which what goes before them is measured: longer ones vary by more than that.
+WAITING_BYTES = 1 << 20
+#: A kernel that reads and writes as few bytes each way has its first threads in it, which only read.
+FIRST_THREADS_BYTES = 1 << 20
 #: Streams that hold a copy each, for the issue intervals and for the detail. Into the GPU the number makes no difference
 #: but for the first; out of it more than some 180 take longer each. Where a probe lacks one, its next larger one.
 INTERVALS = {"h2d": (2, 256), "d2h": (2, 32, 256)}
@@ -36,6 +40,7 @@ _PATHS: tuple[tuple[Direction, MemoryKind, str, int], ...] = (
     ("d2h", "pageable", "copies", 2),
     ("h2d", "mapped", "kernel", 1),
     ("d2h", "mapped", "kernel", 1),
+    ("h2d", "mapped", "kernel-both", 2),
     ("h2d", "managed", "prefetch", 1),
     ("d2h", "managed", "prefetch", 1),
     ("h2d", "managed", "touch", 1),
@@ -74,7 +79,7 @@ def profile(record: Record) -> Profile:
 def _curves(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Curve]:
     """The curve of every path of one GPU that was measured."""
     for direction, memory, mode, most in _PATHS:
-        yield from _curve(own, Case(direction, memory, mode, 1, 1, gpu), ordinal, most)
+        yield from _curve(own, Case(direction, memory, mode, 1, 1, gpu), ordinal, most)  # type: ignore[arg-type]
     for peer in sorted({c.peer for c in own if c.peer is not None}):
         yield from _curve(own, Case("p2p", "device", "copies", 1, 1, gpu, peer), ordinal, 1)
 
@@ -82,18 +87,22 @@ def _curves(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Curve]:
 def _curve(own: Cases, like: Case, ordinal: int | None, most: int) -> Iterator[Curve]:
     """The curve of the path of `like`, which gives all but the size; none where nothing was measured."""
     points = _points(own, like)
-    if not len(points[0]):
+    both = like.mode == "kernel-both"
+    if not len(points[0]) or (both and (points[0][0] > FIRST_THREADS_BYTES or len(points[0]) < 2)):
         return
-    found = fit(*points, most)
+    # Few sizes, each of which counts: a line would hide the first threads.
+    found = joined(*points[:2]) if both else fit(*points, most)
     pinned = like.memory == "pinned"
     yield Curve(
-        direction=like.direction,  # type: ignore[arg-type]
+        direction="both" if both else like.direction,  # type: ignore[arg-type]
         memory=like.memory,  # type: ignore[arg-type]
         up_to_bytes=found.up_to_bytes,
         latency_overhead_s=found.latency_overhead_s,
         gap_per_byte_s=found.gap_per_byte_s,
         issue_interval_s=_intervals(own, like, found) if pinned else {},
         detail=_detail(own, like) if pinned else (),
+        after_kernel_s=_added(own, like, "after-kernel") if pinned else 0.0,
+        event_wait_s=_added(own, like, "event-kernel", _launch_s(own, like.gpu)) if pinned else 0.0,
         faults=like.mode == "touch",
         timing="call" if like.memory == "pageable" else "device",
         gpu=ordinal,
@@ -154,6 +163,24 @@ def _intervals(own: Cases, one: Case, pieces: Fit) -> dict[int, float]:
     return found
 
 
+def _added(own: Cases, one: Case, mode: str, besides: float = 0.0) -> float:
+    """What copies take longer in `mode` than behind another copy, less `besides` (s); 0 where nobody measured it."""
+    added = [
+        interquartile_mean(m.seconds) - interquartile_mean(own[plain].seconds) - besides
+        for c, m in own.items()
+        if (c.mode, c.direction) == (mode, one.direction)
+        and ENGINE_BYTES <= c.bytes <= WAITING_BYTES
+        and (plain := replace(c, mode=one.mode)) in own
+    ]
+    return max(median(added), 0.0) if added else 0.0
+
+
+def _launch_s(own: Cases, gpu: int) -> float:
+    """Seconds of an empty kernel on the device."""
+    launch = own.get(Case("none", "none", "launch", 0, 1, gpu))
+    return interquartile_mean(launch.samples.device_s) if launch and launch.samples.device_s else 0.0
+
+
 def _back_to_back(own: Cases, one: Case) -> dict[int, float]:
     """g: what each further copy in the same stream adds, from the shortest copies in the longest train."""
     trains = [
@@ -190,7 +217,9 @@ def _shares(own: Cases, like: Case, mode: str) -> Shares | None:
     """
     shares = []
     for direction in HOST_DIRECTIONS:
-        beside = [c for c in own if (c.mode, c.memory, c.direction) == (mode, like.memory, direction)]
+        # A kernel both ways is the same, whichever direction is asked for.
+        measured = "h2d" if mode == "kernel-both" else direction
+        beside = [c for c in own if (c.mode, c.memory, c.direction) == (mode, like.memory, measured)]
         alone = [c for c in own if replace(c, bytes=1) == replace(like, direction=direction)]
         if not beside or not alone:
             return None

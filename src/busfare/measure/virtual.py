@@ -140,7 +140,10 @@ class VirtualDevice:
         if case.memory == "managed":
             return self.migrated(case.direction, case.bytes, case.mode == "touch", case.gpu), _CALL_S
         curve = self.truth(case.direction, case.memory, case.gpu, case.peer)
-        if case.mode in _SHARES:
+        both = self.node.curve("both", "mapped", case.gpu)
+        if case.mode == "kernel-both" and both:
+            curve = both
+        elif case.mode in _SHARES:
             share = getattr(self.node.contention(case.gpu), _SHARES[case.mode]).of(case.direction)
             curve = curve.scaled(1 / share)
         further = case.bytes * curve.long_gap_per_byte_s
@@ -148,6 +151,11 @@ class VirtualDevice:
             streams = case.count if case.mode == "streams" else 1
             further += float(curve.issue_interval(streams))
         seconds = float(curve.seconds(case.bytes)) + (case.count - 1) * further
+        if case.mode == "after-kernel":
+            seconds += curve.after_kernel_s
+        if case.mode == "event-kernel":
+            launch, _ = self._cost(Case("none", "none", "launch", 0, 1, case.gpu))
+            seconds += curve.event_wait_s + (launch or 0.0)
         if "drift" in self._faults and case.direction == "h2d" and self.now_s > _DRIFT_AFTER_S:
             seconds *= _DRIFT
         return seconds, _CALL_S * (1 if case.mode in _ONE_CALL else case.count)

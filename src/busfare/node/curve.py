@@ -13,7 +13,8 @@ from busfare.node.source import Count, Ordinal, Seconds, SecondsPerByte, Size, S
 
 __all__ = ["MOST_PIECES", "Curve", "Direction", "MemoryKind", "Together"]
 
-Direction = Literal["h2d", "d2h", "d2d", "p2p"]
+#: `both`: a kernel that reads and writes so many bytes each of mapped memory.
+Direction = Literal["h2d", "d2h", "d2d", "p2p", "both"]
 MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
 #: More pieces predict held-out sizes no better (docs/models.md).
 MOST_PIECES = 3
@@ -62,6 +63,8 @@ class Curve(_Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
     copy each, what each further copy adds beside its bytes' G; under 1 stream, copies back to back in it: g. `detail`
     holds curves of whole sets of streams, which are nearer for short copies. `timing` says what the clock held: the whole
     call, or the device alone. `faults`: pages of managed memory that move when they are touched, in place of prefetches.
+    `after_kernel_s` is added where a kernel, and no copy, goes before in the stream; `event_wait_s` to a kernel of another
+    stream that waits for the copy.
     """
 
     direction: Direction
@@ -69,6 +72,8 @@ class Curve(_Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
     faults: bool = False
     issue_interval_s: dict[int, Seconds] = msgspec.field(default_factory=dict)
     detail: tuple[Together, ...] = ()
+    after_kernel_s: Seconds = 0.0
+    event_wait_s: Seconds = 0.0
     timing: Literal["call", "device"] = "device"
     gpu: Ordinal | None = None
     peer: Ordinal | None = None

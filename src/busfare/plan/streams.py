@@ -33,7 +33,7 @@ from busfare.plan.strategies import (
     program_of,
     shares_of,
 )  # fmt: skip
-from busfare.timeline.program import share_beside
+from busfare.timeline.program import mapped_extra, share_beside
 
 __all__ = [
     "MOST_PLAYED",
@@ -121,12 +121,13 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
         columns = np.broadcast_to(streams, (len(problems), streams.shape[-1]))
         split = [kernel_split(p, t[0], n, layout) for p, t, n in zip(problems, whole, columns, strict=True)]
         kernel = np.array(split)
-    sides = []
+    sides, sizes = [], []
     for at, (direction, memory) in enumerate(zip(("h2d", "d2h"), layout[:2], strict=True)):
         curve = getattr(machine.curves(direction), memory)
         size = np.array(
             [[(p.h2d_bytes, p.d2h_bytes)[at] * t[at]] for p, t in zip(problems, times, strict=True)]
         )
+        sizes.append(size)
         alone = memory == "mapped" or strategy in AT_ONCE
         arrays = np.array([[1 if alone else (p.copies_in, p.copies_out)[at]] for p in problems])
         ordered = [[layout.over == "engine" or (at == 0 and p.copies_in_order)] for p in problems]
@@ -144,9 +145,13 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
             )
         )
     into, out = sides
-    # One unit of the GPU issues the copies of all streams in turn: each waits for the other direction's g, too.
+    # One unit of the GPU issues the copies of all streams in turn: each waits for the other direction's g, too, but for the
+    # first two chunks in, which go before any copy out, and the last one out.
     both = (into.gap > 0) & (out.gap > 0) & (streams > 1)
-    gaps = [np.where(both, into.gap + out.gap, side.gap) for side in sides]
+    crossing = 1.0 if layout.over == "engine" else np.maximum(streams - 2, 0) / np.maximum(streams - 1, 1)
+    gaps = [
+        side.gap + np.where(both, crossing * other.gap, 0.0) for side, other in ((into, out), (out, into))
+    ]
     moving = [
         side.moving + side.further * np.where(both, into.train + out.train, side.train) for side in sides
     ]
@@ -161,7 +166,30 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     if strategy == "hybrid":
         share = share_beside(1 / slowdown[0], moving[0] / streams, moving[1] / streams, kernel / streams)
         slowdown[0] = 1 / share
-    return Cut(streams, moving[0], kernel, moving[1], into.latency, out.latency, *gaps, *slowdown)
+    # Copies out follow a kernel; in a stream an engine, that has waited for a copy in.
+    copy_in, copy_out = (
+        getattr(machine.curves(d), memory) for d, memory in zip(("h2d", "d2h"), layout[:2], strict=True)
+    )
+    waits = copy_out.after_kernel_s + copy_in.event_wait_s * (layout.over == "engine") * (moving[0] > 0)
+    last = out.latency + waits * (out.latency > 0)
+    extra: FloatArray | float = 0.0
+    if layout.into == layout.out == "mapped":
+        extra = mapped_extra(
+            np.minimum(*sizes), copy_in, copy_out, machine.mapped_both, machine.contention.mapped_both
+        )
+    return Cut(
+        streams,
+        moving[0],
+        kernel,
+        moving[1],
+        into.latency,
+        last,
+        gaps[0],
+        gaps[1],
+        slowdown[0],
+        slowdown[1],
+        extra,
+    )
 
 
 def closed(cut: Cut, strategy: str, category: Category) -> tuple[FloatArray, str]:

@@ -12,6 +12,7 @@ first. A copy holds its engine for its bytes, behind another copy for g as well,
 (L+o) + k·G + g(n-1) [W14 §V]. g is the curve's issue interval for the number of streams that hold copies of its direction,
 plus the other direction's where copies go both ways: one unit of the GPU issues the copies of all streams in turn.
 While data moves the other way a copy, or a kernel on mapped memory, keeps its share (`Contention`) of its own rate.
+A copy behind a kernel, and a kernel that waits for a copy of another stream, start later by what the curve says.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.node import Contention, Curve
+from busfare.node import Contention, Curve, Shares
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
 from busfare.timeline.model import COLUMN_TYPES
 
-__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_beside"]
+__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_extra", "mapped_seconds", "share_beside"]
 
 NON_BLOCKING, WAITS_FOR_ITS_OWN = 2, 1
 #: Into so many parts the processors of the GPU are divided among kernels.
@@ -50,7 +51,7 @@ class GpuRules:
 
     `copy_engines`: one for both directions, or one each. `implicit_synchronization`: a copy out waits for all kernels
     issued before it [W14 §IV]. `queues`: hardware queues, which are worked off in order; None: one a stream. `call_s`: what
-    each call takes on the host.
+    each call takes on the host. `mapped_both`: kernels that read and write mapped memory, where they were measured.
     """
 
     contention: Contention = ALONE
@@ -58,6 +59,7 @@ class GpuRules:
     implicit_synchronization: bool = False
     queues: int | None = None
     call_s: float = 0.0
+    mapped_both: Curve | None = None
 
 
 class Mapped(NamedTuple):
@@ -124,6 +126,20 @@ def mapped_seconds(reads: Any, writes: Any, read_slowdown: Any, write_slowdown: 
     return np.maximum(reads * (1 + (read_slowdown - 1) * load**2), writes * (1 + (write_slowdown - 1) * load))
 
 
+def mapped_extra(sizes: Any, into: Curve, out: Curve, both: Curve | None, shares: Shares) -> Any:
+    """Seconds that a kernel which reads and writes `sizes` bytes each of mapped memory was measured to take beyond the L+o
+    and the slowed bytes of each direction: its first threads only read, its last ones only write. A number or an array.
+    Beyond the last piece's start it stays as it is.
+    """
+    if both is None:
+        return 0.0 * sizes
+    sizes = np.minimum(sizes, both.up_to_bytes[-1] if both.up_to_bytes else np.inf)
+    moving = [sizes * curve.gap_per_byte(sizes) for curve in (into, out)]
+    alone = into.latency_overhead(sizes) + out.latency_overhead(sizes)
+    extra = both.seconds(sizes) - alone - mapped_seconds(moving[0], moving[1], 1 / shares.h2d, 1 / shares.d2h)
+    return np.where(sizes > 0, extra, 0.0)
+
+
 def share_beside(share: Any, copying: Any, writing: Any, kernel: Any) -> Any:
     """The share of its rate that a copy keeps beside kernels on mapped memory: `share` while their data is on the link.
 
@@ -181,7 +197,11 @@ class Program:
         """
         shares = self.rules.contention.mapped_both
         reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
-        whole = max(seconds, float(mapped_seconds(reads, writes, 1 / shares.h2d, 1 / shares.d2h)))
+        moving = float(mapped_seconds(reads, writes, 1 / shares.h2d, 1 / shares.d2h))
+        if into and out:
+            even = min(into.bytes, out.bytes)
+            moving += float(mapped_extra(even, into.curve, out.curve, self.rules.mapped_both, shares))
+        whole = max(seconds, moving)
         begins, ends = (
             float(m.curve.latency_overhead(m.bytes)) if m and m.bytes else 0.0 for m in (into, out)
         )
@@ -209,19 +229,39 @@ class Program:
         self._operations.append(operation)
         return len(self._operations) - 1
 
+    def _late(self, o: _Operation, before: int | None) -> float:
+        """Seconds by which an operation starts later than what it waits for ends."""
+        waits = [self._operations[n] for n in (*o.after, *(() if before is None else (before,)))]
+        if o.curve:
+            return o.curve.after_kernel_s * any(other.kind == "kernel" for other in waits)
+        others = [other.curve.event_wait_s for other in waits if other.curve and other.stream != o.stream]
+        return max(others, default=0.0)
+
     def _gaps(self) -> list[float]:
-        """Each copy's g: of one stream behind the copy before it in its own, else of the number of streams."""
+        """Each copy's g: of one stream behind the copy before it in its own, else of the number of streams; and of the other
+        direction, but for the first two chunks in, which go before any copy out, and the last one out.
+        """
         curves = {o.kind: o.curve for o in self._operations if o.curve}
         streams = {kind: {o.stream for o in self._operations if o.kind == kind} for kind in curves}
         both = len(curves) == 2 and len(set().union(*streams.values())) > 1
         before: dict[int, str] = {}
+        order = {
+            kind: list(dict.fromkeys(o.stream for o in self._operations if o.kind == kind)) for kind in curves
+        }
         gaps = []
         for o in self._operations:
             counts = {kind: 1 if before.get(o.stream) == o.kind else len(streams[kind]) for kind in curves}
-            beside = [kind for kind in curves if o.curve and (both or kind == o.kind)]
+            crossed = both and o.curve is not None and self._crosses(order[o.kind], o)
+            beside = [kind for kind in curves if o.curve and (crossed or kind == o.kind)]
             gaps.append(sum(float(curves[kind].issue_interval(counts[kind])) for kind in beside))
             before[o.stream] = o.kind
         return gaps
+
+    @staticmethod
+    def _crosses(order: list[int], o: _Operation) -> bool:
+        """Whether copies of the other direction are issued between this one and the one before it in its direction."""
+        place = order.index(o.stream)
+        return len(order) == 1 or (place > 1 if o.kind == "h2d" else place < len(order) - 1)
 
     def _rows(self) -> tuple[list[_Row], list[int], list[int]]:
         """The rows, and of each operation the one that moves or computes and the one of its completion.
@@ -252,13 +292,14 @@ class Program:
                     for wait in waits or [-1]
                 ]
                 waits = [len(rows) - 1]
+            latency = o.latency + self._late(o, before)
             engine = {"h2d": 0, "d2h": min(self.rules.copy_engines - 1, 1), "kernel": 2}[o.kind]
             behind = waits[0] if waits else -1
             # Alone nothing is slowed, however the curve's other pieces compare with the last one.
             rate = min([o.rate, *(self._capacity[link] for link in o.links)])
             first.append(len(rows))
             rows.append(
-                _Row(number, fresh + 1, o.seconds, behind, engine, o.slots, o.latency, gap, rate, o.links)
+                _Row(number, fresh + 1, o.seconds, behind, engine, o.slots, latency, gap, rate, o.links)
             )
             if o.completion > 0:
                 rows.append(_Row(number, fresh + 2, o.completion, first[-1]))

@@ -93,7 +93,9 @@ class VirtualStrategies(_Played):
 
     def _play(self, program: Program, call_s: float) -> float:
         engines = 1 if self._gpu.copy_engines == 1 else 2
-        rules = timeline.GpuRules(self._device.node.contention(), copy_engines=engines, call_s=call_s)
+        node = self._device.node
+        both = node.curve("both", "mapped")
+        rules = timeline.GpuRules(node.contention(), engines, call_s=call_s, mapped_both=both)
         played = timeline.Program(rules)
         numbers: list[int] = []
         for op in program.operations:
@@ -156,7 +158,9 @@ class VirtualMethods(_Played):
         }  # fmt: skip
         if self._method == "zero-copy":
             into, out = (self._mapped(direction, bytes_ * accesses) for direction in ("h2d", "d2h"))
-            played = timeline.Program(timeline.GpuRules(self._device.node.contention()))
+            node = self._device.node
+            rules = timeline.GpuRules(node.contention(), mapped_both=node.curve("both", "mapped"))
+            played = timeline.Program(rules)
             played.kernel(alone, 0, (), into, out)
             ranges["kernel"] = _LAUNCH_S + played.play().seconds
         elif self._method == "managed":

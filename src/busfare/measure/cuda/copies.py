@@ -12,7 +12,7 @@ from busfare.measure.case import Case, Direction, Samples
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import checked, driver
 from busfare.measure.cuda.kernels import LONG, POINTER
-from busfare.measure.cuda.timing import LEAD_IN_BYTES, capture, record, sampled, seconds
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, capture, record, sampled, seconds, wait
 from busfare.measure.device import UnavailableError
 
 __all__ = ["COPIES", "Ends", "batched", "copies", "one"]
@@ -100,6 +100,26 @@ def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True
         return _by_the_host(case, board, ends, repeats)
     issue, lead_in = _train(case, ends, board), _lead_in(case, ends, board)
     return sampled(board, lambda s: issue(s[0]), repeats, held=held, lead_in=lead_in)
+
+
+def _after_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """Copies right behind the blocking kernel."""
+    issue = _train(case, ends, board)
+    return sampled(board, lambda s: issue(s[0]), repeats)
+
+
+def _event_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """A copy, and an empty kernel of another stream that waits for it."""
+    # The first four time the two streams.
+    copy, copied = one(case, ends, board), board.events(5)[-1]
+
+    def issue(streams: Any) -> None:
+        copy(0, streams[0])
+        record(copied, streams[0])
+        wait(streams[1], copied)
+        board.kernels.launch("nothing", streams[1])
+
+    return sampled(board, issue, repeats, 2, led=True, lead_in=_lead_in(case, ends, board))
 
 
 def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
@@ -248,6 +268,8 @@ def _kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
 #: What measures each mode of a case whose data have ends: the case, its GPU, its ends, and how many samples.
 COPIES: dict[str, Callable[[Case, Board, Ends, int], Samples]] = {
     "copies": copies,
+    "after-kernel": _after_kernel,
+    "event-kernel": _event_kernel,
     "streams": _streams,
     "batch": _batch,
     "graph": _graph,

@@ -157,11 +157,11 @@ class Timed:
 
 
 def sampled(
-    board: Board, issue: Issue, repeats: int, streams: int = 1, *, held: bool = True,
+    board: Board, issue: Issue, repeats: int, streams: int = 1, *, held: bool = True, led: bool = False,
     lead_in: Callable[[Any], None] | None = None, beside: Callable[[Any], None] | None = None,
 ) -> Samples:  # fmt: skip
     """So many samples of work. Raises StalledError where the blocking kernel gave up."""
-    timed = Timed(board, issue, streams, lead_in=lead_in, beside=beside)
+    timed = Timed(board, issue, streams, led=led, lead_in=lead_in, beside=beside)
     device_s, api_s = [], []
     for _ in range(repeats):
         api_s.append(timed.submit(held))
