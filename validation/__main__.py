@@ -18,7 +18,6 @@ SCRIPTS = (
     "replay_pairs",
     "node_change",
     "ranges",
-    "cases",
     "hybrid",
     "gpus",
 )

@@ -9,8 +9,10 @@ status 1 where the published winner is predicted for no value that can be meant.
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -61,92 +63,39 @@ def main() -> int:
     sound = True
     for cell in CELLS:
         machine = machine_of(load_node(cell.node))
-        asked = [(element, outputs) for element in (4, DOUBLE) for outputs in cell.outputs]
-        found = [_cell(cell, machine, element, outputs) for element, outputs in asked]
-        if not any(found):
+        right = [
+            _is_right(cell, machine, element, outputs) for element in (4, DOUBLE) for outputs in cell.outputs
+        ]
+        if not any(right):
             print(f"  MISSED: {cell.published} for none of what can be meant")
-        sound &= any(found)
-    print("\nWhat stands behind the cells that t_E decides (8-byte elements, 2 variables out):")
-    for cell in CELLS[3:]:
-        _show_times(cell, machine_of(load_node(cell.node)))
+        sound &= any(right)
     print(GAPS)
     return 0 if sound else 1
 
 
-def _cell(cell: Cell, machine: Machine, element: int, outputs: int) -> bool:
-    """Prints the winners over t_E. False where the published one is not predicted for any t_E that can be meant, or
-    another is for all of them.
-    """
+def _is_right(cell: Cell, machine: Machine, element: int, outputs: int) -> bool:
+    """Prints the winners over t_E; whether the published one is among those for the t_E that can be meant."""
     into, out = 2 * ELEMENTS * element, outputs * ELEMENTS * element
-    winners = _winners(cell, machine, into, out)
-    said = ", ".join(f"{name} {_span(low, high)}" for name, low, high in _ranges(winners))
-    most, within = float("inf"), ""
-    if cell.node in AXIS:
-        # Explicit takes both copies and the kernel, and its bar ends within the figure.
-        most = (
-            AXIS[cell.node]
-            - into * machine.h2d.copy.long_gap_per_byte_s
-            - out * machine.d2h.copy.long_gap_per_byte_s
-        )
-        within = f" of {most * 1e3:.0f} ms at most, as the figure's axis allows"
-    possible = {w for w, t in zip(winners, KERNELS, strict=True) if t <= most}
-    if len(set(winners)) == 1:
-        verdict = "determined, whatever t_E"
-    elif len(possible) == 1:
-        verdict = f"determined by t_E{within}"
-    else:
-        verdict = "not determined: t_E is not given"
-    right = cell.published in possible
-    name = f"{cell.kernel:9} {cell.node:10} {element} bytes   {outputs:<3} {cell.published:9}"
-    print(f"{name} {said}; {'' if right else 'another one wins: '}{verdict}")
-    return right
-
-
-def _winners(cell: Cell, machine: Machine, into: float, out: float) -> list[str]:
-    problems = [_problem(cell, into, out, float(kernel)) for kernel in KERNELS]
-    return [
+    problems = [
+        Problem(cell.kernel, into, out, kernel, accesses_in=cell.accesses_in, streams=LEVELS, levels=LEVELS)
+        for kernel in KERNELS.tolist()
+    ]
+    winners = [
         next(p.strategy for p in answer.ranking if p.strategy in STRATEGIES)
         for answer in plans(problems, machine)
     ]
-
-
-def _problem(cell: Cell, into: float, out: float, kernel: float) -> Problem:
-    return Problem(
-        cell.kernel, into, out, kernel, accesses_in=cell.accesses_in, streams=LEVELS, levels=LEVELS
-    )
-
-
-def _ranges(winners: list[str]) -> list[tuple[str, float, float]]:
-    """Winner, from which t_E, to which."""
-    ranges: list[tuple[str, float, float]] = []
-    for winner, kernel in zip(winners, KERNELS, strict=True):
-        if ranges and ranges[-1][0] == winner:
-            ranges[-1] = (winner, ranges[-1][1], float(kernel))
-        else:
-            ranges.append((winner, float(kernel), float(kernel)))
-    return ranges
-
-
-def _span(low: float, high: float) -> str:
-    first, last = low == KERNELS[0], high == KERNELS[-1]
-    if first and last:
-        return "always"
-    return (
-        f"to {high * 1e3:.0f} ms"
-        if first
-        else f"from {low * 1e3:.0f} ms"
-        if last
-        else f"{low * 1e3:.0f} to {high * 1e3:.0f} ms"
-    )
-
-
-def _show_times(cell: Cell, machine: Machine) -> None:
-    size = 2 * ELEMENTS * DOUBLE
-    for kernel in (0.01, 0.05, 0.2):
-        answer = plans([_problem(cell, size, size, kernel)], machine)[0]
-        times = {p.strategy: p.seconds * 1e3 for p in answer.ranking}
-        row = "  ".join(f"{name} {times[name]:6.1f}" for name in STRATEGIES)
-        print(f"  {cell.node:10} t_E {kernel * 1e3:5.0f} ms: {row}  ms (predicted)")
+    # Explicit takes both copies and the kernel, and its bar ends within the figure.
+    copies = into * machine.h2d.copy.long_gap_per_byte_s + out * machine.d2h.copy.long_gap_per_byte_s
+    most = AXIS.get(cell.node, math.inf) - copies
+    possible = {w for w, t in zip(winners, KERNELS, strict=True) if t <= most}
+    spans = groupby(zip(winners, KERNELS * 1e3, strict=True), key=lambda pair: pair[0])
+    shown = [f"{name} to {[at for _, at in span][-1]:.3g} ms" for name, span in spans]
+    decided = "determined" if len(possible) == 1 else "not determined: t_E is not given"
+    limit = f" (of {most * 1e3:.0f} ms at most, as the figure's axis allows)" if cell.node in AXIS else ""
+    right = cell.published in possible
+    name = f"{cell.kernel:9} {cell.node:10} {element} bytes   {outputs:<3} {cell.published:9}"
+    print(f"{name} {', '.join(shown)}; {'' if right else 'another one wins: '}{decided}{limit}")
+    return right
 
 
 if __name__ == "__main__":

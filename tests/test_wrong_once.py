@@ -1,0 +1,169 @@
+"""Traces and questions that were answered wrongly once, asked through the command line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.cli import app
+from busfare.errors import InputError
+from tests.trace.build_kineto import call, kernel, write_kineto
+from tests.trace.build_nsys import NsysExport
+from tests.trace.build_nvprof import EPOCH, small_file
+from tests.traces import EXAMPLES
+
+EXAMPLE = EXAMPLES / "smooth-out-of-core-h100.json.gz"
+MS = 1_000_000
+DIRECTIONS = {"h2d": 11, "d2h": 12}
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    """What a command answers as JSON. Raises InputError where it refuses."""
+
+    def asked(*arguments: object) -> Any:
+        app.main([*map(str, arguments), "--json"], standalone_mode=False)
+        return json.loads(capsys.readouterr().out)
+
+    return asked
+
+
+def share_of_kernels(report: Any) -> float:
+    return sum(part["share"] for part in report["critical_path"] if part["part"] == "kernels")
+
+
+def faulting(folder: Path) -> Path:
+    """A kernel of 90 ms that faults, a wait for it, and pages that come back once the host reads them."""
+    export = NsysExport()
+
+    def migrate(direction: str, begin: float, end: float) -> None:
+        """1 MiB of managed memory, as exports have it: of stream 0, launched by nobody; times in ms."""
+        times = int(begin * MS), int(end * MS)
+        export.copy(DIRECTIONS[direction], (5, 5), 1 << 20, *times, None, streamId=0)
+
+    export.call("cudaLaunchKernel_v7000", 0, 5_000, 1)
+    export.kernel("faulting()", 10_000, 90 * MS, 1)
+    for n in range(400):
+        migrate("h2d", 0.5 + 0.22 * n, 0.7 + 0.22 * n)
+    export.call("cudaDeviceSynchronize_v3020", 6_000, 90 * MS + 20_000, 2)
+    export.wait(4, 6_000, 90 * MS + 20_000, 2)
+    for n in range(20):
+        migrate("d2h", 91 + 0.2 * n, 91.1 + 0.2 * n)
+    export.call("cudaFree_v3020", 96 * MS, 96 * MS + 5_000, 3)
+    return export.write(folder / "faulting.sqlite")
+
+
+def shifted(folder: Path) -> Path:
+    """Fifty kernels of 1 ms, each waited for; the GPU's clock is 30 µs ahead of the host's."""
+    events = []
+    for n in range(50):
+        at = 1200.0 * n
+        events += [call("cudaLaunchKernel", at, 5, 2 * n), kernel("work()", at + 38, 1000, 2 * n)]
+        events.append(call("cudaDeviceSynchronize", at + 6, 1006, 2 * n + 1))
+    return write_kineto(folder / "shifted.json", events)
+
+
+def cut(folder: Path) -> Path:
+    """A hundred kernels in one stream; the calls of the first fifty came before the trace began."""
+    events = [kernel("work()", 1000.0 * n + 500, 999, n) for n in range(100)]
+    events += [call("cudaLaunchKernel", 10.0 * n, 5, n) for n in range(50, 100)]
+    events.append(call("cudaDeviceSynchronize", 1200, 99_310, 1000))
+    return write_kineto(folder / "cut.json", events)
+
+
+@pytest.mark.parametrize(("build", "least"), [(faulting, 0.9), (shifted, 0.8), (cut, 0.9)])
+def test_kernels_are_the_critical_path(
+    ask: Ask, tmp_path: Path, build: Callable[[Path], Path], least: float
+) -> None:
+    assert share_of_kernels(ask("report", build(tmp_path))) > least
+
+
+def test_prefetching_the_pages_of_a_kernel_that_faults_gains(ask: Ask, tmp_path: Path) -> None:
+    assert ask("what-if", faulting(tmp_path), "--prefetch", "--from", "dgx-a100")["gain_percent"] > 50
+
+
+def test_an_export_packed_with_gzip_is_read(ask: Ask, tmp_path: Path) -> None:
+    packed = tmp_path / "faulting.sqlite.gz"
+    packed.write_bytes(gzip.compress(faulting(tmp_path).read_bytes()))
+    assert ask("report", packed)["kernels"]["count"] == 1
+
+
+def test_sizes_that_are_not_known_are_packed_and_spread(ask: Ask, tmp_path: Path) -> None:
+    export = NsysExport()
+    for n in range(40):
+        at = n * 100_000
+        for k in range(3):
+            export.call("cudaMemcpyAsync_v3020", at + 5_000 * k, at + 5_000 * k + 3_000, 10 * n + k)
+            size = None if n == 7 and k == 1 else 4096
+            export.copy(1, (1, 2), size, at + 20_000 + 3_000 * k, at + 22_000 + 3_000 * k, 10 * n + k)
+        export.call("cudaLaunchKernel_v7000", at + 20_000, at + 23_000, 10 * n + 5)
+        export.kernel("work()", at + 40_000, at + 80_000, 10 * n + 5)
+    path = export.write(tmp_path / "unsized.sqlite")
+    answer = ask("what-if", path, "--batch-below", "64KiB", "--streams", "3", "--from", "dgx-a100")
+    assert answer["predicted_seconds"] > 0
+
+
+def test_nvprof_rows_whose_start_and_end_are_0_are_no_run(ask: Ask, tmp_path: Path) -> None:
+    file = small_file()
+    file.kernel("never timed", -EPOCH, -EPOCH, 900)
+    assert ask("report", file.write(tmp_path / "untimed.nvvp"))["makespan_seconds"] < 1
+
+
+def test_a_trace_without_gpu_work_has_no_findings(ask: Ask, tmp_path: Path) -> None:
+    export = NsysExport()
+    for n in range(40):
+        export.call("cudaLaunchKernel_v7000", n * MS, n * MS + 5_000, 3 * n)
+        export.call("cudaEventRecord_v3020", n * MS + 6_000, n * MS + 8_000, 3 * n + 1)
+        export.record(n + 1, 7, 3 * n + 1)
+        export.call("cudaEventSynchronize_v3020", n * MS + 9_000, n * MS + 950_000, 3 * n + 2)
+        export.wait(1, n * MS + 9_000, n * MS + 950_000, 3 * n + 2, eventId=n + 1)
+    assert ask("report", export.write(tmp_path / "idle.sqlite"))["findings"] == []
+
+
+def test_json_of_rocprof_is_refused(ask: Ask, tmp_path: Path) -> None:
+    times = {"pid": 2, "tid": 1, "ts": 1.0, "dur": 2.0}
+    event = {"ph": "X", "name": "hipLaunchKernel", "args": {"BeginNs": 1}} | times
+    named = {"ph": "M", "name": "process_name", "pid": 2, "args": {"name": "CPU HIP API"}}
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"traceEvents": [named, event], "otherData": {"DurationNs": "1"}}))
+    with pytest.raises(InputError, match="rocprof"):
+        ask("report", path)
+
+
+def test_two_gpus_that_copy_slowly_at_the_same_time_do_not_gain_twice(ask: Ask, tmp_path: Path) -> None:
+    export = NsysExport()
+    for gpu in range(2):
+        for n in range(10):
+            id, at = 100 * gpu + n, n * 20 * MS
+            export.call("cudaMemcpyAsync_v3020", at, at + 5_000, id, thread=5 + gpu)
+            export.copy(1, (1, 2), 256 << 20, at + 10_000, at + 19 * MS, id, deviceId=gpu, contextId=gpu + 1)
+    answer = ask("report", export.write(tmp_path / "two.sqlite"), "--node", "h100-sxm")
+    assert 0 < max(f["predicted_gain_seconds"] for f in answer["findings"]) < 0.8 * answer["makespan_seconds"]
+
+
+def test_a_plan_takes_no_less_than_its_copies(ask: Ask) -> None:
+    sizes = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "1us")
+    assert ask("plan", *sizes, "--node", "h100-probed")["bounds"]["full_overlap_seconds"] > 5e-3
+
+
+def test_mapped_memory_is_not_advised_where_nobody_counted_accesses(ask: Ask) -> None:
+    answer = ask("plan", "--from-trace", EXAMPLE, "--kernel-name", "smooth", "--node", "h100-sxm")
+    assert answer["ranking"][0]["strategy"] != "mapped"
+
+
+@pytest.mark.parametrize(("node", "least"), [("pcie:5", 50e9), ("rtx-3060-laptop", 1e9)])
+def test_a_link_without_its_lanes_and_a_laptops_gpu_have_prices(ask: Ask, node: str, least: float) -> None:
+    prices = ask("price", "--node", node, "--bytes", "1GB")["prices"]
+    assert max(price["bytes_per_second"] or 0 for price in prices) > least
+
+
+def test_a_comparison_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    images = [str(EXAMPLES / f"train-images-{gpu}.json.gz") for gpu in ("h100", "h200")]
+    app.main(["compare", *images], standalone_mode=False)
+    assert capfd.readouterr().err == ""
