@@ -21,7 +21,8 @@ from typing import Any
 from stored import probed_node, unpacked
 
 from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.methods import Case, predicted_of
+from busfare.measure.bench.methods import Case
+from busfare.measure.bench.methods_result import predicted_of
 from busfare.measure.bench.predicting import MOST_IN_ORDER, STREAMED, Predicted, problem_of
 from busfare.measure.bench.program import Work
 from busfare.measure.probe import again
@@ -169,9 +170,9 @@ def _verdict(figures: str, cells: list[Cell]) -> bool:
 def predicted_methods(cell: dict[str, Any], node: Node) -> list[tuple[str, float, float]]:
     """Of each method: seconds of copies and kernel measured, and predicted."""
     case = Case(cell["elements"], cell["accesses"])
-    told = predicted_of(case, cell["measured_kernel_seconds"], machine_of(node)).seconds
+    told = predicted_of(case, cell["measured_kernel_seconds"], machine_of(node))
     return [
-        (row["method"], row["measured_gpu_seconds"], told[row["method"]])
+        (row["method"], row["measured_gpu_seconds"], told[row["method"]].seconds)
         for row in cell["methods"]
         if row["measured_gpu_seconds"] > 0 and row["method"] in told
     ]

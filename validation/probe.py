@@ -84,7 +84,7 @@ def _bandwidth(record: Record, pinned: dict) -> list[float]:
     for direction in ("h2d", "d2h"):
         taken = record.of(Case(direction, "pinned", "again", COPY_BYTES, COPIES))
         if taken is not None and direction in pinned:
-            theirs = COPIES * COPY_BYTES / float(np.median(taken.samples.device_s))
+            theirs = COPIES * COPY_BYTES / float(np.median(taken.device_s))
             off.append(100 * (1 / pinned[direction].long_gap_per_byte_s / theirs - 1))
     return off
 

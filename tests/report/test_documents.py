@@ -14,13 +14,13 @@ from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.job import How, run_job
 from busfare.job.results import JobReport
+from busfare.measure.results import MethodsResult, ProbeResult, StrategiesResult
 from busfare.node import load_node
 from busfare.project import project
 from busfare.report.document import Document
 from busfare.report.html import page
 from busfare.report.job_document import job_document
 from busfare.report.lanes import lanes_of
-from busfare.report.measured_results import MethodsResult, ProbeResult, StrategiesResult
 from busfare.report.nodes import Nodes, Prices
 from busfare.report.plans import PlanResult
 from busfare.report.prediction_documents import comparison_document, projection_document

@@ -12,25 +12,17 @@ import pytest
 
 from busfare.job import How, run_job
 from busfare.measure.probe import again as fitted
-from busfare.measure.probe import result as probed
+from busfare.measure.results import MethodsResult, StrategiesResult, read_result
 from busfare.node import load_node
 from busfare.project import project
-from busfare.report.bench_documents import methods_document, strategies_document
 from busfare.report.document import Document, Table, words
 from busfare.report.html import page
 from busfare.report.job_document import job_document
 from busfare.report.lanes import BARS_A_LANE, lanes_of
-from busfare.report.measured_results import (
-    MethodsResult,
-    ProbeResult,
-    StrategiesResult,
-    measured,
-    read_result,
-)
+from busfare.report.measured_documents import methods_document, probe_document, strategies_document
 from busfare.report.plan_document import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document, what_if_document
-from busfare.report.probe_document import probe_document
 from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.report.svg import Bar, Bars, BarSeries, Line, Lines
@@ -105,7 +97,7 @@ def projected(_: Path) -> Document:
 
 
 def probe(_: Path) -> Document:
-    result = measured(probed(fitted(probe_raw("h200-run1"))), ProbeResult)
+    result = fitted(probe_raw("h200-run1")).result
     result.node.title = HOSTILE
     return probe_document(result)
 

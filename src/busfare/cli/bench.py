@@ -48,8 +48,8 @@ def bench_methods(
 ) -> None:
     """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
     # What shows the result is loaded before anything is measured, or would fail after minutes.
-    from busfare.report.bench_documents import methods_document
-    from busfare.report.measured_results import MethodsResult, measured, read_result
+    from busfare.measure.results import MethodsResult, read_result
+    from busfare.report.measured_documents import methods_document
     from busfare.report.progress import progress
 
     if from_:
@@ -58,7 +58,7 @@ def bench_methods(
         from busfare.measure.bench.commands import methods
 
         with progress() as shown:
-            result = measured(methods(node, quick, largest, virtual, shown, note), MethodsResult)
+            result = methods(node, quick, largest, virtual, shown, note)
     answer(result, lambda: methods_document(result), json, html)
 
 
@@ -97,8 +97,8 @@ def bench_strategies(
     html: Path | None,
 ) -> None:
     """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
-    from busfare.report.bench_documents import strategies_document
-    from busfare.report.measured_results import StrategiesResult, measured, read_result
+    from busfare.measure.results import StrategiesResult, read_result
+    from busfare.report.measured_documents import strategies_document
     from busfare.report.progress import progress
 
     if from_:
@@ -108,7 +108,7 @@ def bench_strategies(
 
         own = (kernel, inputs, outputs, function, levels, level) if kernel else None
         with progress() as shown:
-            result = measured(strategies(node, quick, own, virtual, shown, note), StrategiesResult)
+            result = strategies(node, quick, own, virtual, shown, note)
     answer(result, lambda: strategies_document(result), json, html)
 
 

@@ -38,8 +38,7 @@ def probe(
     from busfare.measure.raw import write
 
     # What will show the result is loaded first: a broken installation says so before half a minute of measuring.
-    from busfare.report.measured_results import ProbeResult, measured
-    from busfare.report.probe_document import probe_document
+    from busfare.report.measured_documents import probe_document
     from busfare.report.progress import progress
 
     if from_:
@@ -59,8 +58,7 @@ def probe(
         write_file(output, encode(probed.node))
     if raw and from_:
         write(probed.record, raw)
-    result = measured(probing.result(probed), ProbeResult)
-    answer(result, lambda: probe_document(result), json, html)
+    answer(probed.result, lambda: probe_document(probed.result), json, html)
 
 
 @click.command()

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Protocol
 
-from busfare.errors import BusfareError
+from busfare.errors import BusfareError, NoGpuError
 from busfare.measure.case import Case, Samples
 
-__all__ = ["Device", "StalledError", "UnavailableError", "WrongDataError"]
+__all__ = [
+    "Device",
+    "GpuHost",
+    "StalledError",
+    "UnavailableError",
+    "WrongDataError",
+    "command_line",
+    "gpu_count",
+]
 
 
 class UnavailableError(Exception):
@@ -22,17 +31,25 @@ class WrongDataError(BusfareError):
     """A copy arrived changed."""
 
 
-class Device(Protocol):
+class GpuHost(Protocol):
     """A machine with GPUs: real, or virtual."""
 
     #: A virtual one is labelled wherever its figures appear.
     virtual: bool
+    gpus: int
 
     def facts(self) -> dict[str, Any]:
         """What the machine is: driver, GPUs with their links, NUMA, IOMMU. JSON types only."""
 
     def state(self, gpu: int) -> dict[str, Any]:
         """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
+
+    def close(self) -> None:
+        """Gives everything back."""
+
+
+class Device(GpuHost, Protocol):
+    """A machine that is probed."""
 
     def run(self, case: Case, repeats: int) -> Samples:
         """Runs `case` that many times.
@@ -41,5 +58,34 @@ class Device(Protocol):
         and WrongDataError where data arrived changed.
         """
 
-    def close(self) -> None:
-        """Gives everything back."""
+
+def gpu_count(command: str) -> int:
+    """How many GPUs the driver shows. Raises NoGpuError, with what was looked for, where there is none; `command` is
+    what would run on a virtual node.
+    """
+    instead = f"try `busfare {command} --virtual h100-sxm`"
+    try:
+        from busfare.measure.cuda.driver import CudaError, checked, driver
+    except ImportError as error:
+        raise NoGpuError(
+            f"no way to a GPU: looked for the package {error.name or 'cuda.bindings'}, which is not installed; "
+            f"pip install 'busfare[gpu]', or {instead}"
+        ) from None
+    try:
+        checked(driver.cuInit(0), "cuInit")
+        count = int(checked(driver.cuDeviceGetCount(), "cuDeviceGetCount"))
+    except (CudaError, RuntimeError) as error:
+        raise NoGpuError(
+            f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {error}; {instead}"
+        ) from None
+    if count == 0:
+        raise NoGpuError(
+            "no GPU: NVIDIA's driver is there, but shows no device (is CUDA_VISIBLE_DEVICES empty?)"
+        )
+    return count
+
+
+def command_line(command: str) -> str:
+    """What was typed; `busfare COMMAND` where another program asked."""
+    typed = sys.argv[1:] if sys.argv[1:2] == command.split()[:1] else [command]
+    return " ".join(["busfare", *typed])

@@ -63,12 +63,12 @@ Cases = dict[Case, Measurement]
 
 def profile(record: Record) -> Profile:
     """The parameters of every path that `record` has samples of."""
-    gpus = sorted({m.case.gpu for m in record.measurements})
+    gpus = sorted({m.gpu for m in record.measurements})
     curves: list[Curve] = []
     contentions: list[Contention] = []
     costs: list[Cost] = []
     for gpu in gpus:
-        own = {m.case: m for m in record.measurements if m.case.gpu == gpu}
+        own = {m.case: m for m in record.measurements if m.gpu == gpu}
         ordinal = gpu if len(gpus) > 1 else None
         curves += _curves(own, gpu, ordinal)
         contentions += _contention(own, gpu, ordinal)
@@ -178,7 +178,7 @@ def _added(own: Cases, one: Case, mode: str, besides: float = 0.0) -> float:
 def _launch_s(own: Cases, gpu: int) -> float:
     """Seconds of an empty kernel on the device."""
     launch = own.get(Case("none", "none", "launch", 0, 1, gpu))
-    return interquartile_mean(launch.samples.device_s) if launch and launch.samples.device_s else 0.0
+    return interquartile_mean(launch.device_s) if launch and launch.device_ns else 0.0
 
 
 def _back_to_back(own: Cases, one: Case) -> dict[int, float]:
@@ -246,16 +246,16 @@ def _costs(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Cost]:
     for call in ("launch", "synchronise"):
         m = own.get(Case("none", "none", call, 0, 1, gpu))
         if m is not None:
-            device_s = interquartile_mean(m.samples.device_s) if m.samples.device_s else None
+            device_s = interquartile_mean(m.device_s) if m.device_ns else None
             yield Cost(
                 call=call,
-                call_s=interquartile_mean(m.samples.api_s),
+                call_s=interquartile_mean(m.api_s),
                 device_s=device_s,
                 gpu=ordinal,
                 source=SOURCE,
             )
     short = [m for c, m in own.items() if (c.memory, c.mode, c.count) == ("pinned", "copies", 1)]
-    calls = [interquartile_mean(m.samples.api_s) for m in short if m.case.bytes <= 1 << 16]
+    calls = [interquartile_mean(m.api_s) for m in short if m.bytes <= 1 << 16]
     if calls:
         yield Cost(call="copy", call_s=median(calls), gpu=ordinal, source=SOURCE)
     for memory, mode, name in (

@@ -12,41 +12,80 @@ import msgspec
 
 from busfare.errors import InputError
 from busfare.measure.case import Case, Direction, Memory, Samples
+from busfare.measure.results import LeftOut
 from busfare.measure.summary import fastest_part, interquartile_mean, median
 from busfare.output import write_file
 
-__all__ = ["QUIETEST_ONE_IN", "SCHEMA", "Measurement", "Moment", "Record", "read", "write"]
+__all__ = ["QUIETEST_ONE_IN", "Measurement", "Moment", "Record", "nanoseconds", "read", "write"]
 
-SCHEMA = "busfare.probe-raw/1"
 _NS = 1e9
 #: One sample in so many of what moves data both ways is counted, the quickest ones.
 QUIETEST_ONE_IN = 4
 
 
-class Moment(msgspec.Struct, frozen=True):
-    """When a visit was: seconds since the run began, seconds that it took in all, and its first sample, where that is
-    not among the samples.
+def nanoseconds(seconds: float) -> int:
+    return round(seconds * _NS)
+
+
+class Moment(msgspec.Struct, frozen=True, array_like=True):
+    """When a visit was: seconds since the run began, what it took in all, and its first sample, where that is not among
+    the samples. Older files have more in them.
     """
 
     at_s: float
-    took_s: float
-    first_s: float | None = None
+    took_ns: int
+    first_ns: int | None = None
 
 
-class Measurement(msgspec.Struct, frozen=True):
+class Measurement(msgspec.Struct, omit_defaults=True):
     """The raw samples of a case, how many each visit took and when, and why it was left."""
 
-    case: Case
-    samples: Samples
-    visits: tuple[int, ...] = ()
-    stopped: str = ""
-    moments: tuple[Moment, ...] = ()
+    direction: Direction
+    memory: Memory
+    mode: str
+    bytes: int
+    count: int
+    gpu: int
+    stopped: str
+    visits: list[int]
+    device_ns: list[int]
+    api_ns: list[int]
+    moments: list[Moment] = []
+    peer: int | None = None
+
+    @classmethod
+    def of(cls, case: Case) -> Measurement:
+        """No samples yet."""
+        return cls(
+            case.direction, case.memory, case.mode, case.bytes, case.count, case.gpu, "", [], [], [],
+            peer=case.peer,
+        )  # fmt: skip
 
     @property
-    def seconds(self) -> tuple[float, ...]:
+    def case(self) -> Case:
+        return Case(self.direction, self.memory, self.mode, self.bytes, self.count, self.gpu, self.peer)
+
+    def add(self, taken: Samples, moment: Moment) -> None:
+        """One visit's samples."""
+        self.device_ns += map(nanoseconds, taken.device_s)
+        self.api_ns += map(nanoseconds, taken.api_s)
+        self.visits.append(len(taken.api_s))
+        self.moments.append(moment)
+
+    @property
+    def device_s(self) -> list[float]:
+        """What the device took; empty where no device time exists."""
+        return [n / _NS for n in self.device_ns]
+
+    @property
+    def api_s(self) -> list[float]:
+        """What the API calls took."""
+        return [n / _NS for n in self.api_ns]
+
+    @property
+    def seconds(self) -> list[float]:
         """What the device took; what the call took where the host moves the data or there is no device time."""
-        by_host = self.case.memory == "pageable" or not self.samples.device_s
-        return self.samples.api_s if by_host else self.samples.device_s
+        return self.api_s if self.memory == "pageable" or not self.device_ns else self.device_s
 
     @property
     def undisturbed_s(self) -> float:
@@ -56,7 +95,7 @@ class Measurement(msgspec.Struct, frozen=True):
         would see again. Raises ValueError for no samples.
         """
         visits = self.of_visits or self.seconds
-        return median(visits) if self.case.memory == "managed" else fastest_part(visits)
+        return median(visits) if self.memory == "managed" else fastest_part(visits)
 
     @property
     def quietest_s(self) -> float:
@@ -69,11 +108,11 @@ class Measurement(msgspec.Struct, frozen=True):
     @property
     def of_visits(self) -> list[float]:
         """The interquartile mean of each visit: samples of one visit share what disturbed it, visits do not."""
-        ends = accumulate(self.visits, initial=0)
-        return [interquartile_mean(self.seconds[a:b]) for a, b in pairwise(ends) if b > a]
+        seconds, ends = self.seconds, accumulate(self.visits, initial=0)
+        return [interquartile_mean(seconds[a:b]) for a, b in pairwise(ends) if b > a]
 
 
-class Record(msgspec.Struct):
+class Record(msgspec.Struct, tag_field="schema", tag="busfare.probe-raw/1", rename={"measurements": "cases"}):
     """One run of one process. `states` are dated in seconds since its start."""
 
     virtual: bool
@@ -83,7 +122,7 @@ class Record(msgspec.Struct):
     seed: int
     measurements: list[Measurement] = []
     states: list[dict[str, Any]] = []
-    left_out: list[dict[str, str]] = []
+    left_out: list[LeftOut] = []
     disturbances: list[str] = []
     seconds: float = 0.0
 
@@ -92,81 +131,20 @@ class Record(msgspec.Struct):
         return next((m for m in self.measurements if m.case == case), None)
 
 
-class _Row(msgspec.Struct, omit_defaults=True):
-    """A measurement on file. Moments: when (s), seconds in all and the first sample (ns); older files have more in them."""
-
-    direction: Direction
-    memory: Memory
-    mode: str
-    bytes: int
-    count: int
-    gpu: int
-    stopped: str
-    visits: tuple[int, ...]
-    device_ns: list[int]
-    api_ns: list[int]
-    moments: list[tuple[float | None, ...]] = []
-    peer: int | None = None
-
-    @classmethod
-    def of(cls, m: Measurement) -> _Row:
-        c = m.case
-        moments: list[tuple[float | None, ...]] = [
-            (round(v.at_s, 4), _ns(v.took_s), _ns(v.first_s)) for v in m.moments
-        ]
-        device_ns, api_ns = ([round(s * _NS) for s in own] for own in (m.samples.device_s, m.samples.api_s))
-        return cls(
-            c.direction, c.memory, c.mode, c.bytes, c.count, c.gpu, m.stopped, m.visits, device_ns, api_ns, moments,
-            c.peer,
-        )  # fmt: skip
-
-    def measurement(self) -> Measurement:
-        case = Case(self.direction, self.memory, self.mode, self.bytes, self.count, self.gpu, self.peer)
-        samples = Samples(tuple(n / _NS for n in self.device_ns), tuple(n / _NS for n in self.api_ns))
-        moments = tuple(
-            Moment(at or 0.0, (took or 0.0) / _NS, None if first is None else first / _NS)
-            for at, took, first, *_ in self.moments
-        )
-        return Measurement(case, samples, self.visits, self.stopped, moments)
-
-
-class _File(msgspec.Struct):
-    schema: str
-    virtual: bool
-    date: str
-    command: str
-    seconds: float
-    seed: int
-    facts: dict[str, Any]
-    disturbances: list[str]
-    left_out: list[dict[str, str]]
-    states: list[dict[str, Any]]
-    cases: list[_Row]
-
-
-def _ns(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * _NS)
-
-
 def write(record: Record, path: Path) -> None:
     """Writes the record as one JSON object, packed where the name ends in `.gz`.
 
     Raises InputError where the file cannot be written.
     """
-    rows = [_Row.of(m) for m in record.measurements]
-    file = _File(
-        SCHEMA, record.virtual, record.date, record.command, round(record.seconds, 3), record.seed, record.facts,
-        record.disturbances, record.left_out, record.states, rows,
-    )  # fmt: skip
-    text = msgspec.json.encode(file)
-    write_file(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text.decode())
+    text = msgspec.json.encode(record)
+    write_file(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def read(path: Path) -> Record:
     """The record at `path`. Raises InputError where it is none."""
     try:
         content = path.read_bytes()
-        file = msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content, type=_File)
+        return msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content, type=Record)
     except (msgspec.DecodeError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise InputError(
@@ -174,9 +152,3 @@ def read(path: Path) -> Record:
         ) from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a file that `probe --raw` wrote") from None
-    if file.schema != SCHEMA:
-        raise InputError(f"{path}: schema {file.schema!r}; this reads {SCHEMA}")
-    return Record(
-        file.virtual, file.date, file.command, file.facts, file.seed, [row.measurement() for row in file.cases],
-        file.states, file.left_out, file.disturbances, file.seconds,
-    )  # fmt: skip

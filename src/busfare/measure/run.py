@@ -8,12 +8,13 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from busfare.measure.case import Case, Samples
 from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
-from busfare.measure.raw import Measurement, Moment, Record
+from busfare.measure.raw import Measurement, Moment, Record, nanoseconds
+from busfare.measure.results import LeftOut
 from busfare.measure.summary import spread
 
 __all__ = ["LOG_EVERY_S", "Progress", "measure"]
@@ -43,42 +44,36 @@ class _Visited:
     """A case and what was seen of it so far."""
 
     case: Case
-    samples: Samples = field(default_factory=lambda: Samples((), ()))
-    visits: list[int] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
-    stopped: str = ""
+    #: What the record holds of it.
+    seen: Measurement
     #: Seconds of the run that one sample costs, with all that goes with it.
     sample_s: float = math.inf
 
-    @property
-    def measurement(self) -> Measurement:
-        """What the record holds of it."""
-        return Measurement(self.case, self.samples, tuple(self.visits), self.stopped, tuple(self.moments))
-
     def next_repeats(self) -> tuple[int, int]:
         """Samples of the next visit, and how many go before them untimed."""
-        if not self.visits or self.sample_s > LONG_S:
-            return 1, int(not self.visits)
+        if not self.seen.visits or self.sample_s > LONG_S:
+            return 1, int(not self.seen.visits)
         return min(max(int(VISIT_S / self.sample_s) - 1, 1), MOST_REPEATS), 1
 
     @property
     def due(self) -> float:
         """How likely it is visited in the next round."""
-        if self.stopped:
+        if self.seen.stopped:
             return 0.0
         return min(1.0, math.sqrt(CHEAP_S / (self.sample_s * sum(self.next_repeats()))))
 
-    def add(self, taken: Samples, moment: Moment) -> None:
-        """One visit's samples; says why this case needs no more, if it does not."""
-        self.samples += taken
-        self.visits.append(len(taken.api_s))
-        self.moments.append(moment)
-        made = len(taken.api_s) + (moment.first_s is not None)
-        self.sample_s = min(self.sample_s, max(moment.took_s, 1e-6) / made)
-        if len(self.visits) >= MOST_VISITS:
-            self.stopped = "enough"
-        elif len(self.visits) >= LEAST_VISITS and spread(self.measurement.of_visits) <= SETTLED:
-            self.stopped = "settled"
+    def add(self, taken: Samples, untimed: int, at_s: float, took_s: float) -> None:
+        """One visit's samples, of which the first are not counted; says why this case needs no more, if it does not."""
+        self.sample_s = min(self.sample_s, max(took_s, 1e-6) / len(taken.api_s))
+        first = (taken.device_s if self.case.memory != "pageable" and taken.device_s else taken.api_s)[
+            :untimed
+        ]
+        moment = Moment(round(at_s, 4), nanoseconds(took_s), nanoseconds(first[0]) if first else None)
+        self.seen.add(Samples(taken.device_s[untimed:], taken.api_s[untimed:]), moment)
+        if len(self.seen.visits) >= MOST_VISITS:
+            self.seen.stopped = "enough"
+        elif len(self.seen.visits) >= LEAST_VISITS and spread(self.seen.of_visits) <= SETTLED:
+            self.seen.stopped = "settled"
 
 
 def measure(
@@ -99,7 +94,7 @@ def measure(
     zero = began - record.seconds
     drawn = random.Random(record.seed)
     log = _Log(device, record, zero, clock, sorted({case.gpu for case in cases}), start=warm_up)
-    all_ = [_Visited(case) for case in cases]
+    all_ = [_Visited(case, Measurement.of(case)) for case in cases]
     if warm_up:
         _warm_up(device, cases, clock)
     # Every case is visited once even past the budget: half a node file is of no use.
@@ -114,14 +109,14 @@ def measure(
             _visit(device, visited, record, clock, zero)
             log.now()
         first_round = False
-        open_ = [v for v in all_ if not v.stopped] if clock() - began < budget_s else []
+        open_ = [v for v in all_ if not v.seen.stopped] if clock() - began < budget_s else []
         # Where none happens to be due, one is: the budget is there to be used.
         due = [v for v in open_ if drawn.random() < v.due] or open_[:1]
         todo = drawn.sample(due, len(due))
     log.now(force=warm_up)
     for visited in all_:
-        visited.stopped = visited.stopped or "time"
-    record.measurements += [v.measurement for v in all_ if v.samples.api_s]
+        visited.seen.stopped = visited.seen.stopped or "time"
+    record.measurements += [v.seen for v in all_ if v.seen.api_ns]
     record.seconds += clock() - began
 
 
@@ -142,25 +137,22 @@ def _warm_up(device: Device, cases: Sequence[Case], clock: Callable[[], float]) 
 def _visit(
     device: Device, visited: _Visited, record: Record, clock: Callable[[], float], zero: float
 ) -> None:
-    case = visited.case
+    case, seen = visited.case, visited.seen
     repeats, untimed = visited.next_repeats()
     at = clock()
     try:
         taken = device.run(case, untimed + repeats)
-    except UnavailableError as error:
-        if visited.visits:
+    except (UnavailableError, StalledError, WrongDataError) as error:
+        unavailable = isinstance(error, UnavailableError)
+        if unavailable and seen.visits:
             return  # what went well before stays; two directions that end in the other order now and then do not count
-        record.left_out.append({"case": str(case), "why": str(error)})
-        visited.stopped, visited.samples = "unavailable", Samples((), ())
+        record.left_out.append(LeftOut(str(case), str(error)))
+        if not unavailable:
+            record.disturbances.append(f"{case}: {error}")
+        visited.seen = Measurement.of(case)
+        visited.seen.stopped = "unavailable" if unavailable else "disturbed"
         return
-    except (StalledError, WrongDataError) as error:
-        record.left_out.append({"case": str(case), "why": str(error)})
-        record.disturbances.append(f"{case}: {error}")
-        visited.stopped, visited.samples = "disturbed", Samples((), ())
-        return
-    first = (taken.device_s if case.memory != "pageable" and taken.device_s else taken.api_s)[:untimed]
-    moment = Moment(at - zero, clock() - at, first[0] if first else None)
-    visited.add(Samples(taken.device_s[untimed:], taken.api_s[untimed:]), moment)
+    visited.add(taken, untimed, at - zero, clock() - at)
 
 
 class _Log:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busfare.measure.bench.methods import crossover
-from busfare.measure.bench.methods_result import wrong_pairs
+from busfare.measure.bench.methods_result import crossover, wrong_pairs
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

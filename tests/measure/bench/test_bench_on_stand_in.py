@@ -15,8 +15,7 @@ from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.program import Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.strategies import CudaStrategies
-from busfare.report.bench_documents import methods_document, strategies_document
-from busfare.report.measured_results import MethodsResult, StrategiesResult, measured
+from busfare.report.measured_documents import methods_document, strategies_document
 from busfare.report.terminal import show
 from tests.measure.bench.stand_in_driver import StandIn
 
@@ -47,7 +46,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     assert not made.streams, "streams were not destroyed"
 
 
-def encoded(result: dict[str, Any]) -> dict[str, Any]:
+def encoded(result: msgspec.Struct) -> dict[str, Any]:
     """As it comes out of `--json`."""
     return dict(msgspec.json.decode(msgspec.json.encode(result)))
 
@@ -61,7 +60,8 @@ def test_strategies(
         Work(KERNELS["scale"], 8, 1 << 16),
     )
     monkeypatch.setattr(strategies, "QUICK_CELLS", small)
-    result = encoded(commands.strategies("h100-probed", True, None, None, None, silent))
+    made = commands.strategies("h100-probed", True, None, None, None, silent)
+    result = encoded(made)
     assert result["virtual"] is False and result["gpu"] == "stand-in"
     assert result["left_out"] == []
     assert any("throttled" in sentence for sentence in result["disturbances"])
@@ -71,7 +71,7 @@ def test_strategies(
         assert all(v["held"] and v["measured_host_seconds"] > 0 for v in cell["versions"])
     shared = [v for cell in result["cells"] for v in cell["versions"] if v["strategy"] == "streams-2gpu"]
     assert shared and all(v["gpus"] == 2 and v["predicted_seconds"] for v in shared)
-    show(strategies_document(measured(result, StrategiesResult)))
+    show(strategies_document(made))
     shown = capsys.readouterr().out
     assert "DISTURBED" in shown and "VIRTUAL" not in shown
 
@@ -81,7 +81,8 @@ def test_methods(
 ) -> None:
     monkeypatch.setattr(methods, "QUICK_ELEMENTS", (3000, 5000))
     monkeypatch.setattr(methods, "SWEPT", 5000)
-    result = encoded(commands.methods("h100-probed", True, "1048576", None, None, silent))
+    made = commands.methods("h100-probed", True, "1048576", None, None, silent)
+    result = encoded(made)
     assert result["left_out"] == []
     assert {(c["elements"], c["accesses"]) for c in result["cells"]} == {
         (3000, 1), (3000, 50), (5000, 1), (5000, 50), (5000, 2), (5000, 4), (5000, 8),
@@ -91,7 +92,7 @@ def test_methods(
         # At and up to 50 accesses both methods of the sweep are there once.
         assert len({m["method"] for m in cell["methods"]}) == len(cell["methods"])
     assert result["crossover"]["accesses"] == [1, 2, 4, 8, 50]
-    show(methods_document(measured(result, MethodsResult)))
+    show(methods_document(made))
     shown = capsys.readouterr().out
     assert "zero-copy" in shown and "VIRTUAL" not in shown
 

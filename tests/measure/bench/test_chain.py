@@ -5,7 +5,6 @@ checks the plumbing, not the prediction.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,8 @@ from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import run_methods
 from busfare.measure.bench.methods_result import methods_result
 from busfare.measure.bench.program import Work
-from busfare.measure.bench.strategies import run_cells, strategies_result
+from busfare.measure.bench.run import Run
+from busfare.measure.bench.strategies import run_cells
 from busfare.measure.bench.virtual import VirtualMethods, VirtualStrategies
 from busfare.measure.node_file import encode
 from busfare.node import load_node
@@ -34,32 +34,24 @@ def node_and_machine(
     return name, machine_of(load_node(str(path)))
 
 
-@pytest.fixture(scope="module")
-def strategies(node_and_machine: tuple[str, Machine]) -> dict[str, Any]:
+def test_the_pick_costs_next_to_nothing_and_nothing_played_is_called_checked(
+    node_and_machine: tuple[str, Machine],
+) -> None:
     name, machine = node_and_machine
-    device = VirtualStrategies(load_node(name), seed=2)
-    run = run_cells(device, WORKS, machine, quick=True)
-    assert not run.left_out
-    return strategies_result(run, device, {})
-
-
-def test_the_pick_costs_next_to_nothing(strategies: dict[str, Any]) -> None:
-    assert all(cell["best"]["cost_percent"] < 2 for cell in strategies["cells"])
-
-
-def test_a_virtual_result_is_not_called_checked(strategies: dict[str, Any]) -> None:
-    assert strategies["virtual"] is True
-    for cell in strategies["cells"]:
-        assert cell["checked_against"] is None
-        assert not any(v["checked"] for v in cell["versions"])
+    run = Run(VirtualStrategies(load_node(name), seed=2), machine, quick=True)
+    cells = run_cells(run, WORKS)
+    assert len(cells) == len(WORKS) and not run.left_out
+    for cell in cells:
+        assert cell.best.cost_percent is not None and cell.best.cost_percent < 2
+        assert cell.checked_against is None
+        assert not any(v.checked for v in cell.versions)
 
 
 def test_methods_are_ranked_and_the_crossover_is_found(node_and_machine: tuple[str, Machine]) -> None:
     name, machine = node_and_machine
-    device = VirtualMethods(load_node(name), seed=4)
-    run = run_methods(device, machine, quick=True, largest=1 << 24)
-    result = methods_result(run, device, {})
+    run = Run(VirtualMethods(load_node(name), seed=4), machine, quick=True)
+    result = methods_result(run, run_methods(run, 1 << 24))
     assert not run.left_out
-    assert result["crossover"]["factor"] < 1.5
-    assert all(cell["best"]["cost_percent"] < 10 for cell in result["cells"])
-    assert result["normalised"]["situation_1"]["zero-copy"] == 1.0
+    assert result.crossover is not None and (result.crossover.factor or 9) < 1.5
+    assert all((cell.best.cost_percent or 0) < 10 for cell in result.cells)
+    assert result.normalised.situation_1["zero-copy"] == 1.0

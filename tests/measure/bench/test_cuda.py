@@ -15,10 +15,11 @@ from cuda.bindings import driver
 
 from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.checking import RELATIVE, expected, fill, slacks
 from busfare.measure.bench.kernel import KERNELS, Kernel, source_text, user_kernel
 from busfare.measure.bench.methods import METHODS
 from busfare.measure.bench.program import Program, Work
+from busfare.measure.bench.reference import RELATIVE, expected, fill, slacks
+from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
 from busfare.measure.case import Case
 from busfare.measure.cases import full
@@ -226,8 +227,8 @@ def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
     device = CudaStrategies(1)
     own = replace(known, kernel=replace(known.kernel, name="mine", reference=None))
     machine = machine_of(load_node("h100-probed"))
-    (cell,) = run_cells(device, [own], machine, quick=True).cells
-    assert cell.against == "the explicit version, for want of a reference"
+    (cell,) = run_cells(Run(device, machine, quick=True), [own])
+    assert cell.checked_against == "the explicit version, for want of a reference"
     assert all(v.error_share == 0 for v in cell.versions)
     # A version that gives something else is left out, and named.
     real = programs.mapped
@@ -236,9 +237,9 @@ def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
         "mapped",
         lambda work: replace(real(work), operations=programs.kernels_alone(work, 2).operations[:1]),
     )
-    run = run_cells(device, [own], machine, quick=True)
-    assert not run.cells
-    assert "mine 6×96 mapped 1" in {row["case"] for row in run.left_out}
+    run = Run(device, machine, quick=True)
+    assert not run_cells(run, [own])
+    assert "mine 6×96 mapped 1" in {row.case for row in run.left_out}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from busfare.measure.bench.program import Program, Work
+from busfare.measure.device import GpuHost
 from busfare.node.arrays import FloatArray
 
-__all__ = ["RANGES", "BenchDevice", "Compared", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
+__all__ = ["RANGES", "Compared", "MethodDevice", "MethodRun", "StrategyDevice", "Timing"]
 
 #: The five ranges of a run, in their order [S16 §4.1].
 RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
@@ -22,8 +23,8 @@ class Timing:
     the host's clock, nothing held. `ends_s`: of each sample, when each stream ended, for one GPU's programs of a few.
     """
 
-    device_s: tuple[float, ...]
-    host_s: tuple[float, ...]
+    device_s: tuple[float, ...] = ()
+    host_s: tuple[float, ...] = ()
     held: bool = True
     ends_s: tuple[tuple[float, ...], ...] = ()
 
@@ -53,18 +54,7 @@ class MethodRun:
     device: Mapping[str, float] = field(default_factory=dict)
 
 
-class BenchDevice(Protocol):
-    """What both benchmarks ask, as `measure.device.Device` has it."""
-
-    virtual: bool
-    gpus: int
-
-    def facts(self) -> dict[str, Any]: ...
-    def state(self, gpu: int) -> dict[str, Any]: ...
-    def close(self) -> None: ...
-
-
-class StrategyDevice(BenchDevice, Protocol):
+class StrategyDevice(GpuHost, Protocol):
     """Runs programs on one kernel's arrays at a time."""
 
     def load(self, work: Work) -> None:
@@ -97,7 +87,7 @@ class StrategyDevice(BenchDevice, Protocol):
         """
 
 
-class MethodDevice(BenchDevice, Protocol):
+class MethodDevice(GpuHost, Protocol):
     """Runs S16's program with a migration method."""
 
     def start(self, method: str, most_elements: int) -> float:

@@ -1,84 +1,166 @@
-"""The JSON object of `bench methods`: ranges measured, rankings measured beside predicted, and S16's own figures."""
+"""The result of `bench methods`: what was measured beside what `plan` says, the rankings of both, and S16's own figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from busfare.cost.ranges import seconds_between
-from busfare.measure.bench.device import MethodDevice
-from busfare.measure.bench.methods import (
-    ACCESSES,
-    ELEMENTS,
-    SWEEP_METHODS,
-    Case,
-    Measured,
-    MethodsRun,
-    crossover,
+from busfare.measure.bench.methods import ACCESSES, ELEMENTS, SWEEP_METHODS, Case, Measured, Methods
+from busfare.measure.bench.run import Run
+from busfare.measure.results import (
+    BestMethod,
+    Crossover,
+    MethodMeasured,
+    MethodsCell,
+    MethodsResult,
+    Published,
+    Ranking,
+    Situations,
 )
 from busfare.measure.summary import median, overlapping
+from busfare.node import Node
+from busfare.plan import Machine, Problem, plan
 from busfare.plan.prediction import range_beside
 
-__all__ = ["PUBLISHED", "methods_result", "wrong_pairs"]
+__all__ = ["PUBLISHED", "crossover", "methods_result", "predicted_of", "wrong_pairs"]
 
 #: GT 740, PCIe 2.0 x16 [S16 §4]: seconds over those of zero-copy, mean of its five sizes, in situation 1 (one access
 #: an element); in situation 2 (fifty) it names the best and the worst. `kernel_ratio`: the kernel's range in situation
 #: 2 over that in 1: 'about 20 times' for copies, 'at least 40' for zero-copy.
-PUBLISHED = {
-    "source": "S16: Santos, Eler, Garcia, ITNG 2016; GT 740, PCIe 2.0 x16",
-    "situation_1": {"pageable": 1.3724, "pinned": 1.1940, "managed": 3.5657, "zero-copy": 1.0},
-    "situation_2": {"best": "pinned", "worst": "zero-copy"},
-    "kernel_ratio": {"pageable": 20.0, "pinned": 20.0, "zero-copy": 40.0},
-    "bytes_per_second": {
+PUBLISHED = Published(
+    "S16: Santos, Eler, Garcia, ITNG 2016; GT 740, PCIe 2.0 x16",
+    situation_1={"pageable": 1.3724, "pinned": 1.1940, "managed": 3.5657, "zero-copy": 1.0},
+    situation_2={"best": "pinned", "worst": "zero-copy"},
+    kernel_ratio={"pageable": 20.0, "pinned": 20.0, "zero-copy": 40.0},
+    bytes_per_second={
         "pageable": {"h2d": 3.69e9, "d2h": 3.87e9},
         "pinned": {"h2d": 6.68e9, "d2h": 6.697e9},
         "zero-copy": {"kernel": 5.88e9},
     },
-}
+)
+#: What `plan` calls each method.
+_STRATEGIES = {"pageable": "explicit-pageable", "pinned": "explicit", "registered": "explicit", "batched": "explicit",
+               "managed": "managed", "managed-prefetch": "managed-prefetch", "zero-copy": "mapped"}  # fmt: skip
+#: Methods whose copies are calls of their own, which the host sees end.
+_COPYING = ("pinned", "registered", "batched", "managed-prefetch")
 
 
-def methods_result(run: MethodsRun, device: MethodDevice, told: dict[str, Any]) -> dict[str, Any]:
-    """`busfare.bench-methods/1`; `told` are the date, the command and the node that was predicted for."""
-    cases = sorted({m.case for m in run.measured})
+@dataclass(frozen=True)
+class Predicted:
+    """Seconds of the GPU's part (both ways and the kernel) of one method, by `plan`; and what the host's calls for it take
+    besides, as `probe` measured them.
+    """
+
+    seconds: float
+    by: str
+    calls_s: float
+
+
+def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Predicted]:
+    """What `plan` says of each method in a case, with the kernel's seconds alone, its data in device memory."""
+    bytes_, often = 4.0 * case.elements, float(case.accesses)
+    problem = Problem("multiply", bytes_, bytes_, kernel_s, memory="pageable", streams=1)
+    accessed = replace(problem, accesses_in=often, accesses_out=often)
+    ranked = {p.strategy: p for p in plan(problem, machine).ranking}
+    # Mapped memory pays for every access; what is copied or migrates, for one.
+    ranked |= {p.strategy: p for p in plan(accessed, machine).ranking if p.strategy == "mapped"}
     return {
-        "schema": "busfare.bench-methods/1",
-        "virtual": device.virtual,
-        **told,
-        "cells": [_cell(run, case, checked=not device.virtual) for case in cases],
-        "crossover": _crossover(run, cases),
-        "normalised": {
-            f"situation_{n}": _normalised(run, accesses) for n, accesses in enumerate(ACCESSES, start=1)
-        },
-        "kernel_ratio": _kernel_ratio(run),
-        "published": PUBLISHED,
-        "allocation_seconds": run.allocation_s,
-        "left_out": run.left_out,
-        "seconds": run.seconds,
-        "facts": device.facts(),
+        method: Predicted(ranked[strategy].seconds, ranked[strategy].by, _calls_s(machine.node, method))
+        for method, strategy in _STRATEGIES.items()
+        if strategy in ranked
     }
 
 
-def _cell(run: MethodsRun, case: Case, checked: bool) -> dict[str, Any]:
-    found = sorted(run.of(case), key=run.gpu_s)
-    gpu = {m.method: run.gpu_samples(m) for m in found}
-    whole = {m.method: m.totals_s for m in found}
-    told = run.predicted[case].seconds
-    planned = {m: told[m] for m in gpu if m in told}
-    return {
-        "elements": case.elements,
-        "accesses": case.accesses,
-        "bytes": 4 * case.elements,
-        "measured_kernel_seconds": run.kernel_s[case],
-        "measured_host_seconds": run.host_s(case),
-        "methods": [_method(run, m, checked) for m in found],
-        "ranking": {
-            "measured": list(gpu),
-            "predicted": sorted(planned, key=lambda method: planned[method]),
-            "wrong": wrong_pairs(gpu, planned),
+def _calls_s(node: Node, method: str) -> float:
+    """What the host takes to submit a method's copies and kernel, and to see each of them end; where it was measured."""
+    launch, copy, ended = (
+        cost.call_s if (cost := node.call_cost(call)) else 0.0 for call in ("launch", "copy", "synchronise")
+    )
+    return (2 if method in _COPYING else 0) * (copy + ended) + launch + ended
+
+
+def methods_result(run: Run[Any], methods: Methods) -> MethodsResult:
+    """All that was measured, beside what is predicted of it."""
+    origin = run.origin("bench methods")
+    node = run.machine.node
+    cases = sorted({m.case for m in methods.measured})
+    predicted = {case: predicted_of(case, methods.kernel_s[case], run.machine) for case in cases}
+    checked = not run.device.virtual
+    return MethodsResult(
+        cells=[_cell(methods, case, predicted[case], node, checked) for case in cases],
+        crossover=_crossover(methods, predicted),
+        normalised=Situations(*(_normalised(methods, accesses) for accesses in ACCESSES)),
+        kernel_ratio=_kernel_ratio(methods),
+        published=PUBLISHED,
+        allocation_seconds=methods.allocation_s,
+        **origin,
+    )
+
+
+def _cell(
+    methods: Methods, case: Case, predicted: Mapping[str, Predicted], node: Node, checked: bool
+) -> MethodsCell:
+    found = sorted(methods.of(case), key=methods.gpu_s)
+    host_s = methods.host_s(case)
+    rows = [_method(methods, m, predicted.get(m.method), host_s, node, checked) for m in found]
+    gpu = {row.method: row.gpu_samples_seconds for row in rows}
+    planned = {row.method: s for row in rows if (s := row.predicted_gpu_seconds) is not None}
+    whole = {row.method: s for row in rows if (s := row.predicted_seconds) is not None}
+    return MethodsCell(
+        elements=case.elements,
+        accesses=case.accesses,
+        bytes=4 * case.elements,
+        measured_kernel_seconds=methods.kernel_s[case],
+        measured_host_seconds=host_s,
+        methods=rows,
+        ranking=Ranking(list(gpu), sorted(planned, key=planned.__getitem__), wrong_pairs(gpu, planned)),
+        best=_best(gpu, planned),
+        best_whole=_best({row.method: row.runs_seconds for row in rows}, whole),
+    )
+
+
+def _method(
+    methods: Methods, m: Measured, planned: Predicted | None, host_s: float, node: Node, checked: bool
+) -> MethodMeasured:
+    """`predicted_seconds`: the GPU's part and the calls predicted, the processor's part measured."""
+    ranges, totals = m.ranges, m.totals_s
+    seconds, gpu_samples = sum(ranges.values()), methods.gpu_samples(m)
+    gpu_s = median(gpu_samples)
+    devices = [r.device for r in m.runs if r.device]
+    whole = None if planned is None else planned.seconds + planned.calls_s + host_s
+    return MethodMeasured(
+        method=m.method,
+        measured_seconds=seconds,
+        measured_mean_seconds=m.mean_s,
+        measured_ranges_seconds=ranges,
+        measured_device_seconds={
+            name: sum(d[name] for d in devices) / len(devices) for name in (devices[0] if devices else ())
         },
-        "best": _best(gpu, planned),
-        "best_whole": _best(whole, {m: s for m in whole if (s := run.predicted_s(case, m)) is not None}),
-    }
+        runs_seconds=totals,
+        spread=(max(totals) - min(totals)) / median(totals),
+        predicted_seconds=whole,
+        measured_gpu_seconds=gpu_s,
+        gpu_samples_seconds=gpu_samples,
+        measured_held_seconds=[dict(one) for one in m.held],
+        predicted_calls_seconds=planned.calls_s if planned else None,
+        predicted_gpu_seconds=planned.seconds if planned else None,
+        predicted_by=planned.by if planned else None,
+        error_percent=None if whole is None else 100 * (whole / seconds - 1),
+        gpu_error_percent=None if planned is None or gpu_s <= 0 else 100 * (planned.seconds / gpu_s - 1),
+        checked=checked,
+        **_range(m.method, whole, planned, node),
+    )
+
+
+def _range(method: str, whole: float | None, planned: Predicted | None, node: Node) -> dict[str, Any]:
+    """The range of the whole program: that of copies and kernel, beside what was measured of the processor's part."""
+    if whole is None or planned is None:
+        return seconds_between(None, None, None, "not predicted")
+    ends = range_beside("", planned.seconds, node, method)
+    rest = whole - planned.seconds
+    return ends | {key: rest + ends[key] for key in ("low_seconds", "high_seconds") if ends[key] is not None}
 
 
 def wrong_pairs(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> list[list[str]]:
@@ -94,65 +176,21 @@ def wrong_pairs(samples: Mapping[str, Sequence[float]], planned: Mapping[str, fl
     ]
 
 
-def _best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> dict[str, Any]:
+def _best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> BestMethod:
     """The fastest method, measured and predicted; picked where the two measured alike, or are predicted alike."""
     seconds = {method: median(own) for method, own in samples.items()}
-    fastest = min(seconds, key=lambda method: seconds[method])
-    best = min(planned, key=lambda method: planned[method]) if planned else None
-    if best is None:
-        return {"measured": fastest, "predicted": None, "picked": False, "cost_percent": None}
+    fastest = min(seconds, key=seconds.__getitem__)
+    if not planned:
+        return BestMethod(fastest, None, False, None)
     # Of those that are predicted alike, the one that is the fastest stands for all.
-    best = min((m for m in planned if planned[m] == planned[best]), key=lambda method: seconds[method])
-    return {
-        "measured": fastest,
-        "predicted": best,
-        "picked": best == fastest or overlapping(samples[best], samples[fastest]),
-        "cost_percent": 100 * (seconds[best] / seconds[fastest] - 1),
-    }
+    best = min(planned, key=lambda method: (planned[method], seconds[method]))
+    picked = best == fastest or overlapping(samples[best], samples[fastest])
+    return BestMethod(fastest, best, picked, 100 * (seconds[best] / seconds[fastest] - 1))
 
 
-def _method(run: MethodsRun, m: Measured, checked: bool) -> dict[str, Any]:
-    told, seconds = run.predicted[m.case], m.seconds
-    predicted = run.predicted_s(m.case, m.method)
-    devices = [r.device for r in m.runs if r.device]
-    gpu_s = run.gpu_s(m)
-    planned = told.seconds.get(m.method)
-    return {
-        "method": m.method,
-        "measured_seconds": seconds,
-        "measured_mean_seconds": m.mean_s,
-        "measured_ranges_seconds": m.ranges,
-        "measured_device_seconds": {
-            name: sum(d[name] for d in devices) / len(devices) for name in (devices[0] if devices else ())
-        },
-        "runs_seconds": m.totals_s,
-        "spread": m.spread,
-        "predicted_seconds": predicted,
-        **_range(run, m.method, predicted, planned),
-        "measured_gpu_seconds": gpu_s,
-        "gpu_samples_seconds": run.gpu_samples(m),
-        "measured_held_seconds": [dict(one) for one in m.held],
-        "predicted_calls_seconds": told.calls_s.get(m.method),
-        "predicted_gpu_seconds": planned,
-        "predicted_by": told.by.get(m.method),
-        "error_percent": None if predicted is None else 100 * (predicted / seconds - 1),
-        "gpu_error_percent": None if planned is None or gpu_s <= 0 else 100 * (planned / gpu_s - 1),
-        "checked": checked,
-    }
-
-
-def _range(run: MethodsRun, method: str, predicted: float | None, planned: float | None) -> dict[str, Any]:
-    """The range of the whole program: that of copies and kernel, beside what was measured of the processor's part."""
-    if predicted is None or planned is None:
-        return seconds_between(None, None, None, "not predicted")
-    ends = range_beside("", planned, run.node, method)
-    rest = predicted - planned
-    return ends | {key: rest + ends[key] for key in ("low_seconds", "high_seconds") if ends[key] is not None}
-
-
-def _crossover(run: MethodsRun, cases: list[Case]) -> dict[str, Any] | None:
+def _crossover(methods: Methods, predicted: Mapping[Case, Mapping[str, Predicted]]) -> Crossover | None:
     """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
-    both = [case for case in cases if {*SWEEP_METHODS} <= {m.method for m in run.of(case)}]
+    both = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
     if not both:
         return None
     sizes = [case.elements for case in both]
@@ -161,32 +199,41 @@ def _crossover(run: MethodsRun, cases: list[Case]) -> dict[str, Any] | None:
     accesses = [case.accesses for case in swept]
     # Both initialise and sum pinned memory: that part would only add its noise.
     measured = {
-        name: [run.gpu_s(m) for case in swept for m in run.of(case) if m.method == name]
+        name: [methods.gpu_s(m) for case in swept for m in methods.of(case) if m.method == name]
         for name in SWEEP_METHODS
     }
-    predicted = {name: [run.predicted[case].seconds[name] for case in swept] for name in SWEEP_METHODS}
-    here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, predicted))
-    return {
-        "elements": elements,
-        "accesses": accesses,
-        "measured_seconds": measured,
-        "predicted_seconds": predicted,
-        "measured_accesses": here,
-        "predicted_accesses": there,
-        "factor": max(here / there, there / here) if here and there else None,
-    }
+    planned = {name: [predicted[case][name].seconds for case in swept] for name in SWEEP_METHODS}
+    here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, planned))
+    factor = max(here / there, there / here) if here and there else None
+    return Crossover(elements, [float(a) for a in accesses], measured, planned, here, there, factor)
 
 
-def _normalised(run: MethodsRun, accesses: int) -> dict[str, float]:
+def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Sequence[float]) -> float | None:
+    """From how many accesses an element on pinned copies are faster: along a line between the accesses that were run.
+
+    `accesses` rise; the others are seconds. None where zero-copy is faster to the end; 1 where it never is.
+    """
+    before: tuple[float, float] | None = None
+    for number, one, other in zip(accesses, zero_copy, pinned, strict=True):
+        lead = one - other
+        if lead > 0:
+            if before is None:
+                return float(number)
+            return before[0] + (number - before[0]) * -before[1] / (lead - before[1])
+        before = (number, lead)
+    return None
+
+
+def _normalised(methods: Methods, accesses: int) -> dict[str, float]:
     """Seconds over those of zero-copy, mean of S16's sizes that were run; means of the runs, as there; by method."""
-    found = [{m.method: m.mean_s for m in run.of(Case(n, accesses))} for n in ELEMENTS]
+    found = [{m.method: m.mean_s for m in methods.of(Case(n, accesses))} for n in ELEMENTS]
     return _ratios([(own, dict.fromkeys(own, own["zero-copy"])) for own in found if "zero-copy" in own])
 
 
-def _kernel_ratio(run: MethodsRun) -> dict[str, float]:
+def _kernel_ratio(methods: Methods) -> dict[str, float]:
     """The kernel's range with fifty accesses over that with one, mean of S16's sizes; by method."""
     few, many = (
-        [{m.method: m.ranges["kernel"] for m in run.of(Case(n, accesses))} for n in ELEMENTS]
+        [{m.method: m.ranges["kernel"] for m in methods.of(Case(n, accesses))} for n in ELEMENTS]
         for accesses in ACCESSES
     )
     return _ratios(list(zip(many, few, strict=True)))

@@ -37,7 +37,9 @@ class _Played:
         self.facts, self.state, self.close = self._device.facts, self._device.state, self._device.close
         kinds = ("pinned", "pageable", "mapped")
         self._curves = {
-            (way, kind): self._device.truth(way, kind) for way in ("h2d", "d2h") for kind in kinds
+            (direction, kind): self._device.truth(direction, kind)
+            for direction in ("h2d", "d2h")
+            for kind in kinds
         }
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from busfare.errors import NoGpuError
 from busfare.measure.case import Case, Samples
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import MOST_BYTES, Board
@@ -14,31 +13,7 @@ from busfare.measure.cuda.driver import CudaError, checked, driver
 from busfare.measure.cuda.managed import managed
 from busfare.measure.device import UnavailableError
 
-__all__ = ["CudaDevice", "gpu_count", "open_cuda"]
-
-
-def gpu_count(command: str = "probe") -> int:
-    """How many GPUs the driver shows. Raises NoGpuError, with what was looked for, where there is none; `command` is
-    what would run on a virtual node.
-    """
-    try:
-        checked(driver.cuInit(0), "cuInit")
-        count = int(checked(driver.cuDeviceGetCount(), "cuDeviceGetCount"))
-    except (CudaError, RuntimeError) as error:
-        raise NoGpuError(
-            f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {error}; "
-            f"try `busfare {command} --virtual h100-sxm`"
-        ) from None
-    if count == 0:
-        raise NoGpuError(
-            "no GPU: NVIDIA's driver is there, but shows no device (is CUDA_VISIBLE_DEVICES empty?)"
-        )
-    return count
-
-
-def open_cuda() -> CudaDevice:
-    """The machine's GPUs. Raises NoGpuError, with what was looked for, where there is none."""
-    return CudaDevice(gpu_count())
+__all__ = ["CudaDevice"]
 
 
 class CudaDevice:

@@ -1,26 +1,170 @@
-"""The documents of `bench strategies` and `bench methods`: measured beside predicted, as in W14's and S16's figures."""
+"""The documents of what was measured: a probe's parameters, curves and residuals; strategies and methods beside what was
+predicted of them, as in W14's and S16's figures.
+"""
 
 from __future__ import annotations
 
-from busfare.advise.amounts import several, size, time
-from busfare.report.blocks import machine
-from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
-from busfare.report.measured_results import (
+from collections import Counter
+from collections.abc import Sequence
+
+from busfare.advise.amounts import between, rate, several, size, time
+from busfare.measure.results import (
     Benched,
     Beside,
     Crossover,
     Fastest,
     MethodsCell,
     MethodsResult,
+    ProbedCase,
+    ProbeResult,
+    ResidualCase,
     StrategiesResult,
     StrategyCell,
+    Version,
 )
-from busfare.report.svg import COLOUR, Bar, Bars, BarSeries, Line, Lines
+from busfare.node import Contention, Cost, Curve
+from busfare.report.blocks import machine
+from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
+from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
 
-__all__ = ["methods_document", "strategies_document"]
+__all__ = ["methods_document", "probe_document", "strategies_document"]
+
+PROBED = (
+    "Measured: the interquartile mean of raw samples of the device's clock; of the host's clock for pageable copies. "
+    "Predicted: by the parameters of the node file, on sizes that were not fitted."
+)
+
+
+def probe_document(result: ProbeResult) -> Document:
+    """The node's parameters, their residuals, and what is wrong with the machine."""
+    node = result.node
+    played = (
+        f"VIRTUAL: {result.facts.get('plays')} is played here; nothing was measured. "
+        if result.virtual
+        else ""
+    )
+    blocks: list[Block] = [_paths(node.curves), _shares(node.contention), _costs(node.costs)]
+    health = []
+    for h in result.health:
+        share = h.measured_bytes_per_second / h.predicted_bytes_per_second
+        rates = (
+            f"{rate(h.measured_bytes_per_second)} of {rate(h.predicted_bytes_per_second)} by the data sheet"
+        )
+        health.append(f"GPU {h.gpu} {h.direction}: {rates} ({share:.0%}): {h.verdict or 'sound'}")
+    blocks += [Text(sentence, title="Is it sound?" if not n else "") for n, sentence in enumerate(health)]
+    for name, own in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
+        if own.count and own.median_percent is not None:
+            cases = several(own.count, f"{name} case")
+            figures = f"median {own.median_percent:.2f} %, largest {own.max_percent:.2f} %"
+            blocks.append(Text(f"Residuals on {cases}, not fitted: {figures}"))
+    blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
+    reasons = Counter(row.why for row in result.left_out)
+    blocks += [Text(f"left out, {several(count, 'case')}: {why}") for why, count in reasons.items()]
+    blocks += [
+        *_figures(result),
+        *_peers(result.cases),
+        machine(result.facts),
+    ]
+    return Document(f"busfare probe: {node.name}", played + node.title, "", blocks, PROBED)
+
+
+def _paths(curves: Sequence[Curve]) -> Table:
+    rows = [
+        (
+            str(c.gpu or 0),
+            f"{c.direction} {c.memory}"
+            + (f" → GPU {c.peer}" if c.peer is not None else "")
+            + (" by page faults" if c.faults else ""),
+            time(c.latency_overhead_s[0]),
+            time(c.issue_interval_s[1]) if 1 in c.issue_interval_s else "–",
+            rate(1 / c.long_gap_per_byte_s),
+            str(len(c.gap_per_byte_s)),
+        )
+        for c in curves
+    ]
+    return Table(words("GPU", "path") + numbers("L+o", "g", "large copies", "pieces"), rows)
+
+
+def _shares(contention: Sequence[Contention]) -> Table:
+    """What each direction keeps of its own rate."""
+    rows = [
+        (str(c.gpu or 0), situation, f"{shares.h2d:.0%}", f"{shares.d2h:.0%}")
+        for c in contention
+        for situation, shares in (
+            ("copies go both ways", c.both),
+            ("copies, while a kernel uses mapped memory the other way", c.copy_beside_mapped),
+            ("a kernel reads and writes mapped memory", c.mapped_both),
+            ("such a kernel, while copies go the other way", c.mapped_beside_copy),
+        )
+    ]
+    return Table(words("GPU", "keeps of its rate, while") + numbers("into the GPU", "out of it"), rows)
+
+
+def _costs(costs: Sequence[Cost]) -> Table:
+    rows = [
+        (
+            "–" if cost.gpu is None else str(cost.gpu),
+            cost.call,
+            time(cost.call_s),
+            "–" if cost.call_per_byte_s is None else time(cost.call_per_byte_s * 2**20),
+            "–" if cost.device_s is None else time(cost.device_s),
+        )
+        for cost in costs
+    ]
+    return Table(words("GPU", "call") + numbers("on the host", "a MiB", "on the GPU"), rows)
+
+
+def _figures(result: ProbeResult) -> list[Figure]:
+    """Bandwidth and time of one copy against its size, and the residuals."""
+    curves: dict[tuple[int, str, str], list[tuple[int, float]]] = {}
+    for case in sorted(result.cases, key=lambda c: c.bytes):
+        seconds = case.api_seconds if case.memory == "pageable" else case.device_seconds
+        if case.mode in ("copies", "kernel") and case.count == 1 and case.direction != "p2p" and seconds:
+            curves.setdefault((case.gpu, case.direction, case.memory), []).append((case.bytes, seconds))
+    kinds = sorted({(gpu, memory) for gpu, _, memory in curves})
+    figures = []
+    for name, title in (("bandwidth", "Bandwidth of one copy"), ("latency", "Time of one copy")):
+        lines = [
+            Line(
+                f"GPU {gpu} {direction} {memory}",
+                COLOURS[(2 * kinds.index((gpu, memory)) + (direction != "h2d")) % len(COLOURS)],
+                [bytes_ for bytes_, _ in own],
+                [bytes_ / seconds if name == "bandwidth" else seconds for bytes_, seconds in own],
+            )
+            for (gpu, direction, memory), own in sorted(curves.items())
+        ]
+        unit = "B/s" if name == "bandwidth" else "s"
+        figures.append(Figure(name, Lines(lines, "bytes of the copy", "measured", "B", unit), title))
+    return [*figures, *_residuals(result.residual_cases)]
+
+
+def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
+    if not cases:
+        return []
+    errors = [100 * (c.predicted_seconds / c.measured_seconds - 1) for c in cases]
+    hovers = [f"{c.case}: {error:.2f} %" for c, error in zip(cases, errors, strict=True)]
+    line = Line(
+        "error", COLOUR["h2d"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
+    )
+    chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
+    return [Figure("residuals", chart, "Predicted over measured, on sizes not fitted")]
+
+
+def _peers(cases: Sequence[ProbedCase]) -> list[Table]:
+    """The rate of the largest copy between every ordered pair of GPUs."""
+    rates: dict[tuple[int, int | None], tuple[int, str]] = {}
+    for case in sorted(cases, key=lambda case: case.bytes):
+        single = case.mode in ("copies", "kernel") and case.count == 1
+        if case.direction == "p2p" and single and case.device_seconds:
+            rates[case.gpu, case.peer] = case.bytes, rate(case.bytes / case.device_seconds)
+    gpus = sorted({gpu for pair in rates for gpu in pair if gpu is not None})
+    rows = [(f"from GPU {a}", *(rates.get((a, b), (0, "–"))[1] for b in gpus)) for a in gpus]
+    columns = words("") + numbers(*(f"to GPU {b}" for b in gpus))
+    return [Table(columns, rows, "Between GPUs", face="page")] if rows else []
+
 
 MEASURED, PREDICTED, OTHERS = (COLOUR[name] for name in ("measured", "predicted", "others"))
-EXPLAINED = (
+BENCHED = (
     "Measured: by events on the GPU (strategies) or the host's clock (methods), the mean of several runs, every result "
     "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
 )
@@ -49,7 +193,7 @@ def _benched(what: str, result: Benched, blocks: list[Block]) -> Document:
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
     blocks += [Text(f"left out: {row.case}: {row.why}") for row in result.left_out]
     heading = f"{played}{what} on {result.gpu}"
-    return Document(f"busfare bench: {heading}", heading, facts, [*blocks, machine(result.facts)], EXPLAINED)
+    return Document(f"busfare bench: {heading}", heading, facts, [*blocks, machine(result.facts)], BENCHED)
 
 
 def _picked(result: StrategiesResult) -> Table:
@@ -76,19 +220,23 @@ def _picked(result: StrategiesResult) -> Table:
     return Table(columns, rows, "In short", [note], face="page")
 
 
+def _due(row: Beside) -> str:
+    """The predicted time with its range."""
+    seconds = row.predicted_seconds
+    return "–" if seconds is None else between(seconds, row.low_seconds, row.high_seconds)
+
+
 def _error(row: Beside) -> str:
     return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
 
 
-def _predicted(row: Beside) -> Bar:
-    return Bar(row.predicted_seconds, str(row), row.low_seconds, row.high_seconds, predicted=True)
+def _host(version: Version) -> str:
+    seconds = version.measured_host_seconds
+    return "–" if seconds is None else time(seconds)
 
 
 def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     fastest, best = cell.fastest(), cell.best
-
-    def host(seconds: float | None) -> str:
-        return "–" if seconds is None else time(seconds)
 
     title = (
         f"{cell.name}: {cell.title}; {size(cell.h2d_bytes)} in, {size(cell.d2h_bytes)} out, "
@@ -99,9 +247,9 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
             v.strategy,
             str(v.streams),
             time(v.measured_seconds),
-            str(v),
+            _due(v),
             _error(v),
-            host(v.measured_host_seconds),
+            _host(v),
         )
         for v in fastest
     ]
@@ -117,14 +265,17 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     )
     columns = words("strategy") + numbers("streams", seen, "predicted", "error", "host's clock")
     measured = [Bar(v.measured_seconds, time(v.measured_seconds)) for v in fastest]
+    predicted = [
+        Bar(v.predicted_seconds, _due(v), v.low_seconds, v.high_seconds, predicted=True) for v in fastest
+    ]
     series = [
         BarSeries(seen, MEASURED, measured),
-        BarSeries("predicted", PREDICTED, [_predicted(v) for v in fastest]),
+        BarSeries("predicted", PREDICTED, predicted),
     ]
     labels = [v.strategy + (f" ({v.streams})" if v.streams > 1 else "") for v in fastest]
     every = [
         (v.strategy, str(v.streams), time(v.measured_seconds), " – ".join(map(time, v.measured_interval_seconds)),
-         str(v), _error(v), host(v.measured_host_seconds), "yes" if v.checked else "no")
+         _due(v), _error(v), _host(v), "yes" if v.checked else "no")
         for v in cell.versions
     ]  # fmt: skip
     heads = words("strategy") + numbers("streams", seen, "interval", "predicted", "error", "host's clock")
@@ -182,7 +333,7 @@ def _case(cell: MethodsCell) -> Table:
                 time(m.measured_ranges_seconds[name]) if m.measured_ranges_seconds.get(name) else "–"
                 for name in RANGES
             ),
-            str(m),
+            _due(m),
             _error(m),
         )
         for m in cell.methods

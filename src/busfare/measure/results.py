@@ -1,4 +1,7 @@
-"""The results of `probe`, `bench methods` and `bench strategies`, with the keys of docs/json.md; from a file, too."""
+"""What `probe`, `bench methods` and `bench strategies` return: the JSON is the Struct; keys in docs/json.md.
+
+Seconds, bytes, bytes per second; None is 'not known'. `report` shows them, and knows nothing else of this package.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.errors import InputError
 from busfare.node import Contention, Cost, Curve
-from busfare.results import Predicted, Ranged
-
-__all__ = [
-    "Benched",
-    "Crossover",
-    "LeftOut",
-    "MethodMeasured",
-    "MethodsCell",
-    "MethodsResult",
-    "ProbeResult",
-    "ProbedCase",
-    "StrategiesResult",
-    "StrategyCell",
-    "Version",
-    "measured",
-    "read_result",
-]
 
 Result = TypeVar("Result", bound="Struct")
-
-
-def measured(result: object, kind: type[Result]) -> Result:
-    """What `measure` returns, as the result of its command."""
-    return msgspec.convert(result, kind, str_keys=True)
 
 
 def read_result(path: Path, kind: type[Result]) -> Result:
@@ -58,8 +39,19 @@ def read_result(path: Path, kind: type[Result]) -> Result:
 
 
 class LeftOut(Struct):
+    """What could not be measured."""
+
     case: str
     why: str
+
+
+class Ranged(Struct, kw_only=True):
+    """The 80 % range of the prediction beside it, and the rung that it stands on."""
+
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    rung: str | None = None
+    reason: str | UnsetType = UNSET  # only where there is no range
 
 
 class Target(Struct):
@@ -100,29 +92,30 @@ class Beside(Ranged, kw_only=True):
     error_percent: float | None
     checked: bool
 
-    def __str__(self) -> str:
-        return "–" if self.predicted_seconds is None else self.shown(self.predicted_seconds)
-
 
 class Version(Beside, kw_only=True):
-    """A strategy with a number of streams."""
+    """A strategy with a number of streams. `samples_by_moment`: how many of the samples each moment took; `held`: all was
+    submitted before it began; `error_share`: the largest deviation from the reference over what is allowed.
+    """
 
     strategy: str
     streams: int
     gpus: int
     measured_seconds: float
-    measured_interval_seconds: list[float]
+    measured_interval_seconds: tuple[float, float]
     measured_host_seconds: float | None
-    samples_seconds: list[float]
-    samples_by_moment: list[int] = field(default_factory=list)
+    samples_seconds: tuple[float, ...]
+    samples_by_moment: tuple[int, ...] = ()
     held: bool | None = None
     error_share: float | None = None
 
 
 class ByChunks(Struct):
+    """t_E of a kernel that is cut into so many chunks."""
+
     chunks: int
     seconds: float
-    seconds_by_moment: list[float] = field(default_factory=list)
+    seconds_by_moment: tuple[float, ...] = ()
 
 
 class Fastest(Struct):
@@ -132,6 +125,8 @@ class Fastest(Struct):
 
 
 class BestStrategy(Struct):
+    """`cost_percent`: what following the prediction costs against the fastest, measured."""
+
     measured: Fastest
     predicted: Fastest
     picked: bool
@@ -167,9 +162,9 @@ class StrategyCell(Struct, kw_only=True):
     measured_kernel_seconds: float
     measured_kernel_seconds_by_chunks: list[ByChunks] = field(default_factory=list)
     measured_link_seconds: float
-    measured_link_samples_seconds: list[float] = field(default_factory=list)
-    measured_link_ends_seconds: list[list[float]] = field(default_factory=list)
-    measured_one_way_seconds: list[float] = field(default_factory=list)
+    measured_link_samples_seconds: tuple[float, ...] = ()
+    measured_link_ends_seconds: tuple[tuple[float, ...], ...] = ()
+    measured_one_way_seconds: tuple[float, ...] = ()
     checked_against: str | None
     versions: list[Version]
     best: BestStrategy
@@ -191,7 +186,7 @@ class StrategiesResult(Benched, tag_field="schema", tag="busfare.bench-strategie
 
 
 class MethodMeasured(Beside, kw_only=True):
-    """One method of a case."""
+    """One method of a case: the whole program, and what of it the GPU takes for copies and kernel."""
 
     method: str
     measured_seconds: float
@@ -224,6 +219,8 @@ class BestMethod(Struct):
 
 
 class MethodsCell(Struct, kw_only=True):
+    """A vector of `elements` ints, each of which the kernel accesses so often."""
+
     elements: int
     accesses: int
     bytes: int
@@ -248,6 +245,8 @@ class Crossover(Struct):
 
 
 class Situations(Struct):
+    """By method: one access an element, and fifty [S16]."""
+
     situation_1: dict[str, float]
     situation_2: dict[str, float]
 
@@ -274,15 +273,17 @@ class Profile(Struct, kw_only=True):
 
     name: str
     title: str
-    components: list[dict[str, Any]]
-    links: list[dict[str, Any]]
-    curves: list[Curve]
-    contention: list[Contention]
-    costs: list[Cost]
-    sources: dict[str, dict[str, Any]]
+    components: tuple[Any, ...]
+    links: tuple[Any, ...]
+    curves: tuple[Curve, ...]
+    contention: tuple[Contention, ...]
+    costs: tuple[Cost, ...]
+    sources: dict[str, Any]
 
 
 class ResidualsOf(Struct):
+    """Percent of what was measured."""
+
     count: int
     median_percent: float | None
     max_percent: float | None
@@ -292,13 +293,16 @@ class Residuals(ResidualsOf):
     pageable: ResidualsOf
 
 
-class ResidualCase(Predicted, kw_only=True):
+class ResidualCase(Ranged, kw_only=True):
+    """A case that nothing was fitted to: predicted by the parameters, and measured."""
+
+    predicted_seconds: float
     case: str
     measured_seconds: float
 
 
 class LinkState(Struct, kw_only=True):
-    """Measured, and predicted by the data sheet."""
+    """A direction of a GPU's host link, measured and predicted by the data sheet. `verdict`: what is wrong, or empty."""
 
     gpu: int
     direction: str
@@ -309,6 +313,8 @@ class LinkState(Struct, kw_only=True):
 
 
 class Knee(Struct, kw_only=True):
+    """A size after which a path's time jumps by so many seconds."""
+
     direction: str
     memory: str
     gpu: int
@@ -317,6 +323,8 @@ class Knee(Struct, kw_only=True):
 
 
 class ProbedCase(Struct, kw_only=True):
+    """Interquartile means of the samples, and the interval of their median."""
+
     direction: str
     memory: str
     mode: str
@@ -328,7 +336,7 @@ class ProbedCase(Struct, kw_only=True):
     stopped: str
     device_seconds: float | None
     api_seconds: float | None
-    interval_seconds: list[float]
+    interval_seconds: tuple[float, float]
 
 
 class ProbeResult(Struct, tag_field="schema", tag="busfare.probe/1", kw_only=True):
