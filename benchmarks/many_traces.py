@@ -38,8 +38,10 @@ import msgspec
 
 from benchmarks.generated_job import write_job
 from benchmarks.kineto_report import _processor
-from busfare.job import How, Job, run_job
+from busfare.job import How
 from busfare.job.parts import find_parts, shown
+from busfare.job.reduce import Job
+from busfare.job.run import Progress, run_job
 from busfare.job.work import keeping
 
 __all__ = ["main"]
@@ -98,17 +100,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-class _Quiet:
-    """Progress that shows nothing, and calls `at` with the number of files done."""
+class _Quiet(Progress):
+    """Progress that calls `at` with the number of files done."""
 
     def __init__(self, at: Any = None) -> None:
         self._at = at
-
-    def say(self, text: str) -> None:
-        pass
-
-    def warn(self, text: str) -> None:
-        print(text, file=sys.stderr)
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         if self._at:
@@ -223,7 +219,8 @@ def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
 PEAK = """
 import resource, sys
 from pathlib import Path
-from busfare.job import How, run_job
+from busfare.job import How
+from busfare.job.run import run_job
 from benchmarks.many_traces import _Quiet
 paths = sorted(Path(sys.argv[1]).rglob("rank*.json.gz"))[: int(sys.argv[2])]
 run_job(paths, None, How(jobs=1), _Quiet())

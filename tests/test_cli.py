@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from busfare.cli.ahead import import_ahead
+from busfare.cli.report import import_ahead
 from tests.trace.build_kineto import call
 from tests.traces import EXAMPLES
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BusfareError", "InputError", "LimitPassed", "NoGpuError", "StoppedError"]
-
 
 class BusfareError(Exception):
     """Base of every error that busfare raises on purpose; `exit_status` is what the command returns."""

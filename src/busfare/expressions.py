@@ -8,8 +8,6 @@ import polars as pl
 
 from busfare.errors import InputError
 
-__all__ = ["found_in"]
-
 
 def found_in(pattern: str, texts: pl.Series, option: str = "") -> pl.Series:
     """Whether `pattern` is found in each text; a null has none. Shape (len(texts),).

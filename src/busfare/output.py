@@ -16,19 +16,6 @@ import click
 
 from busfare.errors import InputError
 
-__all__ = [
-    "OUTPUT",
-    "PATH",
-    "WIDE",
-    "as_html",
-    "as_json",
-    "keeping_inputs",
-    "note",
-    "print_json",
-    "replacing",
-    "write_file",
-]
-
 #: Where a command's context keeps that --wide was given.
 WIDE = "busfare.wide"
 

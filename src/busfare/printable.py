@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["HARMFUL", "printable"]
-
 #: Control and format characters (of bidirectional text among them), halves of pairs, and ends of lines [Unicode 15.1, 4.5],
 #: as a class of characters of Rust's `regex`, and as categories.
 HARMFUL = r"[\p{C}\p{Zl}\p{Zp}]"

@@ -7,8 +7,6 @@ import re
 
 from busfare.errors import InputError
 
-__all__ = ["parse_bytes", "parse_count", "parse_factor", "parse_seconds"]
-
 BYTE_UNITS = {"B": 1}
 BYTE_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
 BYTE_UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T", "P", "E"), 1)}

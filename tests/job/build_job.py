@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from busfare.job import Job, Progress
 from busfare.job.links import LinkRate, LinkTraffic
 from busfare.job.partial import Moved, Partial
-from busfare.job.reduce import FIGURES, WORK
+from busfare.job.reduce import FIGURES, WORK, Job
+from busfare.job.run import Progress
 from busfare.results import Found
 from busfare.trace import Omission
 from tests.trace.build_kineto import copy, kernel, write_kineto
@@ -106,7 +106,7 @@ def encoded(job: Job) -> bytes:
     return msgspec.json.encode(job.result())
 
 
-class Noted:
+class Noted(Progress):
     """Progress that keeps what it is given; `at` is called with the number of parts done."""
 
     def __init__(self, at: Callable[[int], object] | None = None) -> None:
@@ -123,6 +123,3 @@ class Noted:
         self.seen.append((done, whole, failed))
         if self._at:
             self._at(done)
-
-
-_: type[Progress] = Noted

@@ -16,9 +16,10 @@ import pytest
 from distributed import Client, LocalCluster
 
 from busfare.errors import InputError
-from busfare.job import How, run_job
+from busfare.job import How
 from busfare.job.cluster import DaskWorkers, connected
 from busfare.job.parts import Part
+from busfare.job.run import run_job
 from busfare.job.work import decoded, do_part
 from busfare.job.workers import TOGETHER_BYTES, read_by, small_ones_together
 from busfare.node import Node

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busfare.job import Job
 from busfare.job.parts import Part
+from busfare.job.reduce import Job
 from busfare.job.work import decoded, do_part
 from busfare.report.job_document import job_document
 from busfare.report.terminal import show

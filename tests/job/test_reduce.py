@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.job import Job
 from busfare.job.links import LinkRate
 from busfare.job.partial import Partial
-from busfare.job.reduce import WORK
+from busfare.job.reduce import WORK, Job
 from busfare.job.results import Ranked
 from busfare.job.spread import MOST_CELLS, spread, strip
 from tests.job.build_job import GPU, encoded, random_partial

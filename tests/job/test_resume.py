@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from busfare.errors import InputError, StoppedError
-from busfare.job import How, Job, run_job
+from busfare.job import How
 from busfare.job import run as run_module
+from busfare.job.reduce import Job
+from busfare.job.run import run_job
 from busfare.job.work import FILE, keeping
 from busfare.node import Node, load_node
 from tests.job.build_job import Noted, encoded, write_job, write_rank

@@ -12,9 +12,11 @@ import msgspec
 import pytest
 
 from busfare.errors import InputError
-from busfare.job import How, Job, run_job
+from busfare.job import How
 from busfare.job.partial import Partial, partial
 from busfare.job.parts import Part
+from busfare.job.reduce import Job
+from busfare.job.run import run_job
 from busfare.job.work import Outcome, decoded, do_part
 from busfare.job.workers import Processes, read_by
 from busfare.node import Node

@@ -12,8 +12,9 @@ import pytest
 
 from busfare.advise import amounts
 from busfare.errors import InputError
-from busfare.job import How, run_job
+from busfare.job import How
 from busfare.job.results import JobReport
+from busfare.job.run import run_job
 from busfare.measure.results import MethodsResult, ProbeResult, StrategiesResult
 from busfare.node import load_node
 from busfare.project import project

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from busfare.job import How, run_job
+from busfare.job import How
+from busfare.job.run import run_job
 from busfare.measure.probe import again as fitted
 from busfare.measure.results import MethodsResult, StrategiesResult, read_result
 from busfare.node import load_node

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from busfare.report.document import Document
     from busfare.trace import Trace
 
-__all__ = ["answer", "optional_node", "read_trace", "where_recorded"]
-
 
 def answer(result: object, document: Callable[[], Document], json: bool, html: Path | None = None) -> None:
     """Writes the page that was asked for, and shows the result on standard output."""

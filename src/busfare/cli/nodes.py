@@ -12,8 +12,6 @@ from busfare.cli.answer import answer, optional_node
 from busfare.errors import InputError
 from busfare.output import PATH, as_html, as_json, print_json
 
-__all__ = ["nodes_app", "plan", "price"]
-
 
 @click.command()
 @click.option(

@@ -5,25 +5,26 @@ Nothing heavy is imported before native code has begun to read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
 
-from busfare.cli.ahead import import_ahead
 from busfare.cli.answer import answer, optional_node, read_trace
-from busfare.one_core_blas import import_numpy
 from busfare.output import OUTPUT, PATH, as_html, as_json
 
 if TYPE_CHECKING:
-    from busfare.job import How
     from busfare.job.results import JobReport
+    from busfare.node import Node
     from busfare.report.document import Document
-    from busfare.report.limits import Limit
     from busfare.report.results import Report
 
-__all__ = ["report"]
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 @click.command()
@@ -81,67 +82,82 @@ def report(
     from busfare.errors import InputError
     from busfare.job import How, one_trace
     from busfare.quantities import parse_seconds
-    from busfare.trace.bounds import REPLAYED_ROWS
 
-    limits = _limits(fail_if)
     bare = parse_seconds(unrecorded) if unrecorded else None
+    limits = []
+    if fail_if:
+        from busfare.report.limits import check, parse_limit
+
+        limits = [parse_limit(text) for text in fail_if]
     how = How(jobs, scheduler, slurm, resume)
     how.check()
     one = None if how.asked else one_trace(list(traces))
-    if one is None:
-        if unrecorded:
-            raise InputError("--unrecorded is how long one run takes: give it with one trace")
-        _report_job(list(traces), node, how, json, html, limits)
-        return
+    if one is None and unrecorded:
+        raise InputError("--unrecorded is how long one run takes: give it with one trace")
     recorded_on = optional_node(node)
+    result: Report | JobReport
+    if one:
+        result, document = _of_trace(one, recorded_on, bare, json, bool(html))
+    else:
+        from busfare.job.run import run_job
+        from busfare.report.job_document import job_document
+        from busfare.report.progress import job_progress
 
-    import_numpy()
+        with job_progress() as shown:
+            job = run_job(list(traces), recorded_on, how, shown).result()
+        result, document = job, partial(job_document, job, recorded_on)
+    try:
+        answer(result, document, json, html)
+    finally:  # even where nobody reads on to the end
+        if limits:
+            check(result, limits)
+
+
+def _of_trace(
+    path: Path, node: Node | None, bare: float | None, json: bool, page: bool
+) -> tuple[Report, Callable[[], Document]]:
+    from busfare.trace.bounds import REPLAYED_ROWS
+
+    _import_numpy()
     # Polars looks at numpy.ma when it first meets an array.
     ahead = ["numpy.ma", "busfare.trace.sound", "busfare.report.summary"]
     import_ahead(*ahead, *([] if json else ["busfare.report.trace_document", "busfare.report.terminal"]))
-    read = read_trace(one, sums_above=None if html else REPLAYED_ROWS)
+    read = read_trace(path, sums_above=None if page else REPLAYED_ROWS)
     from busfare.report.summary import summarise
 
-    result = summarise(read, recorded_on, bare)
+    result = summarise(read, node, bare)
 
     def document() -> Document:
         from busfare.report.lanes import lanes_of
         from busfare.report.trace_document import report_document
 
-        return report_document(result, lanes_of(read) if html else None)
+        return report_document(result, lanes_of(read) if page else None)
 
+    return result, document
+
+
+def import_ahead(*modules: str) -> None:
+    """Imports modules in another thread, in this order. Whoever imports one meanwhile waits for it, as ever.
+
+    Readers let others run while native code reads. Should one fail to import, whoever needs it is told.
+    """
+
+    def imported() -> None:
+        for module in modules:
+            try:
+                import_module(module)
+            except Exception:
+                return
+
+    Thread(target=imported, name="import ahead").start()
+
+
+def _import_numpy() -> None:
+    """Without the threads of its linear algebra, which a report has no use for and which take long to start."""
+    if BLAS_THREADS in os.environ:  # the user has said how many
+        return
+    os.environ[BLAS_THREADS] = "1"
     try:
-        answer(result, document, json, html)
-    finally:  # even where nobody reads on to the end
-        _check(result, limits)
-
-
-def _report_job(
-    traces: list[Path], node: str | None, how: How, json: bool, html: Path | None, limits: list[Limit]
-) -> None:
-    from busfare.job import run_job
-    from busfare.report.job_document import job_document
-    from busfare.report.progress import job_progress
-
-    recorded_on = optional_node(node)
-    with job_progress() as shown:
-        result = run_job(traces, recorded_on, how, shown).result()
-    try:
-        answer(result, lambda: job_document(result, recorded_on), json, html)
+        import numpy  # noqa: F401
     finally:
-        _check(result, limits)
-
-
-def _limits(texts: Sequence[str]) -> list[Limit]:
-    if not texts:
-        return []
-    from busfare.report.limits import parse_limit
-
-    return [parse_limit(text) for text in texts]
-
-
-def _check(result: Report | JobReport, limits: list[Limit]) -> None:
-    if limits:
-        from busfare.report.limits import check
-
-        check(result, limits)
+        del os.environ[BLAS_THREADS]  # programs that are started from here are not to hear of it

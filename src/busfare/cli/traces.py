@@ -10,8 +10,6 @@ import click
 from busfare.cli.answer import answer, optional_node, read_trace, where_recorded
 from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
 
-__all__ = ["compare", "demo", "export", "project", "what_if"]
-
 trace_path = click.argument(
     "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
 )

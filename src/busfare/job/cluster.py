@@ -15,8 +15,6 @@ from busfare.errors import InputError
 from busfare.job.workers import LOOK_SECONDS, short
 from busfare.printable import printable
 
-__all__ = ["DaskWorkers", "connected", "slurm_cluster", "slurm_options"]
-
 #: Groups of parts handed out at once for each thread of the cluster: enough to keep it busy, few enough to hold no more.
 AHEAD, FEWEST_AHEAD = 3, 16
 CONNECT_SECONDS = 15

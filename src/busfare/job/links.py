@@ -12,8 +12,6 @@ from busfare.errors import InputError
 from busfare.node import Link, MemoryLink, Node, Path
 from busfare.trace import Trace
 
-__all__ = ["SOUND", "LinkRate", "LinkTraffic", "best_rates", "link_traffic", "peers", "slow_links"]
-
 #: From here on a copy's rate is its link's, and below this part of the peers' median, or of the data sheet, a link is
 #: named: the bounds of the finding `slow-link`.
 LARGE_BYTES = 1 << 24

@@ -1,4 +1,4 @@
-"""The parts of a job: the traces that paths, globs and folders name, each once, in order of their names."""
+"""The parts of a job: the traces that paths, globs and folders name, each once, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,34 @@ from busfare.printable import printable
 from busfare.trace import is_trace_directory
 from busfare.trace.readers.recorded.files import is_recording
 
-__all__ = ["Part", "Parts", "find_parts", "one_trace", "shown"]
+MOST_JOBS = 1024
+
+
+@dataclass(frozen=True)
+class How:
+    """Where parts are read: in `jobs` processes here; by the Dask `scheduler`; in `jobs` Slurm jobs with options `slurm`.
+
+    What was read is kept in the folder `resume`, and what that holds is not read again.
+    """
+
+    jobs: int | None = None
+    scheduler: str | None = None
+    slurm: str | None = None
+    resume: Path | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the user said how: then even one trace is a job."""
+        return self != How()
+
+    def check(self) -> None:
+        """Raises InputError where the options do not go together."""
+        if self.jobs is not None and not 1 <= self.jobs <= MOST_JOBS:
+            raise InputError(f"--jobs {self.jobs}: give a number from 1 to {MOST_JOBS}")
+        if self.scheduler and self.slurm:
+            raise InputError("--scheduler and --slurm: give one of them")
+        if self.scheduler and self.jobs:
+            raise InputError("--scheduler has its own workers; leave --jobs out")
 
 
 class Part(NamedTuple):

@@ -17,8 +17,6 @@ from busfare.job.results import Carried, JobFound, JobReport, Left, Named, Ranke
 from busfare.job.spread import spread, strip
 from busfare.results import Counted, Found, MovedInAll, Path, Sized, rows_of
 
-__all__ = ["Job"]
-
 NS = 1e-9
 #: What is spread over ranks: names of a partial's sums, and in the result, with the unit there.
 FIGURES = {

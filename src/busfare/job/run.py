@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 from busfare.errors import InputError, StoppedError
-from busfare.job import How
-from busfare.job.parts import Part, find_parts, shown
+from busfare.job.parts import How, Part, find_parts, shown
 from busfare.job.reduce import Job
 from busfare.job.work import Outcome, decoded, do_part, keeping
 from busfare.job.workers import Processes, read_by
 from busfare.node import Node
 from busfare.printable import printable
 
-__all__ = ["Progress", "run_job"]
 
-
-class Progress(Protocol):
-    """What shows how far a job is."""
+class Progress:
+    """How far a job is. This one shows nothing but what the user may have to set right."""
 
     def say(self, text: str) -> None:
         """What is waited for."""
 
     def warn(self, text: str) -> None:
         """Something that the user may have to set right while it goes on."""
+        print(f"busfare: {text}", file=sys.stderr)
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         """So many parts are done, of so many."""

@@ -21,8 +21,6 @@ from busfare.node import Node
 from busfare.printable import printable
 from busfare.trace import may_be_trace, read
 
-__all__ = ["FILE", "Kept", "Outcome", "Work", "decoded", "do_part", "failed", "keeping", "stamp_of"]
-
 FILE = "partials.jsonl"
 
 #: What a worker does with a part, given the node that the user named: its Outcome as JSON.

@@ -18,8 +18,6 @@ from busfare.job.parts import Part
 from busfare.job.work import Work, do_part, failed, stamp_of
 from busfare.node import Node
 
-__all__ = ["TOGETHER_BYTES", "Processes", "Workers", "read_by", "short", "small_ones_together"]
-
 #: A part whose workers died is tried so often with nothing beside it before it is reported.
 ALONE_TRIES = 2
 #: Small parts go to a worker together, up to so many bytes: to hand one out may cost as much as to read it.

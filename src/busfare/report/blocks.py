@@ -10,20 +10,6 @@ from busfare.report.results import Omission, Part, RecordingCost, path_name
 from busfare.report.svg import Bar
 from busfare.results import Path, Predicted, Ranged, Sized
 
-__all__ = [
-    "bar",
-    "conditions",
-    "machine",
-    "omitted",
-    "overlaps",
-    "parts",
-    "paths",
-    "percent",
-    "ranges",
-    "recorder",
-    "sizes",
-]
-
 RUNGS = {
     "datasheet": "data sheets",
     "typical": "what is typical of the generation",

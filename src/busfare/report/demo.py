@@ -22,8 +22,6 @@ from busfare.report.what_ifs import answer_what_if
 from busfare.timeline.changes import Setting, Value, changes_of
 from busfare.trace import Trace, read
 
-__all__ = ["run_demo"]
-
 #: One stream and pageable memory; then three streams and pinned memory.
 BEFORE, AFTER = "smooth-out-of-core-h100.json.gz", "smooth-out-of-core-streams-h100.json.gz"
 CHANGE: dict[str, Value] = {"pin": "", "streams": 3}

@@ -9,25 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-__all__ = [
-    "Block",
-    "Cell",
-    "Chart",
-    "Column",
-    "Document",
-    "Entries",
-    "Entry",
-    "Face",
-    "Figure",
-    "Items",
-    "Share",
-    "Table",
-    "Text",
-    "Tiles",
-    "numbers",
-    "words",
-]
-
 #: Where a block is shown: a page has room for what a terminal leaves out.
 Face = Literal["both", "terminal", "page"]
 RECORDED = (

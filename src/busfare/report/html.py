@@ -11,8 +11,6 @@ from busfare import __version__
 from busfare.printable import printable
 from busfare.report.document import Block, Document, Entries, Figure, Items, Share, Table, Text, Tiles
 
-__all__ = ["page"]
-
 CODE = re.compile("`([^`]+)`")
 #: Nothing but what the page carries itself may run or load.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"

@@ -25,8 +25,6 @@ from busfare.report.document import (
 from busfare.report.link_picture import LinkPicture
 from busfare.report.svg import COLOUR, Bar, Bars, BarSeries, Strip
 
-__all__ = ["job_document"]
-
 #: What the figures are called.
 WORDS = {
     "makespan_seconds": "whole run",

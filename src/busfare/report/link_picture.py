@@ -12,8 +12,6 @@ from busfare.node import Cpu, Gpu, Memory, Nic, Node
 from busfare.printable import printable
 from busfare.report.svg import COLOUR, WIDTH, drawn, text
 
-__all__ = ["LinkPicture"]
-
 WIDEST, ROW = 14.0, 90
 
 

@@ -13,8 +13,6 @@ from busfare.node.gpus import gpu_names, gpus
 from busfare.node.link import Link
 from busfare.results import Ranged, rows_of
 
-__all__ = ["Nodes", "Prices", "catalogue", "node_shown", "nodes_with", "prices"]
-
 
 class Price(Ranged, kw_only=True):
     model: str

@@ -5,29 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-if TYPE_CHECKING:
-    from busfare.job import Progress as JobProgress
-
-__all__ = ["job_progress", "progress"]
+from busfare.job.run import Progress as JobProgress
 
 
-class _Silent:
-    def say(self, text: str) -> None:
-        pass
-
-    def warn(self, text: str) -> None:
-        print(f"busfare: {text}", file=sys.stderr)
-
-    def parts(self, done: int, whole: int, failed: int) -> None:
-        pass
-
-
-class _Bar:
+class _Bar(JobProgress):
     def __init__(self, shown: Progress, task: TaskID) -> None:
         self._shown, self._task = shown, task
 
@@ -51,7 +37,7 @@ def _bar() -> Progress:
 def job_progress() -> Iterator[JobProgress]:
     """A bar on standard error while it is a terminal."""
     if not sys.stderr.isatty():
-        yield _Silent()
+        yield JobProgress()
         return
     with _bar() as shown:
         yield _Bar(shown, shown.add_task("looking for traces", total=None))

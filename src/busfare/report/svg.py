@@ -12,22 +12,6 @@ from html import escape
 from busfare.advise import amounts
 from busfare.printable import printable
 
-__all__ = [
-    "COLOUR",
-    "COLOURS",
-    "WIDTH",
-    "Bar",
-    "BarSeries",
-    "Bars",
-    "Line",
-    "Lines",
-    "Strip",
-    "drawn",
-    "escaped",
-    "short",
-    "text",
-]  # fmt: skip
-
 #: After Okabe and Ito: told apart by those who see no red or no green.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c")
 COLOUR = {

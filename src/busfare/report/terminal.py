@@ -18,8 +18,6 @@ from busfare.output import WIDE
 from busfare.printable import printable
 from busfare.report.document import Block, Cell, Document, Entries, Items, Share, Table, Text
 
-__all__ = ["render", "show"]
-
 #: Sentences are no wider, for longer lines are hard to read.
 SENTENCE = 100
 #: A table's columns where nothing tells the width: standard output is no terminal and COLUMNS is not set.
