@@ -50,7 +50,7 @@ COLUMNS = """
 import json, sys, time
 from pathlib import Path
 import polars as pl
-from busfare.trace.readers.tables.sqlite import SqliteTables
+from busfare.trace.readers.tables import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
 text = {"value", "name", "busLocation"}
 begun, processor = time.perf_counter(), time.process_time()

@@ -10,7 +10,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.job import one_trace
 from busfare.job.parts import find_parts
-from busfare.trace.readers.recorded.files import MAGIC
+from busfare.trace.readers.recorded import MAGIC
 from tests.job.build_job import write_rank
 from tests.trace.build_directory import export_directory
 from tests.trace.build_nsys import small_export

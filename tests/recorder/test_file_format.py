@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
+from busfare.trace.readers.recorded import is_recording
 from busfare.trace.readers.recorded.file import CHUNK, HEADER_BYTES, TABLES, Recording, read_recording
-from busfare.trace.readers.recorded.files import is_recording
 
 from .conftest import Built, Run
 

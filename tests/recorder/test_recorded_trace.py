@@ -16,11 +16,11 @@ from polars.testing import assert_frame_equal
 from busfare.errors import InputError
 from busfare.trace.model import Trace
 from busfare.trace.readers.nsys import read as nsys
+from busfare.trace.readers.recorded import holds_recording
 from busfare.trace.readers.recorded import read as reader
-from busfare.trace.readers.recorded.file import Recording, Table, _Part
-from busfare.trace.readers.recorded.files import holds_recording
-from busfare.trace.readers.recorded.operations import allocation_sizes, held_up
-from busfare.trace.readers.tables.sqlite import SqliteTables
+from busfare.trace.readers.recorded.allocations import allocation_sizes, held_up
+from busfare.trace.readers.recorded.file import Part, Recording, Table
+from busfare.trace.readers.tables import SqliteTables
 from busfare.trace.sound import make_sound
 from busfare.trace.write.nsys import export_nsys
 
@@ -189,14 +189,9 @@ def table_of(rows: list[tuple[int, int, int, int]]) -> Table:
     """Allocations: (time, operation, address, bytes)."""
     table = Table(("time", "operation", "memory_kind", "address", "bytes"))
     columns = {0: 0, 1: 1, 3: 2, 4: 3}
-    table._add(
+    table.add(
         len(rows),
-        {
-            number: _Part(
-                len(rows), 0, 8, memoryview(np.array([row[at] for row in rows], "<u8").tobytes()), 0
-            )
-            for number, at in columns.items()
-        },
+        {number: Part(0, np.array([row[at] for row in rows], np.uint64)) for number, at in columns.items()},
     )
     return table
 

@@ -17,7 +17,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace import may_be_trace, read
-from busfare.trace.readers.kineto import read as kineto
+from busfare.trace.readers import kineto
 from tests.trace.build_kineto import document, gzipped, small_events
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
@@ -230,7 +230,7 @@ def test_a_copy_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("busfare.trace.readers.tables.sqlite_file._unpack", full)
+    monkeypatch.setattr("busfare.trace.readers.sqlite_file._unpack", full)
     assert "No space left on device); make room" in refused(tmp_path / "run.sqlite.gz")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.trace import Trace, read
-from busfare.trace.readers.tables.directory import DirectoryTables
+from busfare.trace.readers.tables import DirectoryTables
 from tests.trace.build_directory import export_directory
 from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, VERSIONS, global_pid, small_export
 

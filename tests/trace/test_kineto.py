@@ -13,7 +13,7 @@ from busfare.errors import InputError
 from busfare.report.export import perfetto
 from busfare.report.summary import summarise
 from busfare.trace import Trace, read
-from busfare.trace.readers.kineto import text as kineto_text
+from busfare.trace.readers import gunzip
 from tests.trace.build_kineto import (
     Event,
     call,
@@ -94,7 +94,7 @@ def test_gzip_members_may_end_anywhere_in_a_piece_that_is_read(
     text = document(small_events()).encode()
     content = gzipped(text[:500], text[500:])
     first_member = len(gzipped(text[:500]))
-    monkeypatch.setattr(kineto_text, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
+    monkeypatch.setattr(gunzip, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
     check_small(of_bytes(content, tmp_path))
 
 

@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare.trace import _sqlite_columns
-from busfare.trace.readers.tables.sqlite import SqliteTables, read_columns
-from busfare.trace.readers.tables.sqlite_file import Pages, UnreadableError
+from busfare.trace._sqlite_columns import UnreadableError
+from busfare.trace.readers.sqlite_file import Pages
+from busfare.trace.readers.tables import SqliteTables, read_columns
 
 INT, REAL, TEXT = pl.Int64(), pl.Float64(), pl.String()
 KINDS: tuple[tuple[pl.DataType, type | tuple[type, ...]], ...] = (

@@ -27,7 +27,7 @@ from busfare.trace import _columns, read
 from busfare.trace._sqlite_columns import Scan, Stop, UnreadableError
 from busfare.trace.readers.nsys import scan as nsys_scan
 from busfare.trace.readers.nsys.scan import Scanning, threads
-from busfare.trace.readers.tables.sqlite_file import SqliteFile
+from busfare.trace.readers.sqlite_file import SqliteFile
 from tests.trace.test_sqlite_direct import unlike
 
 SHARED = os.environ.get("BUSFARE_SHARED")
@@ -253,7 +253,7 @@ def test_nothing_heavy_is_imported_before_a_scan_begins(export: Path) -> None:
         "from pathlib import Path\n"
         "from busfare.job import How, one_trace\n"
         "from busfare.trace.readers.nsys.scan import begin\n"
-        "from busfare.trace.readers.tables.sqlite_file import SqliteFile\n"
+        "from busfare.trace.readers.sqlite_file import SqliteFile\n"
         "scanning = begin(SqliteFile(one_trace([Path(sys.argv[1])])), 0)\n"
         "heavy = [name for name in ('numpy', 'polars', 'msgspec', 'rich') if name in sys.modules]\n"
         "print(scanning is not None, len(scanning.result().calls) > 0, heavy)"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace import is_trace_directory
-from busfare.trace.readers.recorded.files import is_recording
+from busfare.trace.readers.recorded import is_recording
 
 MOST_JOBS = 1024
 

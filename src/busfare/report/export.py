@@ -14,8 +14,6 @@ from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 from busfare.trace.write.nsys import export_nsys
 
-__all__ = ["FORMATS", "export", "perfetto_beside"]
-
 FORMATS = ("parquet", "perfetto", "nsys-sqlite")
 TABLES = ("operations", "calls", "events", "markers", "devices", "streams")
 #: Rows of GPU operations get process ids of their own, above any real one; and those of a predicted run beside another's.

@@ -18,8 +18,6 @@ from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.totals import union_of
 from busfare.trace.words import CLASSES, kind_codes, of_codes
 
-__all__ = ["BARS_A_LANE", "Lane", "Lanes", "lanes_of"]
-
 #: What is closer together than this part of the run is drawn as one bar.
 BARS_A_LANE = 1000
 MOST_GPUS = 8

@@ -12,8 +12,6 @@ from busfare.job.results import JobReport
 from busfare.quantities import parse_bytes, parse_seconds
 from busfare.report.results import Report
 
-__all__ = ["Limit", "check", "parse_limit"]
-
 Result = Report | JobReport
 #: What can be limited: of a share, a part of 1; of the others, seconds, bytes or a count.
 SHARES: dict[str, Callable[[Result], float]] = {

@@ -17,8 +17,6 @@ from busfare.trace import totals as account
 from busfare.trace.beside import beside
 from busfare.trace.model import INCOMPLETE
 
-__all__ = ["summarise"]
-
 MOST_ROWS, MOST_GAPS = 10, 5
 NS = 1e-9
 

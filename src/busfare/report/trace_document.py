@@ -23,8 +23,6 @@ from busfare.report.lanes import Lanes
 from busfare.report.results import Report, path_name
 from busfare.results import Found
 
-__all__ = ["report_document", "unexplained"]
-
 #: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
 ZOOM = (

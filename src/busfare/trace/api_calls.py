@@ -12,20 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "BLOCKING_COPY",
-    "COMMUNICATION",
-    "EVENT_RECORD",
-    "GRAPH_LAUNCH",
-    "HOST_FUNCTION",
-    "PREFETCH",
-    "STREAM_WAIT_EVENT",
-    "SYMBOL_COPY",
-    "meaning",
-    "plain_name",
-    "waits_for",
-]
-
 #: The ABI's version and the per-thread default stream, in either order: cudaMemcpy_ptds_v7000, hipMemcpy_spt.
 ABI_SUFFIX = r"(_v\d+|_ptsz|_ptds|_spt)+$"
 

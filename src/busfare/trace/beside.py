@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["MANY_ROWS", "beside", "several"]
-
 #: From here on another thread is worth its start.
 MANY_ROWS = 1 << 18
 T = TypeVar("T")

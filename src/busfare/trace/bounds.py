@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["EARLIEST", "LATEST", "REPLAYED_ROWS", "SMALL", "SPARSE"]
-
 #: Usable times in nanoseconds: wide enough for those since 1970, and any difference of two fits 64 bits.
 EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: A direct table may be this many times longer than what is looked up in it, and so much longer.

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from busfare.trace.model import Omissions, Trace
 
-__all__ = ["join_clocks"]
-
 
 def join_clocks(trace: Trace, omissions: Omissions) -> None:
     """Moves the GPU's times next to the host's where the two clearly count from different moments.

@@ -12,11 +12,6 @@ from numpy.typing import NDArray
 from busfare.trace import _columns
 from busfare.trace.bounds import SMALL, SPARSE
 
-__all__ = [
-    "MOST_NEGATIVE", "distinct", "first_pairs", "first_rows", "in_order", "numbered", "numbers_of", "occurring",
-    "occurs", "order_of", "places", "plain", "rows_among", "rows_of", "rows_sized", "taken",
-]  # fmt: skip
-
 Rows = NDArray[np.uint32]
 A_CHUNK = 1 << 16
 MOST_NEGATIVE = -(1 << 63)

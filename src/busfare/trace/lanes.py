@@ -15,17 +15,6 @@ from busfare.trace import _columns
 from busfare.trace.columns import numbered, numbers_of, plain, rows_among, rows_of, rows_sized
 from busfare.trace.words import CLASSES, Words, kind_codes, of_codes
 
-__all__ = [
-    "LANE_KEYS",
-    "CallsLeftOut",
-    "Lanes",
-    "Sums",
-    "Union",
-    "is_communication",
-    "is_transfer",
-    "is_work",
-]
-
 Times = NDArray[np.int64]
 
 

@@ -16,8 +16,6 @@ from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes, Sums
 from busfare.trace.words import Names, calls_named
 
-__all__ = ["INCOMPLETE", "OPEN_RANGES", "Omission", "Omissions", "Trace", "name_process"]
-
 #: What is said of ranges without an end.
 OPEN_RANGES = "NVTX ranges that were still open when the trace ended: shown as marks"
 #: Ids of omissions by which a part of the run is not in the file: a reader has to know before any number.

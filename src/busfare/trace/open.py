@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 
 from busfare.errors import InputError
 from busfare.printable import printable
-from busfare.trace.readers.kineto.chrome_json import ROCPD
-from busfare.trace.readers.recorded.files import MAGIC, holds_recording
+from busfare.trace.readers.recorded import MAGIC, holds_recording
 
 if TYPE_CHECKING:
     from busfare.trace.model import Trace
     from busfare.trace.readers.nsys.scan import Scanning
-    from busfare.trace.readers.tables.source import TableSource
-
-__all__ = ["is_trace_directory", "may_be_trace", "read"]
+    from busfare.trace.readers.tables import TableSource
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -51,7 +48,7 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
 #: Tables of rocprof's own databases, of versions 1 and 2.
 ROCPROF = {"COPY", "HIP", "KERN"}
 #: Modules that read tables, of which the first that matches them does.
-TABLE_READERS = ("nsys.read", "nvprof.read", "rocprof.rocpd", "rocprof.rpd")
+TABLE_READERS = ("nsys.read", "nvprof", "rocpd", "rpd")
 
 
 def read(path: str | Path, sums_above: int | None = None) -> Trace:
@@ -90,7 +87,7 @@ def is_trace_directory(path: Path) -> bool:
     try:
         if holds_recording(path):
             return True
-        from busfare.trace.readers.tables.directory import DirectoryTables
+        from busfare.trace.readers.tables import DirectoryTables
 
         tables = DirectoryTables(path)
         return bool(tables.names) and _reader_of(tables) is not None
@@ -127,13 +124,9 @@ def _read(path: Path, sums_above: int | None) -> Trace:
 
         return recorded.read(path)
     if stat.S_ISDIR(mode):
-        from busfare.trace.readers.tables.directory import DirectoryTables
+        from busfare.trace.readers.tables import DirectoryTables
 
-        directory = DirectoryTables(path)
-        try:
-            return _read_tables(directory)
-        finally:
-            directory.close()
+        return _read_tables(DirectoryTables(path))
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     with path.open("rb") as file:
@@ -159,7 +152,7 @@ def _read(path: Path, sums_above: int | None) -> Trace:
             )
         if not packed:
             raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
-    from busfare.trace.readers.kineto import read as kineto
+    from busfare.trace.readers import kineto
 
     return kineto.read(path)
 
@@ -175,14 +168,14 @@ def _unpacked(head: bytes) -> bytes:
 
 def _read_sqlite(path: Path, packed: bool, sums_above: int | None) -> Trace:
     from busfare.trace.readers.nsys.scan import begin
-    from busfare.trace.readers.tables.sqlite_file import SqliteFile, at_rest
+    from busfare.trace.readers.sqlite_file import SqliteFile, at_rest
 
     with at_rest(path, packed) as place:
         file = SqliteFile(path, place)
         # What is added up is read again later, when a copy is gone. Native code reads while Polars is imported.
         scanning = None if sums_above is None or place is not path else begin(file, sums_above)
         try:
-            from busfare.trace.readers.tables.sqlite import SqliteTables
+            from busfare.trace.readers.tables import SqliteTables
 
             return _read_tables(SqliteTables(file), scanning)
         finally:
@@ -195,6 +188,8 @@ def _read_tables(tables: TableSource, scanning: Scanning | None = None) -> Trace
     reader = _reader_of(tables)
     if reader is None:
         if tables.names >= ROCPROF:
+            from busfare.trace.readers.kineto import ROCPD
+
             raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
     trace: Trace = reader.read(tables) if scanning is None else reader.read(tables, scanning)

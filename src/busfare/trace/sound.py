@@ -18,8 +18,6 @@ from busfare.trace.model import Omission, Omissions, Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
 
-__all__ = ["make_sound", "with_printable"]
-
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
 KINDS_CALLED = (
     ("copies", "copy", r"^(cuda|cu|hip)Memcpy"),

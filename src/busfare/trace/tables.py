@@ -10,26 +10,6 @@ from collections.abc import Mapping
 
 import polars as pl
 
-__all__ = [
-    "CALLS",
-    "CALLS_RECORDED",
-    "DEVICES",
-    "DIRECTIONS",
-    "EVENTS",
-    "KINDS",
-    "MARKERS",
-    "MEMORY_KINDS",
-    "OPERATIONS",
-    "OPERATIONS_OF_KERNELS",
-    "OPERATIONS_RECORDED",
-    "STREAMS",
-    "STREAM_KINDS",
-    "WAITS_FOR",
-    "Schema",
-    "conform",
-    "empty",
-]
-
 #: What ran on the GPU. `graph` is a whole graph launch whose nodes the trace hides.
 KINDS = ("kernel", "copy", "set", "migration", "graph")
 DIRECTIONS = ("h2d", "d2h", "d2d", "p2p", "h2h")

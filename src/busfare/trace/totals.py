@@ -14,11 +14,6 @@ from busfare.trace.model import Trace
 from busfare.trace.words import Names
 from busfare.trace.words import is_communication as named_so
 
-__all__ = [
-    "CopyTotals", "GpuTotals", "IdleGap", "Totals", "by_path", "engines", "find_lengths", "idle_gaps",
-    "size_histogram", "streams", "top_copies", "top_kernels", "totals", "union_of",
-]  # fmt: skip
-
 NS = 1e-9
 ENGINE_WORKS = {"kernels": is_work(), "communication": is_communication()} | {
     direction: is_transfer() & (pl.col("direction") == direction)

@@ -12,8 +12,6 @@ from busfare.trace.api_calls import COMMUNICATION
 from busfare.trace.columns import numbered, rows_of
 from busfare.trace.tables import KINDS
 
-__all__ = ["CLASSES", "NONE", "Names", "Words", "calls_named", "is_communication", "kind_codes", "of_codes"]
-
 #: The code of a null.
 NONE = 255
 #: The number of a null among those of a Categorical column.

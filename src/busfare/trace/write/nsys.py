@@ -8,33 +8,98 @@ as one row.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.model import Trace
-from busfare.trace.write.nsys_tables import (
-    COPY_KIND_OF,
-    ENUMS,
-    HOST_NAMES,
-    MARK,
-    MEMORY_KIND_OF,
-    MIGRATION_KIND_OF,
-    NO_ID,
-    PUSH_POP_RANGE,
-    SCHEMA_VERSION,
-    STREAM_FLAG_OF,
-    STREAM_WAIT,
-    SYNC_TYPE_OF,
-    TABLES,
-    THREAD_BITS,
-    UNKNOWN_MEMORY,
-    Numbers,
-)
 
-__all__ = ["export_nsys"]
+SCHEMA_VERSION = "3.25.0"
+
+#: ENUM_CUDA_MEMCPY_OPER.
+COPY_KINDS = {
+    0: "Unknown", 1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array", 4: "Array-to-Host",
+    5: "Array-to-Array", 6: "Array-to-Device", 7: "Device-to-Array", 8: "Device-to-Device", 9: "Host-to-Host",
+    10: "Peer-to-Peer", 11: "Unified Host-to-Device", 12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
+}  # fmt: skip
+COPY_KIND_OF = {"h2d": 1, "d2h": 2, "d2d": 8, "h2h": 9, "p2p": 10}
+MIGRATION_KIND_OF = {"h2d": 11, "d2h": 12, "d2d": 13}
+#: ENUM_CUDA_MEM_KIND.
+MEMORY_KINDS = {
+    0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static",
+    7: "Unknown",
+}  # fmt: skip
+#: Mapped memory is pinned memory that the GPU addresses.
+MEMORY_KIND_OF = {"pageable": 0, "pinned": 1, "mapped": 1, "device": 2, "array": 3, "managed": 4, "static": 5}
+UNKNOWN_MEMORY = 7
+SYNC_TYPES = {
+    0: "Unknown", 1: "Event synchronize", 2: "Stream wait event", 3: "Stream synchronize", 4: "Context synchronize",
+}  # fmt: skip
+SYNC_TYPE_OF = {"event": 1, "stream": 3, "device": 4}
+STREAM_WAIT = 2
+STREAM_FLAGS = {0: "Unknown", 1: "Default", 2: "Non-blocking", 3: "Null"}
+STREAM_FLAG_OF = {"blocking": 1, "non-blocking": 2, "null": 3}
+EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver"}
+NO_ID = 4294967295
+MARK, PUSH_POP_RANGE = 34, 59
+#: Of a process within a global id, and of a thread below it.
+BITS = 24
+
+PLACE = (
+    "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, greenContextId INTEGER, streamId INTEGER,"
+    " correlationId INTEGER, globalPid INTEGER"
+)
+TABLES: dict[str, str] = {
+    "StringIds": "id INTEGER PRIMARY KEY, value TEXT NOT NULL",
+    "META_DATA_EXPORT": "name TEXT, value TEXT",
+    "META_DATA_CAPTURE": "name TEXT, value TEXT",
+    "ANALYSIS_DETAILS": "globalVid INTEGER, duration INTEGER, startTime INTEGER, stopTime INTEGER",
+    "CUPTI_ACTIVITY_KIND_KERNEL": PLACE
+    + ", demangledName INTEGER, shortName INTEGER, mangledName INTEGER, launchType INTEGER, cacheConfig INTEGER,"
+    " registersPerThread INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER,"
+    " blockZ INTEGER, staticSharedMemory INTEGER, dynamicSharedMemory INTEGER, localMemoryPerThread INTEGER,"
+    " localMemoryTotal INTEGER, gridId INTEGER, sharedMemoryExecuted INTEGER, graphNodeId INTEGER,"
+    " sharedMemoryLimitConfig INTEGER",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": PLACE
+    + ", bytes INTEGER, copyKind INTEGER, deprecatedSrcId INTEGER, srcKind INTEGER, dstKind INTEGER,"
+    " srcDeviceId INTEGER, srcContextId INTEGER, dstDeviceId INTEGER, dstContextId INTEGER, migrationCause INTEGER,"
+    " graphNodeId INTEGER, virtualAddress INTEGER, copyCount INTEGER",
+    "CUPTI_ACTIVITY_KIND_MEMSET": PLACE
+    + ", value INTEGER, bytes INTEGER, graphNodeId INTEGER, memKind INTEGER",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": PLACE + ", graphId INTEGER, graphExecId INTEGER",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER,"
+    " correlationId INTEGER, nameId INTEGER, returnValue INTEGER, callchainId INTEGER",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": PLACE
+    + ", deprecatedSyncType INTEGER, syncType INTEGER, eventId INTEGER, eventSyncId INTEGER",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "deviceId INTEGER, contextId INTEGER, greenContextId INTEGER, streamId INTEGER,"
+    " correlationId INTEGER, globalPid INTEGER, eventId INTEGER, timestamp INTEGER, eventSyncId INTEGER",
+    "NVTX_EVENTS": "start INTEGER, end INTEGER, eventType INTEGER, rangeId INTEGER, category INTEGER, color INTEGER,"
+    " text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER",
+    "TARGET_INFO_GPU": "vmId INTEGER, id INTEGER, name TEXT, busLocation TEXT, isDiscrete INTEGER,"
+    " totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, uuid TEXT, cuDevice INTEGER,"
+    " asyncEngines INTEGER, computeMajor INTEGER, computeMinor INTEGER",
+    "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT, numMultiprocessors INTEGER",
+    "TARGET_INFO_CUDA_STREAM": "streamId INTEGER, hwId INTEGER, vmId INTEGER, processId INTEGER, contextId INTEGER,"
+    " priority INTEGER, flag INTEGER",
+    "TARGET_INFO_SYSTEM_ENV": "globalVid INTEGER, devStateName TEXT, name TEXT, nameEnum INTEGER, value TEXT",
+    "DIAGNOSTIC_EVENT": "timestamp INTEGER, timestampType INTEGER, source INTEGER, severity INTEGER, text TEXT",
+}
+ENUMS: dict[str, Mapping[int, str]] = {
+    "ENUM_CUDA_MEMCPY_OPER": COPY_KINDS,
+    "ENUM_CUDA_MEM_KIND": MEMORY_KINDS,
+    "ENUM_CUPTI_SYNC_TYPE": SYNC_TYPES,
+    "ENUM_CUPTI_STREAM_TYPE": STREAM_FLAGS,
+    "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
+}
+ENUM = "id INTEGER PRIMARY KEY, name TEXT, label TEXT"
+HOST_NAMES = {
+    "cpu": "CpuDescription",
+    "driver": "NvDriverVersion",
+    "cuda": "CudaDriverVersion",
+    "hostname": "Hostname",
+}
 
 
 def export_nsys(trace: Trace, path: Path) -> None:
@@ -46,7 +111,13 @@ def export_nsys(trace: Trace, path: Path) -> None:
             # The file is written once, in one go: a crash leaves nothing worth a journal.
             database.execute("PRAGMA journal_mode=OFF")
             database.execute("PRAGMA synchronous=OFF")
-            _Export(trace, database).write()
+            for name, frame in _tables(trace).items():
+                if frame.height or name == "StringIds":
+                    database.execute(f"CREATE TABLE {name} ({TABLES.get(name, ENUM)})")
+                    columns, marks = ",".join(frame.columns), ",".join("?" * frame.width)
+                    database.executemany(
+                        f"INSERT INTO {name} ({columns}) VALUES ({marks})", frame.iter_rows()
+                    )
         database.close()
     except sqlite3.Error as error:
         path.unlink(missing_ok=True)
@@ -55,264 +126,213 @@ def export_nsys(trace: Trace, path: Path) -> None:
         ) from None
 
 
-class _Export:
-    def __init__(self, trace: Trace, database: sqlite3.Connection) -> None:
-        self.trace = trace
-        self.database = database
-        self.numbers = Numbers()
+def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
+    """Every table by its name, its columns by theirs."""
+    calls, events, markers = trace.calls, trace.events, trace.markers
+    operations = trace.operations.with_columns(pl.col("name").cast(pl.String))
+    kind, name = pl.col("kind"), pl.col("name")
+    # The short name is what stands before the arguments and template arguments, without its namespaces.
+    short = name.str.replace(r"^void ", "").str.replace(r"[<(].*$", "").str.replace(r"^.*::", "")
+    kernels = operations.filter(kind == "kernel").with_columns(short=short)
+    texts = pl.concat([kernels["name"], kernels["short"], calls["name"].cast(pl.String)])
+    strings = texts.drop_nulls().unique(maintain_order=True).alias("value").to_frame().with_row_index("id", 1)
 
-    def write(self) -> None:
-        operations = self.trace.operations
-        self._kernels(operations.filter(pl.col("kind") == "kernel"))
-        self._copies(operations.filter(pl.col("kind").cast(pl.String).is_in(["copy", "migration"])))
-        self._sets(operations.filter(pl.col("kind") == "set"))
-        self._graphs(operations.filter(pl.col("kind") == "graph"))
-        self._calls()
-        self._waits()
-        self._events()
-        self._markers()
-        self._devices()
-        self._facts()
-        for name, values in ENUMS.items():
-            self.database.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, name TEXT, label TEXT)")
-            self.database.executemany(
-                f"INSERT INTO {name} VALUES (?,?,?)", [(n, t, t) for n, t in values.items()]
-            )
-        self._insert(
-            "StringIds", ["id", "value"], ((number, text) for text, number in self.numbers.strings.items())
-        )
+    def text(of: pl.Expr) -> pl.Expr:
+        known = strings["id"].cast(pl.Int64)
+        return of.cast(pl.String).replace_strict(strings["value"], known, default=None, return_dtype=pl.Int64)
 
-    def _insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        rows = iter(rows)
-        first = next(rows, None)
-        if first is None and table != "StringIds":
-            return
-        self.database.execute(f"CREATE TABLE {table} ({TABLES[table]})")
-        statement = f"INSERT INTO {table} ({','.join(columns)}) VALUES ({','.join('?' * len(columns))})"
-        if first is not None:
-            self.database.execute(statement, first)
-            self.database.executemany(statement, rows)
+    tables = (trace.operations, calls, events, markers, trace.devices, trace.streams)
+    processes = _within_bits(
+        process for table in tables for process in table["process"].drop_nulls().unique()
+    )
+    process = pl.col("process").replace_strict(processes, default=None, return_dtype=pl.Int64)
+    correlation = pl.col("correlation").fill_null(0)
+    device = {
+        "deviceId": pl.col("device"),
+        "contextId": pl.col("context"),
+        "globalPid": process * (1 << BITS),
+    }
+    of_device = {**device, "correlationId": correlation}
+    timed = {"start": pl.col("start_ns"), "end": pl.col("end_ns")}
+    place = {**timed, **of_device, "streamId": pl.col("stream")}
+    node = {"graphNodeId": pl.col("graph_node")}
 
-    def _insert_frame(self, table: str, frame: pl.DataFrame) -> None:
-        self._insert(table, frame.columns, frame.iter_rows())
-
-    def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.select(
-            start="start_ns",
-            end="end_ns",
-            deviceId="device",
-            contextId="context",
-            streamId="stream",
-            correlationId=pl.col("correlation").fill_null(0),
-            globalPid=self.numbers.process(frame["process"]),
-        )
-
-    def _kernels(self, kernels: pl.DataFrame) -> None:
-        full = kernels["name"].cast(pl.String)
-        # The short name is what stands before the arguments and template arguments, without its namespaces.
-        short = full.str.replace(r"^void ", "").str.replace(r"[<(].*$", "").str.replace(r"^.*::", "")
-        name, short_name = self.numbers.texts(full), self.numbers.texts(short)
-        frame = self._placed(kernels).with_columns(
-            name.alias("demangledName"),
-            short_name.alias("shortName"),
-            kernels["graph_node"].alias("graphNodeId"),
-        )
-        if "blocks" in kernels.columns:
-            one = pl.when(kernels["blocks"].is_not_null()).then(1)
-            frame = frame.with_columns(kernels["blocks"].alias("gridX"), gridY=one, gridZ=one)
-        self._insert_frame("CUPTI_ACTIVITY_KIND_KERNEL", frame)
-
-    def _copies(self, copies: pl.DataFrame) -> None:
-        migration = copies["kind"] == "migration"
-        direction = copies["direction"].cast(pl.String)
-        kind = direction.replace_strict(COPY_KIND_OF, default=0, return_dtype=pl.Int64)
-        moved = direction.replace_strict(MIGRATION_KIND_OF, default=0, return_dtype=pl.Int64)
-        peer = copies["peer_device"].cast(pl.Int64)
-        source = _memory(copies["source_memory"])
-        destination = _memory(copies["destination_memory"])
-        unknown = pl.Series([UNKNOWN_MEMORY], dtype=pl.Int64)
-        frame = self._placed(copies).with_columns(
-            copies["bytes"],
-            moved.zip_with(migration, kind).alias("copyKind"),
-            unknown.new_from_index(0, len(copies)).zip_with(migration, source).alias("srcKind"),
-            unknown.new_from_index(0, len(copies)).zip_with(migration, destination).alias("dstKind"),
-            copies["device"].alias("srcDeviceId"),
-            peer.alias("dstDeviceId"),
-            copies["graph_node"].alias("graphNodeId"),
-            copies["copy_count"].alias("copyCount"),
-        )
-        self._insert_frame("CUPTI_ACTIVITY_KIND_MEMCPY", frame)
-
-    def _sets(self, sets: pl.DataFrame) -> None:
-        frame = self._placed(sets).with_columns(
-            sets["bytes"],
-            sets["graph_node"].alias("graphNodeId"),
-            _memory(sets["destination_memory"]).alias("memKind"),
-        )
-        self._insert_frame("CUPTI_ACTIVITY_KIND_MEMSET", frame)
-
-    def _graphs(self, graphs: pl.DataFrame) -> None:
-        number = graphs["name"].cast(pl.String).str.extract(r"(\d+)$").cast(pl.Int64)
-        self._insert_frame(
-            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", self._placed(graphs).with_columns(number.alias("graphId"))
-        )
-
-    def _calls(self) -> None:
-        calls = self.trace.calls
-        frame = calls.select(
-            start="start_ns",
-            end="end_ns",
-            eventClass=pl.when(pl.col("name").cast(pl.String).str.starts_with("cuda")).then(0).otherwise(1),
-            globalTid=self.numbers.thread(calls),
-            correlationId=pl.col("correlation").fill_null(0),
-            nameId=self.numbers.texts(calls["name"]),
+    copies = operations.filter(kind.is_in(["copy", "migration"]))
+    migrates = kind == "migration"
+    copy_kind = pl.when(migrates).then(_number("direction", MIGRATION_KIND_OF, 0))
+    ends = {
+        f"{end}Kind": pl.when(migrates)
+        .then(UNKNOWN_MEMORY)
+        .otherwise(_number(memory, MEMORY_KIND_OF, UNKNOWN_MEMORY))
+        for end, memory in (("src", "source_memory"), ("dst", "destination_memory"))
+    }
+    graphs = operations.filter(kind == "graph")
+    waits = pl.concat(
+        [
+            calls.filter(pl.col("waits_for").cast(pl.String).is_in(list(SYNC_TYPE_OF))).with_columns(
+                syncType=_number("waits_for", SYNC_TYPE_OF, 0)
+            ),
+            events.filter(kind == "wait").with_columns(syncType=pl.lit(STREAM_WAIT, pl.Int64)).drop("kind"),
+        ],
+        how="diagonal_relaxed",
+    )
+    records = events.filter(kind == "record")
+    is_driver = ~name.cast(pl.String).str.starts_with("cuda")
+    made = {
+        "CUPTI_ACTIVITY_KIND_KERNEL": kernels.select(
+            **place, **node, demangledName=text(name), shortName=text(pl.col("short")), **_grid(kernels)
+        ),
+        "CUPTI_ACTIVITY_KIND_MEMCPY": copies.select(
+            "bytes",
+            **place,
+            **node,
+            **ends,
+            copyKind=copy_kind.otherwise(_number("direction", COPY_KIND_OF, 0)),
+            srcDeviceId="device",
+            dstDeviceId="peer_device",
+            copyCount="copy_count",
+        ),
+        "CUPTI_ACTIVITY_KIND_MEMSET": operations.filter(kind == "set").select(
+            "bytes", **place, **node, memKind=_number("destination_memory", MEMORY_KIND_OF, UNKNOWN_MEMORY)
+        ),
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": graphs.select(
+            **place, graphId=name.str.extract(r"(\d+)$").cast(pl.Int64)
+        ),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": calls.select(
+            **timed,
+            eventClass=is_driver.fill_null(True).cast(pl.Int64),
+            globalTid=_threads(trace, calls, processes),
+            correlationId=correlation,
+            nameId=text(name),
             returnValue=pl.lit(0),
-        )
-        self._insert_frame("CUPTI_ACTIVITY_KIND_RUNTIME", frame)
-
-    def _waits(self) -> None:
-        """Host-side waits from the calls, and waits of streams from the events."""
-        host = self.trace.calls.filter(pl.col("waits_for").cast(pl.String).is_in(list(SYNC_TYPE_OF)))
-        host = host.with_columns(
-            syncType=pl.col("waits_for").cast(pl.String).replace_strict(SYNC_TYPE_OF, return_dtype=pl.Int64)
-        )
-        streams = self.trace.events.filter(pl.col("kind") == "wait").with_columns(
-            syncType=pl.lit(STREAM_WAIT, pl.Int64)
-        )
-        both = pl.concat([host, streams.drop("kind")], how="diagonal_relaxed")
-        if not both.height:
-            return
-        frame = both.select(
-            start="start_ns",
-            end="end_ns",
-            deviceId="device",
-            contextId="context",
-            streamId=pl.col("stream").fill_null(NO_ID),
-            correlationId=pl.col("correlation").fill_null(0),
-            globalPid=self.numbers.process(both["process"]),
-            syncType="syncType",
+        ),
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": waits.select(
+            "syncType",
+            **{**place, "streamId": pl.col("stream").fill_null(NO_ID)},
             eventId=pl.col("event").fill_null(NO_ID),
             eventSyncId=pl.col("event_sync").fill_null(0),
-        )
-        self._insert_frame("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", frame)
-
-    def _events(self) -> None:
-        records = self.trace.events.filter(pl.col("kind") == "record")
-        frame = records.select(
-            deviceId="device",
-            contextId="context",
+        ),
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT": records.select(
+            **of_device,
             streamId="stream",
-            correlationId=pl.col("correlation").fill_null(0),
-            globalPid=self.numbers.process(records["process"]),
             eventId="event",
             timestamp=pl.lit(0),
             eventSyncId=pl.col("event_sync").fill_null(0),
-        )
-        self._insert_frame("CUPTI_ACTIVITY_KIND_CUDA_EVENT", frame)
-
-    def _markers(self) -> None:
-        markers = self.trace.markers
-        thread = self.numbers.thread(markers)
-        frame = markers.select(
-            start="start_ns",
-            end="end_ns",
+        ),
+        "NVTX_EVENTS": markers.select(
+            **timed,
             eventType=pl.when(pl.col("end_ns").is_null()).then(MARK).otherwise(PUSH_POP_RANGE),
-            text=pl.col("name").cast(pl.String),
-            globalTid=thread,
+            text=name.cast(pl.String),
+            globalTid=_threads(trace, markers, processes),
             domainId=pl.col("domain").fill_null(0),
-        )
-        self._insert_frame("NVTX_EVENTS", frame)
-
-    def _devices(self) -> None:
-        devices = self.trace.devices
-        capability = devices["compute_capability"].str.split_exact(".", 1)
-        major, minor = (capability.struct.field(f"field_{n}").cast(pl.Int64, strict=False) for n in (0, 1))
-        gpus = devices.with_columns(major=major, minor=minor)
-        key = pl.coalesce("uuid", "bus_id", pl.col("device").cast(pl.String))
-        gpus = gpus.with_columns(id=key.rank("dense").cast(pl.Int64) - 1)
-        unique = gpus.unique("id", maintain_order=True)
-        self._insert_frame(
-            "TARGET_INFO_GPU",
-            unique.select(
-                vmId=pl.lit(0),
-                id="id",
-                name="name",
-                busLocation="bus_id",
-                isDiscrete=pl.lit(1),
-                totalMemory="memory_bytes",
-                memoryBandwidth=pl.col("memory_bandwidth_bytes_per_s").cast(pl.Int64),
-                clockRate=pl.col("clock_hz").cast(pl.Int64),
-                smCount="multiprocessors",
-                uuid="uuid",
-                cuDevice="device",
-                asyncEngines="copy_engines",
-                computeMajor="major",
-                computeMinor="minor",
-            ),
-        )
-        of_processes = gpus.filter(pl.col("process").is_not_null())
-        pids = (self.numbers.process(of_processes["process"]) // (1 << THREAD_BITS)).alias("pid")
-        self._insert_frame(
-            "TARGET_INFO_CUDA_DEVICE",
-            of_processes.select(
-                gpuId="id", cudaId="device", pid=pids, uuid="uuid", numMultiprocessors="multiprocessors"
-            ),
-        )
-        streams = self.trace.streams
-        flag = (
-            streams["kind"].cast(pl.String).replace_strict(STREAM_FLAG_OF, default=0, return_dtype=pl.Int64)
-        )
-        priority = streams["priority"].cast(pl.Int64)
-        self._insert_frame(
-            "TARGET_INFO_CUDA_STREAM",
-            streams.select(
-                streamId="stream",
-                hwId=pl.lit(0),
-                vmId=pl.lit(0),
-                processId=self.numbers.process(streams["process"]) // (1 << THREAD_BITS),
-                contextId="context",
-                priority=pl.when(priority < 0).then(priority + (1 << 32)).otherwise(priority),
-                flag=flag,
-            ),
-        )
-
-    def _facts(self) -> None:
-        trace = self.trace
-        self._insert(
-            "META_DATA_EXPORT",
-            ["name", "value"],
-            [
-                ("EXPORT_PRODUCT_NAME", "busfare"),
-                ("EXPORT_PRODUCT_VERSION", trace.producer),
-                ("EXPORT_SCHEMA_VERSION", SCHEMA_VERSION),
-                *zip(
-                    (
-                        "EXPORT_SCHEMA_VERSION_MAJOR",
-                        "EXPORT_SCHEMA_VERSION_MINOR",
-                        "EXPORT_SCHEMA_VERSION_MICRO",
-                    ),
-                    SCHEMA_VERSION.split("."),
-                    strict=True,
-                ),
-            ],
-        )
-        self._insert("META_DATA_CAPTURE", ["name", "value"], [("CAPTURE_PRODUCER", trace.producer)])
-        ends = [frame["end_ns"].max() for frame in (trace.operations, trace.calls) if frame.height]
-        last = max((end for end in ends if isinstance(end, int)), default=0)
-        self._insert(
-            "ANALYSIS_DETAILS", ["globalVid", "duration", "startTime", "stopTime"], [(0, last, 0, last)]
-        )
-        known = [
-            (0, "", HOST_NAMES[key], 0, text)
-            for key, text in trace.host.items()
-            if key in HOST_NAMES and text
-        ]
-        self._insert(
-            "TARGET_INFO_SYSTEM_ENV", ["globalVid", "devStateName", "name", "nameEnum", "value"], known
-        )
-        said = [(0, 0, 0, 2, f"{omission.what} ({omission.count})") for omission in trace.omissions]
-        self._insert("DIAGNOSTIC_EVENT", ["timestamp", "timestampType", "source", "severity", "text"], said)
+        ),
+        **_devices(trace.devices, process),
+        "TARGET_INFO_CUDA_STREAM": trace.streams.select(
+            streamId="stream",
+            hwId=pl.lit(0),
+            vmId=pl.lit(0),
+            processId=process,
+            contextId="context",
+            priority=pl.col("priority").cast(pl.Int64) % (1 << 32),  # stored unsigned
+            flag=_number("kind", STREAM_FLAG_OF, 0),
+        ),
+        **_facts(trace),
+    }
+    for enumeration, words in ENUMS.items():
+        made[enumeration] = pl.DataFrame({"id": list(words), "name": words.values(), "label": words.values()})
+    return {**made, "StringIds": strings}
 
 
-def _memory(kinds: pl.Series) -> pl.Series:
-    return kinds.cast(pl.String).replace_strict(MEMORY_KIND_OF, default=UNKNOWN_MEMORY, return_dtype=pl.Int64)
+def _number(column: str, number_of: Mapping[str, int], otherwise: int) -> pl.Expr:
+    return pl.col(column).cast(pl.String).replace_strict(number_of, default=otherwise, return_dtype=pl.Int64)
+
+
+def _grid(kernels: pl.DataFrame) -> dict[str, pl.Expr]:
+    if "blocks" not in kernels.columns:
+        return {}
+    one = pl.when(pl.col("blocks").is_not_null()).then(1)
+    return {"gridX": pl.col("blocks"), "gridY": one, "gridZ": one}
+
+
+def _within_bits(numbers: Iterable[int]) -> dict[int, int]:
+    """Each number's lowest bits; those of another number's are the next that are free."""
+    number_of: dict[int, int] = {}
+    for number in dict.fromkeys(numbers):
+        low = number % (1 << BITS)
+        while low in number_of:
+            low = (low + 1) % (1 << BITS)
+        number_of[low] = number
+    return {number: low for low, number in number_of.items()}
+
+
+def _threads(trace: Trace, frame: pl.DataFrame, processes: dict[int, int]) -> pl.Series:
+    """The process and thread of each row of `frame` in one number."""
+    thread = pl.col("thread").fill_null(0)
+    pairs = pl.concat(table.select("process", thread) for table in (trace.calls, trace.markers)).unique(
+        maintain_order=True
+    )
+    rows = [
+        (process, thread, (processes.get(process, 0) << BITS) + low if process is not None else None)
+        for (process,), of_process in pairs.group_by("process", maintain_order=True)
+        for thread, low in _within_bits(of_process["thread"]).items()
+    ]
+    schema = {"process": pl.Int64, "thread": pl.Int64, "globalTid": pl.Int64}
+    numbers = pl.DataFrame(rows, schema, orient="row")
+    return frame.select("process", thread).join(
+        numbers, on=["process", "thread"], how="left", maintain_order="left"
+    )["globalTid"]
+
+
+def _devices(devices: pl.DataFrame, process: pl.Expr) -> dict[str, pl.DataFrame]:
+    capability = pl.col("compute_capability").str.split_exact(".", 1).struct
+    major, minor = (capability.field(f"field_{n}").cast(pl.Int64, strict=False) for n in (0, 1))
+    key = pl.coalesce("uuid", "bus_id", pl.col("device").cast(pl.String))
+    gpus = devices.with_columns(id=key.rank("dense").cast(pl.Int64) - 1)
+    return {
+        "TARGET_INFO_GPU": gpus.unique("id", maintain_order=True).select(
+            vmId=pl.lit(0),
+            id="id",
+            name="name",
+            busLocation="bus_id",
+            isDiscrete=pl.lit(1),
+            totalMemory="memory_bytes",
+            memoryBandwidth=pl.col("memory_bandwidth_bytes_per_s").cast(pl.Int64),
+            clockRate=pl.col("clock_hz").cast(pl.Int64),
+            smCount="multiprocessors",
+            uuid="uuid",
+            cuDevice="device",
+            asyncEngines="copy_engines",
+            computeMajor=major,
+            computeMinor=minor,
+        ),
+        "TARGET_INFO_CUDA_DEVICE": gpus.drop_nulls("process").select(
+            gpuId="id", cudaId="device", pid=process, uuid="uuid", numMultiprocessors="multiprocessors"
+        ),
+    }
+
+
+def _facts(trace: Trace) -> dict[str, pl.DataFrame]:
+    """What the file says of itself, of the run as a whole, of the host, and what is lacking."""
+    ends = [frame["end_ns"].max() for frame in (trace.operations, trace.calls) if frame.height]
+    last = max((end for end in ends if isinstance(end, int)), default=0)
+    version = {"": SCHEMA_VERSION} | dict(
+        zip(("_MAJOR", "_MINOR", "_MICRO"), SCHEMA_VERSION.split("."), strict=True)
+    )
+    about = {"EXPORT_PRODUCT_NAME": "busfare", "EXPORT_PRODUCT_VERSION": trace.producer}
+    about |= {f"EXPORT_SCHEMA_VERSION{part}": number for part, number in version.items()}
+    known = {HOST_NAMES[key]: text for key, text in trace.host.items() if key in HOST_NAMES and text}
+    lacking = [f"{omission.what} ({omission.count})" for omission in trace.omissions]
+    schema = {"name": pl.String, "value": pl.String}
+    return {
+        "META_DATA_EXPORT": pl.DataFrame(list(about.items()), schema, orient="row"),
+        "META_DATA_CAPTURE": pl.DataFrame({"name": "CAPTURE_PRODUCER", "value": trace.producer}),
+        "ANALYSIS_DETAILS": pl.DataFrame(
+            {"globalVid": 0, "duration": last, "startTime": 0, "stopTime": last}
+        ),
+        "TARGET_INFO_SYSTEM_ENV": pl.DataFrame(list(known.items()), schema, orient="row").with_columns(
+            globalVid=0, devStateName=pl.lit(""), nameEnum=0
+        ),
+        "DIAGNOSTIC_EVENT": pl.DataFrame({"text": pl.Series(lacking, dtype=pl.String)}).with_columns(
+            timestamp=0, timestampType=0, source=0, severity=2
+        ),
+    }

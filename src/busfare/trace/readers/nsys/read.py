@@ -5,22 +5,31 @@ Tables and columns come and go with the version, so everything is looked up by n
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import polars as pl
 
-from busfare.trace.model import OPEN_RANGES, Omissions, Trace
-from busfare.trace.readers.nsys import devices as nsys_devices
-from busfare.trace.readers.nsys.calls import calls_of, event_tables, events_of, with_waits
-from busfare.trace.readers.nsys.columns import TIMES, process_of, thread_of
-from busfare.trace.readers.nsys.operations import copies, copy_table, graphs, kernels, set_table, sets
+from busfare.trace.model import Omissions, Trace
+from busfare.trace.readers.cupti import STREAM_KIND_OF, TIMES
+from busfare.trace.readers.nsys.rows import (
+    calls_of,
+    copies,
+    copy_table,
+    event_tables,
+    events_of,
+    graphs,
+    kernels,
+    markers,
+    set_table,
+    sets,
+    with_waits,
+)  # fmt: skip
 from busfare.trace.readers.nsys.scan import CALLS_TABLE, STRINGS, Scanning
 from busfare.trace.readers.nsys.sums import sums_of
-from busfare.trace.readers.tables.source import INT, TableSource, ints, texts
+from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.sound import with_printable
-from busfare.trace.tables import MARKERS, OPERATIONS, OPERATIONS_OF_KERNELS, conform, empty
-
-__all__ = ["matches", "read"]
+from busfare.trace.tables import DEVICES, OPERATIONS, OPERATIONS_OF_KERNELS, STREAM_KINDS, STREAMS, conform
 
 #: ENUM_DIAGNOSTIC_SEVERITY_LEVEL: unknown, information, verbose; between these are 2 warning and 3 error.
 NOT_GRAVE = [0, 1, 4]
@@ -96,15 +105,15 @@ def _about(tables: TableSource) -> dict[str, Any]:
         "path": tables.path,
         "format": "nsys-sqlite" if tables.path.is_file() else "nsys-directory",
         "producer": f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
-        "devices": nsys_devices.devices(tables),
-        "streams": nsys_devices.streams(tables),
-        "host": nsys_devices.host(tables),
+        "devices": _devices(tables),
+        "streams": _streams(tables),
+        "host": _host(tables),
     }
 
 
 def _with_notes(trace: Trace, tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> Trace:
     """`trace` with the program's own ranges and marks, and with what is lacking in it."""
-    trace.markers = _markers(tables, strings, omissions)
+    trace.markers = markers(tables, strings, omissions)
     _note_diagnostics(tables, omissions)
     trace.omissions = omissions.list()
     return trace
@@ -117,32 +126,6 @@ def _version(tables: TableSource) -> tuple[str, str]:
             found = dict(zip(frame["name"], frame["value"], strict=True))
             return found.get("EXPORT_PRODUCT_VERSION") or "", found.get("EXPORT_SCHEMA_VERSION") or ""
     return "", ""
-
-
-def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    frame = tables.read(
-        "NVTX_EVENTS",
-        TIMES | ints("eventType textId globalTid domainId") | texts("text"),
-    )
-    if frame.is_empty():
-        newer = sorted(name for name in tables.names if name.startswith("NVTX_EVENTS_"))
-        if newer:
-            omissions.add(
-                "unknown-nvtx", f"table {newer[0]} is newer than this version: its NVTX ranges are not read"
-            )
-        return empty(MARKERS)
-    # 34 mark, 59 push/pop range, 60 start/end range; the others define domains and categories.
-    frame = frame.filter(pl.col("eventType").is_in([34, 59, 60]))
-    unended = frame.filter(pl.col("end").is_null() & (pl.col("eventType") != 34)).height
-    omissions.add_if(unended, "open-ranges", OPEN_RANGES)
-    frame = frame.join(strings, left_on="textId", right_on="id", how="left").with_columns(
-        process_of("globalTid"),
-        thread_of("globalTid"),
-        name=pl.coalesce("text", "value"),
-        start_ns="start",
-        end_ns="end",
-    )
-    return conform(frame.rename({"domainId": "domain"}), MARKERS)
 
 
 def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
@@ -167,3 +150,120 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
         "profiler-said",
         "further warnings of the profiler; see DIAGNOSTIC_EVENT in the file",
     )
+
+
+OF_GPUS = ints(
+    "totalMemory memoryBandwidth clockRate smCount asyncEngines computeMajor computeMinor isDiscrete"
+) | texts("name busLocation uuid")
+RENAMES_OF_GPUS = {
+    "busLocation": "bus_id",
+    "totalMemory": "memory_bytes",
+    "memoryBandwidth": "memory_bandwidth_bytes_per_s",
+    "clockRate": "clock_hz",
+    "smCount": "multiprocessors",
+    "asyncEngines": "copy_engines",
+}
+#: Where launchers tell a process its rank, the nearest to it first: a batch script's own stands in every environment.
+RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID",
+)  # fmt: skip
+#: torchrun and its like set these together, in each of the processes that they start.
+TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+RANK = re.compile(rf"(?:^|[;\s])({'|'.join([*RANK_VARIABLES, *TORCHRUN_VARIABLES])})=(\d{{1,9}})(?=[;\s]|$)")
+
+
+def _devices(tables: TableSource) -> pl.DataFrame:
+    """The `devices` table. nsys numbers GPUs itself; the program's ordinals come from the best map."""
+    if "id" not in tables.columns("TARGET_INFO_GPU"):
+        gpus = _gpus_of_2021(tables)
+    else:
+        gpus = tables.read("TARGET_INFO_GPU", ints("id cuDevice") | OF_GPUS)
+        gpus = gpus.unique("id", keep="first", maintain_order=True)
+        ordinals = tables.read("TARGET_INFO_CUDA_DEVICE", ints("gpuId cudaId pid"))
+        if ordinals.height:
+            gpus = ordinals.unique(maintain_order=True).join(gpus, left_on="gpuId", right_on="id", how="left")
+            gpus = gpus.with_columns(device="cudaId", process="pid")
+        else:
+            numbered = gpus.filter(pl.col("cuDevice") >= 0)
+            gpus = (
+                numbered.with_columns(device="cuDevice")
+                if numbered.height
+                else gpus.with_columns(device="id")
+            )
+    return conform(
+        gpus.rename(RENAMES_OF_GPUS).with_columns(
+            compute_capability=pl.col("computeMajor").cast(TEXT) + "." + pl.col("computeMinor").cast(TEXT),
+            integrated=pl.col("isDiscrete") == 0,
+        ),
+        DEVICES,
+    )
+
+
+def _gpus_of_2021(tables: TableSource) -> pl.DataFrame:
+    """GPUs, with their ordinals, of exports whose columns have other names."""
+    gpus = tables.read("TARGET_INFO_GPU", ints("deviceId isDiscrete") | texts("name busLocation"))
+    facts = tables.read(
+        "TARGET_INFO_CUDA_GPU",
+        ints("deviceId globalMemoryBandwidth coreClockRate numMemcpyEngines")
+        | ints("numMultiprocessors computeCapabilityMajor computeCapabilityMinor"),
+    )
+    gpus = gpus.drop_nulls("deviceId").join(facts.unique("deviceId", keep="first"), on="deviceId", how="left")
+    return gpus.rename(
+        {
+            "deviceId": "device",
+            "numMultiprocessors": "smCount",
+            "numMemcpyEngines": "asyncEngines",
+            "computeCapabilityMajor": "computeMajor",
+            "computeCapabilityMinor": "computeMinor",
+        }
+    ).with_columns(
+        totalMemory=None,
+        # These versions count in kB/s and kHz.
+        memoryBandwidth=pl.col("globalMemoryBandwidth").cast(pl.Float64) * 1000,
+        clockRate=pl.col("coreClockRate").cast(pl.Float64) * 1000,
+    )
+
+
+def _streams(tables: TableSource) -> pl.DataFrame:
+    """The `streams` table: kind and priority of each stream that the profiler saw made."""
+    frame = tables.read(
+        "TARGET_INFO_CUDA_STREAM",
+        ints("streamId processId contextId priority flag"),
+    )
+    priority = pl.col("priority")
+    return conform(
+        frame.with_columns(
+            stream="streamId",
+            process="processId",
+            context="contextId",
+            kind=meant("flag", STREAM_KIND_OF, STREAM_KINDS),
+            # Stored unsigned: 4294967291 is -5.
+            priority=pl.when(priority >= 1 << 31).then(priority - (1 << 32)).otherwise(priority),
+        ),
+        STREAMS,
+    )
+
+
+def _rank(named: dict[str, str]) -> str | None:
+    """The rank that the nearest launcher gave, of the variables of an environment."""
+    if all(name in named for name in TORCHRUN_VARIABLES):
+        return named["RANK"]
+    return next((named[name] for name in RANK_VARIABLES if name in named), None)
+
+
+def _host(tables: TableSource) -> dict[str, str]:
+    """What the export says of the host: cpu, driver, cuda, hostname, and the rank, where known."""
+    frame = tables.read("TARGET_INFO_SYSTEM_ENV", texts("name value"))
+    wanted = {
+        "CpuDescription": "cpu",
+        "NvDriverVersion": "driver",
+        "CudaDriverVersion": "cuda",
+        "Hostname": "hostname",
+    }
+    found: dict[str, str] = {}
+    for name, value in frame.iter_rows():
+        if name in wanted and value:
+            found.setdefault(wanted[name], value)
+        elif name == "DeviceEnvironment" and value and (rank := _rank(dict(RANK.findall(value)))):
+            found.setdefault("rank", rank)
+    return found

@@ -31,27 +31,7 @@ from busfare.trace._sqlite_columns import (
 )
 from busfare.trace.api_calls import ABI_SUFFIX, BLOCKING_COPY, COMMUNICATION, SYMBOL_COPY
 from busfare.trace.bounds import EARLIEST, LATEST, SMALL, SPARSE
-from busfare.trace.readers.tables.sqlite_file import DAMAGE, Pages, SqliteFile
-
-__all__ = [
-    "CALLS_TABLE",
-    "CARRIES",
-    "COPIES",
-    "GRAPHS",
-    "HAS_CALL",
-    "KERNELS",
-    "LANES",
-    "OF_COPIES",
-    "PROCESS_BITS",
-    "RECORDS",
-    "SETS",
-    "STRINGS",
-    "SUBMITTED",
-    "THREAD_BITS",
-    "WAITS",
-    "Scanning",
-    "begin",
-]
+from busfare.trace.readers.sqlite_file import DAMAGE, Pages, SqliteFile
 
 STRINGS = "StringIds"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -66,7 +46,6 @@ RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 OF_COPIES = ("copyKind", "srcKind", "dstKind", "dstDeviceId", "copyCount")
 #: Where process and thread stand in a serialised global id: the first bit, and how many.
 PROCESS_BITS, THREAD_BITS = (24, 24), (0, 24)
-
 
 #: Of each table of operations the columns that tell lanes apart, beside the process, and the one of sizes.
 LANES: dict[str, tuple[tuple[str, ...], str | None]] = {
@@ -104,13 +83,12 @@ def begin(file: SqliteFile, above: int) -> Scanning | None:
 
 
 def _begun(file: SqliteFile, pages: Pages, above: int) -> Scanning:
-    places = Places(pages)
     rows = file.most_rows(CALLS_TABLE) or 0
-    wanted = [places.column(STRINGS, "id"), places.column(STRINGS, "value", Kind.TEXT)]
+    wanted = [_column(pages, STRINGS, "id"), _column(pages, STRINGS, "value", Kind.TEXT)]
     ids, texts = pages.file.read(pages.root(STRINGS), wanted, threads())
     names = codes_of(ids, SPARSE * (len(ids) + rows) + SMALL)
-    call_name = places.numbers(CALLS_TABLE, ["nameId"])[0]
-    calls = CallsWanted(places.timed(CALLS_TABLE, CALL), call_name, names, _marks(texts))
+    call_name = _numbers(pages, CALLS_TABLE, ["nameId"])[0]
+    calls = CallsWanted(_timed(pages, CALLS_TABLE, CALL), call_name, names, _marks(texts))
     carriers = _carriers(texts)
     keys = {
         table: [key for key in of_lanes if key in pages.layout(table)]
@@ -118,23 +96,23 @@ def _begun(file: SqliteFile, pages: Pages, above: int) -> Scanning:
         if table in file.names
     }
     operations = [
-        (pages.root(table), _operations(places, table, keys[table], names, carriers)) for table in keys
+        (pages.root(table), _operations(pages, table, keys[table], names, carriers)) for table in keys
     ]
-    pairs = _with_events(file, pages, places, SPARSE * rows + FAR)
+    pairs = _with_events(file, pages, SPARSE * rows + FAR)
     # The connection is this thread's; from here on only native code is needed.
     scan = partial(pages.file.scan, pages.root(CALLS_TABLE), calls, operations, pairs, threads())
     return Scanning(scan, keys, above)
 
 
 def _operations(
-    places: Places, table: str, keys: list[str], names: Codes, carriers: list[int]
+    pages: Pages, table: str, keys: list[str], names: Codes, carriers: list[int]
 ) -> OperationsWanted:
     _, size = LANES[table]
-    timed, of_lanes = places.timed(table, OPERATION), places.numbers(table, keys)
+    timed, of_lanes = _timed(pages, table, OPERATION), _numbers(pages, table, keys)
     if table == KERNELS:
-        name = places.numbers(table, ["demangledName"])[0]
+        name = _numbers(pages, table, ["demangledName"])[0]
         return OperationsWanted(timed, of_lanes, None, LARGEST, name, names, carriers)
-    at = None if size is None else places.numbers(table, [size])[0]
+    at = None if size is None else _numbers(pages, table, [size])[0]
     return OperationsWanted(timed, of_lanes, at, LARGEST)
 
 
@@ -159,12 +137,15 @@ def _marks(texts: Column) -> list[int]:
     return marks
 
 
-def _with_events(file: SqliteFile, pages: Pages, places: Places, most: int) -> PairMarks:
+def _with_events(file: SqliteFile, pages: Pages, most: int) -> PairMarks:
     """The calls that events and waits name: these are kept."""
     pairs = PairMarks(most)
     for table in (WAITS, RECORDS):
         if file.most_rows(table) and "correlationId" in file.columns(table):
-            wanted = [places.column(table, "globalPid", process=True), places.column(table, "correlationId")]
+            wanted = [
+                _column(pages, table, "globalPid", process=True),
+                _column(pages, table, "correlationId"),
+            ]
             pairs.mark(*pages.file.read(pages.root(table), wanted, threads()))
     return pairs
 
@@ -177,46 +158,29 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Places:
-    """Where a scan finds the fields of rows; what is not there as plain numbers raises UnreadableError."""
+def _timed(pages: Pages, table: str, columns: Sequence[str]) -> Timed:
+    """`columns`: start, end, global id, correlation."""
+    first, bits = PROCESS_BITS
+    places = _numbers(pages, table, columns)
+    return Timed(*places, less=0, least=EARLIEST, most=LATEST, first_bit=first, bits=bits)
 
-    def __init__(self, pages: Pages) -> None:
-        self._pages = pages
 
-    def timed(self, table: str, columns: Sequence[str]) -> Timed:
-        """`columns`: start, end, global id, correlation."""
-        first, bits = PROCESS_BITS
-        places = self.numbers(table, columns)
-        return Timed(*places, less=0, least=EARLIEST, most=LATEST, first_bit=first, bits=bits)
+def _numbers(pages: Pages, table: str, columns: Sequence[str]) -> list[int]:
+    """Places of whole numbers. Raises UnreadableError for what is not there as plain ones."""
+    layout = pages.layout(table)
+    places = [layout[name] for name in columns if name in layout]
+    plain = [p.index for p in places if not (p.is_rowid or p.real_affinity or p.has_default)]
+    if len(plain) < len(columns):
+        raise UnreadableError("columns that are not there as plain numbers")
+    return plain
 
-    def numbers(self, table: str, columns: Sequence[str]) -> list[int]:
-        """Places of whole numbers."""
-        layout = self._pages.layout(table)
-        found = [layout.get(name) for name in columns]
-        places = [
-            place.index
-            for place in found
-            if place and not (place.is_rowid or place.real_affinity or place.has_default)
-        ]
-        if len(places) < len(columns):
-            raise UnreadableError("columns that are not there as plain numbers")
-        return places
 
-    def column(self, table: str, name: str, kind: Kind = Kind.INTEGER, process: bool = False) -> Wanted:
-        """A whole column; `process`: that of its global ids."""
-        place = self._pages.layout(table).get(name)
-        if place is None or (place.is_rowid and process):
-            raise UnreadableError("a column that is not there, or is the rowid")
-        first, bits = PROCESS_BITS if process else (0, 64)
-        return Wanted(
-            place.index,
-            kind,
-            is_rowid=place.is_rowid,
-            real_affinity=place.real_affinity,
-            has_default=place.has_default,
-            first_bit=first,
-            bits=bits,
-        )
+def _column(pages: Pages, table: str, name: str, kind: Kind = Kind.INTEGER, process: bool = False) -> Wanted:
+    """A whole column; `process`: that of its global ids. Raises UnreadableError if it is not there."""
+    place = pages.layout(table).get(name)
+    if place is None or (place.is_rowid and process):
+        raise UnreadableError("a column that is not there, or is the rowid")
+    return place.wanted(kind, *(PROCESS_BITS if process else (0, 64)))
 
 
 class Scanning:

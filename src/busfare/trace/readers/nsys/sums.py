@@ -17,13 +17,11 @@ from busfare.trace.api_calls import plain_name
 from busfare.trace.columns import numbered, plain
 from busfare.trace.lanes import LANE_KEYS, CallsLeftOut, Lanes, Sums
 from busfare.trace.model import Omissions
-from busfare.trace.readers.nsys.columns import INT, placed
-from busfare.trace.readers.nsys.operations import copies, sets
+from busfare.trace.readers.nsys.rows import copies, placed, sets
 from busfare.trace.readers.nsys.scan import CARRIES, COPIES, HAS_CALL, KERNELS, LANES, SUBMITTED
+from busfare.trace.readers.tables import INT
 from busfare.trace.tables import OPERATIONS, conform
 from busfare.trace.words import CLASSES
-
-__all__ = ["sums_of"]
 
 #: What lanes are alike in: they are priced by all of it.
 KEYS = ("kind", *LANE_KEYS[1:], "peer_device", "copy_count")

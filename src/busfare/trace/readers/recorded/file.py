@@ -10,14 +10,13 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from busfare.errors import InputError
-from busfare.trace.readers.recorded.files import MAGIC
-
-__all__ = ["TABLES", "Recording", "Table", "read_recording"]
+from busfare.trace.readers.recorded import MAGIC
 
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQ")
@@ -101,15 +100,11 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
 Column = npt.NDArray[np.uint64]
 
 
-@dataclass(slots=True)
-class _Part:
-    """One column of one chunk: its rows, and either bytes of `width` a row or, at width 0, nothing but the base."""
+class Part(NamedTuple):
+    """One column of one chunk: what is to be added to `base` in each row; None where that is nothing."""
 
-    rows: int
     base: int = 0
-    width: int = 0
-    payload: memoryview = field(default_factory=lambda: memoryview(b""))
-    offset: int = 0
+    over: npt.NDArray[np.unsignedinteger[Any]] | None = None
 
 
 class Table:
@@ -121,41 +116,31 @@ class Table:
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns
-        self._rows = 0
-        self._parts: list[dict[int, _Part]] = []
-        self._rows_of_parts: list[int] = []
+        self._chunks: list[tuple[int, dict[int, Part]]] = []
 
     def __len__(self) -> int:
-        return self._rows
+        return sum(rows for rows, _ in self._chunks)
 
     def __getitem__(self, name: str) -> Column:
         number = self.columns.index(name)
-        parts = [
-            columns.get(number, _Part(rows))
-            for columns, rows in zip(self._parts, self._rows_of_parts, strict=True)
-        ]
-        if len({(part.width, part.base) for part in parts}) == 1 and parts[0].width == 0:
-            return np.broadcast_to(np.uint64(parts[0].base), self._rows)
-        out = np.empty(self._rows, np.uint64)
+        parts = [(rows, columns.get(number, Part())) for rows, columns in self._chunks]
+        if all(part.over is None for _, part in parts) and len({part.base for _, part in parts}) == 1:
+            return np.broadcast_to(np.uint64(parts[0][1].base), len(self))
+        out = np.empty(len(self), np.uint64)
         end = 0
-        for part in parts:
-            begin, end = end, end + part.rows
-            if part.width == 0:
-                out[begin:end] = part.base
-            else:
-                narrow = np.frombuffer(part.payload, f"<u{part.width}", part.rows, part.offset)
-                # Bases and differences add up modulo 2**64, as they were taken.
-                np.add(narrow, np.uint64(part.base), out=out[begin:end])
+        for rows, (base, over) in parts:
+            begin, end = end, end + rows
+            # Bases and differences add up modulo 2**64, as they were taken.
+            np.add(np.uint64(0) if over is None else over, np.uint64(base), out=out[begin:end])
         return out
 
     def signed(self, name: str) -> npt.NDArray[np.int64]:
         """The column as signed values: negative numbers are stored modulo 2**64."""
         return self[name].view(np.int64)
 
-    def _add(self, rows: int, columns: dict[int, _Part]) -> None:
-        self._rows += rows
-        self._parts.append(columns)
-        self._rows_of_parts.append(rows)
+    def add(self, rows: int, columns: dict[int, Part]) -> None:
+        """A chunk of so many rows, its columns by their numbers."""
+        self._chunks.append((rows, columns))
 
 
 @dataclass(slots=True)
@@ -184,13 +169,14 @@ class Recording:
         return self.tables[name]
 
 
-@dataclass(slots=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     table: int
     columns: int
     rows: int
     sequence: int
-    payload: memoryview
+    size: int
+    checksum: int
+    payload: memoryview  # unchecked, and cut where the file ends
 
 
 def _checksum(data: memoryview) -> int:
@@ -201,20 +187,15 @@ def _checksum(data: memoryview) -> int:
     return int(zlib_ng.crc32(data))
 
 
-def _header_of_chunk(data: memoryview, at: int) -> tuple[_Chunk, int] | None:
-    """The chunk whose header is at `at` (its payload unchecked) and its payload's checksum; None if there is none.
-
-    The checksum is -1 where the file ends before the payload does.
-    """
-    if at + CHUNK.size > len(data):
+def _chunk_at(data: memoryview, at: int) -> _Chunk | None:
+    """The chunk whose header is at `at`; None if there is none."""
+    begin = at + CHUNK.size
+    if begin > len(data):
         return None
     magic, table, columns, rows, sequence, size, checksum, own = CHUNK.unpack_from(data, at)
-    if magic != CHUNK_MAGIC or zlib.crc32(data[at : at + CHUNK.size - 4]) != own:
+    if magic != CHUNK_MAGIC or zlib.crc32(data[at : begin - 4]) != own:
         return None
-    end = at + CHUNK.size + size
-    return _Chunk(table, columns, rows, sequence, data[at + CHUNK.size : end]), checksum if end <= len(
-        data
-    ) else -1
+    return _Chunk(table, columns, rows, sequence, size, checksum, data[begin : begin + size])
 
 
 def _chunks(text: bytes, recording: Recording) -> Iterator[_Chunk]:
@@ -223,23 +204,20 @@ def _chunks(text: bytes, recording: Recording) -> Iterator[_Chunk]:
     at = HEADER_BYTES
     expected = 0
     while at < len(data):
-        found = _header_of_chunk(data, at)
-        if found is None:
+        chunk = _chunk_at(data, at)
+        if chunk is None:
             following = text.find(CHUNK_MAGIC, at + 1)
-            while following >= 0 and _header_of_chunk(data, following) is None:
+            while following >= 0 and _chunk_at(data, following) is None:
                 following = text.find(CHUNK_MAGIC, following + 1)
-            if following < 0:
-                recording.torn_bytes = len(data) - at
-                return
-            recording.damaged_chunks += 1
-            at = following
-            continue
-        chunk, checksum = found
-        if checksum < 0:
+            if following >= 0:
+                recording.damaged_chunks += 1
+                at = following
+                continue
+        if chunk is None or len(chunk.payload) < chunk.size:
             recording.torn_bytes = len(data) - at
             return
-        at += CHUNK.size + len(chunk.payload)
-        if _checksum(chunk.payload) != checksum:
+        at += CHUNK.size + chunk.size
+        if _checksum(chunk.payload) != chunk.checksum:
             recording.damaged_chunks += 1
             continue
         recording.missing_chunks += max(chunk.sequence - expected, 0)
@@ -247,22 +225,22 @@ def _chunks(text: bytes, recording: Recording) -> Iterator[_Chunk]:
         yield chunk
 
 
-def _parts(chunk: _Chunk) -> tuple[dict[int, _Part], bytes] | None:
+def _parts(chunk: _Chunk) -> tuple[dict[int, Part], bytes] | None:
     """The columns of a chunk by number, and its blob; None when the directory contradicts the payload."""
-    parts: dict[int, _Part] = {}
+    parts: dict[int, Part] = {}
     blob = b""
-    size = len(chunk.payload)
-    if chunk.columns * ENTRY.size > size:
+    if chunk.columns * ENTRY.size > chunk.size:
         return None
     for index in range(chunk.columns):
         number, width, _, offset, base = ENTRY.unpack_from(chunk.payload, index * ENTRY.size)
         length = base if width == BLOB_WIDTH else chunk.rows * width
-        if width not in (0, 1, 2, 4, 8, BLOB_WIDTH) or offset + length > size:
+        if width not in (0, 1, 2, 4, 8, BLOB_WIDTH) or offset + length > chunk.size:
             return None
         if width == BLOB_WIDTH:
             blob = bytes(chunk.payload[offset : offset + base])
         else:
-            parts[number] = _Part(chunk.rows, base, width, chunk.payload, offset)
+            over = np.frombuffer(chunk.payload, f"<u{width}", chunk.rows, offset) if length else None
+            parts[number] = Part(base, over)
     return parts, blob
 
 
@@ -300,7 +278,7 @@ def read_recording(path: Path) -> Recording:
             recording.unknown_chunks += 1
         else:
             parts, blob = found
-            tables[TABLES[chunk.table][0]]._add(chunk.rows, parts)
+            tables[TABLES[chunk.table][0]].add(chunk.rows, parts)
             blobs.append(blob)
     _read_strings(tables["strings"], b"".join(blobs), recording.strings)
     keys, values = tables["facts"]["key"].tolist(), tables["facts"]["value"].tolist()

@@ -8,13 +8,17 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.recorded.calls import calls, events, markers
+from busfare.trace.readers.recorded import is_recording
 from busfare.trace.readers.recorded.file import Recording, read_recording
-from busfare.trace.readers.recorded.files import is_recording
-from busfare.trace.readers.recorded.operations import operations
-from busfare.trace.readers.recorded.process import RecordedProcess, devices, streams
-
-__all__ = ["read"]
+from busfare.trace.readers.recorded.rows import (
+    RecordedProcess,
+    calls,
+    devices,
+    events,
+    markers,
+    operations,
+    streams,
+)  # fmt: skip
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
 SAME_PROCESS_SHIFT = 24

@@ -14,9 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from busfare.errors import InputError
-from busfare.trace._sqlite_columns import Database, UnreadableError
-
-__all__ = ["DAMAGE", "Pages", "Place", "SqliteFile", "UnreadableError", "at_rest", "quoted"]
+from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
 
 #: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes that are no
 #: text, and SQLite calls a value of impossible size a lack of memory.
@@ -48,9 +46,7 @@ class SqliteFile:
             ).fetchall()
         except DAMAGE as error:
             raise self.unusable(error) from None
-        named = [
-            (name, sql, kind) for name, sql, kind in rows if isinstance(name, str) and isinstance(sql, str)
-        ]
+        named = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str)]
         self._made_up = {
             name
             for name, sql, kind in named
@@ -123,6 +119,18 @@ class Place:
     is_rowid: bool
     real_affinity: bool
     has_default: bool
+
+    def wanted(self, kind: Kind, first_bit: int = 0, bits: int = 64) -> Wanted:
+        """The whole column; of whole numbers so many bits."""
+        return Wanted(
+            self.index,
+            kind,
+            is_rowid=self.is_rowid,
+            real_affinity=self.real_affinity,
+            has_default=self.has_default,
+            first_bit=first_bit,
+            bits=bits,
+        )
 
 
 class Pages:
@@ -223,7 +231,7 @@ def at_rest(path: Path, packed: bool) -> Iterator[Path]:
 
 def _unpack(path: Path, place: Path) -> None:
     from busfare.trace.model import Omissions
-    from busfare.trace.readers.kineto.text import decompressed
+    from busfare.trace.readers.gunzip import decompressed
 
     lost = Omissions()
     with place.open("wb") as file:

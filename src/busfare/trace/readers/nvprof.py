@@ -8,9 +8,18 @@ from importlib import resources
 import polars as pl
 
 from busfare.trace import api_calls
-from busfare.trace.cupti import DIRECTION_OF, GRID, MEMORY_OF, with_blocks
 from busfare.trace.model import OPEN_RANGES, Omissions, Trace, name_process
-from busfare.trace.readers.tables.source import INT, TEXT, TableSource, ints, meant, texts
+from busfare.trace.readers.cupti import (
+    DIRECTION_OF,
+    GRID,
+    MEMORY_OF,
+    NO_ID,
+    RENAMES,
+    STREAM_KIND_OF,
+    TIMES,
+    with_blocks,
+)  # fmt: skip
+from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
@@ -25,19 +34,7 @@ from busfare.trace.tables import (
     conform,
 )  # fmt: skip
 
-__all__ = ["matches", "read"]
-
-TIMES = ints("start end")
 PLACE = ints("deviceId contextId streamId correlationId graphNodeId")
-RENAMES = {
-    "start": "start_ns",
-    "end": "end_ns",
-    "deviceId": "device",
-    "contextId": "context",
-    "streamId": "stream",
-    "correlationId": "correlation",
-    "graphNodeId": "graph_node",
-}
 KERNEL_TABLES = ("CONCURRENT_KERNEL", "KERNEL", "CDP_KERNEL")
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 
@@ -45,9 +42,6 @@ ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 MIGRATION_DIRECTION_OF = {1: "h2d", 2: "d2h"}
 #: CUpti_ActivitySynchronizationType.
 EVENT_SYNC, STREAM_WAIT, STREAM_SYNC = 1, 2, 3
-#: CUpti_ActivityStreamFlag.
-STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
-NO_ID = [-1, 4294967295]
 
 
 def matches(tables: TableSource) -> bool:
@@ -85,7 +79,7 @@ def read(tables: TableSource) -> Trace:
 @cache
 def _call_names() -> pl.DataFrame:
     """(driver: bool, cbid) → plain name."""
-    text = resources.files(__package__).joinpath("calls.tsv").read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath("nvprof_calls.tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
     schema = {"driver": pl.Boolean(), "cbid": INT, "name": TEXT}
     names = pl.DataFrame([(r[0] == "driver", int(r[1]), r[2]) for r in rows], schema, orient="row")

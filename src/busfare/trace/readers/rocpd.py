@@ -13,7 +13,7 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.tables.source import TEXT, TableSource, ints, texts
+from busfare.trace.readers.tables import TEXT, TableSource, ints, texts
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
@@ -25,8 +25,6 @@ from busfare.trace.tables import (
     conform,
     empty,
 )
-
-__all__ = ["matches", "read"]
 
 SUFFIX = r"(_[0-9a-fA-F_-]+)?"
 

@@ -6,11 +6,8 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.tables.source import INT, TEXT, TableSource, ints, texts
+from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, texts
 from busfare.trace.tables import CALLS, DIRECTIONS, MARKERS, OPERATIONS, conform
-
-__all__ = ["matches", "read"]
-
 
 #: hipMemcpyKind.
 DIRECTION_OF = {0: "h2h", 1: "h2d", 2: "d2h", 3: "d2d"}

@@ -1,0 +1,340 @@
+"""PyTorch profiler traces (Kineto, Chrome JSON), plain or gzip, read as they stream past."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.trace import api_calls
+from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.model import Omissions, Trace, name_process
+from busfare.trace.readers.gunzip import pieces
+from busfare.trace.readers.tables import INT, meant
+from busfare.trace.tables import (
+    CALLS,
+    DEVICES,
+    DIRECTIONS,
+    EVENTS,
+    KINDS,
+    MARKERS,
+    MEMORY_KINDS,
+    OPERATIONS,
+    OPERATIONS_OF_KERNELS,
+    conform,
+    empty,
+)
+
+#: `Category` of the event scanner.
+KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
+
+DIRECTION_OF = {
+    "HtoD": "h2d", "HtoA": "h2d", "DtoH": "d2h", "AtoH": "d2h", "HtoH": "h2h", "PtoP": "p2p",
+    "DtoD": "d2d", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
+}  # fmt: skip
+#: `Host` of AMD traces says neither pinned nor pageable.
+MEMORY_OF = {
+    "Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed",
+    "Device Static": "static", "Managed Static": "managed",
+}  # fmt: skip
+COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
+NO_ID = [-1, 4294967295]
+
+#: So many bytes of a file tell which program wrote it.
+HEAD = 1 << 16
+ROCPD = "record with `rocprofv3 --runtime-trace --output-format rocpd` and give its .db"
+#: What stands in files of other programs; the program, and what to do.
+OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), "the JSON of rocprof", ROCPD),
+    (re.compile(rb'"rocprofiler-sdk-tool"'), "the JSON of rocprofv3", ROCPD),
+    (
+        re.compile(rb'"/(?:device:[A-Z]+:\d|host:CPU|job:\w)'),
+        "the time line of JAX or TensorFlow (XLA)",
+        "record with `nsys profile --trace=cuda`, export with `nsys export --type sqlite` and give that",
+    ),
+    (
+        re.compile(rb'"writer":\s*"busfare export"'),
+        "a time line that `busfare export` made for ui.perfetto.dev",
+        "give the trace that it was made of",
+    ),
+)
+#: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
+KEYS = {
+    b"schemaVersion",
+    b"deviceProperties",
+    b"computeProperties",
+    b"distributedInfo",
+    b"baseTimeNanoseconds",
+}
+CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_instant_event|fwdbwd)"')
+
+
+def read(path: Path) -> Trace:
+    """Reads a Kineto trace. Raises InputError if it holds no list of events, or another program's.
+
+    A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an
+    omission.
+    """
+    omissions = Omissions()
+    scanner = EventScanner()
+    head = b""
+    for piece in pieces(path, omissions):
+        head = head or piece[:HEAD]
+        scanner.feed(piece)
+        if scanner.error:
+            break
+    scanner.finish()
+    for mark, what, remedy in OTHERS:
+        if mark.search(head):
+            raise InputError(f"{path}: this is {what}; {remedy}")
+    if reason := _no_trace(scanner, head):
+        raise InputError(
+            f"{path}: not a PyTorch profiler trace ({reason}); "
+            "give the .json or .json.gz of `export_chrome_trace`"
+        )
+    if scanner.error:
+        omissions.add(
+            "damaged",
+            f"damaged JSON at byte {scanner.error_position} ({scanner.error}): what follows is left out",
+        )
+    elif scanner.truncated:
+        omissions.add("truncated", "the file ends in the middle: what it held beyond is missing")
+    omissions.add_if(
+        scanner.unusable, "unusable-events", "entries of the event list without usable times: left out"
+    )
+
+    names = _names(scanner)
+    events = _events(scanner, none=names.height - 1)
+    header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
+    calls = _calls(events, names)
+    operations = _with_graph_nodes(_operations(events, names, omissions), calls)
+    trace = Trace(
+        path=path,
+        format="kineto",
+        producer=_producer(header),
+        operations=operations,
+        calls=calls,
+        events=_dependencies(events, names, calls),
+        markers=conform(_named(events, names, ANNOTATION), MARKERS),
+        devices=_devices(header),
+        host=_host(header),
+    )
+    name_process(trace)
+    omissions.add_if(
+        operations.height - operations["graph_node"].null_count(),
+        "graph-nodes",
+        "operations inside CUDA graph launches: seen, but not how they depend on each other; "
+        "taken in the order observed",
+    )
+    trace.omissions = omissions.list()
+    return trace
+
+
+def _no_trace(scanner: EventScanner, head: bytes) -> str:
+    """Why this is no trace of PyTorch's profiler; '' if it is one."""
+    if not scanner.saw_events:
+        if scanner.error:
+            return f"{scanner.error} at byte {scanner.error_position}"
+        if scanner.truncated:
+            return "it ends in the middle, before it has any `traceEvents`"
+        return "it has no `traceEvents`"
+    if len(scanner.columns["category"]) or not KEYS.isdisjoint(scanner.header) or CATEGORIES.search(head):
+        return ""
+    if scanner.truncated:
+        return "it ends in the middle, before any event of that profiler"
+    return "its events are of another program" if scanner.events else "it has no events"
+
+
+def _names(scanner: EventScanner) -> pl.DataFrame:
+    """Each text once, and what it means as the name of a call or copy; the last row is what is not named."""
+    texts = [name.decode("utf-8", "replace") or None for name in scanner.names]
+    name, plain = pl.col("name"), pl.col("plain")
+    names = pl.DataFrame({"name": pl.Series([*texts, None], dtype=pl.String).fill_null("(unnamed)")})
+    return names.with_columns(
+        name.str.extract_groups(COPY_NAME).struct.unnest(), plain=api_calls.plain_name(name)
+    ).select(
+        name.cast(pl.Categorical),
+        plain.cast(pl.Categorical),
+        meant("direction", DIRECTION_OF, DIRECTIONS),
+        meant("source", MEMORY_OF, MEMORY_KINDS).alias("source_memory"),
+        meant("destination", MEMORY_OF, MEMORY_KINDS).alias("destination_memory"),
+        waits_for=api_calls.waits_for(plain),
+        of_host=(pl.col("source") == "Host") | (pl.col("destination") == "Host"),
+    )
+
+
+def _events(scanner: EventScanner, none: int) -> pl.DataFrame:
+    """The scanner's columns, null where an event does not say; texts are rows of the names, `none` if there is none."""
+    numbers = pl.all().exclude("name", "sync_kind")
+    texts = pl.col("name", "sync_kind")
+    events = pl.DataFrame(scanner.columns).with_columns(
+        pl.when(numbers != MISSING).then(numbers), pl.when(texts >= 0).then(texts).otherwise(none)
+    )
+    above_0 = pl.col("correlation", "graph_node", "waited_correlation")
+    return events.with_columns(
+        pl.when(above_0 > 0).then(above_0),
+        pl.when(pl.col("waited_event") >= 0).then("waited_event"),
+        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
+    )
+
+
+def _named(events: pl.DataFrame, names: pl.DataFrame, *categories: int) -> pl.DataFrame:
+    """The events of these categories, and what their names mean."""
+    some = events.filter(pl.col("category").is_in(categories))
+    return pl.concat([some.drop("name"), names[some["name"]]], how="horizontal")
+
+
+def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    frame = _named(events, names, KERNEL, COPY, SET)
+    copy = pl.col("category") == COPY
+    of_copies = pl.col("direction", "source_memory", "destination_memory", "of_host")
+    frame = frame.with_columns(
+        pl.when(copy).then(of_copies),
+        kind=meant("category", dict(enumerate(KINDS[: SET + 1])), KINDS),
+        # Older traces give the device as the process, and the stream as the thread, of a GPU row.
+        device=pl.coalesce("device", "process"),
+        stream=pl.coalesce("stream", "thread"),
+        process=pl.lit(None, INT),
+        name=pl.when(~copy).then("name"),
+        copy_count=pl.when(copy).then(1),
+    )
+    omissions.add_if(
+        frame.filter(copy)["direction"].null_count(),
+        "unknown-direction",
+        "copies whose name does not say their direction: counted, with no direction",
+    )
+    omissions.add_if(
+        int(frame["of_host"].sum()),
+        "unknown-memory",
+        "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
+    )
+    if frame["blocks"].null_count() == frame.height:
+        frame = frame.drop("blocks")
+    return conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS)
+
+
+def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Numbers the operations of each graph launch whose nodes the trace does not number itself."""
+    names = calls["name"].unique().drop_nulls()
+    launching = names.filter(names.cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))
+    if launching.is_empty():
+        return operations
+    launches = calls["correlation"].filter(calls["name"].is_in(launching.implode()))
+    launched = pl.col("correlation").is_in(launches.drop_nulls().unique().implode())
+    number = pl.int_range(1, pl.len() + 1).over("correlation")
+    return operations.with_columns(pl.coalesce("graph_node", pl.when(launched).then(number)))
+
+
+def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.DataFrame:
+    """The synchronisations of these kinds."""
+    some = events.filter(pl.col("category") == SYNC)
+    some = some.with_columns(sync_kind=names["name"].cast(pl.String)[some["sync_kind"]])
+    return some.filter(pl.col("sync_kind").is_in(kinds))
+
+
+def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    for_event = pl.col("sync_kind") == "Event Sync"
+    stream = pl.col("stream")
+    # What a call waits for, as the first synchronisation of its correlation says.
+    waits = _synchronised(events, names, "Stream Sync", "Event Sync").select(
+        "correlation",
+        waited_stream=pl.when(~for_event & ~stream.is_in(NO_ID)).then(stream),
+        event=pl.when(for_event).then("waited_event"),
+    )
+    calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("waited_stream")
+    calls = calls.join(
+        waits.unique("correlation", keep="first", maintain_order=True),
+        on="correlation", how="left", maintain_order="left",
+    )  # fmt: skip
+    return conform(calls.with_columns(name="plain", stream="waited_stream"), CALLS)
+
+
+def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    waits = _synchronised(events, names, "Stream Wait Event").with_columns(
+        kind=pl.lit("wait"), event="waited_event", record_correlation="waited_correlation"
+    )
+    records = events.filter(pl.col("category") == EVENT_RECORD).with_columns(
+        kind=pl.lit("record"), event="waited_event"
+    )
+    if waits.is_empty() and records.is_empty():
+        return empty(EVENTS)
+    # A wait names the record that it waits for; where that has no row of its own, its call gives one.
+    implied = (
+        waits.select(
+            "device", "context", "event", correlation="waited_correlation", stream="waited_stream"
+        )
+        .join(records.select("correlation"), on="correlation", how="anti")
+        .unique("correlation", keep="first", maintain_order=True)
+        .join(
+            calls.select("correlation", "start_ns", "end_ns").unique("correlation", keep="first", maintain_order=True),
+            on="correlation", how="inner", maintain_order="left",
+        )
+        .with_columns(kind=pl.lit("record"))
+    )  # fmt: skip
+    nobody = pl.lit(None, INT).alias("process")
+    return pl.concat(conform(frame.with_columns(nobody), EVENTS) for frame in (waits, records, implied))
+
+
+class _Device(msgspec.Struct):
+    """An entry of `deviceProperties`."""
+
+    id: int | None = None
+    name: str | None = None
+    totalGlobalMem: int | None = None  # noqa: N815  the file's own spelling
+    computeMajor: int | None = None  # noqa: N815
+    computeMinor: int | None = None  # noqa: N815
+    numSms: int | None = None  # noqa: N815
+
+
+class _Job(msgspec.Struct):
+    """`distributedInfo`."""
+
+    rank: int | None = None
+
+
+def _decoded(text: bytes | None, kind: type[object] | object) -> object:
+    """`text` as `kind`, or None where the file says something else."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _devices(header: dict[str, bytes]) -> pl.DataFrame:
+    """Rows of `DEVICES`; none where the file lists no GPUs."""
+    found = _decoded(header.get("deviceProperties"), list[_Device])
+    if not isinstance(found, list):
+        return empty(DEVICES)
+    rows = [
+        {
+            "device": d.id,
+            "name": d.name,
+            "memory_bytes": d.totalGlobalMem,
+            "multiprocessors": d.numSms,
+            "compute_capability": None if d.computeMajor is None else f"{d.computeMajor}.{d.computeMinor}",
+        }
+        for d in found
+        if d.id is not None and abs(d.id) < 1 << 31
+    ]
+    return conform(pl.DataFrame(rows, strict=False), DEVICES)
+
+
+def _producer(header: dict[str, bytes]) -> str:
+    """The profiler, and its CUPTI where the file tells."""
+    version = _decoded(header.get("cupti_version"), int)
+    return "PyTorch profiler (Kineto" + (f", CUPTI {version})" if version else ")")
+
+
+def _host(header: dict[str, bytes]) -> dict[str, str]:
+    """`cuda`, `hostname` and `rank`, those that the file tells."""
+    keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
+    values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
+    job = _decoded(header.get("distributedInfo"), _Job)
+    if isinstance(job, _Job) and job.rank is not None:
+        values["rank"] = str(job.rank)
+    return {key: str(value) for key, value in values.items() if value}

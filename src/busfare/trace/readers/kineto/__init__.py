@@ -1,1 +1,0 @@
-"""Traces of PyTorch's profiler."""

@@ -1,0 +1,352 @@
+"""A recording of one process as rows of a trace's tables: what the GPU did, what the host did, and what there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.trace import api_calls
+from busfare.trace.columns import distinct, first_rows
+from busfare.trace.model import OPEN_RANGES, Omissions
+from busfare.trace.readers.cupti import DIRECTION_OF, MEMORY_OF, MOST_BLOCKS, STREAM_KIND_OF
+from busfare.trace.readers.recorded.allocations import allocation_sizes, held_up
+from busfare.trace.readers.recorded.file import Recording, Table
+from busfare.trace.readers.tables import meant
+from busfare.trace.tables import (
+    CALLS,
+    CALLS_RECORDED,
+    DEVICES,
+    DIRECTIONS,
+    EVENTS,
+    MARKERS,
+    MEMORY_KINDS,
+    OPERATIONS,
+    OPERATIONS_OF_KERNELS,
+    OPERATIONS_RECORDED,
+    STREAM_KINDS,
+    STREAMS,
+    WAITS_FOR,
+    conform,
+    empty,
+)  # fmt: skip
+
+#: CUpti_ActivityUnifiedMemoryCounterKind, those that move bytes.
+MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
+#: CUpti_ActivitySynchronizationType.
+EVENT_WAIT, STREAM_WAIT_EVENT, STREAM_WAIT, CONTEXT_WAIT = 1, 2, 3, 4
+WAIT_OF = {EVENT_WAIT: "event", STREAM_WAIT: "stream", CONTEXT_WAIT: "device"}
+#: CUpti_ActivityFlag, of markers.
+MARK, RANGE_START, RANGE_END = 1, 2, 4
+NO_ID = 0xFFFFFFFF
+
+
+class RecordedProcess:
+    """One file's share of the trace's tables. `zero_ns` is when the trace begins, on the wall clock."""
+
+    def __init__(self, recording: Recording, process: int) -> None:
+        self.recording = recording
+        self.process = process
+        self.zero_ns = 0
+        self._offset = recording.wall_clock_ns - recording.trace_clock_ns
+
+    @property
+    def shift_ns(self) -> int:
+        """Takes the recording's clock to the trace's."""
+        return self._offset - self.zero_ns
+
+    def first_ns(self) -> int | None:
+        """The earliest time in the file, on the wall clock."""
+        times = [self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls")]
+        times.append(self.recording.table("managed")["start"][self.managed_inside()])
+        times.append(self.recording.table("markers")["time"])
+        firsts = [int(time[time > 0].min()) for time in times if (time > 0).any()]
+        return min(firsts) + self._offset if firsts else None
+
+    def managed_inside(self) -> NDArray[np.bool_]:
+        """Which counters of managed memory lie in the window: CUPTI goes on counting outside of it."""
+        start = self.recording.table("managed")["start"]
+        if not self.recording.facts.keys() & {"capture", "delay", "duration"}:
+            return np.ones(len(start), np.bool_)
+        # On and off take turns.
+        turns = np.sort(self.recording.table("windows")["time"])
+        return np.asarray(np.searchsorted(turns, start, side="right") % 2 == 1)
+
+    def frame(self, table: Table, *columns: str) -> pl.DataFrame:
+        """Columns of `table`, with the process; `start_ns` and `end_ns` where it has times."""
+        made = {name: pl.Series(table.signed(name)) for name in columns}
+        time = next((name for name in ("start", "time") if name in table.columns), None)
+        if time is not None:
+            start = table.signed(time)
+            end = start + table.signed("duration") if "duration" in table.columns else start
+            # CUPTI says 0 when it could not take the time; such rows keep their place but have no times.
+            timed = pl.Series(start > 0)
+            for name, times in (("start_ns", start), ("end_ns", end)):
+                made[name] = pl.select(pl.when(timed).then(pl.Series(times + self.shift_ns))).to_series()
+        return pl.DataFrame(made).with_columns(process=pl.lit(self.process, pl.Int64))
+
+    def texts(self, numbers: NDArray[np.uint64]) -> tuple[pl.Series, NDArray[np.int64]]:
+        """The strings that occur, and the place of each number's string among them; null for 0."""
+        strings = self.recording.strings
+        used, places = distinct(numbers, max(strings, default=0))
+        return pl.Series("name", [strings.get(number) for number in used.tolist()], dtype=pl.String), places
+
+    def names(self, numbers: NDArray[np.uint64]) -> pl.Series:
+        """The strings of these numbers, as categories."""
+        texts, places = self.texts(numbers)
+        return texts.cast(pl.Categorical).gather(places)
+
+    def device_of_context(self) -> pl.DataFrame:
+        """`context` and `of_context`, the device that it is on."""
+        table = self.recording.table("contexts")
+        frame = pl.DataFrame({"context": table.signed("context"), "of_context": table.signed("device")})
+        return frame.unique("context", keep="last")
+
+
+def _nonzero(*names: str) -> pl.Expr:
+    return pl.when(pl.col(names) != 0).then(pl.col(names))
+
+
+def _identified(*names: str) -> pl.Expr:
+    return pl.when(pl.col(names) != NO_ID).then(pl.col(names))
+
+
+def operations(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
+    """Rows of `OPERATIONS`, with what only recordings and kernels have."""
+    parts = [
+        _kernels(process),
+        _copies(process, omissions),
+        _sets(process),
+        _migrations(process),
+        _graphs(process, omissions),
+    ]
+    optional = {**OPERATIONS_RECORDED, **OPERATIONS_OF_KERNELS}
+    frames = [conform(part, OPERATIONS, optional) for part in parts if part.height]
+    frame = pl.concat(frames, how="diagonal") if frames else empty(OPERATIONS)
+    omissions.add_if(
+        frame["start_ns"].null_count(),
+        "untimed",
+        "operations whose times the GPU did not give: counted, with no times",
+    )
+    return frame
+
+
+def _operations(process: RecordedProcess, kind: str, table: str, *columns: str) -> pl.DataFrame:
+    """The rows of a table of operations, of that kind."""
+    place = ("correlation", "device", "context", "stream", "graph_node")
+    frame = process.frame(process.recording.table(table), *place, *columns)
+    return frame.with_columns(_nonzero("correlation", "graph_node"), kind=pl.lit(kind))
+
+
+def _kernels(process: RecordedProcess) -> pl.DataFrame:
+    table = process.recording.table("kernels")
+    # Whatever stands in a damaged file.
+    sides = zip("xyz", MOST_BLOCKS, strict=True)
+    grid = [np.minimum(table[f"grid_{side}"], most).astype(np.int64) for side, most in sides]
+    blocks = pl.Series("blocks", grid[0] * grid[1] * grid[2])
+    demangled = process.recording.table("demangled")
+    readable = dict(zip(demangled["mangled"].tolist(), demangled["readable"].tolist(), strict=True))
+    used, places = distinct(table["name"], max(process.recording.strings, default=0))
+    shown = np.array([readable.get(number, number) for number in used.tolist()], np.uint64)
+    return _operations(process, "kernel", "kernels").with_columns(
+        name=process.names(shown[places]), copy_count=pl.lit(1), blocks=pl.when(blocks > 0).then(blocks)
+    )
+
+
+def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
+    kinds = ("copy_kind", "source_kind", "destination_kind", "destination_device")
+    frame = _operations(process, "copy", "copies", "bytes", "copy_count", *kinds).with_columns(
+        direction=meant("copy_kind", DIRECTION_OF, DIRECTIONS),
+        source_memory=meant("source_kind", MEMORY_OF, MEMORY_KINDS),
+        destination_memory=meant("destination_kind", MEMORY_OF, MEMORY_KINDS),
+    )
+    omissions.add_if(
+        frame["direction"].null_count(),
+        "unknown-direction",
+        "copies of a kind that this version does not know: counted, with no direction",
+    )
+    peer = pl.when(pl.col("direction") == "p2p").then("destination_device")
+    return _with_addresses(frame.with_columns(peer_device=peer), process)
+
+
+def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
+    """`copies` with the columns of `OPERATIONS_RECORDED`; null for copies whose addresses are not known.
+
+    Copies inside graphs have none (their correlation is that of the launch).
+    """
+    table = process.recording.table("copy_addresses")
+    rows = first_rows(table["correlation"], copies["correlation"].fill_null(0).to_numpy().astype(np.uint64))
+    rows[copies["graph_node"].is_not_null().to_numpy()] = -1
+    names = {"source_address": "source", "destination_address": "destination", "fingerprint": "fingerprint"}
+    found = copies.with_columns(
+        pl.Series(name, at(table[column], rows)).replace(0, None) for name, column in names.items()
+    )
+    times = (found["start_ns"].fill_null(0) - process.shift_ns).to_numpy()
+    allocations = process.recording.table("allocations")
+    for side in ("source", "destination"):
+        sizes = allocation_sizes(allocations, found[f"{side}_address"].fill_null(0).to_numpy(), times)
+        found = found.with_columns(pl.Series(f"{side}_allocation_bytes", sizes).replace(0, None))
+    return found
+
+
+def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The values of these rows; 0 for row -1."""
+    if not len(values):
+        return np.zeros(len(rows), np.uint64)
+    return np.where(rows >= 0, values[rows], np.uint64(0))
+
+
+def _sets(process: RecordedProcess) -> pl.DataFrame:
+    return _operations(process, "set", "sets", "bytes", "memory_kind").with_columns(
+        name=pl.lit("memset", pl.Categorical),
+        destination_memory=meant("memory_kind", MEMORY_OF, MEMORY_KINDS),
+        copy_count=pl.lit(1),
+    )
+
+
+def _migrations(process: RecordedProcess) -> pl.DataFrame:
+    table = process.recording.table("managed")
+    frame = process.frame(table, "counter", "value", "source", "destination", "address").with_columns(
+        kind=pl.lit("migration"),
+        direction=meant("counter", MIGRATION_OF, DIRECTIONS),
+        bytes="value",
+        source_memory=pl.lit("managed", pl.Enum(MEMORY_KINDS)),
+        destination_memory=pl.lit("managed", pl.Enum(MEMORY_KINDS)),
+        source_address=pl.col("address").reinterpret(signed=False),
+        destination_address=pl.col("address").reinterpret(signed=False),
+        copy_count=pl.lit(1),
+    )
+    # The device is the side that is not the host.
+    return frame.filter(pl.col("direction").is_not_null() & pl.Series(process.managed_inside())).with_columns(
+        device=pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source"),
+        peer_device=pl.when(pl.col("direction") == "d2d").then("destination"),
+    )
+
+
+def _graphs(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
+    table = process.recording.table("graph_launches")
+    omissions.add_if(
+        len(table),
+        "opaque-graphs",
+        "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the trace, and "
+        "not in any count here; record without `graphs` among the kinds to see them",
+    )
+    return process.frame(table, "correlation", "device", "context", "stream", "graph").with_columns(
+        kind=pl.lit("graph"),
+        name=("CUDA graph " + pl.col("graph").cast(pl.String)).cast(pl.Categorical),
+        copy_count=pl.lit(1),
+    )
+
+
+def calls(process: RecordedProcess) -> pl.DataFrame:
+    """Rows of `CALLS`: what each call waits for as its wait says, else as its name does."""
+    table = process.recording.table("calls")
+    # Each name is looked at once, however often it is called.
+    texts, places = process.texts(table["name"])
+    plain = texts.to_frame().select(api_calls.plain_name(pl.col("name")))
+    by_name = plain.select(api_calls.waits_for(pl.col("name"))).to_series().gather(places)
+    waits = process.recording.table("waits")
+    on_host = waits["type"] != STREAM_WAIT_EVENT
+    rows = first_rows(waits["correlation"][on_host], table["correlation"])
+    of_wait = {name: at(waits[name][on_host], rows).view(np.int64) for name in ("type", "stream", "event")}
+    frame = process.frame(table, "thread", "correlation").with_columns(
+        name=plain.to_series().cast(pl.Categorical).gather(places),
+        **{n: pl.Series(v) for n, v in of_wait.items()},
+    )
+    frame = frame.with_columns(
+        _identified("stream", "event"), waits_for=pl.coalesce(meant("type", WAIT_OF, WAITS_FOR), by_name)
+    )
+    held = held_up(process.recording)
+    if held.any():
+        frame = frame.with_columns(pl.Series("recorder_ns", held))
+    for name in ("stream", "event"):
+        frame = frame.with_columns(pl.when(pl.col("waits_for") == name).then(name))
+    return conform(frame, CALLS, CALLS_RECORDED)
+
+
+def events(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
+    """Rows of `EVENTS`: records, and waits of streams for them."""
+    table, calls = process.recording.table("events"), process.recording.table("calls")
+    rows = first_rows(calls["correlation"], table["correlation"])
+    start, lasted = (at(calls[name], rows).view(np.int64) for name in ("start", "duration"))
+    place = ("correlation", "context", "stream", "event", "event_sync")
+    records = process.frame(table, "device", *place).with_columns(
+        _identified("device"),
+        start_ns=pl.Series(start + process.shift_ns),
+        end_ns=pl.Series(start + lasted + process.shift_ns),
+        kind=pl.lit("record"),
+    )
+    with_call = records.filter(pl.Series(rows >= 0))
+    omissions.add_if(
+        records.height - with_call.height,
+        "records-without-call",
+        "event records whose call was not recorded: left out of the dependencies",
+    )
+    waits = process.frame(process.recording.table("waits"), "type", *place)
+    waits = waits.filter(pl.col("type") == STREAM_WAIT_EVENT).with_columns(
+        _identified("stream", "event"), kind=pl.lit("wait")
+    )
+    both = pl.concat([with_call, waits], how="diagonal").with_columns(_nonzero("event_sync"))
+    both = both.join(process.device_of_context(), on="context", how="left", maintain_order="left")
+    return conform(both.with_columns(device=pl.coalesce("device", "of_context")), EVENTS)
+
+
+def markers(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
+    """Rows of `MARKERS`: NVTX ranges and marks."""
+    table = process.recording.table("markers")
+    frame = process.frame(table, "flags", "marker", "thread", "domain").with_columns(
+        name=process.names(table["name"])
+    )
+    flags = pl.col("flags")
+    ends = frame.filter(flags & RANGE_END != 0).unique("marker").select("marker", ended_ns="start_ns")
+    ranges = frame.filter(flags & RANGE_START != 0).join(ends, on="marker", how="left", maintain_order="left")
+    omissions.add_if(ranges["ended_ns"].null_count(), "open-ranges", OPEN_RANGES)
+    both = pl.concat([ranges, frame.filter(flags & MARK != 0)], how="diagonal")
+    return conform(both.with_columns(end_ns="ended_ns"), MARKERS)
+
+
+def devices(process: RecordedProcess) -> pl.DataFrame:
+    """Rows of `DEVICES`, each with its PCIe link."""
+    table, links = process.recording.table("devices"), process.recording.table("pcie_links")
+    facts = (
+        "device",
+        "memory_bytes",
+        "memory_bandwidth_bytes_per_s",
+        "clock_hz",
+        "multiprocessors",
+        "copy_engines",
+    )
+    major = pl.col("capability_major").cast(pl.String)
+    uuids = zip(table["uuid_high"].tolist(), table["uuid_low"].tolist(), strict=True)
+    frame = process.frame(table, *facts, "capability_major", "capability_minor").with_columns(
+        name=process.names(table["name"]).cast(pl.String),
+        compute_capability=major + "." + pl.col("capability_minor").cast(pl.String),
+        uuid=pl.Series([_uuid(f"{high:016x}{low:016x}") for high, low in uuids], dtype=pl.String),
+    )
+    gpu = links["type"] == 0
+    buses = zip(links["domain"][gpu].tolist(), links["upstream_bus"][gpu].tolist(), strict=True)
+    of_gpus = pl.DataFrame(
+        {
+            "device": links.signed("device")[gpu],
+            "pcie_generation": links.signed("generation")[gpu],
+            "pcie_lanes": links.signed("lanes")[gpu],
+            "bus_id": pl.Series([f"{domain:04X}:{bus:02X}:00.0" for domain, bus in buses], dtype=pl.String),
+        }
+    ).unique("device", keep="last")
+    frame = frame.unique("device", keep="last", maintain_order=True)
+    return conform(frame.join(of_gpus, on="device", how="left", maintain_order="left"), DEVICES)
+
+
+def _uuid(digits: str) -> str:
+    return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def streams(process: RecordedProcess) -> pl.DataFrame:
+    """Rows of `STREAMS`."""
+    frame = process.frame(process.recording.table("streams"), "context", "stream", "priority", "flag")
+    frame = frame.unique(["context", "stream"], keep="last", maintain_order=True).with_columns(
+        pl.col("flag") & 0xFFFF
+    )
+    frame = frame.with_columns(kind=meant("flag", STREAM_KIND_OF, STREAM_KINDS))
+    frame = frame.join(process.device_of_context(), on="context", how="left", maintain_order="left")
+    return conform(frame.with_columns(device="of_context"), STREAMS)

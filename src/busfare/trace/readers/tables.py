@@ -1,0 +1,227 @@
+"""Tables of profilers as columns: out of SQLite files that nobody vouches for, and directories of Parquet or Arrow."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.trace._sqlite_columns import Kind, UnreadableError
+from busfare.trace.readers.sqlite_file import DAMAGE, Pages, SqliteFile, quoted
+from busfare.trace.tables import Schema, conform
+
+INT, TEXT = pl.Int64(), pl.String()
+
+
+def ints(names: str) -> dict[str, pl.DataType]:
+    """Columns of whole numbers, their names apart by spaces."""
+    return dict.fromkeys(names.split(), INT)
+
+
+def texts(names: str) -> dict[str, pl.DataType]:
+    """Columns of text, their names apart by spaces."""
+    return dict.fromkeys(names.split(), TEXT)
+
+
+def meant(column: str, words: Mapping[int, str] | Mapping[str, str], kinds: Sequence[str]) -> pl.Expr:
+    """What the values of a column mean, as an Enum of `kinds`; null for those that are not listed."""
+    return pl.col(column).replace_strict(words, default=None, return_dtype=pl.Enum(kinds))
+
+
+class TableSource:
+    """Named tables with named columns, any of which may be missing."""
+
+    path: Path
+    names: set[str]
+
+    def columns(self, table: str) -> list[str]:
+        """Columns of `table`; none if it is not there."""
+        raise NotImplementedError
+
+    def read(self, table: str, wanted: Schema) -> pl.DataFrame:
+        """The columns of `wanted`, as those types; null is what `table` lacks, and a value of another type.
+
+        No rows if the table is not there, or has none of the columns. Raises InputError if it cannot be read.
+        """
+        present = {name: kind for name, kind in wanted.items() if name in self.columns(table)}
+        return conform(self._read(table, present), wanted) if present else pl.DataFrame(schema=wanted)
+
+    def _read(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        raise NotImplementedError
+
+
+ROWS_A_FETCH = 1 << 10
+ROWS_A_PIECE = 1 << 16
+#: A row takes two bytes of its page's index, and at least four of its own.
+LEAST_ROW = 6
+KIND_OF: dict[pl.DataType, Kind] = {
+    pl.Int64(): Kind.INTEGER,
+    pl.Int32(): Kind.SMALL,
+    pl.Float64(): Kind.REAL,
+    pl.String(): Kind.TEXT,
+}
+
+
+class SqliteTables(TableSource):
+    """The ordinary tables of an SQLite file.
+
+    Columns come straight from the file's pages where that can be done; whatever it cannot, damage included, is left to
+    SQLite's own judgement.
+    """
+
+    def __init__(self, file: SqliteFile | Path) -> None:
+        """Of an open file, or of a path. Raises InputError if that is not a readable SQLite file."""
+        self.file = file if isinstance(file, SqliteFile) else SqliteFile(file)
+        self.path, self.names = self.file.path, self.file.names
+        self.close = self.file.close
+
+    def columns(self, table: str) -> list[str]:
+        return self.file.columns(table)
+
+    def _read(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        if self.file.pages is not None:
+            try:
+                return read_columns(self.file.pages, table, present)
+            except (*DAMAGE, UnreadableError) as error:
+                self.file.left_to_sqlite = str(error)
+        return self._stepped(table, present)
+
+    def _stepped(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        """The columns from SQLite, row by row."""
+        sql = f"SELECT {', '.join(quoted(name) for name in present)} FROM {quoted(table)}"
+        # What a table gives cannot be more than the file holds; more is a loop in a damaged one.
+        size = self.file.place.stat().st_size
+        most_rows, most_text = size // LEAST_ROW, 2 * size
+        texts = [i for i, kind in enumerate(present.values()) if kind == pl.String]
+        pieces = [pl.DataFrame(schema=present)]
+        rows: list[tuple[object, ...]] = []
+        count = text = 0
+        try:
+            cursor = self.file.database.execute(sql)
+            while fetched := cursor.fetchmany(ROWS_A_FETCH):
+                count += len(fetched)
+                text += sum(len(v) for row in fetched for i in texts if isinstance(v := row[i], str))
+                if count > most_rows or text > most_text:
+                    raise self.file.unusable(f"table {table} never ends")
+                rows += fetched
+                if len(rows) >= ROWS_A_PIECE:
+                    pieces.append(_typed(rows, present))
+                    rows = []
+        except DAMAGE as error:
+            raise self.file.unusable(error) from None
+        return pl.concat([*pieces, _typed(rows, present)] if rows else pieces)
+
+
+def _typed(rows: Sequence[tuple[object, ...]], schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    made = []
+    for (name, kind), values in zip(schema.items(), zip(*rows, strict=True), strict=True):
+        accepted = str if kind == pl.String else (int, float) if kind.is_float() else int
+        known = [value if isinstance(value, accepted) else None for value in values]
+        made.append(pl.Series(name, known, dtype=kind, strict=False))
+    return pl.DataFrame(made)
+
+
+def read_columns(pages: Pages, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
+    """Those of the columns of `table`, which it has, that hold anything: straight from the file's pages, in order of rowid.
+
+    A value of another type than its column's is null. Raises UnreadableError if SQLite had better answer: the
+    table is damaged, WITHOUT ROWID, or has columns of types or defaults that are not read here.
+    """
+    root = pages.root(table)
+    layout = pages.layout(table)
+    wanted = []
+    for name, kind in columns.items():
+        if layout[name].is_rowid and kind != INT:
+            raise UnreadableError("a rowid that is not to be a whole number")
+        wanted.append(layout[name].wanted(KIND_OF[kind]))
+    read = pages.file.read(root, wanted, pl.thread_pool_size())
+    # A column of nothing but nulls takes no memory as a constant.
+    kept = [
+        # A name given to the series beside the column would not be heeded.
+        pl.Series(column).alias(name)
+        for number, (name, column) in enumerate(zip(columns, read, strict=True))
+        if number == 0 or column.null_count < len(column)
+    ]
+    return conform(pl.DataFrame(kept), columns)
+
+
+SUFFIXES = (".parquet", ".arrow")
+
+
+class DirectoryTables(TableSource):
+    """The files of a directory (`nsys export --type parquetdir|arrowdir`), each a table."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InputError if `path` cannot be listed."""
+        self.path = path
+        try:
+            found = sorted(path.iterdir())
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot list the directory ({error.strerror}); check its permissions"
+            ) from None
+        self._files = {file.stem: file for file in found if file.suffix in SUFFIXES and file.is_file()}
+        self.names = set(self._files)
+        self._columns: dict[str, list[str]] = {}
+
+    def columns(self, table: str) -> list[str]:
+        if table in self._files and table not in self._columns:
+            file = self._files[table]
+            schema_of = pl.read_parquet_schema if file.suffix == ".parquet" else pl.read_ipc_schema
+            with _read_from(file):
+                self._columns[table] = list(schema_of(file))
+        return self._columns.get(table, [])
+
+    def _read(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        file = self._files[table]
+        read = pl.read_parquet if file.suffix == ".parquet" else pl.read_ipc
+        # Not by path, which Polars maps into memory: a file cut meanwhile would end the process.
+        with _read_from(file), file.open("rb") as opened:
+            frame = read(opened, columns=list(present))
+            return frame.with_columns(_as(name, frame.schema[name], kind) for name, kind in present.items())
+
+
+@contextmanager
+def _read_from(file: Path) -> Iterator[None]:
+    """Raises InputError where Polars cannot read; of a panic, nothing that it prints stays on standard error."""
+    try:
+        before = os.dup(2)
+    except OSError:  # there is none
+        before = -1
+    with tempfile.TemporaryFile() as kept:
+        if before >= 0:
+            os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except pl.exceptions.PanicException:
+            kept.truncate(0)
+            raise
+        except (OSError, pl.exceptions.PolarsError) as error:
+            first = next(iter(str(error).splitlines()), type(error).__name__)
+            raise InputError(
+                f"{file}: damaged or unreadable table ({first}); export the directory again"
+            ) from None
+        finally:
+            if before >= 0:
+                os.dup2(before, 2)
+                os.close(before)
+                kept.seek(0)
+                if printed := kept.read():
+                    os.write(2, printed)
+
+
+def _as(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+    """Column `name` as `wanted`; null where it holds something else, as in SQLite exports."""
+    column = pl.col(name)
+    if wanted.is_integer():
+        if found == pl.UInt64:  # serialised ids use all 64 bits
+            return column.reinterpret(signed=True)
+        alike = found.is_integer()
+    else:
+        alike = found in (pl.String, pl.Categorical, pl.Enum)
+    return column.cast(wanted, strict=False) if alike else pl.lit(None, dtype=wanted).alias(name)

@@ -1,1 +1,0 @@
-"""Tables in SQLite files and directories, as columns."""
