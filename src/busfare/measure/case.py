@@ -15,6 +15,7 @@ Mode = str
 MODES = {
     "copies": "`count` copies in one stream, right after another copy",
     "after-kernel": "the same right after a kernel",
+    "there-and-back": "a copy in, an empty kernel, and a copy of as many bytes out, in one stream",
     "event-kernel": "a copy, and in another stream an empty kernel that waits for it",
     "streams": "a copy a stream; all wait for one event, and the last one's end counts",
     "batch": "the copies in one cudaMemcpyBatchAsync",

@@ -27,7 +27,7 @@ STREAMS = {"h2d": (2, 32, 256), "d2h": (2, 8, 32, 96, 256)}
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_STREAMS = (16, 100, 200)
 #: Copies behind a kernel, and those that a kernel of another stream waits for; both plans copy them alone, too.
-WAITING = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
+WAITING = (16 * KIB, 64 * KIB, 256 * KIB, MIB)
 #: Copies behind each other in one stream.
 TRAINS = (16, 128)
 
@@ -139,10 +139,8 @@ def _others(
         yield Case("h2d", "mapped", "kernel-both", size, 1, gpu)
     for direction in HOST_DIRECTIONS:
         yield Case(direction, "pinned", "beside-mapped", 64 * MIB, 1, gpu)
-        for size in WAITING:
-            yield Case(direction, "pinned", "after-kernel", size, 1, gpu)
-    for size in WAITING:
-        yield Case("h2d", "pinned", "event-kernel", size, 1, gpu)
+    for mode, size in product(("after-kernel", "there-and-back", "event-kernel"), WAITING):
+        yield Case("h2d", "pinned", mode, size, 1, gpu)
     yield from _trains((64,), ("copies",), gpu)
     for mode in ("empty", "launch", "synchronise"):
         yield Case("none", "none", mode, 0, 1, gpu)

@@ -101,7 +101,7 @@ def _curve(own: Cases, like: Case, ordinal: int | None, most: int) -> Iterator[C
         gap_per_byte_s=found.gap_per_byte_s,
         issue_interval_s=_intervals(own, like, found) if pinned else {},
         detail=_detail(own, like) if pinned else (),
-        after_kernel_s=_added(own, like, "after-kernel") if pinned else 0.0,
+        after_kernel_s=_after_kernel(own, like) if pinned else 0.0,
         event_wait_s=_added(own, like, "event-kernel", _launch_s(own, like.gpu)) if pinned else 0.0,
         faults=like.mode == "touch",
         timing="call" if like.memory == "pageable" else "device",
@@ -173,6 +173,17 @@ def _added(own: Cases, one: Case, mode: str, besides: float = 0.0) -> float:
         and (plain := replace(c, mode=one.mode)) in own
     ]
     return max(median(added), 0.0) if added else 0.0
+
+
+def _after_kernel(own: Cases, one: Case) -> float:
+    """What a copy takes longer behind a kernel: out of the GPU, where the kernel itself follows a copy in."""
+    added = [
+        interquartile_mean(m.seconds) - sum(interquartile_mean(own[alone].seconds) for alone in (into, out))
+        for c, m in own.items()
+        if (c.mode, one.direction) == ("there-and-back", "d2h")
+        and {into := replace(c, mode="copies"), out := replace(into, direction="d2h")} <= own.keys()
+    ]
+    return max(median(added) - _launch_s(own, one.gpu), 0.0) if added else _added(own, one, "after-kernel")
 
 
 def _launch_s(own: Cases, gpu: int) -> float:

@@ -153,6 +153,10 @@ class VirtualDevice:
         seconds = float(curve.seconds(case.bytes)) + (case.count - 1) * further
         if case.mode == "after-kernel":
             seconds += curve.after_kernel_s
+        if case.mode == "there-and-back":
+            out = self.truth("d2h", case.memory, case.gpu)
+            launch, _ = self._cost(Case("none", "none", "launch", 0, 1, case.gpu))
+            seconds += (launch or 0.0) + out.after_kernel_s + float(out.seconds(case.bytes))
         if case.mode == "event-kernel":
             launch, _ = self._cost(Case("none", "none", "launch", 0, 1, case.gpu))
             seconds += curve.event_wait_s + (launch or 0.0)

@@ -175,7 +175,7 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     extra: FloatArray | float = 0.0
     if layout.into == layout.out == "mapped":
         extra = mapped_extra(
-            np.minimum(*sizes), copy_in, copy_out, machine.mapped_both, machine.contention.mapped_both
+            sizes[0], sizes[1], copy_in, copy_out, machine.mapped_both, machine.contention.mapped_both
         )
     return Cut(
         streams,

@@ -126,18 +126,19 @@ def mapped_seconds(reads: Any, writes: Any, read_slowdown: Any, write_slowdown: 
     return np.maximum(reads * (1 + (read_slowdown - 1) * load**2), writes * (1 + (write_slowdown - 1) * load))
 
 
-def mapped_extra(sizes: Any, into: Curve, out: Curve, both: Curve | None, shares: Shares) -> Any:
-    """Seconds that a kernel which reads and writes `sizes` bytes each of mapped memory was measured to take beyond the L+o
-    and the slowed bytes of each direction: its first threads only read, its last ones only write. A number or an array.
-    Beyond the last piece's start it stays as it is.
+def mapped_extra(reads: Any, writes: Any, into: Curve, out: Curve, both: Curve | None, shares: Shares) -> Any:
+    """Seconds that a kernel which reads and writes so many bytes of mapped memory takes beyond the L+o and the slowed bytes
+    of each direction: its first threads only read, its last ones only write. As measured where it reads as much as it
+    writes, and in proportion where it does not; beyond the last piece's start it stays as it is. Numbers or arrays.
     """
+    even, most = np.minimum(reads, writes), np.maximum(reads, writes)
     if both is None:
-        return 0.0 * sizes
-    sizes = np.minimum(sizes, both.up_to_bytes[-1] if both.up_to_bytes else np.inf)
+        return 0.0 * even
+    sizes = np.minimum(even, both.up_to_bytes[-1] if both.up_to_bytes else np.inf)
     moving = [sizes * curve.gap_per_byte(sizes) for curve in (into, out)]
     alone = into.latency_overhead(sizes) + out.latency_overhead(sizes)
     extra = both.seconds(sizes) - alone - mapped_seconds(moving[0], moving[1], 1 / shares.h2d, 1 / shares.d2h)
-    return np.where(sizes > 0, extra, 0.0)
+    return np.where(even > 0, extra * even / np.maximum(most, 1.0), 0.0)
 
 
 def share_beside(share: Any, copying: Any, writing: Any, kernel: Any) -> Any:
@@ -199,8 +200,8 @@ class Program:
         reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
         moving = float(mapped_seconds(reads, writes, 1 / shares.h2d, 1 / shares.d2h))
         if into and out:
-            even = min(into.bytes, out.bytes)
-            moving += float(mapped_extra(even, into.curve, out.curve, self.rules.mapped_both, shares))
+            both = self.rules.mapped_both
+            moving += float(mapped_extra(into.bytes, out.bytes, into.curve, out.curve, both, shares))
         whole = max(seconds, moving)
         begins, ends = (
             float(m.curve.latency_overhead(m.bytes)) if m and m.bytes else 0.0 for m in (into, out)

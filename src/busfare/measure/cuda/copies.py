@@ -76,6 +76,12 @@ def one(case: Case, ends: Ends, board: Board) -> Callable[[int, Any], None]:
     return issue
 
 
+def _opposite(case: Case) -> Case:
+    """The same in the other direction."""
+    direction: Direction = "d2h" if case.direction == "h2d" else "h2d"
+    return dataclasses.replace(case, direction=direction)
+
+
 def _train(case: Case, ends: Ends, board: Board) -> Callable[[Any], None]:
     """All copies of a case behind each other in one stream."""
     copy = one(case, ends, board)
@@ -106,6 +112,18 @@ def _after_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples
     """Copies right behind the blocking kernel."""
     issue = _train(case, ends, board)
     return sampled(board, lambda s: issue(s[0]), repeats)
+
+
+def _there_and_back(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """A copy in, an empty kernel and a copy out of as many bytes in one stream."""
+    into, out = one(case, ends, board), one(_opposite(case), Ends(_opposite(case), board), board)
+
+    def issue(streams: Any) -> None:
+        into(0, streams[0])
+        board.kernels.launch("nothing", streams[0])
+        out(0, streams[0])
+
+    return sampled(board, issue, repeats, lead_in=_lead_in(case, ends, board))
 
 
 def _event_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
@@ -213,8 +231,7 @@ def _strided(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
 
 def _other_way(case: Case, board: Board, mode: str, count: int) -> Callable[[Any], None]:
     """Pinned copies of the same size in the other direction: twice as many as `count`, and two more."""
-    direction: Direction = "d2h" if case.direction == "h2d" else "h2d"
-    back = dataclasses.replace(case, direction=direction, memory="pinned", mode=mode, count=count)
+    back = dataclasses.replace(_opposite(case), memory="pinned", mode=mode, count=count)
     copy = one(back, Ends(back, board), board)
 
     def issue(stream: Any) -> None:
@@ -269,6 +286,7 @@ def _kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
 COPIES: dict[str, Callable[[Case, Board, Ends, int], Samples]] = {
     "copies": copies,
     "after-kernel": _after_kernel,
+    "there-and-back": _there_and_back,
     "event-kernel": _event_kernel,
     "streams": _streams,
     "batch": _batch,
