@@ -55,7 +55,7 @@ def test_sums_are_exact() -> None:
 def test_failures_are_counted_and_listed_in_the_order_of_their_paths() -> None:
     job = whole(partials(1))
     for number in reversed(range(300)):
-        job.fail(f"bad-{number:03}", "torn")
+        job.failures.append((f"bad-{number:03}", "torn"))
     result = as_json(job.result())
     assert result["traces"]["failed"] == 300
     assert [failure["path"] for failure in result["failures"]] == [f"bad-{n:03}" for n in range(100)]

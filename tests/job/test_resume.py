@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busfare.errors import InputError, StoppedError
+from busfare.errors import InputError
 from busfare.job import How
 from busfare.job import run as run_module
 from busfare.job.reduce import Job
@@ -92,21 +92,6 @@ def test_a_damaged_line_costs_its_part_alone(
     for _ in range(2):
         assert encoded(run(folder, kept)) == first
         assert read_paths == ["trace-2.json"]
-
-
-def test_a_stopped_run_goes_on(tmp_path: Path, read_paths: list[str]) -> None:
-    folder, kept = write_job(tmp_path / "job"), tmp_path / "kept"
-
-    def stop(done: int) -> None:
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(StoppedError, match="after 3 of 8 files; the same command goes on"):
-        run_job([folder], None, How(resume=kept), Noted(stop))
-    read_paths.clear()
-    whole = encoded(run(folder, kept))
-    assert len(read_paths) == 5
-    assert whole == encoded(run_job([folder], None, How(), Noted()))
 
 
 def test_a_folder_in_use_or_that_is_none_is_refused(tmp_path: Path) -> None:

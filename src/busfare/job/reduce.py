@@ -128,10 +128,6 @@ class Job:
             _join(self._omissions, omission.id, omitted)
             counted.add(omission.id)
 
-    def fail(self, path: str, why: str) -> None:
-        """Notes a file that could not be read."""
-        self.failures.append((path, why))
-
     @property
     def traces(self) -> int:
         return len(self._working) + len(self._idle)

@@ -37,11 +37,8 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
     Raises InputError if no trace can be read, or the workers cannot be had, and StoppedError on Ctrl-C.
     """
     how.check()
-    named = find_parts(paths)
-    job = Job()
-    job.duplicates = named.duplicates
-    for folder, why in named.unlisted.items():
-        job.fail(folder, why)
+    named, job = find_parts(paths), Job()
+    job.duplicates, job.failures = named.duplicates, list(named.unlisted.items())
     done, whole = 0, len(named.parts)
 
     def took(part: Part, outcome: Outcome) -> None:
@@ -51,7 +48,7 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
         if outcome.partial is not None:
             job.add(path, outcome.partial)
         elif outcome.failure is not None:
-            job.fail(path, outcome.failure.removeprefix(f"{printable(path)}: "))
+            job.failures.append((path, outcome.failure.removeprefix(f"{printable(path)}: ")))
         else:
             job.others += 1
         progress.parts(done, whole, len(job.failures))
@@ -59,11 +56,11 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
     with keeping(how.resume, node) as kept:
 
         def remaining() -> Iterator[Part]:
-            for part, partial in kept.done(named.parts):
-                if partial is None:
-                    yield part
-                else:
+            for part in named.parts:
+                if partial := kept.partial_of(part):
                     took(part, Outcome("", partial=partial))
+                else:
+                    yield part
 
         try:
             with closing(_read(remaining(), node, how, progress)) as outcomes:
@@ -108,8 +105,7 @@ def _read(
         elif (how.jobs or 1) > 1:
             yield from read_by(stack.enter_context(Processes(how.jobs or 1)), parts, node)
         else:
-            for part in parts:
-                yield part, do_part(part, node)
+            yield from ((part, do_part(part, node)) for part in parts)
 
 
 def _nothing(job: Job, paths: list[Path]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -25,8 +25,6 @@ FILE = "partials.jsonl"
 
 #: What a worker does with a part, given the node that the user named: its Outcome as JSON.
 Work = Callable[[Part, "Node | None"], bytes]
-
-
 #: Of a part when it was read: bytes, time of change and number of files; of a directory summed, latest and counted.
 Stamp = tuple[int, int, int]
 
@@ -59,16 +57,10 @@ def stamp_of(path: str) -> Stamp | None:
 
 def do_part(part: Part, node: Node | None) -> bytes:
     """Reads a part and returns its Outcome as JSON. Never raises: a bad file is no reason to lose the others."""
-    before = stamp_of(part.path)
-    path = Path(part.path)
+    before, path = stamp_of(part.path), Path(part.path)
     try:
-        if (
-            not part.named
-            and path.exists()
-            and not path.is_dir()
-            and not (path.is_file() and may_be_trace(path))
-        ):
-            return _encoded()  # a file of another kind in a folder, or a pipe
+        if not part.named and path.exists() and not path.is_dir() and not _may_be_trace(path):
+            return _encoded()
         made = partial(read(path), path, node)
         return _encoded(before if before == stamp_of(part.path) else None, made)
     except InputError as error:
@@ -80,6 +72,11 @@ def do_part(part: Part, node: Node | None) -> bytes:
     except (Exception, pl.exceptions.PanicException) as error:
         reason = next(iter(str(error).splitlines()), "")
         return failed(part, f"could not be reported ({type(error).__name__}: {reason})")
+
+
+def _may_be_trace(path: Path) -> bool:
+    """Whether it is no pipe, and no file of another kind."""
+    return path.is_file() and may_be_trace(path)
 
 
 def failed(part: Part, why: str) -> bytes:
@@ -133,15 +130,13 @@ class Kept:
         if file and not text.endswith(b"\n"):  # torn, of a killed run
             file.write(b"\n")
 
-    def done(self, parts: Iterable[Part]) -> Iterator[tuple[Part, Partial | None]]:
-        """Each part with its kept partial; None where there is none, or the file has changed since."""
-        for part in parts:
-            line = self._lines.get(_name(part))
-            kept = None
-            if line and line.stamp == stamp_of(part.path):
-                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                    kept = msgspec.json.decode(line.partial, type=Partial)
-            yield part, kept
+    def partial_of(self, part: Part) -> Partial | None:
+        """The kept partial; None where there is none, or the file has changed since."""
+        line = self._lines.get(_name(part))
+        if line and line.stamp == stamp_of(part.path):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                return msgspec.json.decode(line.partial, type=Partial)
+        return None
 
     def keep(self, part: Part, stamp: Stamp | None, made: Partial) -> None:
         """Adds a part that was read, unless it changed meanwhile. Raises InputError if the disk is full."""
