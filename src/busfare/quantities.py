@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Callable
 
 from busfare.errors import InputError
 
-BYTE_UNITS = {"B": 1}
-BYTE_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
-BYTE_UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
+BYTE_UNITS = {"B": 1.0}
+BYTE_UNITS |= {f"{prefix}B": 1000.0**power for power, prefix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
+BYTE_UNITS |= {f"{prefix}iB": 1024.0**power for power, prefix in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
 #: The B may be left out, and the unit: 64M are 64 MB, a million times 64, and 64Mi are 64 MiB.
 _BYTES = {name: factor for unit, factor in BYTE_UNITS.items() for name in (unit.lower(), unit.lower()[:-1])}
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
@@ -17,10 +17,25 @@ COUNT_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 MOST_BYTES = 1 << 60
 #: Thirty years: no kernel runs for longer.
 MOST_SECONDS = 1e9
+MOST_COUNT = 1e30
 
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([a-zA-Zµμ]*)\s*")
 _FACTOR = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*[xX×]?\s*")
 _COUNTS = {unit.lower(): factor for unit, factor in COUNT_UNITS.items()}
+
+
+def _parsed(
+    text: str, units: dict[str, float], unit_of: Callable[[str], str], what: str, most: float, limit: str
+) -> float:
+    """A number times its unit. Raises InputError for what is none, with `what` should be written, and above `most`."""
+    match = _NUMBER.fullmatch(text)
+    factor = units.get(unit_of(match[2])) if match else None
+    if match is None or factor is None:
+        raise InputError(f"{text[:80]!r} is not a {what}")
+    value = float(match[1]) * factor
+    if not value <= most:
+        raise InputError(f"{text[:80]!r} is more than busfare reckons with ({limit})")
+    return value
 
 
 def parse_bytes(text: str, *, most: int = MOST_BYTES) -> int:
@@ -28,43 +43,25 @@ def parse_bytes(text: str, *, most: int = MOST_BYTES) -> int:
 
     Raises InputError for anything else, and for more than `most` (an exbibyte).
     """
-    match = _NUMBER.fullmatch(text)
-    factor = _BYTES.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        raise InputError(
-            f"{text[:80]!r} is not a size; write bytes (4096) or a unit ({', '.join(BYTE_UNITS)})"
-        )
-    value = float(match[1]) * factor
-    if not math.isfinite(value) or value > most:
-        limit = "1 EiB" if most == MOST_BYTES else f"{most / 1e12:g} TB"
-        raise InputError(f"{text[:80]!r} is more than busfare reckons with ({limit})")
-    return round(value)
+    limit = "1 EiB" if most == MOST_BYTES else f"{most / 1e12:g} TB"
+    what = f"size; write bytes (4096) or a unit ({', '.join(BYTE_UNITS)})"
+    return round(_parsed(text, _BYTES, str.lower, what, most, limit))
 
 
 def parse_seconds(text: str) -> float:
     """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError for anything else: a time needs its unit."""
-    match = _NUMBER.fullmatch(text)
-    factor = TIME_UNITS.get(match[2]) if match else None
-    if match is None or factor is None:
-        raise InputError(f"{text[:80]!r} is not a time; write a unit ({', '.join(TIME_UNITS)}), as in 12ms")
-    value = float(match[1]) * factor
-    if not math.isfinite(value) or value > MOST_SECONDS:
-        raise InputError(f"{text[:80]!r} is more than busfare reckons with ({MOST_SECONDS:g} s)")
-    return value
+    what = f"time; write a unit ({', '.join(TIME_UNITS)}), as in 12ms"
+    return _parsed(text, TIME_UNITS, str, what, MOST_SECONDS, f"{MOST_SECONDS:g} s")
 
 
 def parse_count(text: str) -> float:
     """'42', '1.5e9' or '12G' as a number. Raises InputError for anything else."""
-    match = _NUMBER.fullmatch(text)
-    factor = _COUNTS.get(match[2].lower().removesuffix("flops").removesuffix("flop")) if match else None
-    if match is None or factor is None:
-        raise InputError(
-            f"{text[:80]!r} is not a number; write 42, 1.5e9 or a prefix ({', '.join(u for u in COUNT_UNITS if u)})"
-        )
-    value = float(match[1]) * factor
-    if not math.isfinite(value) or value > 1e30:
-        raise InputError(f"{text[:80]!r} is more than busfare reckons with (1e30)")
-    return value
+
+    def unit_of(unit: str) -> str:
+        return unit.lower().removesuffix("flops").removesuffix("flop")
+
+    what = f"number; write 42, 1.5e9 or a prefix ({', '.join(filter(None, COUNT_UNITS))})"
+    return _parsed(text, _COUNTS, unit_of, what, MOST_COUNT, f"{MOST_COUNT:g}")
 
 
 def parse_factor(text: str, option: str) -> float:

@@ -91,7 +91,7 @@ class Sized(Struct):
     seconds: float
 
 
-class Found(Ranged, kw_only=True):
+class RangedFinding(Ranged, kw_only=True):
     """A finding, with the range of its gain."""
 
     id: str
@@ -108,7 +108,9 @@ class Found(Ranged, kw_only=True):
     overlaps_with: list[str]
 
 
-def found(finding: Finding, run_seconds: float, node: Node | None, options: Sequence[str] = ()) -> Found:
+def ranged(
+    finding: Finding, run_seconds: float, node: Node | None, options: Sequence[str] = ()
+) -> RangedFinding:
     """`finding` in a run of `run_seconds` recorded on `node`; `options` are those that `what-if` needs beside its own."""
     gain, by_replay = finding.predicted_gain_seconds, finding.by_replay
     low, high = finding_between(gain, by_replay, finding.what_if, run_seconds, node) or (None, None)
@@ -118,4 +120,4 @@ def found(finding: Finding, run_seconds: float, node: Node | None, options: Sequ
         "gain_is": GAIN_IS[by_replay],
         "what_if": [*finding.what_if, *(options if finding.what_if else ())],
     }
-    return msgspec.convert(keys, Found)
+    return msgspec.convert(keys, RangedFinding)

@@ -13,7 +13,7 @@ from busfare.job.links import LinkRate, LinkTraffic
 from busfare.job.partial import Moved, Partial
 from busfare.job.reduce import FIGURES, WORK, Job
 from busfare.job.run import Progress
-from busfare.results import Found
+from busfare.results import RangedFinding
 from busfare.trace import Omission
 from tests.trace.build_kineto import copy, kernel, write_kineto
 
@@ -62,9 +62,9 @@ def random_partial(chance: random.Random) -> Partial:
             data_sheet_bytes_per_second=chance.choice([None, 56e9]),
         )
 
-    def finding() -> Found:
+    def finding() -> RangedFinding:
         by_replay = chance.random() < 0.5
-        return Found(
+        return RangedFinding(
             id=chance.choice(["slow-link", "small-copies"]),
             title="title",
             evidence=f"seen {chance.randrange(99)}",

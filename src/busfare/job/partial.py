@@ -12,7 +12,7 @@ import polars as pl
 from busfare import advise
 from busfare.job.links import LinkRate, LinkTraffic, best_rates, link_traffic
 from busfare.node import Node
-from busfare.results import Found, found
+from busfare.results import RangedFinding, ranged
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 
@@ -53,7 +53,7 @@ class Partial(msgspec.Struct, frozen=True):
     sums: dict[str, int]
     by_path: list[Moved]
     sizes: list[Moved]
-    findings: list[Found]
+    findings: list[RangedFinding]
     rates: list[LinkRate]
     traffic: list[LinkTraffic]
     omissions: list[Omission]
@@ -81,7 +81,7 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         by_path=_moved(account.by_path(trace), PATH),
         sizes=_moved(account.size_histogram(trace), SIZES),
         findings=[
-            found(finding, totals.makespan_seconds, node)
+            ranged(finding, totals.makespan_seconds, node)
             for finding in advise.findings(trace, node, advise.rebuilt(trace, node))
         ],
         rates=best_rates(trace, node)[:MOST_RATES],

@@ -13,9 +13,9 @@ from msgspec.structs import asdict, astuple
 from busfare.job import results
 from busfare.job.links import SOUND, LinkRate, LinkTraffic, peers, slow_links
 from busfare.job.partial import PATH, SIZES, Moved, Partial
-from busfare.job.results import Carried, JobFound, JobReport, Left, Named, Ranked
+from busfare.job.results import Carried, JobFinding, JobReport, Left, Named, Ranked
 from busfare.job.spread import spread, strip
-from busfare.results import Counted, Found, MovedInAll, Path, Sized, rows_of
+from busfare.results import Counted, MovedInAll, Path, RangedFinding, Sized, rows_of
 
 NS = 1e-9
 #: What is spread over ranks: names of a partial's sums, and in the result, with the unit there.
@@ -55,7 +55,7 @@ class Best(Struct, frozen=True):
     traces: int
     replayed: int
     order: tuple[float, str]
-    value: Found | LinkRate
+    value: RangedFinding | LinkRate
     rank: Ranked
 
 
@@ -119,9 +119,9 @@ class Job:
             gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
             best = Best(1, 0, (-rate.bytes_per_second, path), rate, rank)
             _join(self._links, (rank.host, gpu, rate.peer_device, rate.direction), best)
-        for found in part.findings:
-            order = -found.predicted_gain_seconds, path
-            _join(self._findings, found.id, Best(1, int(found.by_replay), order, found, rank))
+        for finding in part.findings:
+            best = Best(1, int(finding.by_replay), (-finding.predicted_gain_seconds, path), finding, rank)
+            _join(self._findings, finding.id, best)
         counted: set[str] = set()  # a trace counts once, however often it says the same
         for omission in part.omissions:
             omitted = Omitted(int(omission.id not in counted), omission.count, (path, omission.what))
@@ -241,11 +241,11 @@ def _traffic(link: LinkTraffic) -> results.Traffic:
 
 
 def _by_gain(best: Best) -> tuple[float, int, str]:
-    assert isinstance(best.value, Found)
+    assert isinstance(best.value, RangedFinding)
     return best.order[0], -best.traces, best.value.id
 
 
-def _finding(best: Best) -> JobFound:
-    found = to_builtins(best.value)
+def _finding(best: Best) -> JobFinding:
+    keys = to_builtins(best.value)
     more = {"traces": best.traces, "traces_without_gain": 0, "traces_by_replay": best.replayed}
-    return convert(found | more | {"largest": found | asdict(best.rank)}, JobFound)
+    return convert(keys | more | {"largest": keys | asdict(best.rank)}, JobFinding)

@@ -168,7 +168,7 @@ class Traffic(Struct):
         return self.forward.bytes + self.back.bytes
 
 
-class LargestFound(Ranked, kw_only=True):
+class LargestFinding(Ranked, kw_only=True):
     """The trace that gains most, and what it gains."""
 
     evidence: str
@@ -183,7 +183,7 @@ class LargestFound(Ranked, kw_only=True):
     what_if: list[str]
 
 
-class JobFound(Ranged, kw_only=True):
+class JobFinding(Ranged, kw_only=True):
     """A finding over all traces that have it. Ranks run side by side, so that of the job no more is saved than in the trace
     that gains most: gains are never summed.
     """
@@ -195,7 +195,7 @@ class JobFound(Ranged, kw_only=True):
     traces_without_gain: int  # 0: every gain has a bound
     traces_by_replay: int
     overlaps_with: list[str]
-    largest: LargestFound
+    largest: LargestFinding
 
 
 class Left(Struct):
@@ -234,6 +234,6 @@ class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=
     link_health: LinkHealth
     links: list[Traffic]
     unrouted_bytes: int
-    findings: list[JobFound]
+    findings: list[JobFinding]
     omissions: list[Left]
     failures: list[Failure]

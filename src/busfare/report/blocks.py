@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busfare.advise.amounts import count, rate, size, time
-from busfare.report.document import Items, Share, Table, numbers, words
+from busfare.report.document import Cells, Items, Share, Table, numbers, table, words
 from busfare.report.results import Omission, Part, RecordingCost, path_name
 from busfare.report.svg import Bar
 from busfare.results import Path, Predicted, Ranged, Sized
@@ -32,10 +32,13 @@ def bar(row: Predicted | None, seconds: float | None = None) -> Bar:
 
 def paths(rows: Sequence[Path], title: str, most: int | None = None) -> Table:
     """Transfers by direction and memory kinds."""
-    cells = [
-        (path_name(r), count(r.count), size(r.bytes), time(r.seconds), rate(r.bytes_per_second)) for r in rows
-    ]
-    return Table(words("path") + numbers("count", "bytes", "time", "rate"), cells, title, most=most)
+    figures: Cells[Path] = {
+        "count": lambda row: count(row.count),
+        "bytes": lambda row: size(row.bytes),
+        "time": lambda row: time(row.seconds),
+        "rate": lambda row: rate(row.bytes_per_second),
+    }
+    return table(rows, title, {"path": path_name}, figures, most=most)
 
 
 def sizes(rows: Sequence[Sized]) -> Table:

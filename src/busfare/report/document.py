@@ -5,9 +5,9 @@ Built from a result by one function a command; `terminal`, `html` and nothing el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 #: Where a block is shown: a page has room for what a terminal leaves out.
 Face = Literal["both", "terminal", "page"]
@@ -83,6 +83,17 @@ class Table:
     most: int | None = None
     folded: bool = False
     face: Face = "both"
+
+
+Row = TypeVar("Row")
+Cells = Mapping[str, Callable[[Row], Cell]]
+
+
+def table(rows: Sequence[Row], title: str, texts: Cells[Row], figures: Cells[Row], **more: Any) -> Table:
+    """A line for each of `rows`: by the columns' headings, what each shows, texts first; `more` as of Table."""
+    every = [*texts.values(), *figures.values()]
+    cells = [[of(row) for of in every] for row in rows]
+    return Table(words(*texts) + numbers(*figures), cells, title, **more)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.errors import InputError
-from busfare.job.results import Carried, JobFound, JobReport, Slow, Spreading
+from busfare.job.results import Carried, JobFinding, JobReport, Slow, Spreading
 from busfare.node import Node, load_node
 from busfare.report.blocks import conditions, overlaps, paths, sizes
 from busfare.report.document import (
     Block,
+    Cells,
     Document,
     Entries,
     Entry,
@@ -20,6 +21,7 @@ from busfare.report.document import (
     Text,
     Tiles,
     numbers,
+    table,
     words,
 )
 from busfare.report.link_picture import LinkPicture
@@ -96,39 +98,32 @@ def _tiles(result: JobReport) -> Tiles:
 
 def _strip(result: JobReport) -> list[Figure]:
     """A row a figure, a column a rank (or neighbouring ranks): how far each is from the median."""
-    cells, figures = result.strip.cells, result.strip.figures
+    cells, width = result.strip.cells, result.strip.ranks_per_cell
     medians = {row.figure: row.median for row in result.spread if row.median > 0}
     if len(cells) < 2 or not medians:
         return []
-    ranks = [
-        str(c.first_rank) if c.first_rank == c.last_rank else f"{c.first_rank}–{c.last_rank}" for c in cells
-    ]
-    values = {figure: [cell.most[figures.index(figure)] for cell in cells] for figure in medians}
+    ranks = [str(c.first_rank) + (f"–{c.last_rank}" if c.last_rank > c.first_rank else "") for c in cells]
+    most = dict(zip(result.strip.figures, zip(*(cell.most for cell in cells), strict=True), strict=True))
     hovers = [
-        [f"rank {rank}: {_amount(figure, value)}" for rank, value in zip(ranks, own, strict=True)]
-        for figure, own in values.items()
+        [f"rank {rank}: {_amount(name, value)}" for rank, value in zip(ranks, most[name], strict=True)]
+        for name in medians
     ]
-    times = [[value / medians[figure] for value in own] for figure, own in values.items()]
-    width = result.strip.ranks_per_cell
-    note = (
-        f" A cell stands for {width} neighbouring ranks and shows the largest of them." if width > 1 else ""
-    )
-    strip = Strip([WORDS[figure] for figure in medians], ranks, times, hovers, "rank")
-    return [Figure("strip", strip, "Along the ranks", f"Each figure over its median.{note}")]
+    times = [[value / median for value in most[name]] for name, median in medians.items()]
+    note = "Each figure over its median."
+    if width > 1:
+        note += f" A cell stands for {width} neighbouring ranks and shows the largest of them."
+    strip = Strip([WORDS[name] for name in medians], ranks, times, hovers, "rank")
+    return [Figure("strip", strip, "Along the ranks", note)]
 
 
 def _spreads(spreads: Sequence[Spreading]) -> list[Block]:
-    columns = numbers("least", "median", "p95", "most", "mean", "outliers")
     shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
-    rows = [
-        (
-            WORDS[row.figure],
-            *(_amount(row.figure, value) for value in (row.least, row.median, row.p95, row.most, row.mean)),
-            count(row.outliers.count),
-        )
-        for row in shown
-    ]
-    blocks: list[Block] = [Table(words("recorded") + columns, rows, "Spread over the traces")]
+    names = ("least", "median", "p95", "most", "mean")
+    figures: Cells[Spreading] = {
+        name: lambda row, name=name: _amount(row.figure, getattr(row, name)) for name in names
+    } | {"outliers": lambda row: count(row.outliers.count)}
+    recorded: Cells[Spreading] = {"recorded": lambda row: WORDS[row.figure]}
+    blocks: list[Block] = [table(shown, "Spread over the traces", recorded, figures)]
     for row in shown:
         figure, what = row.figure, WORDS[row.figure]
         if row.outliers.listed and row.outliers.above is not None:
@@ -142,48 +137,42 @@ def _spreads(spreads: Sequence[Spreading]) -> list[Block]:
 
 def _drawn(row: Spreading, what: str) -> list[Figure]:
     """How many traces have how much of a figure, and those with most of it."""
+    labels = [f"{_amount(row.figure, b.lower)} – {_amount(row.figure, b.upper)}" for b in row.bars]
+    bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
+    spread = Bars(labels, [BarSeries(what, COLOUR["kernels"], bins)], "traces", "")
     unit = "B" if row.figure.endswith("bytes") else "s"
     largest = [Bar(r.value, _amount(row.figure, r.value), hover=r.path) for r in row.largest]
-    named = Bars(
-        [r.name for r in row.largest],
-        [BarSeries(what, COLOUR["h2d"], largest)],
-        f"{what}; dotted: median",
-        unit,
-        mark=row.median,
-    )
-    figures = [Figure(f"largest-{row.figure}", named, f"Traces with most: {what}")]
-    if len(row.bars) > 1:
-        labels = [f"{_amount(row.figure, b.lower)} – {_amount(row.figure, b.upper)}" for b in row.bars]
-        bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
-        spread = Bars(labels, [BarSeries(what, COLOUR["kernels"], bins)], "traces", "")
-        figures.insert(0, Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
-    return figures
+    series = [BarSeries(what, COLOUR["h2d"], largest)]
+    named = Bars([r.name for r in row.largest], series, f"{what}; dotted: median", unit, mark=row.median)
+    figures = [
+        Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"),
+        Figure(f"largest-{row.figure}", named, f"Traces with most: {what}"),
+    ]
+    return figures if len(bins) > 1 else figures[1:]
 
 
 def _health(result: JobReport) -> list[Block]:
     health = result.link_health
     if not health.groups:
-        none = "no large pinned copy (16 MiB or more) to judge a link by."
-        return [Text(f"Link health: {none}", "dim")]
-    rows = [
-        (
-            group.gpu or "not named",
-            group.direction,
-            count(group.links),
-            rate(group.least_bytes_per_second),
-            rate(group.median_bytes_per_second),
-            rate(group.most_bytes_per_second),
-            rate(group.data_sheet_bytes_per_second),
-        )
-        for group in health.groups
-    ]
-    columns = words("GPU", "direction") + numbers("links", "slowest", "median", "fastest", "data sheet")
-    title = "Link health: best rate of large pinned copies on each link"
+        return [Text("Link health: no large pinned copy (16 MiB or more) to judge a link by.", "dim")]
     sound = f"Every link reaches {health.slow_below:.0%} of its peers' median and of the data sheet."
-    blocks: list[Block] = [Table(columns, rows, title, [] if health.slow else [sound])]
-    if health.slow:
-        blocks.append(Items([_slow_link(link) for link in health.slow], "", most=MOST))
-    return blocks
+    groups = table(
+        health.groups,
+        "Link health: best rate of large pinned copies on each link",
+        {"GPU": lambda group: group.gpu or "not named", "direction": lambda group: group.direction},
+        {
+            "links": lambda group: count(group.links),
+            "slowest": lambda group: rate(group.least_bytes_per_second),
+            "median": lambda group: rate(group.median_bytes_per_second),
+            "fastest": lambda group: rate(group.most_bytes_per_second),
+            "data sheet": lambda group: rate(group.data_sheet_bytes_per_second),
+        },
+        notes=[] if health.slow else [sound],
+    )
+    return [
+        groups,
+        *([Items([_slow_link(link) for link in health.slow], "", most=MOST)] if health.slow else []),
+    ]
 
 
 def _slow_link(link: Slow) -> str:
@@ -201,26 +190,30 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
     links = sorted(result.links, key=lambda link: -link.bytes)
     if not links:
         return []
-    rows = [
-        (
-            link.node,
-            link.link,
-            " → ".join(link.between),
-            count(link.copies),
-            *map(_way, (link.forward, link.back)),
+    blocks: list[Block] = [
+        table(
+            links,
+            "Traffic over the links, all traces",
+            {
+                "node": lambda link: link.node,
+                "link": lambda link: link.link,
+                "between": lambda link: " → ".join(link.between),
+            },
+            {
+                "copies": lambda link: count(link.copies),
+                "→": lambda link: _carried(link.forward),
+                "←": lambda link: _carried(link.back),
+            },
+            notes=["In brackets: what the link would take for that at its full rate (predicted)."],
+            most=MOST,
         )
-        for link in links
     ]
-    columns = words("node", "link", "between") + numbers("copies", "→", "←")
-    notes = ["In brackets: what the link would take for that at its full rate (predicted)."]
-    blocks: list[Block] = [Table(columns, rows, "Traffic over the links, all traces", notes, most=MOST)]
-    drawn = node or _catalogued(links[0].node)
-    picture = (
-        LinkPicture(drawn, [link for link in links if link.node == drawn.name and link.bytes])
-        if drawn
-        else None
-    )
-    if drawn and picture and picture.links:
+    try:
+        drawn = node or load_node(links[0].node)
+    except InputError:  # of a file that nobody named
+        return blocks
+    picture = LinkPicture(drawn, [link for link in links if link.node == drawn.name and link.bytes])
+    if picture.links:
         note = f"{drawn.title or drawn.name}; a link is as wide as what all traces sent over it."
         blocks.append(
             Figure("links", picture, note=f"{note} Point at it for its figures; dotted ones carried nothing.")
@@ -228,16 +221,9 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
     return blocks
 
 
-def _way(carried: Carried) -> str:
+def _carried(carried: Carried) -> str:
     seconds = carried.predicted_seconds
     return size(carried.bytes) + (f" ({time(seconds)})" if seconds else "")
-
-
-def _catalogued(name: str) -> Node | None:
-    try:
-        return load_node(name)
-    except InputError:
-        return None
 
 
 def _findings(result: JobReport) -> Block:
@@ -260,7 +246,7 @@ def _findings(result: JobReport) -> Block:
     return Entries(entries, "What to do", "gains are predicted, each of the trace that it saves most in")
 
 
-def _gain(finding: JobFound, result: JobReport) -> str:
+def _gain(finding: JobFinding, result: JobReport) -> str:
     """'saves 1.2 s (1–1.4) of 4 s, by replay; in 17 traces': of the job as a whole, for ranks run side by side."""
     seconds, replayed = finding.predicted_gain_seconds, finding.largest.by_replay
     gain = finding.shown(seconds) if replayed else f"at most {time(seconds)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from busfare.results import Counted, Found, Moved, MovedInAll, Path, Predicted, Sized
+from busfare.results import Counted, Moved, MovedInAll, Path, Predicted, RangedFinding, Sized
 
 
 class RecordedPath(Path, kw_only=True):
@@ -138,7 +138,7 @@ class Report(Struct, tag_field="schema", tag="busfare.report/1", kw_only=True):
     idle_gaps: list[Gap]
     recording_cost: RecordingCost | None
     critical_path: list[Part] | None
-    findings: list[Found]
+    findings: list[RangedFinding]
     omissions: list[Omission]
 
 

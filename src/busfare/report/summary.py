@@ -11,7 +11,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.report import results
 from busfare.report.results import Gap, Gpu, Part, Report, Traced
-from busfare.results import Counted, Moved, MovedInAll, Sized, found, rows_of
+from busfare.results import Counted, Moved, MovedInAll, Sized, ranged, rows_of
 from busfare.trace import Trace
 from busfare.trace import totals as account
 from busfare.trace.beside import beside
@@ -75,7 +75,7 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
         ],
         recording_cost=cost,
         critical_path=path,
-        findings=[found(finding, run_seconds, node, bare) for finding in findings()],
+        findings=[ranged(finding, run_seconds, node, bare) for finding in findings()],
         omissions=rows_of(results.Omission, [*trace.omissions, *(run.omissions if run is not None else [])]),
     )
 

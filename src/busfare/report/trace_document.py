@@ -21,7 +21,7 @@ from busfare.report.document import (
 )
 from busfare.report.lanes import Lanes
 from busfare.report.results import Report, path_name
-from busfare.results import Found
+from busfare.results import RangedFinding
 
 #: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
@@ -195,7 +195,7 @@ def _basis(result: Report) -> str:
     return f"by {figures} {node.name}{guess}{'; in brackets, 80 % ranges' if by_replay else ''}"
 
 
-def _gain(finding: Found, result: Report) -> str:
+def _gain(finding: RangedFinding, result: Report) -> str:
     """'saves 27 ms of 166 ms (16%), by replay', or 'saves at most …' where only a bound is known.
 
     Of the run without its recorder, where that is known.
