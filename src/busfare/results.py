@@ -52,24 +52,6 @@ class Predicted(Ranged, kw_only=True):
         return self.shown(self.predicted_seconds)
 
 
-class Counted(Struct):
-    count: int
-    seconds: float
-
-
-class Moved(Struct, kw_only=True):
-    """Copies and migrations; exposed: no kernel computes meanwhile."""
-
-    count: int
-    bytes: int
-    seconds: float
-    exposed_seconds: float
-
-
-class MovedInAll(Moved, kw_only=True):
-    share_of_gpu_time: float
-
-
 class Path(Struct, kw_only=True):
     """What was moved between two kinds of memory."""
 

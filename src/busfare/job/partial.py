@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -27,6 +26,9 @@ MOST_RANK = 1 << 31
 #: What tells rows of transfers apart.
 PATH, SIZES = ("direction", "source_memory", "destination_memory"), ("lower_bytes", "upper_bytes")
 
+#: Work that is counted, by its name in `account.Totals`, and what its time is called.
+COUNTED = {"kernels": "kernel", "communication": "communication", "graph_work": "graph", "sets": "set"}
+
 
 class Moved(msgspec.Struct, frozen=True):
     """Transfers of one kind, `of`: values of PATH, or of SIZES."""
@@ -40,7 +42,7 @@ class Moved(msgspec.Struct, frozen=True):
 class Partial(msgspec.Struct, frozen=True):
     """One trace's share of a job. `node` is where it was recorded, perhaps guessed; `gpus` are models that worked.
 
-    `sums` are the trace's totals in whole nanoseconds and bytes, by the names that `account.Totals` gives them; and
+    `sums` are the trace's totals in whole nanoseconds and bytes; and
     `unrouted_bytes`, of copies whose path through the node is not known.
     """
 
@@ -92,10 +94,13 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
 
 def _sums(totals: account.Totals) -> dict[str, int]:
     """Every figure of the totals, those of `transfers` by `transfers_…`; seconds as nanoseconds."""
-    figures = dataclasses.asdict(totals)
-    figures |= {f"transfers_{name}": figure for name, figure in figures.pop("transfers").items()}
-    del figures["gpus"]
-    return {name.replace("seconds", "ns"): _ns(f) if "seconds" in name else f for name, f in figures.items()}
+    sums = {"makespan_ns": _ns(totals.makespan_seconds)}
+    for name, key in COUNTED.items():
+        counted = getattr(totals, name)
+        sums |= {name: counted.count, f"{key}_ns": _ns(counted.seconds)}
+    moved = totals.transfers
+    sums |= {"transfers_count": moved.count, "transfers_bytes": moved.bytes}
+    return sums | {"transfers_ns": _ns(moved.seconds), "transfers_exposed_ns": _ns(moved.exposed_seconds)}
 
 
 def _moved(rows: pl.DataFrame, names: tuple[str, ...]) -> list[Moved]:

@@ -15,7 +15,8 @@ from busfare.job.links import SOUND, LinkRate, LinkTraffic, peers, slow_links
 from busfare.job.partial import PATH, SIZES, Moved, Partial
 from busfare.job.results import Carried, JobFinding, JobReport, Left, Named, Ranked
 from busfare.job.spread import spread, strip
-from busfare.results import Counted, MovedInAll, Path, RangedFinding, Sized, rows_of
+from busfare.results import Path, RangedFinding, Sized, rows_of
+from busfare.trace.totals import Counted, MovedInAll
 
 NS = 1e-9
 #: What is spread over ranks: names of a partial's sums, and in the result, with the unit there.

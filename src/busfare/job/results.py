@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
-from busfare.results import Counted, MovedInAll, Path, Ranged, Sized
+from busfare.results import Path, Ranged, Sized
+from busfare.trace.totals import Counted, MovedInAll
 
 LONGEST_PATH = 48
 

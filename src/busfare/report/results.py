@@ -9,7 +9,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from busfare.results import Counted, Moved, MovedInAll, Path, Predicted, RangedFinding, Sized
+from busfare.results import Path, Predicted, RangedFinding, Sized
+from busfare.trace.totals import Counted, Gap, Gpu, MovedInAll
 
 
 class RecordedPath(Path, kw_only=True):
@@ -54,16 +55,6 @@ class Traced(Struct):
     devices: list[Device]
 
 
-class Gpu(Struct):
-    device: int | None
-    kernels: Counted
-    communication: Counted
-    transfers: Moved
-    busy_seconds: float
-    kernel_busy_seconds: float
-    idle_seconds: float
-
-
 class Engine(Struct):
     device: int | None
     work: str
@@ -98,14 +89,6 @@ class TopCopy(Struct):
     seconds: float
     device: int | None
     stream: int | None
-
-
-class Gap(Struct):
-    device: int | None
-    start_seconds: float
-    seconds: float
-    longest_call: str | None
-    longest_call_seconds: float | None
 
 
 class RecordingCost(Struct):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
+from msgspec.structs import asdict
 
 from busfare import advise
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.report import results
-from busfare.report.results import Gap, Gpu, Part, Report, Traced
-from busfare.results import Counted, Moved, MovedInAll, Sized, ranged, rows_of
+from busfare.report.results import Part, Report, Traced
+from busfare.results import Sized, ranged, rows_of
 from busfare.trace import Trace
 from busfare.trace import totals as account
 from busfare.trace.beside import beside
@@ -55,24 +54,15 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
     return Report(
         trace=_traced(trace),
         node=results.RecordedOn(node.name, guessed, node.measured_both_ways("pinned")) if node else None,
-        transfers=MovedInAll(**_moved(totals.transfers), share_of_gpu_time=totals.share_of_gpu_time),
-        kernels=Counted(totals.kernels, totals.kernel_seconds),
-        communication=Counted(totals.communication, totals.communication_seconds),
-        graph_work=Counted(totals.graph_work, totals.graph_seconds),
-        sets=Counted(totals.sets, totals.set_seconds),
-        makespan_seconds=totals.makespan_seconds,
+        **asdict(totals),
         unexplained_seconds=unexplained,
-        gpus=[_gpu(gpu, totals.makespan_seconds) for gpu in totals.gpus],
         by_path=rows_of(results.RecordedPath, account.by_path(trace)),
         size_histogram=rows_of(Sized, account.size_histogram(trace)),
         engines=rows_of(results.Engine, account.engines(trace)),
         streams=rows_of(results.Stream, account.streams(trace, MOST_ROWS)),
         top_kernels=rows_of(results.TopKernel, account.top_kernels(trace, MOST_ROWS)),
         top_copies=rows_of(results.TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
-        idle_gaps=[
-            Gap(gap.device, gap.start_ns * NS, gap.seconds, gap.call, gap.call_seconds)
-            for gap in account.idle_gaps(trace, MOST_GAPS)
-        ],
+        idle_gaps=account.idle_gaps(trace, MOST_GAPS),
         recording_cost=cost,
         critical_path=path,
         findings=[ranged(finding, run_seconds, node, bare) for finding in findings()],
@@ -87,19 +77,3 @@ def _traced(trace: Trace) -> Traced:
     cut = next((o.what for o in trace.omissions if o.id in INCOMPLETE), None)
     rows = rows_of(results.Device, devices)
     return Traced(str(trace.path), trace.format, trace.producer, cut, trace.host, rows)
-
-
-def _moved(copies: account.CopyTotals) -> dict[str, Any]:
-    return {key: getattr(copies, key) for key in ("count", "bytes", "seconds", "exposed_seconds")}
-
-
-def _gpu(gpu: account.GpuTotals, makespan_seconds: float) -> Gpu:
-    return Gpu(
-        device=gpu.device,
-        kernels=Counted(gpu.kernels, gpu.kernel_seconds),
-        communication=Counted(gpu.communication, gpu.communication_seconds),
-        transfers=Moved(**_moved(gpu.transfers)),
-        busy_seconds=gpu.busy_seconds,
-        kernel_busy_seconds=gpu.kernel_busy_seconds,
-        idle_seconds=max(0.0, makespan_seconds - gpu.busy_seconds),
-    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from busfare.trace import _columns
 from busfare.trace.lanes import Lanes, Union, is_communication, is_transfer, is_work
@@ -26,9 +27,15 @@ def union_of(operations: pl.DataFrame) -> Union:
     return Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
 
 
-@dataclass(frozen=True, slots=True)
-class CopyTotals:
-    """Sums over transfers. `exposed_seconds`: a transfer runs and no kernel that computes does."""
+class Counted(Struct):
+    """So many operations, and the sum of their durations."""
+
+    count: int
+    seconds: float
+
+
+class Moved(Struct, kw_only=True):
+    """Copies and migrations; exposed: no kernel computes meanwhile."""
 
     count: int
     bytes: int
@@ -36,68 +43,63 @@ class CopyTotals:
     exposed_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class GpuTotals:
-    """One GPU: sums of durations, and the unions that say what its time went to (seconds)."""
+class MovedInAll(Moved, kw_only=True):
+    """`share_of_gpu_time`: transfers' part of transfers and all kernels, by summed durations [A19 table I]; 0 if neither."""
+
+    share_of_gpu_time: float
+
+
+class Gpu(Struct, kw_only=True):
+    """One GPU: sums of durations, and what its time went to: something runs, a kernel that computes runs, nothing runs."""
 
     device: int | None
-    kernels: int
-    kernel_seconds: float
-    communication: int
-    communication_seconds: float
-    transfers: CopyTotals
-    busy_seconds: float  # something runs
-    kernel_busy_seconds: float  # a kernel that computes runs
+    kernels: Counted
+    communication: Counted
+    transfers: Moved
+    busy_seconds: float
+    kernel_busy_seconds: float
+    idle_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The whole run. `exposed_seconds` of `transfers` is of the whole run: no kernel computes on any GPU.
+class Totals(Struct, kw_only=True):
+    """The whole run: transfers are exposed where no kernel computes on any GPU.
 
     `kernels` compute; those that carry data between GPUs are `communication`.
     """
 
-    transfers: CopyTotals
-    kernels: int
-    kernel_seconds: float
-    communication: int
-    communication_seconds: float
-    graph_work: int
-    graph_seconds: float
-    sets: int
-    set_seconds: float
+    transfers: MovedInAll
+    kernels: Counted
+    communication: Counted
+    graph_work: Counted
+    sets: Counted
     makespan_seconds: float
-    gpus: list[GpuTotals]
-
-    @property
-    def share_of_gpu_time(self) -> float:
-        """Transfers' part of transfers and all kernels, by summed durations [A19 table I]; 0 if there is neither."""
-        whole = self.transfers.seconds + self.kernel_seconds + self.communication_seconds + self.graph_seconds
-        return self.transfers.seconds / whole if whole else 0.0
+    gpus: list[Gpu]
 
 
 def totals(trace: Trace) -> Totals:
     """Totals of a trace."""
-    lanes = trace.lanes
+    lanes, makespan = trace.lanes, trace.makespan_seconds
     find_lengths(trace, [])
-    sums = {
-        kind: _sums(lanes, pl.col("kind") == kind) for kind in ("kernel", "communication", "graph", "set")
-    }
+    everything = pl.lit(True)
+    moved = _moved(lanes, everything)
+    kernels, communication, graph_work, sets = (
+        _counted(lanes, pl.col("kind") == kind) for kind in ("kernel", "communication", "graph", "set")
+    )
+    whole = moved["seconds"] + kernels.seconds + communication.seconds + graph_work.seconds
     return Totals(
-        _copy_totals(lanes, pl.lit(True)),
-        *sums["kernel"],
-        *sums["communication"],
-        *sums["graph"],
-        *sums["set"],
-        makespan_seconds=trace.makespan_seconds,
-        gpus=[_gpu_totals(device, lanes) for device in _ordinals(lanes)],
+        transfers=MovedInAll(**moved, share_of_gpu_time=moved["seconds"] / whole if whole else 0.0),
+        kernels=kernels,
+        communication=communication,
+        graph_work=graph_work,
+        sets=sets,
+        makespan_seconds=makespan,
+        gpus=[_gpu(device, lanes, makespan) for device in _ordinals(lanes)],
     )
 
 
-def _sums(lanes: Lanes, which: pl.Expr) -> tuple[int, float]:
-    """How many operations, and the sum of their seconds."""
+def _counted(lanes: Lanes, which: pl.Expr) -> Counted:
     some = lanes.groups.filter(which)
-    return int(some["count"].sum()), float(some["seconds"].sum())
+    return Counted(int(some["count"].sum()), float(some["seconds"].sum()))
 
 
 def _ordinals(lanes: Lanes) -> list[int | None]:
@@ -118,27 +120,29 @@ def find_lengths(trace: Trace, others: Sequence[pl.Expr]) -> None:
     trace.lanes.lengths(*of_totals, *(gpu & work for gpu in gpus for work in ENGINE_WORKS.values()), *others)
 
 
-def _copy_totals(lanes: Lanes, of: pl.Expr) -> CopyTotals:
+def _moved(lanes: Lanes, of: pl.Expr) -> dict[str, Any]:
+    """What `Moved` has, of those lanes."""
     transfers = lanes.groups.filter(of & is_transfer())
     either, work = lanes.lengths(of & (is_transfer() | is_work()), of & is_work())
-    return CopyTotals(
-        count=int(transfers["count"].sum()),
-        bytes=int(transfers["bytes"].sum()),
-        seconds=float(transfers["seconds"].sum()),
-        exposed_seconds=(either - work) * NS,
-    )
+    return {
+        "count": int(transfers["count"].sum()),
+        "bytes": int(transfers["bytes"].sum()),
+        "seconds": float(transfers["seconds"].sum()),
+        "exposed_seconds": (either - work) * NS,
+    }
 
 
-def _gpu_totals(device: int | None, lanes: Lanes) -> GpuTotals:
+def _gpu(device: int | None, lanes: Lanes, makespan_seconds: float) -> Gpu:
     its = _of_gpu(device)
     busy, kernels_busy = lanes.lengths(its, its & is_work())
-    return GpuTotals(
-        device,
-        *_sums(lanes, its & (pl.col("kind") == "kernel")),
-        *_sums(lanes, its & is_communication()),
-        transfers=_copy_totals(lanes, its),
+    return Gpu(
+        device=device,
+        kernels=_counted(lanes, its & (pl.col("kind") == "kernel")),
+        communication=_counted(lanes, its & is_communication()),
+        transfers=Moved(**_moved(lanes, its)),
         busy_seconds=busy * NS,
         kernel_busy_seconds=kernels_busy * NS,
+        idle_seconds=max(0.0, makespan_seconds - busy * NS),
     )
 
 
@@ -260,18 +264,17 @@ def engines(trace: Trace) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
-@dataclass(frozen=True, slots=True)
-class IdleGap:
+class Gap(Struct):
     """A time in which a GPU ran nothing, and the API call that the host spent most of it in."""
 
     device: int | None
-    start_ns: int
+    start_seconds: float
     seconds: float
-    call: str | None
-    call_seconds: float
+    longest_call: str | None
+    longest_call_seconds: float
 
 
-def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
+def idle_gaps(trace: Trace, most: int) -> list[Gap]:
     """The longest gaps between operations of a GPU, longest first."""
     devices = _ordinals(trace.lanes)
     gaps_of = trace.lanes.longest_gaps([_of_gpu(device) for device in devices], most)
@@ -284,14 +287,14 @@ def idle_gaps(trace: Trace, most: int) -> list[IdleGap]:
     return [_explained(trace, device, start, length) for length, start, device in gaps[:most]]
 
 
-def _explained(trace: Trace, device: int | None, start: int, length: int) -> IdleGap:
+def _explained(trace: Trace, device: int | None, start: int, length: int) -> Gap:
     end = start + length
     calls = trace.calls_during(start, end)
     if calls.is_empty():
-        return IdleGap(device, start, length * NS, None, 0.0)
+        return Gap(device, start * NS, length * NS, None, 0.0)
     inside = np.minimum(calls["end_ns"].to_numpy(), end) - np.maximum(calls["start_ns"].to_numpy(), start)
     names = Names.of_calls(calls)
     spent = {text: int(inside[names.of == number].sum()) for number, text in enumerate(names.texts)}
     # Of those as long the first by name, and no name before any.
     name = min(spent, key=lambda text: (-spent[text], text is not None, text or ""))
-    return IdleGap(device, start, length * NS, name, spent[name] * NS)
+    return Gap(device, start * NS, length * NS, name, spent[name] * NS)
