@@ -17,16 +17,13 @@ from typing import Any
 
 import polars as pl
 from pairs.table import read_plan
-from recorded import Machine, machines
-from stored import probed_node, read_table
+from stored import Machine, machines, probed_node, read_table
 
 from busfare.node import Node
 from busfare.project import project
 from busfare.project.projection import transfers_priced
 from busfare.timeline import Timeline, timeline
 from busfare.trace import Trace, read
-
-__all__ = ["KINDS", "LIKE", "Moved", "moved", "targets"]
 
 KINDS = ("h100", "h200")
 MODEL = "calibrated"

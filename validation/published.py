@@ -9,7 +9,7 @@ import csv
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -32,22 +32,21 @@ LARGE_BY_DEFAULT = {
 LARGE_BYTES = 32_000_000
 
 
-@dataclass(frozen=True)
-class Row:
-    """One published figure: bytes per second of a copy of `size` bytes (0: not printed)."""
+class Row(msgspec.Struct, frozen=True):
+    """One published figure, of a copy of `size` bytes (0: not printed); `generation` and `width` are of the link."""
 
     gpu: str
-    host: str
     link: str
-    generation: str
-    width: str
     direction: str
     memory: str
-    size: int
-    bytes_per_second: float
     tool: str
     source: str
     notes: str
+    host: str = msgspec.field(name="cpu_or_host")
+    generation: str = msgspec.field(name="gen")
+    width: str = msgspec.field(name="lanes_or_links")
+    size: int = msgspec.field(name="size_bytes")
+    bytes_per_second: float = msgspec.field(name="bandwidth_GBps")
 
     @property
     def author(self) -> str:
@@ -78,24 +77,18 @@ def read() -> list[Row]:
     if not path.is_file():
         raise SystemExit(f"{path}: not there; set BUSFARE_SHARED to the folder of published measurements")
     with path.open(newline="", encoding="utf-8") as file:
-        return [_row(line) for line in csv.DictReader(file)]
-
-
-def _row(line: dict[str, str]) -> Row:
-    return Row(
-        gpu=line["gpu"],
-        host=line["cpu_or_host"],
-        link=line["link"],
-        generation=line["gen"],
-        width=line["lanes_or_links"],
-        direction=line["direction"],
-        memory=line["memory"],
-        size=int(float(line["size_bytes"] or 0)),
-        bytes_per_second=float(line["bandwidth_GBps"] or 0) * 1e9,
-        tool=line["tool"],
-        source=line["source"],
-        notes=(line["notes"] or "").lower(),
-    )
+        return [
+            msgspec.convert(
+                line
+                | {
+                    "size_bytes": int(float(line["size_bytes"] or 0)),
+                    "bandwidth_GBps": float(line["bandwidth_GBps"] or 0) * 1e9,
+                    "notes": (line["notes"] or "").lower(),
+                },
+                Row,
+            )
+            for line in csv.DictReader(file)
+        ]
 
 
 def _says(*words: str) -> Callable[[Row], bool]:

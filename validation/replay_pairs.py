@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pairs.table import Pair, Plan, read_plan
-from recorded import Machine, NoAnswerError, busfare, machines
+from stored import Machine, NoAnswerError, busfare, machines
 
 WITHIN_PERCENT = 10.0
 #: Shares of pairs within WITHIN_PERCENT, and of first advice that is right.

@@ -24,8 +24,7 @@ from published import (
     sift,
     without_copy_rates,
 )
-from recorded import Machine, NoAnswerError, busfare, machines
-from stored import probe_names, probe_raw, probed_node
+from stored import Machine, NoAnswerError, busfare, machines, probe_names, probe_raw, probed_node
 
 from busfare import cost
 from busfare.advise import guess_node
@@ -38,8 +37,6 @@ from busfare.node import Node, load_node
 from busfare.project.projection import transfers_priced
 from busfare.timeline import timeline
 from busfare.trace import read as read_trace
-
-__all__ = ["PARTS", "Truth"]
 
 DATA_SHEETS = {"h100": "h100-sxm", "h200": "h200-sxm"}
 FROM_DATA_SHEETS = ("datasheet", "ahead", "peak", "envelope")
