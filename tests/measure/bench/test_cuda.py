@@ -26,7 +26,7 @@ from busfare.measure.cases import full
 from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.device import CudaDevice
-from busfare.measure.cuda.kernels import compiled
+from busfare.measure.cuda.driver import compiled
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.device import WrongDataError

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from busfare.measure.cuda.driver import checked, driver
-from busfare.measure.cuda.kernels import Kernels
-from busfare.measure.cuda.memory import Buffer, allocate
+from busfare.measure.cuda.driver import LONG, POINTER, Buffer, Module, allocate, checked, driver
 from busfare.measure.cuda.timing import Flags
 from busfare.measure.device import UnavailableError, WrongDataError
 
@@ -26,6 +26,7 @@ _ENDS, _PAGE = 1 << 16, 1 << 12
 _LONG, _COMPARERS = 1 << 24, 8
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_KERNELS = ("block", "fill", "poison", "check", "differ", "read16", "copy16", "stream16", "nothing")
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
 _DEFAULT = driver.CUevent_flags.CU_EVENT_DEFAULT.value
 _ATTRIBUTE = driver.CUdevice_attribute
@@ -44,8 +45,9 @@ class Board:
             self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
-        multiprocessors = self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        self.kernels = Kernels(self.capability, multiprocessors)
+        self.multiprocessors = self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        source = resources.files("busfare.measure.cuda").joinpath("kernels.cu").read_text("utf-8")
+        self.kernels = Module(source, "kernels.cu", self.capability, _KERNELS)
         self.flags = Flags(self.kernels)
         self._buffers: dict[tuple[str, str], Buffer] = {}
         self._streams: list[Any] = []
@@ -70,6 +72,14 @@ class Board:
         while len(self._events) < count:
             self._events.append(checked(driver.cuEventCreate(_DEFAULT), "cuEventCreate"))
         return self._events[:count]
+
+    def launch_wide(self, name: str, stream: Any, values: Sequence[Any], kinds: Sequence[Any]) -> None:
+        """Launches a kernel of ours on the whole GPU."""
+        self.kernels.launch(name, stream, values, kinds, 4 * self.multiprocessors, 256)
+
+    def on_bytes(self, name: str, stream: Any, address: int, *sizes: int) -> None:
+        """The same of a kernel of (pointer, sizes …)."""
+        self.launch_wide(name, stream, (address, *sizes), (POINTER, *(LONG for _ in sizes)))
 
     def most(self, kind: str) -> int:
         """The largest buffer of a kind that is made here."""
@@ -128,7 +138,7 @@ class Board:
     def _on_bytes(self, name: str, address: int, *sizes: int) -> None:
         """Runs a kernel of (pointer, sizes …) to its end."""
         stream = self.streams(1)[0]
-        self.kernels.on_bytes(name, stream, address, *sizes)
+        self.on_bytes(name, stream, address, *sizes)
         checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
 
     def _pattern(self) -> int:

@@ -10,8 +10,7 @@ from typing import Any
 
 from busfare.measure.case import Case, Direction, Samples
 from busfare.measure.cuda.board import Board
-from busfare.measure.cuda.driver import checked, driver
-from busfare.measure.cuda.kernels import LONG, POINTER
+from busfare.measure.cuda.driver import LONG, POINTER, checked, driver
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, capture, record, sampled, seconds, wait
 from busfare.measure.device import UnavailableError
 
@@ -256,7 +255,7 @@ def _beside_mapped(case: Case, board: Board, ends: Ends, repeats: int) -> Sample
     aside = board.streams(2)[1]
     samples = Samples((), ())
     for _ in range(repeats):
-        board.flags.start_traffic(aside, mapped, span, reads)
+        board.flags.start_traffic(aside, mapped, span, reads, board.multiprocessors)
         time.sleep(_TRAFFIC_START_S)
         try:
             samples += sampled(board, lambda s: issue(s[0]), 1, lead_in=lead_in)
@@ -276,7 +275,7 @@ def _kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     arguments = (ends.source, ends.target, case.bytes // 16)
 
     def issue(streams: Any) -> None:
-        board.kernels.launch_wide(name, streams[0], arguments, (POINTER, POINTER, LONG))
+        board.launch_wide(name, streams[0], arguments, (POINTER, POINTER, LONG))
 
     beside = _other_way(case, board, "copies", 1) if case.mode == "kernel-beside-copies" else None
     return sampled(board, issue, repeats, beside=beside)

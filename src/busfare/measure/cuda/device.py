@@ -7,10 +7,9 @@ from typing import Any
 from busfare.measure.case import Case, Samples
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import MOST_BYTES, Board
+from busfare.measure.cuda.calls import CALLS
 from busfare.measure.cuda.copies import COPIES, Ends, copies
-from busfare.measure.cuda.costs import COSTS
 from busfare.measure.cuda.driver import CudaError, checked, driver
-from busfare.measure.cuda.managed import managed
 from busfare.measure.device import UnavailableError
 
 __all__ = ["CudaDevice"]
@@ -38,10 +37,8 @@ class CudaDevice:
         try:
             board = self._board(case.gpu)
             board.enter()
-            if case.mode in COSTS:
-                return COSTS[case.mode](case, board, repeats)
-            if case.memory == "managed":
-                return managed(case, board, repeats)
+            if case.mode in CALLS:
+                return CALLS[case.mode](case, board, repeats)
             return self._copied(case, board, repeats)
         except CudaError as error:
             raise UnavailableError(str(error)) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -11,9 +10,7 @@ from busfare.measure.bench.kernel import Kernel, source_text
 from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.copies import batched
-from busfare.measure.cuda.driver import checked, driver
-from busfare.measure.cuda.kernels import LONG, POINTER, compiled
-from busfare.measure.cuda.memory import Buffer, allocate
+from busfare.measure.cuda.driver import LONG, POINTER, Buffer, Module, allocate, checked, driver
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Timed, capture, record, wait
 from busfare.measure.device import UnavailableError
 
@@ -25,8 +22,6 @@ _PAGE = 4096
 #: Of the device memory that is free, a benchmark takes at most this share.
 _DEVICE_SHARE = 0.8
 _NO_TIME = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
-
-Call = Callable[[Sequence[Any]], None]
 
 
 def spaced(bytes_: int) -> int:
@@ -42,8 +37,8 @@ class Gpu:
         self.address = 0
         self._arena: Buffer | None = None
         self._marks: list[Any] = []
-        self._module: Any = None
-        self.function: Any = None
+        self._module: Module | None = None
+        self._function = ""
 
     def load(self, kernel: Kernel, bytes_: int) -> None:
         """Loads the kernel and makes room for all arrays, the first at `address`. Raises UnavailableError and InputError."""
@@ -56,11 +51,10 @@ class Gpu:
             self._arena = allocate("device", bytes_)
         self.address = self._arena.address
         self._unload()
-        name = f"{kernel.name}.cu" if kernel.source else "kernels.cu"
-        code = compiled(source_text(kernel), name, self.board.capability, (f"-DWORK={kernel.work}",))
-        self._module = checked(driver.cuModuleLoadData(code), "cuModuleLoadData")
-        what = f"cuModuleGetFunction({kernel.function})"
-        self.function = checked(driver.cuModuleGetFunction(self._module, kernel.function.encode()), what)
+        file = f"{kernel.name}.cu" if kernel.source else "kernels.cu"
+        options = (f"-DWORK={kernel.work}",)
+        self._function = kernel.function
+        self._module = Module(source_text(kernel), file, self.board.capability, (kernel.function,), options)
         # Launched once on nothing: what is loaded late would wait for the blocking kernel, which waits for it.
         pointers = [self.address] * (kernel.inputs + kernel.outputs)
         self.launcher(pointers, 0, 0, 1)(self.board.streams(1)[0])
@@ -68,17 +62,9 @@ class Gpu:
 
     def launcher(self, pointers: Sequence[int], first: int, count: int, level: int) -> Callable[[Any], None]:
         """What launches the kernel on `count` elements from `first` on."""
-        values = (*pointers, first, count, level)
+        assert self._module is not None
         kinds = (*(POINTER,) * len(pointers), LONG, LONG, LONG)
-        function, blocks = self.function, max(1, math.ceil(count / _THREADS))
-
-        def launch(stream: Any) -> None:
-            answer = driver.cuLaunchKernel(
-                function, blocks, 1, 1, _THREADS, 1, 1, 0, stream, (values, kinds), 0
-            )
-            checked(answer, "cuLaunchKernel")
-
-        return launch
+        return self._module.launcher(self._function, (*pointers, first, count, level), kinds, count, _THREADS)
 
     def clear(self, bytes_: int) -> None:
         """All bits set: NaN as doubles."""
@@ -94,7 +80,7 @@ class Gpu:
 
     def _unload(self) -> None:
         if self._module is not None:
-            checked(driver.cuModuleUnload(self._module), "cuModuleUnload")
+            self._module.unload()
             self._module = None
 
     def _free_arena(self) -> None:
@@ -118,11 +104,16 @@ def prepared(gpu: Gpu, program: Program, host: int, work: Work) -> tuple[Timed, 
     places = _Places(gpu, program, host, work)
     awaited = sorted(program.awaited)
     marks = dict(zip(awaited, gpu.marks(len(awaited)), strict=True))
-    calls = [call for n, op in enumerate(program.operations) for call in _calls(n, op, places, marks)]
+    calls: list[tuple[int, Callable[[Any], object]]] = []
+    for n, op in enumerate(program.operations):
+        calls += [(op.stream, partial(wait, event=marks[other])) for other in op.after]
+        calls.append((op.stream, places.work_of(op)))
+        if n in marks:
+            calls.append((op.stream, partial(record, marks[n])))
 
     def issue(streams: Sequence[Any]) -> None:
-        for call in calls:
-            call(streams)
+        for stream, call in calls:
+            call(streams[stream])
 
     if not program.as_graph:
         lead_in = places.lead_in() if program.led else None
@@ -141,25 +132,11 @@ def prepared(gpu: Gpu, program: Program, host: int, work: Work) -> tuple[Timed, 
             wait(first, join)
 
     runnable, free = capture(first, forked)
-    launch: Call = lambda given: checked(driver.cuGraphLaunch(runnable, given[0]), "cuGraphLaunch")  # noqa: E731
+
+    def launch(given: Sequence[Any]) -> None:
+        checked(driver.cuGraphLaunch(runnable, given[0]), "cuGraphLaunch")
+
     return Timed(gpu.board, launch), free
-
-
-def _calls(index: int, op: Operation, places: _Places, marks: dict[int, Any]) -> list[Call]:
-    """The calls of one operation: waits, the work itself, and a mark for those that wait for it."""
-
-    def put(call: Callable[[Any], None], streams: Sequence[Any]) -> None:
-        call(streams[op.stream])
-
-    calls = [partial(put, partial(_await, marks[other])) for other in op.after]
-    calls.append(partial(put, places.work_of(op)))
-    if index in marks:
-        calls.append(partial(put, partial(record, marks[index])))
-    return list(calls)
-
-
-def _await(event: Any, stream: Any) -> None:
-    wait(stream, event)
 
 
 class _Places:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -21,10 +20,19 @@ from busfare.measure.bench.methods import BATCH, CONSTANT, HELD, VALUE
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.copies import batched
-from busfare.measure.cuda.driver import CudaError, checked, driver
-from busfare.measure.cuda.kernels import LONG, POINTER, compiled
-from busfare.measure.cuda.managed import prefer_gpu, prefetch
-from busfare.measure.cuda.memory import Buffer, allocate
+from busfare.measure.cuda.driver import (
+    INT,
+    LONG,
+    POINTER,
+    Buffer,
+    CudaError,
+    Module,
+    allocate,
+    checked,
+    driver,
+    prefer_gpu,
+    prefetch,
+)
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, record, seconds
 from busfare.measure.device import StalledError, UnavailableError, WrongDataError
 
@@ -66,8 +74,7 @@ class CudaMethods:
     def __init__(self, gpus: int) -> None:
         self.gpus, self._method = gpus, ""
         self._board: Board | None = None
-        self._module: Any = None
-        self._function: Any = None
+        self._module: Module | None = None
         self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
         self._host: Buffer | None = None
         self._device: Buffer | None = None
@@ -213,17 +220,9 @@ class CudaMethods:
         return lambda stream: checked(copy(target, source, bytes_, stream), f"{direction} copy")
 
     def _launcher(self, address: int, elements: int, accesses: int) -> Callable[[Any], None]:
-        values = (address, CONSTANT, elements, accesses)
-        kinds = (POINTER, ctypes.c_int, LONG, ctypes.c_int)
-        blocks = max(1, math.ceil(elements / _THREADS))
-
-        def launch(stream: Any) -> None:
-            answer = driver.cuLaunchKernel(
-                self._function, blocks, 1, 1, _THREADS, 1, 1, 0, stream, (values, kinds), 0
-            )
-            checked(answer, "cuLaunchKernel(multiply)")
-
-        return launch
+        assert self._module is not None
+        values, kinds = (address, CONSTANT, elements, accesses), (POINTER, INT, LONG, INT)
+        return self._module.launcher("multiply", values, kinds, elements, _THREADS)
 
     def _vector(self, elements: int) -> Ints:
         assert self._host is not None
@@ -243,11 +242,7 @@ class CudaMethods:
         if self._board is None:
             board = Board(0)
             source = resources.files("busfare.measure.bench").joinpath("kernels.cu").read_text("utf-8")
-            code = compiled(source, "kernels.cu", board.capability)
-            self._module = checked(driver.cuModuleLoadData(code), "cuModuleLoadData")
-            self._function = checked(
-                driver.cuModuleGetFunction(self._module, b"multiply"), "cuModuleGetFunction"
-            )
+            self._module = Module(source, "kernels.cu", board.capability, ("multiply",))
             self._board = board
             # What is loaded late would wait for the blocking kernel, which waits for it.
             self._launcher(board.flags.address, 0, 0)(board.streams(1)[0])
@@ -266,6 +261,7 @@ class CudaMethods:
         if self._board is not None:
             self._board.enter()
             self._free()
-            checked(driver.cuModuleUnload(self._module), "cuModuleUnload")
+            if self._module is not None:
+                self._module.unload()
             self._board.close()
             self._board = None

@@ -16,10 +16,8 @@ from busfare.measure.bench.device import Compared, Timing
 from busfare.measure.bench.program import Program, Work
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import Board
-from busfare.measure.cuda.driver import CudaError, checked, driver
+from busfare.measure.cuda.driver import LONG, POINTER, Buffer, CudaError, allocate, checked, driver
 from busfare.measure.cuda.issue import Gpu, prepared, spaced
-from busfare.measure.cuda.kernels import LONG, POINTER
-from busfare.measure.cuda.memory import Buffer, allocate
 from busfare.measure.cuda.timing import Timed
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node.arrays import FloatArray
@@ -238,7 +236,7 @@ class _Reference:
         for array, want, slack in zip(outputs, wanted, self._slacks, strict=True):
             _upload(found, np.array([0, 0, _NONE], np.uint64))
             values = (int(array.ctypes.data), want, array.size, self._relative, slack, found)
-            self._board.kernels.launch_wide("differ", stream, values, _KINDS)
+            self._board.launch_wide("differ", stream, values, _KINDS)
             checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
             answer = bytearray(24)
             checked(driver.cuMemcpyDtoH(answer, found, len(answer)), "cuMemcpyDtoH")

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from busfare.measure.case import Samples
-from busfare.measure.cuda.driver import checked, driver
-from busfare.measure.cuda.kernels import LONG, POINTER, Kernels
+from busfare.measure.cuda.driver import LONG, POINTER, Module, checked, driver
 from busfare.measure.device import StalledError, UnavailableError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ Issue = Callable[[Sequence[Any]], None]
 class Flags:
     """A few words of pinned memory through which the host and a running kernel speak."""
 
-    def __init__(self, kernels: Kernels) -> None:
+    def __init__(self, kernels: Module) -> None:
         self._kernels = kernels
         self.address = int(checked(driver.cuMemHostAlloc(64, _MAPPED), "cuMemHostAlloc"))
         self._words = (ctypes.c_uint32 * 16).from_address(self.address)
@@ -66,12 +65,13 @@ class Flags:
                 "stalled; this case was thrown away"
             )
 
-    def start_traffic(self, stream: Any, mapped: int, size: int, reads: bool) -> None:
-        """A kernel that reads or writes `size` bytes of mapped memory over and over until `stop_traffic`."""
+    def start_traffic(self, stream: Any, mapped: int, size: int, reads: bool, blocks: int) -> None:
+        """A kernel that reads or writes `size` bytes of mapped memory over and over until `stop_traffic`; `blocks`: one a
+        multiprocessor.
+        """
         self._words[2] = 0
         arguments = (mapped, size // 16, self.address + 8, _LIMIT_NS, int(reads))
         kinds = (POINTER, LONG, POINTER, LONG, ctypes.c_uint)
-        blocks = self._kernels.multiprocessors
         self._kernels.launch("stream16", stream, arguments, kinds, blocks, _TRAFFIC_THREADS)
 
     def stop_traffic(self) -> None:
