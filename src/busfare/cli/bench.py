@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -37,15 +38,7 @@ def bench_app() -> None:
 @from_file
 @as_json
 @as_html
-def bench_methods(
-    node: str | None,
-    quick: bool,
-    largest: str,
-    virtual: str | None,
-    from_: Path | None,
-    json: bool,
-    html: Path | None,
-) -> None:
+def bench_methods(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
     """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
     # What shows the result is loaded before anything is measured, or would fail after minutes.
     from busfare.measure.results import MethodsResult, read_result
@@ -58,7 +51,7 @@ def bench_methods(
         from busfare.measure.bench.commands import methods
 
         with progress() as shown:
-            result = methods(node, quick, largest, virtual, shown, note)
+            result = methods(**asked, progress=shown, say=note)
     answer(result, lambda: methods_document(result), json, html)
 
 
@@ -82,20 +75,7 @@ def bench_methods(
 @from_file
 @as_json
 @as_html
-def bench_strategies(
-    node: str | None,
-    quick: bool,
-    kernel: Path | None,
-    inputs: int,
-    outputs: int,
-    function: str | None,
-    levels: int,
-    level: int,
-    virtual: str | None,
-    from_: Path | None,
-    json: bool,
-    html: Path | None,
-) -> None:
+def bench_strategies(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
     """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
     from busfare.measure.results import StrategiesResult, read_result
     from busfare.report.measured_documents import strategies_document
@@ -106,9 +86,8 @@ def bench_strategies(
     else:
         from busfare.measure.bench.commands import strategies
 
-        own = (kernel, inputs, outputs, function, levels, level) if kernel else None
         with progress() as shown:
-            result = strategies(node, quick, own, virtual, shown, note)
+            result = strategies(**asked, progress=shown, say=note)
     answer(result, lambda: strategies_document(result), json, html)
 
 

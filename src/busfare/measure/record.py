@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any
 
 from busfare.errors import InputError, NoGpuError
 
@@ -40,26 +40,8 @@ _TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _FIELDS = ("%p", "%h", "%r")
 
 
-class Options(TypedDict, total=False):
-    """What is recorded. `duration`, `delay` and `flush_every` are seconds (a `duration` of 0 is 'to the end').
-
-    `capture` is `whole` or `profiler-calls` (from cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of
-    which nothing is recorded. `kinds` are of `KINDS`, `calls` one of `CALLS`; `library` is the recorder to use.
-    """
-
-    duration: float
-    delay: float
-    capture: str
-    nvtx: str
-    flush_every: float
-    kinds: Sequence[str]
-    calls: str
-    fingerprint: bool
-    library: Path | None
-
-
-def record(command: Sequence[str], output: str, **options: Unpack[Options]) -> int:
-    """Runs `command` recorded and returns its exit status (128 + N when signal N ended it).
+def record(command: Sequence[str], output: str, **options: Any) -> int:
+    """Runs `command` recorded, with options of `environment`; its exit status (128 + N when signal N ended it).
 
     `output` is a directory that gets a file of each process that uses CUDA; with %p (process id), %h (host) or
     %r (rank) in it, it is the name of one process's file.
@@ -82,15 +64,27 @@ def record(command: Sequence[str], output: str, **options: Unpack[Options]) -> i
     return status
 
 
-def environment(output: str, command: Sequence[str] = (), **options: Unpack[Options]) -> dict[str, str]:
+def environment(
+    output: str,
+    command: Sequence[str] = (),
+    *,
+    duration: float = 0.0,
+    delay: float = 0.0,
+    capture: str = "whole",
+    nvtx: str = "",
+    flush_every: float = 1.0,
+    kinds: Sequence[str] = (),
+    calls: str = "driver",
+    fingerprint: bool = False,
+    library: Path | None = None,
+) -> dict[str, str]:
     """The environment variables that make a program record itself, for launchers that cannot be wrapped.
 
-    Raises InputError for values out of range and where the recorder's library is not installed.
+    `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
+    cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
+    `KINDS`, `calls` one of `CALLS`; `library` is the recorder to use. Raises InputError for values out of range and where
+    the recorder's library is not installed.
     """
-    kinds, calls = options.get("kinds", ()), options.get("calls", "driver")
-    capture, nvtx = options.get("capture", "whole"), options.get("nvtx", "")
-    duration, delay = options.get("duration", 0.0), options.get("delay", 0.0)
-    flush_every = options.get("flush_every", 1.0)
     for name, given, known in (
         ("--kinds", kinds, KINDS),
         ("--calls", (calls,), CALLS),
@@ -107,18 +101,18 @@ def environment(output: str, command: Sequence[str] = (), **options: Unpack[Opti
             raise InputError(f"{name} {seconds}: seconds from {least:g} up are needed")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
-    path = str(_library(options.get("library")))
+    path = str(_library(library))
     asked = {
         "OUTPUT": output,
         "FLUSH_EVERY": repr(flush_every),
         "COMMAND": shlex.join(command),
-        "CUPTI": ":".join(str(library) for library in _cupti_libraries()),
+        "CUPTI": ":".join(map(str, _cupti_libraries())),
         "DURATION": repr(duration) if duration else None,
         "DELAY": repr(delay) if delay else None,
         "CAPTURE": f"nvtx:{nvtx}" if nvtx else capture if capture != "whole" else None,
         "KINDS": ",".join(kinds) or None,
         "CALLS": calls if calls != "driver" else None,
-        "FINGERPRINT": "1" if options.get("fingerprint") else None,
+        "FINGERPRINT": "1" if fingerprint else None,
     }
     variables = {"CUDA_INJECTION64_PATH": path, "NVTX_INJECTION64_PATH": path}
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}

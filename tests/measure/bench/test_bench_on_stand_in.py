@@ -60,7 +60,7 @@ def test_strategies(
         Work(KERNELS["scale"], 8, 1 << 16),
     )
     monkeypatch.setattr(strategies, "QUICK_CELLS", small)
-    made = commands.strategies("h100-probed", True, None, None, None, silent)
+    made = commands.strategies("h100-probed", True, None, None, silent)
     result = encoded(made)
     assert result["virtual"] is False and result["gpu"] == "stand-in"
     assert result["left_out"] == []
@@ -102,15 +102,14 @@ def test_a_kernel_that_does_not_compile_gives_one_line_and_gives_all_back(
 ) -> None:
     path = tmp_path / "mine.cu"
     path.write_text('extern "C" __global__ void mine(const double* a, double* b) { b[0] = missing; }')
-    own = (path, 1, 1, None, 4, 64)
     with pytest.raises(InputError, match=r"mine.*NVRTC refused it.*missing.*undefined"):
-        commands.strategies("h100-probed", True, own, None, None, silent)
+        commands.strategies("h100-probed", True, None, None, silent, path, levels=4, level=64)
 
 
 def test_a_driver_without_a_device_is_no_gpu(stand_in: StandIn) -> None:
     stand_in.gpus = 0
     for command in (
-        lambda: commands.strategies("h100-probed", True, None, None, None, silent),
+        lambda: commands.strategies("h100-probed", True, None, None, silent),
         lambda: commands.methods("h100-probed", True, "1048576", None, None, silent),
     ):
         with pytest.raises(NoGpuError, match="shows no device"):

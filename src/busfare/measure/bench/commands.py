@@ -23,8 +23,6 @@ from busfare.quantities import parse_count
 __all__ = ["methods", "strategies"]
 
 Say = Callable[[str], None]
-#: File, input arrays, output arrays, function, levels, doubles of a level.
-OwnKernel = tuple[Path, int, int, str | None, int, int]
 MOST_LEVELS, MOST_LEVEL = 4096, 1 << 28
 LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
 
@@ -56,13 +54,15 @@ def methods(
 
 
 def strategies(
-    node: str | None, quick: bool, own: OwnKernel | None, virtual: str | None, progress: Progress | None, say: Say
+    node: str | None, quick: bool, virtual: str | None, progress: Progress | None, say: Say, kernel: Path | None = None,
+    inputs: int = 1, outputs: int = 1, function: str | None = None, levels: int = 42, level: int = 1 << 20,
 ) -> StrategiesResult:  # fmt: skip
-    """Raises InputError, and NoGpuError where there is no GPU."""
+    """All strategies on `kernel`, a file of the user's own with so many arrays of `levels` times `level` doubles, or on
+    ours. Raises InputError, and NoGpuError where there is no GPU.
+    """
     works = cells.QUICK_CELLS if quick else cells.CELLS
-    if own is not None:
-        path, inputs, outputs, function, levels, level = own
-        works = (Work(user_kernel(path, inputs, outputs, function), levels, level),)
+    if kernel is not None:
+        works = (Work(user_kernel(kernel, inputs, outputs, function), levels, level),)
         limits = (("--levels", levels, MOST_LEVELS), ("--level-elements", level, MOST_LEVEL))
         for option, number, most in limits:
             if not 1 <= number <= most:
@@ -72,7 +72,7 @@ def strategies(
         from busfare.measure.bench.virtual import VirtualStrategies
 
         device = VirtualStrategies(load_node(virtual))
-        if own is not None:
+        if kernel is not None:
             raise InputError("--kernel needs a GPU: a virtual node computes nothing; leave out --virtual")
     else:
         count = gpu_count("bench strategies")
