@@ -1,3 +1,4 @@
+# ruff: noqa: N802, N815
 """A stand-in for the CUDA driver: memory is the host's, streams are queues that run at a synchronisation, in any order
 that streams and events allow, and kernels are their references on the CPU. It computes; it measures nothing.
 """
@@ -19,6 +20,11 @@ from busfare.measure.bench.program import Work
 
 OK = driver.CUresult.CUDA_SUCCESS
 CAPABILITY = {"MAJOR": 9, "MINOR": 0}
+#: Calls of which nothing is to be seen here.
+NOTHING = (
+    "cuInit", "cuDevicePrimaryCtxRelease", "cuMemHostRegister", "cuMemHostUnregister", "cuEventDestroy", "cuModuleUnload",
+    "cuGraphExecDestroy", "cuGraphDestroy",
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -56,12 +62,11 @@ class StandIn:
         self.capture: list[tuple[Stream, Callable[[], bool]]] | None = None
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in dir(self):
-            if name.startswith("cu"):
-                monkeypatch.setattr(driver, name, self._counted(name))
+        for name in (*NOTHING, *(name for name in dir(self) if name.startswith("cu"))):
+            monkeypatch.setattr(driver, name, self._counted(name))
 
     def _counted(self, name: str) -> Callable[..., tuple[Any, ...]]:
-        real = getattr(self, name)
+        real = getattr(self, name, lambda *_: None)
 
         def call(*arguments: Any) -> tuple[Any, ...]:
             self.calls[name] = self.calls.get(name, 0) + 1
@@ -71,36 +76,32 @@ class StandIn:
         return call
 
     # Devices and contexts.
-    def cuInit(self, flags: int) -> None: ...  # noqa: N802
-
-    def cuDeviceGetCount(self) -> int:  # noqa: N802
+    def cuDeviceGetCount(self) -> int:
         return self.gpus
 
-    def cuDeviceGet(self, ordinal: int) -> int:  # noqa: N802
+    def cuDeviceGet(self, ordinal: int) -> int:
         return ordinal
 
-    def cuDevicePrimaryCtxRetain(self, device: int) -> str:  # noqa: N802
+    def cuDevicePrimaryCtxRetain(self, device: int) -> str:
         return f"context {device}"
 
-    def cuDevicePrimaryCtxRelease(self, device: int) -> None: ...  # noqa: N802
-
-    def cuDriverGetVersion(self) -> int:  # noqa: N802
+    def cuDriverGetVersion(self) -> int:
         return 13000
 
-    def cuCtxSetCurrent(self, context: str) -> None:  # noqa: N802
+    def cuCtxSetCurrent(self, context: str) -> None:
         self.in_context = context
 
-    def cuDeviceGetAttribute(self, which: Any, device: int) -> int:  # noqa: N802
+    def cuDeviceGetAttribute(self, which: Any, device: int) -> int:
         return next((n for end, n in CAPABILITY.items() if which.name.endswith(end)), 4)
 
-    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> int:  # noqa: N802
+    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> int:
         return int(self.peers)
 
-    def cuCtxEnablePeerAccess(self, context: str, flags: int) -> None:  # noqa: N802
+    def cuCtxEnablePeerAccess(self, context: str, flags: int) -> None:
         assert context not in self.enabled
         self.enabled.append(context)
 
-    def cuMemGetInfo(self) -> tuple[int, int]:  # noqa: N802
+    def cuMemGetInfo(self) -> tuple[int, int]:
         return 1 << 30, 1 << 31
 
     # Memory.
@@ -110,52 +111,41 @@ class StandIn:
         self.blocks[address] = block
         return address
 
-    def cuMemAlloc(self, size: int) -> int:  # noqa: N802
+    def cuMemAlloc(self, size: int, flags: int = 0) -> int:
         return self._new(size)
 
-    def cuMemHostAlloc(self, size: int, flags: int) -> int:  # noqa: N802
-        return self._new(size)
+    cuMemHostAlloc = cuMemAllocManaged = cuMemAlloc
 
-    def cuMemAllocManaged(self, size: int, flags: int) -> int:  # noqa: N802
-        return self._new(size)
-
-    def cuMemFree(self, address: int) -> None:  # noqa: N802
+    def cuMemFree(self, address: int) -> None:
         del self.blocks[int(address)]
 
-    def cuMemFreeHost(self, address: int) -> None:  # noqa: N802
-        del self.blocks[int(address)]
+    cuMemFreeHost = cuMemFree
 
-    def cuMemHostRegister(self, address: int, size: int, flags: int) -> None: ...  # noqa: N802
-
-    def cuMemHostUnregister(self, address: int) -> None: ...  # noqa: N802
-
-    def cuMemAdvise(self, address: int, size: int, advice: Any, place: Any) -> None:  # noqa: N802
+    def cuMemAdvise(self, address: int, size: int, advice: Any, place: Any) -> None:
         assert address in self.blocks
 
-    def cuMemsetD8(self, address: int, value: int, size: int) -> None:  # noqa: N802
+    def cuMemsetD8(self, address: int, value: int, size: int) -> None:
         ctypes.memset(address, value, size)
 
-    def cuMemcpyHtoD(self, target: int, source: int, size: int) -> None:  # noqa: N802
+    def cuMemcpyHtoD(self, target: int, source: int, size: int) -> None:
         ctypes.memmove(int(target), int(source), size)
 
-    def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:  # noqa: N802
+    def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:
         at = target if isinstance(target, int) else (ctypes.c_uint8 * size).from_buffer(target)
         ctypes.memmove(at, source, size)
 
     # Streams and events.
-    def cuStreamCreate(self, flags: int) -> Stream:  # noqa: N802
+    def cuStreamCreate(self, flags: int) -> Stream:
         self.streams.append(Stream())
         return self.streams[-1]
 
-    def cuStreamDestroy(self, stream: Stream) -> None:  # noqa: N802
+    def cuStreamDestroy(self, stream: Stream) -> None:
         self.streams.remove(stream)
 
-    def cuEventCreate(self, flags: int) -> Event:  # noqa: N802
+    def cuEventCreate(self, flags: int) -> Event:
         return Event()
 
-    def cuEventDestroy(self, event: Event) -> None: ...  # noqa: N802
-
-    def cuEventRecord(self, event: Event, stream: Stream) -> None:  # noqa: N802
+    def cuEventRecord(self, event: Event, stream: Stream) -> None:
         event.recorded += 1
         turn = event.recorded
 
@@ -165,14 +155,12 @@ class StandIn:
 
         self._put(stream, reach)
 
-    def cuStreamWaitEvent(self, stream: Stream, event: Event, flags: int) -> None:  # noqa: N802
+    def cuStreamWaitEvent(self, stream: Stream, event: Event, flags: int) -> None:
         turn = event.recorded
         self._put(stream, lambda: event.reached >= turn)
 
-    def cuEventElapsedTime(self, start: Event, end: Event) -> float:  # noqa: N802
-        assert start.reached == start.recorded and end.reached == end.recorded, (
-            "an event has not been reached"
-        )
+    def cuEventElapsedTime(self, start: Event, end: Event) -> float:
+        assert start.reached == start.recorded and end.reached == end.recorded, "not reached"
         return end.at - start.at
 
     def _put(self, stream: Stream, step: Callable[[], bool]) -> None:
@@ -192,11 +180,10 @@ class StandIn:
             else:
                 raise AssertionError("streams wait for each other")
 
-    def cuStreamSynchronize(self, stream: Stream) -> None:  # noqa: N802
+    def cuStreamSynchronize(self, stream: Stream | None = None) -> None:
         self._run_all()
 
-    def cuCtxSynchronize(self) -> None:  # noqa: N802
-        self._run_all()
+    cuCtxSynchronize = cuStreamSynchronize
 
     # Work.
     def _move(self, target: int, source: int, size: int, stream: Stream) -> None:
@@ -206,60 +193,48 @@ class StandIn:
 
         self._put(stream, move)
 
-    def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
+    def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, stream: Stream) -> None:
         self._move(target, source, size, stream)
 
     def _rows(self, shape: Any, rows: int, stream: Stream) -> None:
-        ends = [
-            int(
-                getattr(
-                    shape, f"{side}{'Host' if kind == driver.CUmemorytype.CU_MEMORYTYPE_HOST else 'Device'}"
-                )
-            )
-            for side, kind in (("dst", shape.dstMemoryType), ("src", shape.srcMemoryType))
-        ]
+        host = driver.CUmemorytype.CU_MEMORYTYPE_HOST
+        target = int(shape.dstHost if shape.dstMemoryType == host else shape.dstDevice)
+        source = int(shape.srcHost if shape.srcMemoryType == host else shape.srcDevice)
         for row in range(rows):
-            self._move(
-                ends[0] + row * shape.dstPitch, ends[1] + row * shape.srcPitch, shape.WidthInBytes, stream
-            )
+            at = target + row * shape.dstPitch, source + row * shape.srcPitch
+            self._move(*at, shape.WidthInBytes, stream)
 
-    def cuMemcpy2DAsync(self, shape: Any, stream: Stream) -> None:  # noqa: N802
+    def cuMemcpy2DAsync(self, shape: Any, stream: Stream) -> None:
         self._rows(shape, shape.Height, stream)
 
-    def cuMemcpy3DAsync(self, shape: Any, stream: Stream) -> None:  # noqa: N802
+    def cuMemcpy3DAsync(self, shape: Any, stream: Stream) -> None:
         assert shape.srcHeight == shape.dstHeight == shape.Height
         self._rows(shape, shape.Height * shape.Depth, stream)
 
-    def cuMemcpyHtoDAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
-        self._move(target, source, size, stream)
+    cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpyDtoDAsync
 
-    def cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: Stream) -> None:  # noqa: N802
-        self._move(target, source, size, stream)
-
-    def cuMemcpyPeerAsync(self, target, there, source, here, size, stream):  # type: ignore[no-untyped-def]  # noqa: N802
+    def cuMemcpyPeerAsync(self, target, there, source, here, size, stream):  # type: ignore[no-untyped-def]
         assert there != here
         self._move(target, source, size, stream)
 
-    def cuMemcpyBatchAsync(self, targets, sources, sizes, count, attributes, starts, kinds, stream):  # type: ignore[no-untyped-def]  # noqa: N802
+    def cuMemcpyBatchAsync(self, targets, sources, sizes, count, attributes, starts, kinds, stream):  # type: ignore[no-untyped-def]
         assert len(targets) == len(sources) == len(sizes) == count
         for target, source, size in zip(targets, sources, sizes, strict=True):
             self._move(int(target), int(source), size, stream)
 
-    def cuMemPrefetchAsync(self, address: int, size: int, place: Any, flags: int, stream: Stream) -> None:  # noqa: N802
+    def cuMemPrefetchAsync(self, address: int, size: int, place: Any, flags: int, stream: Stream) -> None:
         assert address in self.blocks
         self._put(stream, lambda: True)
 
-    def cuModuleLoadData(self, code: bytes) -> bytes:  # noqa: N802
+    def cuModuleLoadData(self, code: bytes) -> bytes:
         assert code[:4] == b"\x7fELF", "no machine code"
         return code
 
-    def cuModuleUnload(self, module: bytes) -> None: ...  # noqa: N802
-
-    def cuModuleGetFunction(self, module: bytes, name: bytes) -> str:  # noqa: N802
+    def cuModuleGetFunction(self, module: bytes, name: bytes) -> str:
         assert name in module, f"{name!r} is not in the machine code"
         return name.decode()
 
-    def cuLaunchKernel(self, name, bx, by, bz, tx, ty, tz, shared, stream, arguments, extra):  # type: ignore[no-untyped-def]  # noqa: N802
+    def cuLaunchKernel(self, name, bx, by, bz, tx, ty, tz, shared, stream, arguments, extra):  # type: ignore[no-untyped-def]
         values, kinds = arguments or ((), ())
         assert len(values) == len(kinds)
 
@@ -276,24 +251,20 @@ class StandIn:
         self._put(stream, launch)
 
     # Graphs.
-    def cuStreamBeginCapture(self, stream: Stream, mode: Any) -> None:  # noqa: N802
+    def cuStreamBeginCapture(self, stream: Stream, mode: Any) -> None:
         assert self.capture is None
         self.capture = []
 
-    def cuStreamEndCapture(self, stream: Stream) -> Any:  # noqa: N802
+    def cuStreamEndCapture(self, stream: Stream) -> Any:
         made, self.capture = self.capture, None
         return made
 
-    def cuGraphInstantiate(self, graph: Any, flags: int) -> Any:  # noqa: N802
+    def cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
         return graph
 
-    def cuGraphLaunch(self, graph: Any, stream: Stream) -> None:  # noqa: N802
+    def cuGraphLaunch(self, graph: Any, stream: Stream) -> None:
         # In the order of capture, which is one of those allowed.
         stream.steps += [step for _, step in graph]
-
-    def cuGraphExecDestroy(self, graph: Any) -> None: ...  # noqa: N802
-
-    def cuGraphDestroy(self, graph: Any) -> None: ...  # noqa: N802
 
 
 def _multiply(threads: int, address: int, constant: int, count: int, accesses: int) -> None:
