@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from busfare.node import Contention, Curve, Shares
@@ -30,6 +31,37 @@ def streams(rules: GpuRules, count: int = 4, kernel: float = 1e-4) -> float:
     return program.play().seconds * 1e6
 
 
+def test_what_waits_for_another_stream_or_follows_a_kernel_starts_later() -> None:
+    into = msgspec.structs.replace(IN, event_wait_s=3e-6)
+    out = msgspec.structs.replace(OUT, after_kernel_s=5e-6)
+    seconds = []
+    for streams in ((0, 0, 0), (0, 1, 1), (0, 1, 2)):
+        program = Program()
+        copied = program.copy("h2d", MEGA, into, streams[0])
+        computed = program.kernel(1e-4, streams[1], (copied,))
+        program.copy("d2h", MEGA, out, streams[2], (computed,))
+        seconds.append(program.play().seconds)
+    assert seconds == pytest.approx([325e-6, 328e-6, 328e-6])
+
+
+def test_a_kernel_that_reads_and_writes_mapped_memory_takes_what_was_measured_of_it() -> None:
+    both = Curve(
+        direction="both", memory="mapped", up_to_bytes=(MEGA,), latency_overhead_s=(4e-5, 5e-5),
+        gap_per_byte_s=(1.5e-10, 1.4e-10),
+    )  # fmt: skip
+    rules = GpuRules(Contention(mapped_both=Shares(0.8, 0.8)), mapped_both=both)
+
+    def micros(reads: float, writes: float) -> float:
+        program = Program(rules)
+        program.kernel(1e-9, 0, (), Mapped(reads, IN), Mapped(writes, OUT))
+        return program.play().seconds * 1e6
+
+    assert micros(MEGA, MEGA) == pytest.approx(40 + 150)
+    # As much beyond its L+o and slowed bytes as a megabyte: 190 - 20 - 125 µs; half of it where it writes half as much.
+    assert micros(8 * MEGA, 8 * MEGA) == pytest.approx(20 + 1000 + 45)
+    assert micros(8 * MEGA, 4 * MEGA) == pytest.approx(20 + 800 * (1 + 0.25 / 4) + 22.5)
+
+
 def test_copies_back_to_back_take_one_latency_and_the_gaps_between_them() -> None:
     train, apart = Program(), Program()
     for n in range(4):
@@ -42,19 +74,20 @@ def test_copies_back_to_back_take_one_latency_and_the_gaps_between_them() -> Non
 @pytest.mark.parametrize(
     ("rules", "kernel", "micros"),
     [
-        # [W14 eq 5], transfers and the kernel leading; g is 4 µs each way, and copies go both ways.
-        (GpuRules(), 1e-4, 10 + 400 + 3 * 8 + 100 + 10 + 100),
+        # [W14 eq 5], transfers and the kernel leading; g is 4 µs each way, and copies both ways share it: 20 µs
+        # between the four in, of which the second still goes alone, and as many between those out, as the last one does.
+        (GpuRules(), 1e-4, 10 + 400 + 20 + 100 + 10 + 100),
         (GpuRules(), 4e-4, 10 + 100 + 1600 + 10 + 100),
         # eq 4 but for one L+o - g: the engine starts the first copy out as soon as it is free.
-        (GpuRules(copy_engines=1), 1e-4, 400 + 3 * 8 + 8 + 10 + 400 + 3 * 8),
+        (GpuRules(copy_engines=1), 1e-4, 400 + 20 + 8 + 10 + 400 + 20),
         # eq 1: no copy out before the last kernel.
-        (GpuRules(implicit_synchronization=True), 4e-4, 10 + 100 + 1600 + 10 + 400 + 3 * 8),
+        (GpuRules(implicit_synchronization=True), 4e-4, 10 + 100 + 1600 + 10 + 400 + 20),
         # The host takes 50 µs to issue each of twelve operations; the ninth is the first copy out.
-        (GpuRules(call_s=5e-5), 1e-6, 9 * 50 + 10 + 400 + 3 * 8),
+        (GpuRules(call_s=5e-5), 1e-6, 9 * 50 + 10 + 400 + 20),
         # One hardware queue: no copy out before the last copy in, whose kernel stands before it.
-        (GpuRules(queues=1), 1e-4, 10 + 400 + 3 * 8 + 10 + 400 + 3 * 8),
+        (GpuRules(queues=1), 1e-4, 10 + 400 + 20 + 10 + 400 + 20),
         # The second to the fourth copy in are alone for 50 µs, and beside a copy out for 100.
-        (GpuRules(Contention(both=Shares(0.5, 1.0))), 1e-9, 110 + 3 * (8 + 150) + 110),
+        (GpuRules(Contention(both=Shares(0.5, 1.0))), 1e-9, 110 + 20 + 3 * 150 + 110),
     ],
 )
 def test_streams_by_the_rules_of_the_gpu(rules: GpuRules, kernel: float, micros: float) -> None:
