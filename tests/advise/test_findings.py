@@ -9,7 +9,7 @@ from busfare.advise import Finding, findings, guess_node, rebuilt
 from busfare.node import Node, load_node
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.removal import AsArguments
+from busfare.timeline.changes.removal import as_arguments
 from busfare.trace import Trace, read, tables
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 
@@ -108,7 +108,7 @@ def test_what_is_read_from_symbols_is_no_kernel_argument() -> None:
     ]
     recorded = trace(*copies, calls=calls)
     assert found(recorded, "symbol-copies") is None
-    assert AsArguments().apply(timeline(recorded), Setting(None)).count == 0
+    assert as_arguments().apply(timeline(recorded), Setting(None)).count == 0
 
 
 def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:

@@ -22,7 +22,7 @@ from busfare.report.summary import summarise
 from busfare.report.terminal import show
 from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import answer_what_if, predicted_trace
-from busfare.timeline.changes import Setting, Value, changes_of
+from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import tables
 from busfare.trace.lanes import is_transfer
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
@@ -109,7 +109,7 @@ def test_a_report_comes_out_of_anything(
         assert "nan" not in capsys.readouterr().out
 
 
-EVERYTHING: dict[str, Value] = {
+EVERYTHING: dict[str, Any] = {
     "pin": "",
     "async": "2",
     "drop_synchronisations": "",

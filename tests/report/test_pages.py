@@ -31,8 +31,8 @@ from busfare.report.terminal import render
 from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import answer_what_if, predicted_trace
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.elsewhere import Kernels
-from busfare.timeline.changes.pin import Pin
+from busfare.timeline.changes.elsewhere import kernel_times
+from busfare.timeline.changes.pin import pin
 from busfare.trace import Trace, read
 from tests.job.build_job import Noted, write_job, write_rank
 from tests.traces import EXAMPLES, copy, kernel, trace
@@ -86,7 +86,9 @@ def planned(_: Path) -> Document:
 
 def changed(_: Path) -> Document:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
-    result, outcomes = answer_what_if(recorded, [Pin(), Kernels(0.5, HOSTILE)], Setting(H100), guessed=False)
+    result, outcomes = answer_what_if(
+        recorded, [pin(), kernel_times(0.5, HOSTILE)], Setting(H100), guessed=False
+    )
     predicted = predicted_trace(outcomes.together.played)
     return what_if_document(result, lanes_of(recorded), lanes_of(predicted, predicted=True))
 

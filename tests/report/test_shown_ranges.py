@@ -21,9 +21,9 @@ from busfare.report.projections import projection_result
 from busfare.report.terminal import show
 from busfare.report.what_ifs import answer_what_if
 from busfare.timeline.changes import Change, Setting
-from busfare.timeline.changes.elsewhere import ToNode
-from busfare.timeline.changes.pin import Pin
-from busfare.timeline.changes.waiting import Async
+from busfare.timeline.changes.elsewhere import on_node
+from busfare.timeline.changes.pin import pin
+from busfare.timeline.changes.waiting import without_waiting
 from busfare.trace import read
 from tests.job.build_job import write_job
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
@@ -121,7 +121,9 @@ def test_a_run_of_slower_copies_is_longer_by_what_they_expose() -> None:
     assert found.makespan_between[1] == pytest.approx(high, rel=1e-3)
 
 
-@pytest.mark.parametrize("changes", [[Pin()], [Async()], [Pin(), Async()], [ToNode(load_node("k20")), Pin()]])
+@pytest.mark.parametrize(
+    "changes", [[pin()], [without_waiting()], [pin(), without_waiting()], [on_node(load_node("k20")), pin()]]
+)
 def test_what_a_change_leaves_alone_has_no_range(changes: list[Change]) -> None:
     setting = Setting(load_node("h100-sxm"))
     result, _ = answer_what_if(read(Path(TRAIN)), changes, setting, guessed=False)

@@ -12,14 +12,14 @@ from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, what_if
-from busfare.timeline.changes.elsewhere import CopySpeed, Kernels, ToNode
-from busfare.timeline.changes.packing import Batch, Collect, loop_nanoseconds
-from busfare.timeline.changes.pin import Pin
-from busfare.timeline.changes.prefetch import Prefetch
-from busfare.timeline.changes.removal import ARGUMENT_BYTES, AsArguments, Remove
-from busfare.timeline.changes.repeated import Dedupe
-from busfare.timeline.changes.streams import Streams, chunks
-from busfare.timeline.changes.waiting import Async, DropSynchronisations
+from busfare.timeline.changes.elsewhere import copy_speed, kernel_times, on_node
+from busfare.timeline.changes.packing import batch, collect, loop_nanoseconds
+from busfare.timeline.changes.pin import pin
+from busfare.timeline.changes.prefetch import prefetch
+from busfare.timeline.changes.removal import ARGUMENT_BYTES, as_arguments, remove
+from busfare.timeline.changes.repeated import dedupe
+from busfare.timeline.changes.streams import chunks, streams
+from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
 from busfare.timeline.edit import SCATTERED
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, trace
@@ -40,9 +40,9 @@ def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
         copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
         calls=[call(0, 16_015, "cudaMemcpy", "operation", correlation=1)],
     )
-    assert 4_900 < predicted(recorded, Pin()) < 5_700
-    assert predicted(recorded, Pin("no such buffer")) == 16_015
-    assert predicted(recorded, Pin("h2d pageable")) < 5_700
+    assert 4_900 < predicted(recorded, pin()) < 5_700
+    assert predicted(recorded, pin("no such buffer")) == 16_015
+    assert predicted(recorded, pin("h2d pageable")) < 5_700
 
 
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
@@ -58,9 +58,9 @@ def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
 
     # 20 ms of the host's own, which now hide the copy. One stretch so long is work on data of its own; in short ones
     # it had to fetch the 2 MiB of its cache again.
-    assert predicted(recorded(), Pin()) == pytest.approx(20_010, abs=20)
+    assert predicted(recorded(), pin()) == pytest.approx(20_010, abs=20)
     fetched = SCATTERED * 2 * MIB / 8e9 * 1e6
-    assert predicted(recorded(*range(16_100, 36_000, 100)), Pin()) == pytest.approx(20_010 - fetched, abs=20)
+    assert predicted(recorded(*range(16_100, 36_000, 100)), pin()) == pytest.approx(20_010 - fetched, abs=20)
 
 
 def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
@@ -75,7 +75,7 @@ def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
             call(25_000, 25_001, "cudaGetLastError"),
         ],
     )
-    assert predicted(recorded, Pin()) == pytest.approx(25_001, abs=40)
+    assert predicted(recorded, pin()) == pytest.approx(25_001, abs=40)
 
 
 def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> None:
@@ -85,7 +85,7 @@ def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> No
         calls=[call(2 * n - 50, 2 * n - 49, "cudaMemcpyAsync", correlation=n) for n in range(20)],
     )
     run = timeline(recorded, node)
-    changed = Pin().apply(run, Setting(node)).timeline
+    changed = pin().apply(run, Setting(node)).timeline
     alone = node.curve("h2d", "pinned")
     assert alone is not None
     cycle = float(alone.seconds(1024.0)) * 1e9
@@ -96,7 +96,7 @@ def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> No
 def test_pinning_without_a_node_says_what_is_missing() -> None:
     recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"))
     with pytest.raises(InputError, match="--from"):
-        predicted(recorded, Pin(), setting=Setting(None))
+        predicted(recorded, pin(), setting=Setting(None))
 
 
 def blocking_copy_then_host_work() -> Trace:
@@ -112,7 +112,7 @@ def blocking_copy_then_host_work() -> Trace:
 
 
 def test_a_copy_that_waits_no_longer_runs_beside_the_host() -> None:
-    assert predicted(blocking_copy_then_host_work(), Async()) == pytest.approx(5015 - 1005, abs=10)
+    assert predicted(blocking_copy_then_host_work(), without_waiting()) == pytest.approx(5015 - 1005, abs=10)
 
 
 def test_a_wait_right_behind_a_copy_goes_with_it() -> None:
@@ -124,7 +124,7 @@ def test_a_wait_right_behind_a_copy_goes_with_it() -> None:
         *(recorded.calls.rows(named=True)[1:]),
     ]
     rewritten = trace(*recorded.operations.rows(named=True), calls=calls)
-    assert predicted(rewritten, Async()) == pytest.approx(5015 - 1005, abs=10)
+    assert predicted(rewritten, without_waiting()) == pytest.approx(5015 - 1005, abs=10)
 
 
 def test_waits_between_kernels_go_and_those_for_results_stay() -> None:
@@ -138,12 +138,12 @@ def test_waits_between_kernels_go_and_those_for_results_stay() -> None:
         ]
     recorded = trace(*operations, calls=calls)
     # Four kernels of 100 µs, no longer 85 µs of host work after each.
-    assert predicted(recorded, DropSynchronisations()) < 480
-    assert predicted(recorded, DropSynchronisations("Stream")) == 715
+    assert predicted(recorded, without_synchronisations()) < 480
+    assert predicted(recorded, without_synchronisations("Stream")) == 715
     operations.append(copy(111, 116, 64, "d2h", correlation=9))
     calls[1] |= {"end_ns": 121_000}
     calls.insert(1, call(4.2, 4.8, "cudaMemcpyAsync", correlation=9))
-    found = what_if(timeline(trace(*operations, calls=calls)), [DropSynchronisations()], HERE)
+    found = what_if(timeline(trace(*operations, calls=calls)), [without_synchronisations()], HERE)
     assert found.together.count == 2
 
 
@@ -152,8 +152,8 @@ def test_small_copies_become_one() -> None:
     calls = [call(10.0 * at, 10.0 * at + 9, "cudaMemcpy", "operation", correlation=at) for at in range(100)]
     recorded = trace(*operations, calls=calls)
     # 99 calls of 9 µs are gone, the host's µs behind each stays; packing takes 51 µs, the copy 37.
-    assert 187 < predicted(recorded, Batch(64 * 1024)) < 195
-    assert predicted(recorded, Batch(4096)) == 999
+    assert 187 < predicted(recorded, batch(64 * 1024)) < 195
+    assert predicted(recorded, batch(4096)) == 999
 
 
 def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
@@ -167,7 +167,7 @@ def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
             call(20.0 * at, 20.0 * at + 6, "cudaMemcpy", "operation", correlation=2 * at),
             call(20.0 * at + 7, 20.0 * at + 10, "cudaLaunchKernel", correlation=2 * at + 1),
         ]
-    found = what_if(timeline(trace(*operations, calls=calls)), [Batch(64 * 1024)], HERE)
+    found = what_if(timeline(trace(*operations, calls=calls)), [batch(64 * 1024)], HERE)
     assert found.together.count == 0
 
 
@@ -185,11 +185,11 @@ def test_small_results_come_back_once() -> None:
         ]
     recorded = trace(*operations, calls=calls)
     # Twenty kernels of 100 µs behind each other, one copy at the end.
-    assert predicted(recorded, Collect(64)) == pytest.approx(20 * 101 + 20, rel=0.01)
-    assert predicted(recorded, Collect(8)) == predicted(recorded) == 2590
+    assert predicted(recorded, collect(64)) == pytest.approx(20 * 101 + 20, rel=0.01)
+    assert predicted(recorded, collect(8)) == predicted(recorded) == 2590
     # A copy of 2 µs and two turns between units of 3.5 µs to each kernel.
-    assert predicted(recorded, Async("d2h")) == pytest.approx(20 * 109, rel=0.02)
-    assert predicted(recorded, Async()) == 2590
+    assert predicted(recorded, without_waiting("d2h")) == pytest.approx(20 * 109, rel=0.02)
+    assert predicted(recorded, without_waiting()) == 2590
 
 
 def pipeline(chunks_: int = 8, memory: str = "pinned", blocking: bool = True) -> Trace:
@@ -236,10 +236,10 @@ def test_chunks_are_copies_in_kernels_and_copies_out() -> None:
 def test_three_streams_overlap_copies_in_kernels_and_copies_out(blocking: bool) -> None:
     recorded = pipeline(8, blocking=blocking)
     # Eight steps of 1 ms and the two that fill and drain the pipeline.
-    assert predicted(recorded, Streams(3)) == pytest.approx(10_000, rel=0.03)
+    assert predicted(recorded, streams(3)) == pytest.approx(10_000, rel=0.03)
     # With two buffers a chunk waits until the one before the last is out.
-    assert 10_000 < predicted(recorded, Streams(2)) < 16_500
-    assert predicted(recorded, Streams(1)) == predicted(recorded)
+    assert 10_000 < predicted(recorded, streams(2)) < 16_500
+    assert predicted(recorded, streams(1)) == predicted(recorded)
 
 
 def test_without_calls_nobody_knows_what_streams_would_wait_for() -> None:
@@ -250,12 +250,12 @@ def test_without_calls_nobody_knows_what_streams_would_wait_for() -> None:
             kernel(at + 410, at + 900),
             copy(at + 910, at + 950, MIB, "d2h"),
         ]
-    outcome = what_if(timeline(trace(*operations)), [Streams(3)], HERE).together
+    outcome = what_if(timeline(trace(*operations)), [streams(3)], HERE).together
     assert outcome.count == 0 and outcome.played.makespan_ns == 3_950_000
 
 
 def test_pageable_copies_do_not_overlap_by_streams_alone() -> None:
-    assert predicted(pipeline(8, memory="pageable"), Streams(3)) > 16_000
+    assert predicted(pipeline(8, memory="pageable"), streams(3)) > 16_000
 
 
 def test_buffers_sent_again_are_sent_once() -> None:
@@ -263,7 +263,7 @@ def test_buffers_sent_again_are_sent_once() -> None:
     calls = [call(100.0 * at, 100.0 * at + 60, "cudaMemcpy", "operation", correlation=at) for at in range(5)]
     recorded = trace(*operations, calls=calls)
     with pytest.raises(InputError, match="--fingerprint"):
-        predicted(recorded, Dedupe())
+        predicted(recorded, dedupe())
     recorded.operations = recorded.operations.with_columns(
         fingerprint=pl.Series([1, 1, 2, 1, 1], dtype=pl.UInt64),
         source_address=pl.Series([64, 64, 128, 64, 64], dtype=pl.UInt64),
@@ -271,7 +271,7 @@ def test_buffers_sent_again_are_sent_once() -> None:
     )
     # The second and the fifth stand there already; the fourth, too, was sent before: it stays somewhere else.
     run = timeline(recorded)
-    applied = Dedupe().apply(run, HERE)
+    applied = dedupe().apply(run, HERE)
     assert applied.count == 3 and applied.bytes == 3 * MIB
     assert any("room to keep 1.05 MB" in condition for condition in applied.rests_on)
     assert play(applied.timeline).makespan_ns / 1e3 == 460 - 3 * 60
@@ -279,20 +279,20 @@ def test_buffers_sent_again_are_sent_once() -> None:
 
 def test_what_is_removed_takes_its_calls_along() -> None:
     recorded = pipeline(4)
-    assert predicted(recorded, Remove("d2h")) == pytest.approx(predicted(recorded) - 4 * 1001, rel=0.02)
-    assert predicted(recorded, Remove("h2d"), Remove("d2h"), Remove("p2p")) < 4_200
+    assert predicted(recorded, remove("d2h")) == pytest.approx(predicted(recorded) - 4 * 1001, rel=0.02)
+    assert predicted(recorded, remove("h2d"), remove("d2h"), remove("p2p")) < 4_200
 
 
 def test_copies_twice_as_fast_take_half_their_time() -> None:
     recorded = pipeline(4)
-    assert predicted(recorded, CopySpeed(2)) == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.001)
+    assert predicted(recorded, copy_speed(2)) == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.001)
 
 
 def test_kernels_by_rule_and_another_node() -> None:
     recorded = pipeline(4)
-    assert predicted(recorded, Kernels(0.5)) == pytest.approx(predicted(recorded) - 4 * 500, rel=0.001)
-    assert predicted(recorded, Kernels(0.5, "other")) == predicted(recorded)
-    faster = predicted(recorded, ToNode(load_node("pcie:4x16")))
+    assert predicted(recorded, kernel_times(0.5)) == pytest.approx(predicted(recorded) - 4 * 500, rel=0.001)
+    assert predicted(recorded, kernel_times(0.5, "other")) == predicted(recorded)
+    faster = predicted(recorded, on_node(load_node("pcie:4x16")))
     assert faster == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.06)
 
 
@@ -314,10 +314,10 @@ def terms_then_kernel(size: int, copies: int = 1, kernels: int = 50) -> Trace:
 
 def test_small_values_of_the_next_kernel_travel_with_its_launch() -> None:
     recorded = terms_then_kernel(24)
-    applied = what_if(timeline(recorded), [AsArguments()], HERE).together
+    applied = what_if(timeline(recorded), [as_arguments()], HERE).together
     assert applied.played.makespan_ns < play(timeline(recorded)).makespan_ns - 49 * 10_000
-    assert AsArguments().apply(timeline(recorded), HERE).count == 50
-    assert "kernel arguments" in AsArguments().apply(timeline(recorded), HERE).rests_on[0]
+    assert as_arguments().apply(timeline(recorded), HERE).count == 50
+    assert "kernel arguments" in as_arguments().apply(timeline(recorded), HERE).rests_on[0]
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_small_values_of_the_next_kernel_travel_with_its_launch() -> None:
     ],
 )
 def test_only_so_many_bytes_fit_into_arguments(size: int, copies: int, found: int) -> None:
-    assert AsArguments().apply(timeline(terms_then_kernel(size, copies)), HERE).count == found
+    assert as_arguments().apply(timeline(terms_then_kernel(size, copies)), HERE).count == found
 
 
 def test_a_copy_that_no_kernel_follows_is_no_argument() -> None:
@@ -338,7 +338,7 @@ def test_a_copy_that_no_kernel_follows_is_no_argument() -> None:
         copy(5, 6, 24, memory="pageable", correlation=1),
         calls=[call(0, 10, "cuMemcpyHtoD", "operation", correlation=1)],
     )
-    assert AsArguments().apply(timeline(alone), HERE).count == 0
+    assert as_arguments().apply(timeline(alone), HERE).count == 0
 
 
 def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> None:
@@ -356,13 +356,13 @@ def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> N
     recorded = trace(faulting, *pages, quiet, calls=calls)
     # Two runs of 200 µs, as the quiet one shows, and 32 MiB over the link.
     link = 32 * MIB / 12.3e9 * 1e6
-    assert predicted(recorded, Prefetch()) == pytest.approx(40 + 400 + link, rel=0.1)
+    assert predicted(recorded, prefetch()) == pytest.approx(40 + 400 + link, rel=0.1)
 
 
 def test_changes_are_played_alone_and_together_and_the_first_run_stays() -> None:
     taken_apart = timeline(pipeline(8, memory="pageable"))
     before = {name: values.copy() for name, values in taken_apart.columns.items()}
-    found = what_if(taken_apart, [Pin(), Streams(3)], HERE)
+    found = what_if(taken_apart, [pin(), streams(3)], HERE)
     assert [outcome.title for outcome in found.alone] == ["pin the host buffers", "3 streams"]
     assert found.together.gain_seconds(found.baseline) > max(
         o.gain_seconds(found.baseline) for o in found.alone
@@ -376,7 +376,7 @@ def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
     node = load_node(f"{gpu}-probed")
     before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"), node)
     after = read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz")
-    found = what_if(before, [Pin(), Streams(3)], Setting(node))
+    found = what_if(before, [pin(), streams(3)], Setting(node))
     speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
     measured = before.recorded_ns / timeline(after).recorded_ns
     assert speedup == pytest.approx(measured, rel=0.1)
@@ -385,7 +385,7 @@ def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
 def test_a_training_program_with_pinned_buffers_ran_as_foretold() -> None:
     before = timeline(read(EXAMPLES / "train-images-h100.json.gz"))
     after = timeline(read(EXAMPLES / "train-images-pinned-h100.json.gz"))
-    found = what_if(before, [Pin(), Async()], Setting(load_node("h100-probed")))
+    found = what_if(before, [pin(), without_waiting()], Setting(load_node("h100-probed")))
     speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
     assert speedup == pytest.approx(before.recorded_ns / after.recorded_ns, rel=0.1)
 
@@ -408,7 +408,7 @@ def small_copies(lag: float, direction: str = "h2d") -> Trace:
 def test_a_blocking_copy_of_pinned_memory_returns_after_its_end() -> None:
     # 5 µs to the copy and 2 for it; then the host wakes up 3.3 µs later, as it does behind other copies.
     for direction in ("h2d", "d2h"):
-        pinned = Pin().apply(timeline(small_copies(5, direction)), HERE).timeline
+        pinned = pin().apply(timeline(small_copies(5, direction)), HERE).timeline
         found = play(pinned)
         assert (found.call_end - found.operation_end == 3300).all()
 
@@ -421,7 +421,7 @@ def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_wai
         operations.append(copy(start + 9, start + 10, 512, "d2h", memory="pageable", correlation=n))
         calls.append(call(start, start + 14, "cudaMemcpyAsync", correlation=n))
         calls.append(call(start + 15, start + 16, "cudaStreamSynchronize", "stream"))
-    pinned = Pin().apply(timeline(trace(*operations, calls=calls)), HERE).timeline
+    pinned = pin().apply(timeline(trace(*operations, calls=calls)), HERE).timeline
     found = play(pinned)
     # Submitted in 0.45 of a launch, of which the trace has none: 5 µs; and 2 µs on the way.
     assert (found.operation_start - found.call_start[::2] == 2250 + 2000).all()
@@ -440,12 +440,12 @@ def test_packed_copies_take_the_loop_that_makes_them_along_where_it_goes_too() -
     operations.append(kernel(1030, 1130, correlation=99))
     calls.append(call(1020, 1025, "cudaLaunchKernel", correlation=99))
     recorded = trace(*operations, calls=calls)
-    packed, without = (predicted(recorded, Batch(64 * 1024, with_loop=gone)) for gone in (False, True))
+    packed, without = (predicted(recorded, batch(64 * 1024, with_loop=gone)) for gone in (False, True))
     # 19 × 39 µs of the loop outside of calls, and 19 calls of 4 µs; what lies behind the last copy stays.
     assert predicted(recorded) - without == pytest.approx(19 * (39 + 4), abs=5)
     assert loop_nanoseconds(timeline(recorded), 64 * 1024) == 19 * 39_000
     assert without < packed < predicted(recorded)
-    (rests_on,) = what_if(timeline(recorded), [Batch(64 * 1024, with_loop=True)], HERE).together.rests_on
+    (rests_on,) = what_if(timeline(recorded), [batch(64 * 1024, with_loop=True)], HERE).together.rests_on
     assert "one array" in rests_on
 
 

@@ -11,7 +11,7 @@ from busfare.node import Cost, Node, load_node
 from busfare.project import project
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, what_if
-from busfare.timeline.changes.elsewhere import Host, host_changes, host_ratio
+from busfare.timeline.changes.elsewhere import host_changes, host_ratio, host_times
 from tests.traces import call, copy, kernel, trace
 
 MIB = 1 << 20
@@ -53,7 +53,7 @@ def test_the_pace_goes_before_calls_where_both_nodes_have_it() -> None:
 
 def test_a_host_twice_as_fast_halves_its_calls_and_what_is_between_but_nothing_that_it_waits_for() -> None:
     # The launch takes 5 µs in place of 10; the kernel begins 11 µs after its begin, and its end is noticed as before.
-    changed = what_if(timeline(RUN), [Host(0.5)], Setting()).together
+    changed = what_if(timeline(RUN), [host_times(0.5)], Setting()).together
     assert changed.played.makespan_seconds == pytest.approx(220e-6 - 2e-6 - 50e-6, abs=0.1e-6)
 
 

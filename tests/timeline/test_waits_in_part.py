@@ -12,9 +12,9 @@ from busfare.report.summary import summarise
 from busfare.report.trace_document import unexplained
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.elsewhere import CopySpeed
-from busfare.timeline.changes.prefetch import Prefetch
-from busfare.timeline.changes.removal import Remove
+from busfare.timeline.changes.elsewhere import copy_speed
+from busfare.timeline.changes.prefetch import prefetch
+from busfare.timeline.changes.removal import remove
 from busfare.timeline.edit import with_durations
 from busfare.timeline.model import WAIT
 from busfare.trace import Trace
@@ -161,8 +161,8 @@ def test_a_prefetch_holds_the_kernel_behind_it() -> None:
         ],
     )
     assert share(recorded, "copies") > 0.9
-    assert Prefetch().apply(timeline(recorded), HERE).count == 0
-    assert play(CopySpeed(2.0).apply(timeline(recorded), HERE).timeline).makespan_ns < 11_500_000
+    assert prefetch().apply(timeline(recorded), HERE).count == 0
+    assert play(copy_speed(2.0).apply(timeline(recorded), HERE).timeline).makespan_ns < 11_500_000
 
 
 def test_faults_hold_their_kernel_and_prefetching_frees_it() -> None:
@@ -173,9 +173,9 @@ def test_faults_hold_their_kernel_and_prefetching_frees_it() -> None:
         return play(change.apply(taken_apart, HERE).timeline).makespan_ns / 1000
 
     # 40 MiB in 6 ms of moves and 2 ms between them; in one piece over this link 3.4 ms.
-    assert after(Prefetch()) == pytest.approx(before / 1000 - 8_000 + 3_400, abs=500)
-    assert after(CopySpeed(2.0)) == pytest.approx(before / 1000 - 3_000, abs=150)
-    assert after(Remove("migration")) < after(CopySpeed(2.0)) - 3_000
+    assert after(prefetch()) == pytest.approx(before / 1000 - 8_000 + 3_400, abs=500)
+    assert after(copy_speed(2.0)) == pytest.approx(before / 1000 - 3_000, abs=150)
+    assert after(remove("migration")) < after(copy_speed(2.0)) - 3_000
 
 
 def test_long_chains_of_moves_are_taken_out_at_once() -> None:
@@ -189,5 +189,5 @@ def test_long_chains_of_moves_are_taken_out_at_once() -> None:
     long = repeated[[0] * count].with_columns(start_ns=at, end_ns=at + 8_000)
     recorded.operations = recorded.operations[:1].vstack(long)
     taken_apart = timeline(recorded)
-    after = Remove("migration").apply(taken_apart, HERE)
+    after = remove("migration").apply(taken_apart, HERE)
     assert after.count == count and after.timeline.operations.height == 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,34 +15,34 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Change, Setting
-from busfare.timeline.changes.packing import Batch, Collect, loop_nanoseconds
-from busfare.timeline.changes.pin import Pin
-from busfare.timeline.changes.prefetch import Prefetch
-from busfare.timeline.changes.removal import AsArguments, Remove
-from busfare.timeline.changes.repeated import Dedupe, KeepOnGpu
-from busfare.timeline.changes.streams import Streams, are_pipelines
-from busfare.timeline.changes.waiting import Async, DropSynchronisations
+from busfare.timeline.changes.packing import batch, collect, loop_nanoseconds
+from busfare.timeline.changes.pin import pin
+from busfare.timeline.changes.prefetch import prefetch
+from busfare.timeline.changes.removal import as_arguments, remove
+from busfare.timeline.changes.repeated import dedupe, keep_on_gpu
+from busfare.timeline.changes.streams import are_pipelines, streams
+from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
 from busfare.timeline.edit import among
 from busfare.trace.beside import several
 
 __all__ = ["priced_by_replay"]
 
 SMALL = 64 * 1024
-PACKED = Batch(SMALL)
+PACKED, PINNED, WAITING_LESS, ARGUMENTS = batch(SMALL), pin(), without_waiting(), as_arguments()
 NS = 1e-9
 Changes = tuple[Change, ...]
 #: By finding, the changes that follow its advice; of several the one that gains most is taken.
 CANDIDATES: dict[str, tuple[Changes, ...]] = {
-    "pageable-copies": ((Pin(),), (Pin(), Async())),
-    "small-copies": ((PACKED,), (Collect(SMALL),), (AsArguments(),)),
-    "ping-pong": ((KeepOnGpu(),),),
-    "one-memory": ((Remove("h2d"), Remove("d2h")),),
-    "symbol-copies": ((AsArguments(),),),
-    "synchronous-copies": ((Async(),),),
-    "exposed-copies": tuple((*before, Streams(count)) for before in ((), (Pin(),)) for count in (2, 3, 4)),
-    "managed-migrations": ((Prefetch(),),),
-    "repeated-copies": ((Dedupe(),),),
-    "synchronisations": ((DropSynchronisations(),),),
+    "pageable-copies": ((PINNED,), (PINNED, WAITING_LESS)),
+    "small-copies": ((PACKED,), (collect(SMALL),), (ARGUMENTS,)),
+    "ping-pong": ((keep_on_gpu(),),),
+    "one-memory": ((remove("h2d"), remove("d2h")),),
+    "symbol-copies": ((ARGUMENTS,),),
+    "synchronous-copies": ((WAITING_LESS,),),
+    "exposed-copies": tuple((*before, streams(n)) for before in ((), (PINNED,)) for n in (2, 3, 4)),
+    "managed-migrations": ((prefetch(),),),
+    "repeated-copies": ((dedupe(),),),
+    "synchronisations": ((without_synchronisations(),),),
 }
 #: What must hold besides what the changes themselves rest on.
 RESTS_ON = {"one-memory": ("kernels are as fast on the host's buffers as on copies of them",)}
@@ -52,16 +52,15 @@ SURPLUS = 0.1
 WORTH_MORE = 0.01
 
 
-def priced_by_replay(taken_apart: Timeline, node: Node | None, findings: Sequence[Finding]) -> list[Finding]:
+def priced_by_replay(run: Timeline, node: Node | None, findings: Sequence[Finding]) -> list[Finding]:
     """`findings` with the gain that the replayed run shows; with their bounds where nothing tells what made the copies."""
     if not any(finding.id in CANDIDATES for finding in findings):
         return list(findings)
-    if not _knows_its_copies(taken_apart):
+    if not _knows_its_copies(run):
         return [replace(finding, bound_seconds=finding.predicted_gain_seconds) for finding in findings]
-    before = play(taken_apart).makespan_ns
-    changed = Changed(taken_apart, Setting(node))
-    prices = [partial(_priced, finding, changed, before) for finding in findings]
-    return _without_repetition(several(taken_apart.operations.height, prices), before * NS)
+    trials = Trials(run, Setting(node))
+    prices = [partial(_priced, finding, trials) for finding in findings]
+    return _without_repetition(several(run.operations.height, prices), trials.seconds)
 
 
 def _knows_its_copies(run: Timeline) -> bool:
@@ -93,85 +92,94 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
     return kept
 
 
-class Changed:
+class Trial(NamedTuple):
+    """Changes, what they make of the run, and what it gains, in seconds."""
+
+    changes: Changes
+    applied: Applied
+    gain: float
+
+
+class Trials:
     """The run after changes; what pinning alone makes of it, with which others begin, is kept."""
 
     def __init__(self, run: Timeline, setting: Setting) -> None:
         self.run = run
         self._setting = setting
-        self._pinned: Applied | None = None
-        self._one_at_a_time = threading.Lock()
+        self.seconds = play(run).makespan_seconds
+
+    @cached_property
+    def _pinned(self) -> Applied:
+        return PINNED.apply(self.run, self._setting)
 
     @cached_property
     def parts(self) -> dict[str, float]:
         """Seconds of the unchanged run by what decides its length."""
         return _parts(self.run)
 
-    def by(self, changes: Changes) -> Applied:
-        """The run after all of `changes`; `count` is the last one's. Raises InputError as they do."""
-        before = Applied(self.run, 0)
-        if changes[0] == Pin():
-            with self._one_at_a_time:
-                self._pinned = self._pinned or Pin().apply(self.run, self._setting)
-            before, changes = self._pinned, changes[1:]
-        for change in changes:
-            applied = change.apply(before.timeline, self._setting)
-            conditions = list(dict.fromkeys([*before.rests_on, *applied.rests_on]))
-            before = Applied(applied.timeline, applied.count, applied.bytes, conditions)
-        return before
+    def of(self, changes: Changes) -> Trial:
+        """The run after all of `changes`; `count` is the last one's: what that finds nothing to do with is the gain of the
+        others alone, and none here. Raises InputError as they do.
+        """
+        first, *more = changes
+        applied = self._pinned if first is PINNED else first.apply(self.run, self._setting)
+        rests_on = applied.rests_on
+        for change in more:
+            applied = change.apply(applied.timeline, self._setting)
+            rests_on = list(dict.fromkeys([*rests_on, *applied.rests_on]))
+        gain = self.seconds - play(applied.timeline).makespan_seconds if applied.count else 0.0
+        return Trial(changes, Applied(applied.timeline, applied.count, applied.bytes, rests_on), gain)
+
+    def best(self, candidates: Sequence[Changes]) -> Trial | None:
+        """The first of those that gain most; None where each needs the node, or what the trace lacks."""
+        best = None
+        for changes in candidates:
+            try:
+                trial = self.of(changes)
+            except InputError:
+                continue
+            if best is None or trial.gain > best.gain + WORTH_MORE * self.seconds:
+                best = trial
+        return best
 
 
-def _priced(finding: Finding, changed: Changed, before: int) -> Finding:
+def _priced(finding: Finding, trials: Trials) -> Finding:
     if finding.id not in CANDIDATES:
         return finding
-    if finding.id == "exposed-copies" and not are_pipelines(changed.run):
-        return replace(
-            finding, predicted_gain_seconds=0.0, by_replay=True, bound_seconds=finding.predicted_gain_seconds
-        )
-    best: tuple[float, Changes, tuple[str, ...], str] | None = None
-    own = None if finding.touches is None else finding.touches.of_run
-    for changes in CANDIDATES[finding.id]:
-        try:
-            applied = changed.by(changes)
-        except InputError:  # it needs the node, or what the trace lacks: the bound stands
-            continue
-        # What the last change finds nothing to do with is another candidate's gain.
-        gain = (before - play(applied.timeline).makespan_ns) * NS if applied.count else 0.0
-        if best is None or gain > best[0] + WORTH_MORE * before * NS:
-            more = "" if own is None or gain <= (1 + SURPLUS) * own else _what_else(changed, applied, own)
-            best = (gain, changes, tuple(applied.rests_on), more)
+    finding = replace(finding, bound_seconds=finding.predicted_gain_seconds)
+    if finding.id == "exposed-copies" and not are_pipelines(trials.run):
+        return replace(finding, predicted_gain_seconds=0.0, by_replay=True)
+    best = trials.best(CANDIDATES[finding.id])
     if best is None:
-        return replace(finding, bound_seconds=finding.predicted_gain_seconds)
-    gain, changes, conditions, more = best
-    with_loop = None
-    if PACKED in changes:
-        host = loop_nanoseconds(changed.run, SMALL) * NS
-        more += f" Between their calls the host spends {amounts.time(host)} in the loop that makes them."
-        looped = changed.by((Batch(SMALL, with_loop=True),)).timeline
-        with_loop = (before - play(looped).makespan_ns) * NS
+        return finding
+    evidence, with_loop = finding.evidence, None
+    own = None if finding.touches is None else finding.touches.of_run
+    if own is not None and best.gain > (1 + SURPLUS) * own:
+        evidence += _what_else(trials.parts, _parts(best.applied.timeline), own)
+    if PACKED in best.changes:
+        host = amounts.time(loop_nanoseconds(trials.run, SMALL) * NS)
+        evidence += f" Between their calls the host spends {host} in the loop that makes them."
+        with_loop = trials.of((batch(SMALL, with_loop=True),)).gain
     return replace(
         finding,
-        evidence=finding.evidence + more,
+        evidence=evidence,
         gain_with_loop_seconds=with_loop,
-        predicted_gain_seconds=max(0.0, gain),
+        predicted_gain_seconds=max(0.0, best.gain),
         by_replay=True,
-        bound_seconds=finding.predicted_gain_seconds,
-        rests_on=(*conditions, *RESTS_ON.get(finding.id, ())),
-        what_if=tuple(option for change in changes for option in change.options),
+        rests_on=(*best.applied.rests_on, *RESTS_ON.get(finding.id, ())),
+        what_if=tuple(option for change in best.changes for option in change.options),
     )
 
 
-def _what_else(changed: Changed, applied: Applied, own: float) -> str:
+def _what_else(before: dict[str, float], after: dict[str, float], own: float) -> str:
     """What a change saves besides operations that took `own` seconds, by what the run's length consists of."""
-    after = _parts(applied.timeline)
-    saved = {
-        part: seconds - after.get(part, 0.0) for part, seconds in changed.parts.items() if part != "copies"
-    }
+    saved = {part: seconds - after.get(part, 0.0) for part, seconds in before.items() if part != "copies"}
     most = sorted((part for part in saved if saved[part] > 0), key=lambda part: -saved[part])[:2]
+    if not most:
+        return ""
     others = ", ".join(f"{part} ({amounts.time(saved[part])})" for part in most)
     return (
         f" The gain is more than these operations' own {amounts.time(own)} of the run: it is also {others}."
-        * bool(most)
     )
 
 

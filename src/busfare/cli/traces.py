@@ -45,7 +45,7 @@ class WithChanges(click.Command):
                 multiple=option.multiple,
                 default=option.default,
                 show_default=bool(option.default),
-                type=int if option.number else None,
+                type=int if option.read is int else None,
             )
             for option in OPTIONS
         ]

@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.elsewhere import ToNode, host_changes, kernel_changes
+from busfare.timeline.changes.elsewhere import host_changes, kernel_changes, on_node
 from busfare.timeline.edit import with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
@@ -112,7 +112,7 @@ def project(
     pace = host_changes(host, recorded_on, to)
     changed = before.timeline
     setting = Setting(recorded_on, model)
-    for change in (ToNode(to), *rules, *pace):
+    for change in (on_node(to), *rules, *pace):
         changed = change.apply(changed, setting).timeline
     after = play(changed)
     return Projection(

@@ -19,12 +19,12 @@ from busfare.report.summary import summarise
 from busfare.report.terminal import show
 from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import answer_what_if
-from busfare.timeline.changes import Setting, Value, changes_of
+from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
 
 #: One stream and pageable memory; then three streams and pinned memory.
 BEFORE, AFTER = "smooth-out-of-core-h100.json.gz", "smooth-out-of-core-streams-h100.json.gz"
-CHANGE: dict[str, Value] = {"pin": "", "streams": 3}
+CHANGE: dict[str, str | int] = {"pin": "", "streams": 3}
 RECORDED_ON = "h100-sxm"
 ELSEWHERE = ("gh200", "dgx-a100", "pcie:3x16")
 CHANGED = "pinned, 3 streams"

@@ -15,7 +15,6 @@ from busfare.report.results import Baseline, Part, RecordingCost
 from busfare.results import rows_of
 from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Outcome, Setting, WhatIf, what_if
-from busfare.timeline.changes.elsewhere import Host, ToNode
 from busfare.timeline.recording_cost import unrecorded
 from busfare.trace import Trace
 
@@ -89,13 +88,13 @@ def _outcome(outcome: Outcome, baseline: Played, changes: list[Change], setting:
 def _between(outcome: Outcome, baseline: Played, changes: list[Change], setting: Setting) -> dict[str, Any]:
     """The range of the run after `changes`."""
     seconds, run, ends = outcome.played.makespan_seconds, baseline.makespan_seconds, []
-    others = [change for change in changes if not isinstance(change, (ToNode, Host))]
+    others = [change for change in changes if change.options[0] not in ("--to", "--host")]
     if others:
         names = " ".join(change.options[0] for change in others)
         low, high = gain_beside(run - seconds, run, names, figures_of(setting.recorded_on))
         ends += [run - high, run - low]
     for change in changes:
-        if isinstance(change, ToNode) and setting.recorded_on is not None:
+        if change.node is not None and setting.recorded_on is not None:
             ends += run_between(outcome.played, setting.model, setting.recorded_on, change.node)
     if not outcome.count:
         ends = [seconds]  # nothing is changed, so nothing is predicted

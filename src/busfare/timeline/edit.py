@@ -11,27 +11,10 @@ from numpy.typing import NDArray
 
 from busfare.expressions import found_in
 from busfare.timeline.build.device_work import unit_of
+from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import packing_nanoseconds, pageable, staged
 from busfare.trace.words import Words
-
-__all__ = [
-    "ASYNC_COPY",
-    "among",
-    "bytes_of",
-    "calls_named",
-    "calls_of",
-    "calls_only_for",
-    "gaps_without",
-    "matching",
-    "next_on_thread",
-    "usual_call_ns",
-    "with_durations",
-    "without_calls",
-    "without_operations",
-    "without_waits",
-    "without_waits_behind",
-]
 
 Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
@@ -55,24 +38,23 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     if not removed.any():
         return timeline
     columns, kept = dict(timeline.columns), ~removed
-    emptied = calls_only_for(timeline, removed)
-    number = np.cumsum(kept) - 1
-    stand_in = _kept_before(columns["operation_after"], removed)
-    columns["operation_order_lag"] = _lags_behind(timeline, removed)
+    emptied = calls_of(timeline, removed) & ~calls_of(timeline, kept)
+    before = before_in(columns["operation_stream"])
+    number = np.append(np.cumsum(kept) - 1, -1)  # -1 stays -1
+    after = number[_kept_before(columns["operation_after"], removed)]
+    columns |= {
+        "operation_order_lag": _lags_behind(timeline, before, removed),
+        "operation_after": after.astype(np.int32),
+    }
     for name in [name for name in columns if name.startswith("operation_")]:
         columns[name] = columns[name][kept]
-    after = stand_in[kept]
-    columns["operation_after"] = np.where(after >= 0, number[np.maximum(after, 0)], -1).astype(np.int32)
-    given = columns["call_wait"] == WAIT["given"]
-    key = columns["call_wait_key"].copy()
     # Who waited for one that is gone waits for the one before it in its stream.
-    instead = _kept_before(_in_stream_before(timeline.columns["operation_stream"]), removed)
-    gone = given & removed[np.maximum(np.where(given, key, 0), 0)]
-    key[gone] = instead[key[gone]]
-    lost = given & (key < 0)
-    key[given & ~lost] = number[key[given & ~lost]]
+    wait, key = columns["call_wait"], columns["call_wait_key"]
+    given = wait == WAIT["given"]
+    instead = np.where(removed, _kept_before(before, removed), np.arange(len(removed)))
+    key = np.where(given, number[instead[np.where(given, key, 0)]], key).astype(np.int32)
     columns["call_wait_key"] = key
-    columns["call_wait"] = np.where(lost | emptied, WAIT["none"], columns["call_wait"]).astype(np.uint8)
+    columns["call_wait"] = np.where(given & (key < 0) | emptied, WAIT["none"], wait).astype(np.uint8)
     columns["call_own"] = np.where(emptied, 0, columns["call_own"])
     if not bytes_stay:
         columns["call_gap"] = gaps_without(timeline, removed)
@@ -84,30 +66,18 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     )
 
 
-def _in_stream_before(stream: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The operation before each in its stream, -1 before the first; shape (operations,)."""
-    order = np.argsort(stream, kind="stable")
-    before = np.full(len(stream), -1, np.int32)
-    same = stream[order][1:] == stream[order][:-1]
-    before[order[1:][same]] = order[:-1][same]
-    return before
-
-
-def _lags_behind(timeline: Timeline, removed: Mask) -> Times:
-    """How long each operation starts behind the one before it in its stream, once that is gone; shape (operations,).
+def _lags_behind(timeline: Timeline, before: NDArray[np.int32], removed: Mask) -> Times:
+    """How long each operation starts behind the one `before` it in its stream, once that is gone; shape (operations,).
 
     What followed a copy engine's work and now follows work of its own unit no longer pays for the change of units: 2.7 to
     5.2 µs from a kernel to a copy on H100s and H200s (`busfare probe`, after a kernel).
     """
-    columns = timeline.columns
-    lag, unit = columns["operation_order_lag"].copy(), unit_of(timeline.operations, timeline.operation_class)
-    before = _in_stream_before(columns["operation_stream"])
+    unit = unit_of(timeline.operations, timeline.operation_class)
     now = _kept_before(before, removed)
-    moved = (now >= 0) & (now != before) & ~removed
-    rows = np.flatnonzero(moved)
-    rows = rows[(unit[before[rows]] != unit[rows]) & (unit[now[rows]] == unit[rows])]
-    lag[rows] = np.minimum(lag[rows], timeline.usual_order_ns[timeline.operation_class[rows]])
-    return lag
+    alike = (now >= 0) & (unit[before] != unit) & (unit[now] == unit) & ~removed
+    lag = timeline.columns["operation_order_lag"]
+    usual = timeline.usual_order_ns[timeline.operation_class]
+    return np.where(alike, np.minimum(lag, usual), lag)
 
 
 def _kept_before(before: NDArray[np.int32], removed: Mask) -> NDArray[np.int32]:
@@ -116,9 +86,9 @@ def _kept_before(before: NDArray[np.int32], removed: Mask) -> NDArray[np.int32]:
     Each round looks twice as far: chains of faults are as long as the trace.
     """
     skip = np.where(removed, before, np.arange(len(before), dtype=np.int32))
-    while (through := (skip >= 0) & removed[np.maximum(skip, 0)]).any():
+    while (through := (skip >= 0) & removed[skip]).any():
         skip[through] = skip[skip[through]]
-    return np.where(before >= 0, skip[np.maximum(before, 0)], -1).astype(np.int32)
+    return np.where(before >= 0, skip[before], -1).astype(np.int32)
 
 
 def gaps_without(timeline: Timeline, gone: Mask) -> Times:
@@ -153,18 +123,8 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
     return changed
 
 
-def calls_only_for(timeline: Timeline, operations: Mask) -> Mask:
-    """The calls that launched some of `operations` and nothing else; shape (calls,)."""
-    calls = timeline.columns["operation_call"]
-    launched = timeline.columns["operation_launched"] != 0
-    count = len(timeline.columns["call_own"])
-    of_these = np.bincount(calls[launched & operations], minlength=count) > 0
-    of_others = np.bincount(calls[launched & ~operations], minlength=count) > 0
-    return np.asarray(of_these & ~of_others)
-
-
 def without_waits(timeline: Timeline, calls: Mask, own_ns: Times | int) -> Timeline:
-    """These calls return after `own_ns` without waiting; shape (calls,)."""
+    """These calls return after `own_ns` without waiting (0: they are gone); shape (calls,)."""
     columns = timeline.columns
     return timeline.with_columns(
         call_wait=np.where(calls, WAIT["none"], columns["call_wait"]).astype(np.uint8),
@@ -172,22 +132,9 @@ def without_waits(timeline: Timeline, calls: Mask, own_ns: Times | int) -> Timel
     )
 
 
-def without_calls(timeline: Timeline, calls: Mask) -> Timeline:
-    """These calls, which launch nothing, are gone; shape (calls,)."""
-    return without_waits(timeline, calls, 0)
-
-
 def without_waits_behind(timeline: Timeline, removed: Mask) -> Timeline:
     """What waits, right behind their calls, for the copies `removed` no longer does; shape (operations,)."""
-    columns = timeline.columns
-    launched = columns["operation_launched"] != 0
-    calls = np.zeros(len(columns["call_own"]), bool)
-    calls[columns["operation_call"][removed & launched]] = True
-    behind = next_on_thread(timeline)[calls]
-    behind = behind[behind >= 0]
-    waiting = np.zeros(len(calls), bool)
-    waiting[behind] = np.isin(columns["call_wait"][behind], [WAIT["stream"], WAIT["given"]])
-    return without_waits(timeline, waiting, 0)
+    return without_waits(timeline, waiting_behind(timeline, calls_of(timeline, removed)), 0)
 
 
 def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:
@@ -195,14 +142,24 @@ def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:
     return timeline.with_columns(operation_duration=np.rint(duration_ns).astype(np.int64))
 
 
-def next_on_thread(timeline: Timeline) -> Times:
-    """The next call of each call's thread, -1 after the last; shape (calls,)."""
-    threads = timeline.columns["call_thread"]
-    order = np.argsort(threads, kind="stable")
-    following = np.full(len(threads), -1, np.int64)
-    same = threads[order][:-1] == threads[order][1:]
-    following[order[:-1][same]] = order[1:][same]
-    return following
+def right_behind(timeline: Timeline, calls: Mask) -> Mask:
+    """The next call of each one's thread; shape (calls,)."""
+    before = before_in(timeline.columns["call_thread"])
+    return np.asarray((before >= 0) & calls[before])
+
+
+def waiting_behind(timeline: Timeline, calls: Mask) -> Mask:
+    """Of those right behind `calls`, the ones that wait for a stream or an operation; shape (calls,)."""
+    waits = np.isin(timeline.columns["call_wait"], [WAIT["stream"], WAIT["given"]])
+    return right_behind(timeline, calls) & waits
+
+
+def last_of_each(groups: NDArray[Any], among: Mask) -> Mask:
+    """The last row of each group among some; shape (rows,)."""
+    rows = np.flatnonzero(among)[::-1]
+    last = np.zeros(len(among), bool)
+    last[rows[np.unique(groups[rows], return_index=True)[1]]] = True
+    return last
 
 
 def calls_named(timeline: Timeline, pattern: str) -> Mask:
@@ -212,11 +169,9 @@ def calls_named(timeline: Timeline, pattern: str) -> Mask:
 
 
 def usual_call_ns(timeline: Timeline, pattern: str) -> int:
-    """The median host time of calls that wait for nothing, stage nothing and have such a name, or the usual one."""
+    """The median host time of calls of such a name that wait for nothing and stage nothing, or the usual one."""
     free = (timeline.columns["call_wait"] == WAIT["none"]) & calls_named(timeline, pattern)
-    launched = staged(timeline.operations) & (timeline.columns["operation_launched"] != 0)
-    free[timeline.columns["operation_call"][launched]] = False
-    own = timeline.columns["call_own"][free]
+    own = timeline.columns["call_own"][free & ~calls_of(timeline, staged(timeline.operations))]
     return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
 
 
@@ -268,15 +223,25 @@ def matching(timeline: Timeline, pattern: str) -> Mask:
 
 
 def bytes_of(timeline: Timeline, mask: Mask) -> int:
+    """The bytes of these operations that are known; shape (operations,)."""
     return int(timeline.operations["bytes"].filter(pl.Series(mask)).sum())
 
 
 def among(timeline: Timeline, column: str, *words: str) -> Mask:
+    """Operations with one of these words in a column; shape (operations,)."""
     return Words(timeline.operations).among(column, *words)
 
 
 def calls_of(timeline: Timeline, operations: Mask) -> Mask:
+    """The calls that launched some of these operations; shape (calls,)."""
     mask = np.zeros(len(timeline.columns["call_own"]), bool)
     launched = operations & (timeline.columns["operation_launched"] != 0)
     mask[timeline.columns["operation_call"][launched]] = True
+    return mask
+
+
+def of_calls(timeline: Timeline, calls: Mask) -> Mask:
+    """The operations that these calls launched; shape (operations,)."""
+    mask: Mask = timeline.columns["operation_launched"] != 0
+    mask[mask] = calls[timeline.columns["operation_call"][mask]]
     return mask

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,15 @@ from busfare.trace.columns import numbered
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import Words
 
-__all__ = ["HANDS_OVER_AFTER_NS", "HostCalls", "alike", "between_calls", "handed_over", "outermost"]
+__all__ = [
+    "HANDS_OVER_AFTER_NS",
+    "HostCalls",
+    "alike",
+    "before_in",
+    "between_calls",
+    "handed_over",
+    "outermost",
+]
 
 Rows = NDArray[np.int32]
 Times = NDArray[np.int64]
@@ -104,20 +112,24 @@ def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
     return of, table[first_rows]
 
 
+def before_in(groups: NDArray[Any]) -> Rows:
+    """The row before each of its group, -1 for the first one; shape (rows,)."""
+    order = np.argsort(groups, kind="stable")
+    before = np.full(len(groups), -1, np.int32)
+    same = groups[order[1:]] == groups[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
 def between_calls(calls: pl.DataFrame, after: Rows, origin_ns: int) -> Times:
     """Host time before each outermost call since its thread's call before, since the one that it comes `after` where
     another thread hands over (`handed_over`), or since `origin_ns`; ns, shape (calls,).
 
     Without what the recorder itself took of it.
     """
-    thread = calls["thread_number"].to_numpy()
-    order = np.argsort(thread, kind="stable")
-    ends = calls["end_ns"].to_numpy()
-    before = np.full(len(order), origin_ns, np.int64)
-    same = thread[order[1:]] == thread[order[:-1]]
-    before[order[1:][same]] = ends[order[:-1][same]]
-    before[after >= 0] = ends[after[after >= 0]]
-    gap = pl.Series(calls["start_ns"].to_numpy() - before)
+    previous = np.where(after >= 0, after, before_in(calls["thread_number"].to_numpy()))
+    ends = np.append(calls["end_ns"].to_numpy(), origin_ns)  # of -1: where there is none before
+    gap = pl.Series(calls["start_ns"].to_numpy() - ends[previous])
     if "recorder_ns" in calls.columns:
         gap = (gap - calls["recorder_ns"].fill_null(0)).clip(lower_bound=0)
     return gap.to_numpy().astype(np.int64)

@@ -1,51 +1,140 @@
-"""Changes to a program, as changes to its timeline: one file a change, found by being here.
-
-A file of a change holds OPTIONS, by which `what-if` asks for it; PLACE, its place in the order in which a program would be
-changed; and `asked`, which makes the changes of the options' values. To add a change is to add such a file.
-"""
+"""Changes to a program, as changes to its timeline. To add one: what makes it, in a module here, and its row of OPTIONS."""
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from functools import partial
+from typing import Any
 
 from busfare.errors import InputError
-from busfare.node import Node
-from busfare.timeline.changes.change import Applied, Asked, Change, Option, Setting, Value
+from busfare.node import Node, load_node
+from busfare.quantities import parse_bytes, parse_factor
+from busfare.timeline.changes.change import Applied, Change, Setting
+from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
+from busfare.timeline.changes.packing import batch, collect
+from busfare.timeline.changes.pin import pin
+from busfare.timeline.changes.prefetch import prefetch
+from busfare.timeline.changes.removal import as_arguments, remove
+from busfare.timeline.changes.repeated import dedupe, keep_on_gpu
+from busfare.timeline.changes.streams import streams
+from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
 from busfare.timeline.model import Timeline
 from busfare.timeline.play import Played, play
 
 __all__ = [
-    "OPTIONS",
-    "Applied",
-    "Change",
-    "Outcome",
-    "Setting",
-    "Value",
-    "WhatIf",
-    "apply_all",
-    "changes_of",
-    "what_if",
-]
+    "OPTIONS", "Applied", "Change", "Option", "Outcome", "Setting", "WhatIf", "apply_all", "changes_of", "what_if",
+]  # fmt: skip
 
-_FOUND = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
-_CHANGES = sorted((module for module in _FOUND if hasattr(module, "PLACE")), key=lambda module: module.PLACE)
-#: Of `what-if`, in the order in which the changes apply.
-OPTIONS: tuple[Option, ...] = tuple(option for module in _CHANGES for option in module.OPTIONS)
+
+@dataclass(frozen=True)
+class Option:
+    """An option of `what-if`. `metavar` None: a flag; in brackets: its value may be left out and is then empty.
+
+    `make` makes the change of its value, as `read` from text, and of that of the option `beside` it; without `make` it is
+    that option, or a rule about two nodes.
+    """
+
+    name: str
+    help: str
+    make: Callable[..., Change] | None = None
+    metavar: str | None = None
+    read: Callable[[str], Any] = str
+    beside: str | None = None
+    multiple: bool = False
+    default: str | None = None
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name of its value."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def bare(self) -> bool:
+        """Whether its value may be left out."""
+        return bool(self.metavar and self.metavar.startswith("["))
+
+    def changes(self, values: Mapping[str, Any]) -> list[Change]:
+        """Those that its values ask for."""
+        given = values.get(self.key)
+        if self.make is None or given is None or given is False:
+            return []
+        if self.metavar is None:
+            return [self.make()]
+        beside = [values[self.beside]] if self.beside and values.get(self.beside) else []
+        return [self.make(self.read(each), *beside) for each in (given if self.multiple else [given])]
+
+
+#: Of `what-if`, in the order in which a program would be changed.
+OPTIONS = (
+    Option(
+        "--remove", "Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.", remove, "WHAT",
+        multiple=True,
+    ),
+    Option("--as-arguments", "Small values for the next kernel, and for symbols, travel with its launch.", as_arguments),
+    Option("--dedupe", "Send unchanged buffers once.", dedupe),
+    Option("--keep-on-gpu", "What comes back and goes in again stays on the GPU.", keep_on_gpu),
+    Option("--prefetch", "Send managed memory before kernels need it.", prefetch),
+    Option("--pin", "Pageable host buffers become pinned; all, or those of matching copies.", pin, "[REGEX]"),
+    Option(
+        "--batch-below", "Pack copies smaller than this that follow each other.", batch, "SIZE", parse_bytes,
+        beside="with_loop",
+    ),
+    Option(
+        "--with-loop",
+        "With --batch-below: the loop that makes those copies goes with them; the program builds one array.",
+    ),
+    Option(
+        "--collect-below", "Results smaller than this stay on the GPU and come back once, at the end.", collect, "SIZE",
+        parse_bytes,
+    ),
+    Option(
+        "--async", "Copies to the GPU, or all that match, no longer hold the host up.", without_waiting, "[REGEX]"
+    ),
+    Option(
+        "--drop-synchronisations", "Only waits behind copies to the host, and last ones, stay.",
+        without_synchronisations, "[REGEX]",
+    ),
+    Option(
+        "--streams", "Spread chunks of one stream over N streams and buffers.", streams, "N", int, beside="kernel",
+    ),
+    Option("--kernel", "With --streams: only chunks with such a kernel.", None, "REGEX", default=""),
+    Option(
+        "--link", "Another link: pcie:5 (x16), nvlink:2x3, c2c:1.", on_node, "LINK", load_node,
+    ),
+    Option("--node", "Run on another node.", on_node, "NODE", load_node, aliases=("--to",)),
+    Option(
+        "--kernels", "Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.", None, "RULE",
+        multiple=True,
+    ),
+    Option(
+        "--host", "Host times on another node: measured (by what was measured on both), keep, or 0.8x.", None, "RULE",
+        default="measured",
+    ),
+    Option(
+        "--copy-speed", "All copies so many times as fast: 2x.", copy_speed, "FACTOR",
+        partial(parse_factor, option="--copy-speed"),
+    ),
+)  # fmt: skip
 
 
 def changes_of(
-    values: Mapping[str, Value], recorded_on: Node | None, *, check_only: bool = False
+    values: Mapping[str, Any], recorded_on: Node | None, *, check_only: bool = False
 ) -> list[Change]:
     """The changes asked for, by the options' keys. Raises InputError for what cannot be read, or where nothing was asked.
 
     With `check_only` rules that compare two nodes are passed over: nothing needs to be read to check the rest.
     """
-    asked = Asked(values, recorded_on, check_only)
-    changes = [change for module in _CHANGES for change in module.asked(asked)]
-    if not changes and not asked.several("kernels"):
+    if values.get("with_loop") and values.get("batch_below") is None:
+        raise InputError("--with-loop: goes with --batch-below SIZE, whose copies the loop makes")
+    changes = [change for option in OPTIONS for change in option.changes(values)]
+    to = load_node(values["node"]) if values.get("node") is not None else None
+    rules = tuple(values.get("kernels") or ())
+    asked = tuple(rule for rule in rules if not (check_only and rule in RATIOS))
+    changes += kernel_changes(asked, recorded_on, to)
+    changes += host_changes(values.get("host") or "measured", recorded_on, to)
+    if not changes and not rules:
         raise InputError("what-if: say what to change, as in --pin, --streams 3 or --to h200-sxm; see --help")
     return changes
 

@@ -2,121 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.timeline.changes.change import Applied, Asked, Change, Option, Setting
+from busfare.timeline.changes.change import Applied, Change, Setting, applied, taken_out
 from busfare.timeline.changes.prefetch import kernels_held
-from busfare.timeline.edit import (
-    among,
-    bytes_of,
-    calls_named,
-    with_durations,
-    without_operations,
-)
+from busfare.timeline.edit import among, calls_named, of_calls, with_durations, without_operations
 from busfare.timeline.model import Timeline
 from busfare.trace.api_calls import SYMBOL_COPY
-from busfare.trace.words import Words
 
-__all__ = ["ARGUMENT_BYTES", "OPTIONS", "PLACE", "REMOVABLE", "AsArguments", "Remove", "asked"]
+__all__ = ["ARGUMENT_BYTES", "as_arguments", "remove"]
 
 REMOVABLE = ("h2d", "d2h", "d2d", "p2p", "copy", "set", "migration")
 #: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).
 ARGUMENT_BYTES = 4096
-PLACE = 10
-OPTIONS = (
-    Option(
-        "--remove",
-        "Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.",
-        "WHAT",
-        multiple=True,
-    ),
-    Option("--as-arguments", "Small values for the next kernel, and for symbols, travel with its launch."),
+FITS = (
+    "the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs), and only the next kernel needs them"
 )
 Mask = NDArray[np.bool_]
 
 
-def asked(options: Asked) -> list[Change]:
-    """Raises InputError for what cannot be removed."""
-    changes: list[Change] = []
-    for what in options.several("remove"):
-        if what not in REMOVABLE:
-            raise InputError(f"--remove {what[:40]!r}: one of {', '.join(REMOVABLE)}")
-        changes.append(Remove(what))
-    return changes + ([AsArguments()] if options.flag("as_arguments") else [])
+def remove(what: str) -> Change:
+    """Operations of one direction or kind are gone, with their calls. Raises InputError for what cannot be removed."""
+    if what not in REMOVABLE:
+        raise InputError(f"--remove {what[:40]!r}: one of {', '.join(REMOVABLE)}")
 
-
-@dataclass(frozen=True)
-class Remove:
-    """Operations of one direction or kind are gone, with the calls that made them."""
-
-    what: str
-
-    @property
-    def title(self) -> str:
-        return f"no {self.what}"
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        return ("--remove", self.what)
-
-    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        removed = among(timeline, "direction", self.what) | among(timeline, "kind", self.what)
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        removed = among(timeline, "direction", what) | among(timeline, "kind", what)
         duration = np.where(removed, 0, timeline.columns["operation_duration"])
         changed = with_durations(timeline, kernels_held(timeline, duration))
-        return Applied(without_operations(changed, removed), int(removed.sum()), bytes_of(timeline, removed))
+        return applied(timeline, without_operations(changed, removed), removed)
+
+    return Change(f"no {what}", ("--remove", what), apply)
 
 
-@dataclass(frozen=True)
-class AsArguments:
+def as_arguments() -> Change:
     """Small copies to the GPU between two kernels of a stream travel as the second one's arguments, and so do copies to
     symbols: they and their calls are gone.
     """
 
-    @property
-    def title(self) -> str:
-        return "small values as kernel arguments"
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        return taken_out(timeline, _symbols(timeline) | _before_kernels(timeline), FITS)
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        return ("--as-arguments",)
-
-    def apply(self, timeline: Timeline, setting: Setting) -> Applied:
-        removed = _symbols(timeline) | _before_kernels(timeline)
-        return Applied(
-            without_operations(timeline, removed),
-            int(removed.sum()),
-            bytes_of(timeline, removed),
-            [
-                "the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs), and only the next kernel needs them"
-            ],
-        )
+    return Change("small values as kernel arguments", ("--as-arguments",), apply)
 
 
 def _symbols(timeline: Timeline) -> Mask:
     """Copies to __constant__ and __device__ symbols, by call or by memory; shape (operations,)."""
-    words = Words(timeline.operations)
-    launched = timeline.columns["operation_launched"] != 0
-    called = np.zeros(timeline.operations.height, bool)
-    if timeline.calls.height:
-        by_name = calls_named(timeline, SYMBOL_COPY)
-        called[launched] = by_name[timeline.columns["operation_call"][launched]]
-    static = words.among("destination_memory", "static")
-    return np.asarray(words.among("kind", "copy") & (called | static))
+    called = of_calls(timeline, calls_named(timeline, SYMBOL_COPY))
+    return among(timeline, "kind", "copy") & (called | among(timeline, "destination_memory", "static"))
 
 
 def _before_kernels(timeline: Timeline) -> Mask:
     """Launched copies to the GPU whose stream's next kernel takes them and all like them since the one before, of
     ARGUMENT_BYTES at most together; shape (operations,).
     """
-    words = Words(timeline.operations)
     sizes = timeline.operations["bytes"].fill_null(ARGUMENT_BYTES + 1).to_numpy()
-    small = words.among("kind", "copy") & words.among("direction", "h2d") & (sizes <= ARGUMENT_BYTES)
+    small = among(timeline, "kind", "copy") & among(timeline, "direction", "h2d") & (sizes <= ARGUMENT_BYTES)
     small &= timeline.columns["operation_launched"] != 0
-    kernels = words.among("kind", "kernel")
+    kernels = among(timeline, "kind", "kernel")
     found = np.zeros(len(small), bool)
     streams = timeline.columns["operation_stream"]
     for stream in np.unique(streams[small]):
