@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from busfare.advise import chosen
-from busfare.advise.chosen import Chosen, priced, rows_of
+from busfare import cost
+from busfare.advise.chosen import rows_of
+from busfare.cost.model import as_copies_of
 from busfare.node import load_node
 from busfare.trace import read
 from busfare.trace.lanes import Union, is_work
@@ -18,9 +19,7 @@ COPIES = pl.col("kind") == "copy"
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.gz")), ids=lambda file: file.name)
-def test_sums_prices_and_exposed_time_are_those_of_the_table(
-    file: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_prices_and_exposed_time_are_those_of_the_table(file: object) -> None:
     recorded = read(str(file))
     copies = rows_of(recorded, COPIES)
     frame = recorded.operations.filter(COPIES)
@@ -31,17 +30,17 @@ def test_sums_prices_and_exposed_time_are_those_of_the_table(
         recorded.lanes.union(is_work())
     )
     assert copies.exposed == alone * 1e-9
+    took = (frame["end_ns"] - frame["start_ns"]).to_numpy() * 1e-9
     for memory in (None, "pinned"):
-        expected = priced(frame.select(chosen.COLUMNS), NODE, memory).tolist()
-        for many in (0, 1 << 60):  # what costs alike together, and each alone
-            monkeypatch.setattr(chosen, "MANY_ROWS", many)
-            assert Chosen(recorded, copies.rows).repriced(NODE, memory).tolist() == expected
+        priced = cost.model("datasheet").seconds(as_copies_of(frame, memory) if memory else frame, NODE)
+        expected = np.where(np.isnan(priced), took, priced)
+        assert copies.repriced(NODE, memory).tolist() == expected.tolist()
 
 
 def test_all_of_one_direction_and_gpu_together() -> None:
     recorded = read(str(sorted(EXAMPLES.glob("*.gz"))[0]))
     copies = rows_of(recorded, COPIES)
     frame = recorded.operations.filter(COPIES)
-    expected = frame.group_by("direction", "device", maintain_order=True).agg(pl.col("bytes").sum())
-    assert copies.together().select("direction", "device", "bytes").rows() == expected.rows()
-    assert copies.where(np.zeros(copies.height, bool)).together().is_empty()
+    whole = frame.group_by("direction", "device").agg(pl.exclude("bytes").first(), pl.col("bytes").sum())
+    assert copies.in_one(NODE) == pytest.approx(np.nanmax(cost.model("datasheet").seconds(whole, NODE)))
+    assert copies.where(np.zeros(copies.height, bool)).in_one(NODE) == 0

@@ -11,13 +11,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.cost.model import Seconds
+from busfare.cost.model import Seconds, as_copies_of
 from busfare.node import Node
 from busfare.trace import Trace, _columns
 from busfare.trace.columns import numbered, plain, taken
 from busfare.trace.lanes import Lanes, Times, Union, is_work
 
-__all__ = ["Chosen", "priced", "rows_of", "rows_of_calls"]
+__all__ = ["Chosen", "rows_of", "rows_of_calls"]
 
 NS = 1e-9
 #: What a price needs, and no more.
@@ -25,9 +25,6 @@ COLUMNS = (
     *("kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "device"),
     *("peer_device", "copy_count"),
 )
-#: From here on operations that cost alike are looked for, to price each kind of them once.
-MANY_ROWS = 4096
-HOST_SIDES = {"h2d": "source_memory", "d2h": "destination_memory"}
 
 
 @dataclass(frozen=True)
@@ -97,14 +94,29 @@ class Chosen:
     def repriced(self, node: Node, memory: str | None = None) -> Seconds:
         """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`.
 
-        What it took where the node has no price. Shape (rows,).
+        What it took where the node has no price. Shape (rows,). Copies that cost alike are priced once.
         """
-        if self.height < MANY_ROWS:
-            prices = _prices(self._frame(), node, memory)
-        else:
-            kind_of, first_rows = self._alike("copy_count", "peer_device")
-            prices = _prices(self._at(first_rows)._frame(), node, memory)[kind_of]
-        return _or_recorded(prices, self.starts, self.ends)
+        keys: list[NDArray[Any]] = [taken([self._of_lanes.lane_of], self.rows), self.sizes]
+        for column in self.columns("copy_count", "peer_device"):
+            if column.null_count() < len(column):
+                keys += plain(column)
+        kind_of, first = numbered(keys)
+        prices = _prices(self.columns(*COLUMNS, places=first), node, memory)[kind_of]
+        return np.where(np.isnan(prices), (self.ends - self.starts) * NS, prices)
+
+    def in_one(self, node: Node, memory: str | None = None) -> float:
+        """At least what the run takes for these copies when all of one direction and GPU are one: the longest of these, in
+        seconds by the data sheet of `node`.
+        """
+        lanes = np.flatnonzero(self._sums["count"])
+        lanes = lanes[np.argsort(self._sums["first"][lanes])]
+        firsts = self.columns(*COLUMNS, places=self._sums["first"][lanes])
+        firsts = firsts.with_columns(bytes=self._sums["bytes"][lanes])
+        alike = firsts.group_by("direction", "device", maintain_order=True)
+        whole = alike.agg(pl.exclude("bytes").first(), pl.col("bytes").sum()).select(COLUMNS)
+        took = ((whole["end_ns"] - whole["start_ns"]) * NS).to_numpy()
+        prices = _prices(whole, node, memory)
+        return float(np.where(np.isnan(prices), took, prices).max(initial=0.0))
 
     def saved(self, seconds: Seconds | None) -> float:
         """At most what the run saves when these copies take `seconds` each (none: nothing at all): of each moment once,
@@ -117,61 +129,16 @@ class Chosen:
         shorter = np.maximum((self.ends - self.starts) - np.rint(seconds / NS).astype(np.int64), 0)
         return Union.of(self.ends - shorter, self.ends).minus(self._of_lanes.union(is_work())) * NS
 
-    def together(self) -> pl.DataFrame:
-        """The first one of each direction and GPU, in order, with the bytes of all."""
-        lanes = np.flatnonzero(self._sums["count"])
-        lanes = lanes[np.argsort(self._sums["first"][lanes])]
-        firsts = self._at(self._sums["first"][lanes])._frame().with_columns(bytes=self._sums["bytes"][lanes])
-        return (
-            firsts.group_by("direction", "device", maintain_order=True)
-            .agg(pl.exclude("bytes").first(), pl.col("bytes").sum())
-            .select(COLUMNS)
-        )
-
-    def _alike(self, *columns: str) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Rows of the same lane and size that are alike in `columns`, numbered; and the first of each number."""
-        keys: list[NDArray[Any]] = [taken([self._of_lanes.lane_of], self.rows), self.sizes]
-        for name in columns:
-            column = self.columns(name).to_series()
-            if column.null_count() < len(column):
-                keys += plain(column)
-        return numbered(keys)
-
-    def _at(self, places: NDArray[np.int64]) -> Chosen:
-        return Chosen(self.trace, self.rows[places])
-
-    def columns(self, *names: str) -> pl.DataFrame:
-        """Some columns of them."""
-        return self.trace.operations_at(self.rows, names)
-
-    def _frame(self) -> pl.DataFrame:
-        return self.columns(*COLUMNS)
-
-
-def priced(copies: pl.DataFrame, node: Node, memory: str | None = None) -> Seconds:
-    """Seconds of copies by the data sheet of `node`, with host memory of kind `memory`; recorded where it has none.
-
-    Shape (rows,).
-    """
-    starts, ends = (copies[name].to_numpy() for name in ("start_ns", "end_ns"))
-    return _or_recorded(_prices(copies, node, memory), starts, ends)
+    def columns(self, *names: str, places: NDArray[np.int64] | None = None) -> pl.DataFrame:
+        """Some columns of them; with `places`, of those that stand there."""
+        return self.trace.operations_at(self.rows if places is None else self.rows[places], names)
 
 
 def _prices(copies: pl.DataFrame, node: Node, memory: str | None) -> Seconds:
+    """Seconds by the data sheet of `node`, with host memory of kind `memory`; NaN where it has none. Shape (rows,)."""
     if memory is not None:
-        for direction, side in HOST_SIDES.items():
-            changed = (
-                pl.when(pl.col("direction") == direction)
-                .then(pl.lit(memory))
-                .otherwise(pl.col(side).cast(pl.String))
-            )
-            copies = copies.with_columns(changed.cast(copies.schema[side]).alias(side))
-        copies = copies.with_columns(kind=pl.lit("copy").cast(copies.schema["kind"]))
+        copies = as_copies_of(copies, memory)
     return cost.model("datasheet").seconds(copies, node)
-
-
-def _or_recorded(prices: Seconds, starts: Times, ends: Times) -> Seconds:
-    return np.where(np.isnan(prices), (ends - starts) * NS, prices)
 
 
 def rows_of(trace: Trace, lanes: pl.Expr, least: int | None = None, most: int | None = None) -> Chosen:

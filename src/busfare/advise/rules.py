@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from busfare.advise import amounts
-from busfare.advise.chosen import Chosen, priced, rows_of, rows_of_calls
+from busfare.advise.chosen import Chosen, rows_of, rows_of_calls
 from busfare.advise.directives import language_of
 from busfare.advise.finding import Finding
 from busfare.advise.recorded_on import one_memory
@@ -47,11 +47,6 @@ PINNING_BYTES_PER_S = 5e9
 
 def _seconds(calls: pl.DataFrame) -> float:
     return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
-
-
-def _in_one(copies: Chosen, node: Node | None, memory: str | None = None) -> float:
-    """At least what the run takes for these copies when all of one direction and GPU are one: the longest of these."""
-    return 0.0 if node is None else float(priced(copies.together(), node, memory).max(initial=0.0))
 
 
 def _pinning(size: int, node: Node | None) -> tuple[float, str]:
@@ -129,7 +124,7 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Pack what travels together into one buffer and copy it once, or pass small values as kernel arguments; "
         "cudaMemcpyBatchAsync submits many copies in one call. Results that the host only reports can stay on the GPU "
         "and come back once.",
-        max(0.0, min(small.of_run - _in_one(small, node), small.exposed)),
+        max(0.0, min(small.of_run - (small.in_one(node) if node else 0.0), small.exposed)),
         touches=small,
     )
 
@@ -226,7 +221,7 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
         "Prefetch each buffer before the side that needs it (cudaMemPrefetchAsync), advise where it should stay "
         "(cudaMemAdvise), or use explicit pinned copies.",
         # Kernels stall while pages move, so all of the time counts, exposed or not; at best one prefetch each way.
-        max(0.0, moved.of_run - _in_one(moved, node, "pinned")),
+        max(0.0, moved.of_run - (moved.in_one(node, "pinned") if node else 0.0)),
         touches=moved,
     )
 

@@ -13,7 +13,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.node.arrays import FloatArray
 
-__all__ = ["GROUP", "CostModel", "Seconds", "model", "model_names"]
+__all__ = ["GROUP", "CostModel", "Seconds", "as_copies_of", "model", "model_names"]
 
 #: The entry-point group in which a package names its factories.
 GROUP = "busfare.cost_models"
@@ -89,3 +89,14 @@ def _loaded(name: str) -> Callable[..., CostModel]:
     if not callable(factory):
         raise InputError(f"model {name!r}: its plug-in {point.value} is no factory; see docs/models.md")
     return factory  # type: ignore[no-any-return]
+
+
+def as_copies_of(operations: pl.DataFrame, memory: str) -> pl.DataFrame:
+    """The operations as copies between host and device, with host memory of a kind."""
+    kind = pl.lit(memory, dtype=operations.schema["source_memory"])
+    h2d, d2h = (pl.col("direction") == direction for direction in ("h2d", "d2h"))
+    return operations.with_columns(
+        kind=pl.lit("copy", dtype=operations.schema["kind"]),
+        source_memory=pl.when(h2d).then(kind).otherwise("source_memory"),
+        destination_memory=pl.when(d2h).then(kind).otherwise("destination_memory"),
+    )

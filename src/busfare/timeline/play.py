@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -79,15 +78,9 @@ class PathPart(msgspec.Struct, frozen=True):
 
 def play(timeline: Timeline) -> Played:
     """Plays `timeline`; Ctrl-C stops it."""
-    found = _core.play(_columns(timeline))
-    return Played(
-        timeline,
-        found["call_start"],
-        found["call_end"],
-        found["operation_start"],
-        found["operation_end"],
-        int(found["makespan"]),
-    )
+    times = _core.play(_columns(timeline))
+    names = ("call_start", "call_end", "operation_start", "operation_end")
+    return Played(timeline, makespan_ns=int(times["makespan"]), **{name: times[name] for name in names})
 
 
 def critical_path(timeline: Timeline) -> pl.DataFrame:
@@ -96,16 +89,17 @@ def critical_path(timeline: Timeline) -> pl.DataFrame:
     `step` is of STEPS; an operation's is its kind in place of 'operation'. `row` is of the timeline's operations for
     operation, launch, queue and unexplained, and of its calls otherwise.
     """
-    found = _core.play(_columns(timeline), path=True)
-    steps = np.array(STEPS, object)[found["path_step"]]
-    operation = found["path_step"] == 0
-    steps[operation] = timeline.operations["kind"].cast(pl.String).to_numpy()[found["path_row"][operation]]
+    path = _core.play(_columns(timeline), path=True)
+    step, row = path["path_step"].astype(np.int64), path["path_row"]
+    operation = step == STEPS.index("operation")
+    # Steps by number, and behind them operations by kind.
+    step[operation] = len(STEPS) + Words(timeline.operations).codes("kind")[row[operation]]
     return pl.DataFrame(
         {
-            "step": pl.Series(steps.tolist(), dtype=pl.Enum([*STEPS, *KINDS])),
-            "row": found["path_row"],
-            "start_ns": found["path_start"],
-            "end_ns": found["path_end"],
+            "step": pl.Series(np.array([*STEPS, *KINDS])[step], dtype=pl.Enum([*STEPS, *KINDS])),
+            "row": row,
+            "start_ns": path["path_start"],
+            "end_ns": path["path_end"],
         }
     )
 
@@ -115,21 +109,19 @@ def critical_path_shares(timeline: Timeline) -> list[PathPart]:
 
     Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
     """
-    found = _core.play(_columns(timeline), path=True)
-    lengths, rows = found["path_end"] - found["path_start"], found["path_row"]
-    # Steps by number, and behind them operations by kind.
-    step = found["path_step"].astype(np.int64)
-    operation = step == STEPS.index("operation")
+    path = _core.play(_columns(timeline), path=True)
+    lengths, rows = path["path_end"] - path["path_start"], path["path_row"]
+    step = path["path_step"].astype(np.int64)
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_own_calls(timeline, step, rows, lengths)
+    operation = step == STEPS.index("operation")
     step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
-    names = [*STEPS, *CLASSES.categories]
     sums = dict.fromkeys([*PARTS.values(), "other"], 0)
     sums[IN_CALLS], sums[UNEXPLAINED] = int(in_calls.sum()), int(unexplained.sum())
-    rest = lengths - in_calls - unexplained
-    for number in np.unique(step).tolist():
-        part = PARTS.get(names[number], "other") if number < len(names) else "other"
-        sums[part] += int(rest[step == number].sum())
+    names = dict(enumerate([*STEPS, *CLASSES.categories]))
+    by_step = np.bincount(step, weights=lengths - in_calls - unexplained)
+    for number in np.flatnonzero(by_step).tolist():
+        sums[PARTS.get(names.get(number, ""), "other")] += int(by_step[number])
     total = int(lengths.sum())
     parts = [PathPart(part, length * NS, length / total) for part, length in sums.items() if length > 0]
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
@@ -140,41 +132,38 @@ def unexplained_seconds(shares: list[PathPart]) -> float:
     return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
 
 
-def _unexplained_in_calls(
-    timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], lengths: Times
-) -> Times:
+def _unexplained_in_calls(timeline: Timeline, steps: Times, rows: Times, lengths: Times) -> Times:
     """Of each stretch of the critical path, what lies in a call while the GPU works, though the call's wait was given up,
     or long after what it waits for had ended; ns, shape (steps,).
     """
     waits = Words(timeline.calls).among("waits_for", *WAITS_FOR[1:])
-    given_up = waits & (timeline.columns["call_wait"] == WAIT["none"])
-    in_call = np.flatnonzero(steps == STEPS.index("call"))
-    in_call = in_call[given_up[rows[in_call]]]
-    waking = np.flatnonzero((steps == STEPS.index("wake-up")) & (lengths > LONGEST_WAKE_UP_NS))
-    chosen = np.concatenate([in_call, waking])
-    found = np.zeros(len(lengths), np.int64)
-    if len(chosen):
-        operations, calls = timeline.operations, timeline.calls[rows[chosen]]
-        busy = Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
-        ends = calls["end_ns"].to_numpy()
-        starts = np.maximum(calls["start_ns"].to_numpy(), ends - lengths[chosen])
-        share = busy.covered_within(starts, ends) / np.maximum(ends - starts, 1)
-        found[chosen] = np.rint(share * lengths[chosen])
-    return found
+    given_up = np.append(waits & (timeline.columns["call_wait"] == WAIT["none"]), False)
+    in_call, waking = steps == STEPS.index("call"), steps == STEPS.index("wake-up")
+    chosen = np.flatnonzero(
+        in_call & given_up[np.where(in_call, rows, -1)] | waking & (lengths > LONGEST_WAKE_UP_NS)
+    )
+    operations, calls = timeline.operations, timeline.calls[rows[chosen]]
+    busy = Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
+    ends = calls["end_ns"].to_numpy()
+    starts = np.maximum(calls["start_ns"].to_numpy(), ends - lengths[chosen])
+    share = busy.covered_within(starts, ends) / np.maximum(ends - starts, 1)
+    unexplained = np.zeros(len(lengths), np.int64)
+    unexplained[chosen] = np.rint(share * lengths[chosen])
+    return unexplained
 
 
-def _in_own_calls(timeline: Timeline, steps: NDArray[Any], rows: NDArray[Any], lengths: Times) -> Times:
+def _in_own_calls(timeline: Timeline, steps: Times, rows: Times, lengths: Times) -> Times:
     """Of each unexplained stretch before an operation, what lies within the call that launched it, which was at work: it
     loads modules, sets up contexts and fills buffers; ns, shape (steps,).
     """
-    found = np.zeros(len(lengths), np.int64)
-    waiting = np.flatnonzero(steps == STEPS.index("unexplained"))
-    waiting = waiting[timeline.columns["operation_launched"][rows[waiting]] != 0]
-    of = rows[waiting]
-    begun = timeline.operations["start_ns"].to_numpy()[of]
-    returned = timeline.calls["end_ns"].to_numpy()[timeline.columns["operation_call"][of]]
-    found[waiting] = lengths[waiting] - np.clip(begun - returned, 0, lengths[waiting])
-    return found
+    launched = np.append(timeline.columns["operation_launched"] != 0, False)
+    before = steps == STEPS.index("unexplained")
+    waiting = np.flatnonzero(before & launched[np.where(before, rows, -1)])
+    begun = timeline.operations["start_ns"].to_numpy()[rows[waiting]]
+    returned = timeline.calls["end_ns"].to_numpy()[timeline.columns["operation_call"][rows[waiting]]]
+    inside = np.zeros(len(lengths), np.int64)
+    inside[waiting] = lengths[waiting] - np.clip(begun - returned, 0, lengths[waiting])
+    return inside
 
 
 def _columns(timeline: Timeline) -> Columns:

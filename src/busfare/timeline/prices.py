@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
+from busfare.cost.model import as_copies_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline.model import Timeline
@@ -63,7 +64,10 @@ def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
         raise InputError(
             "the trace names no GPU that busfare knows; say where it was recorded with --from NODE"
         )
-    return cost.model(pinned_source(node), recorded_on=node).seconds(_from(operations, "pinned"), node) * 1e9
+    return (
+        cost.model(pinned_source(node), recorded_on=node).seconds(as_copies_of(operations, "pinned"), node)
+        * 1e9
+    )
 
 
 def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> Times:
@@ -109,15 +113,4 @@ def nanoseconds_prefetched(operations: pl.DataFrame, node: Node | None) -> Times
     """
     if node is None or not node.measured_both_ways("managed"):
         return nanoseconds_pinned(operations, node)
-    return cost.model("loggp", recorded_on=node).seconds(_from(operations, "managed"), node) * 1e9
-
-
-def _from(operations: pl.DataFrame, memory: str) -> pl.DataFrame:
-    """The operations as copies from or to host memory of a kind."""
-    kind = pl.lit(memory, dtype=operations["source_memory"].dtype)
-    h2d = pl.col("direction") == "h2d"
-    return operations.with_columns(
-        kind=pl.lit("copy", dtype=operations["kind"].dtype),
-        source_memory=pl.when(h2d).then(kind).otherwise("source_memory"),
-        destination_memory=pl.when(~h2d).then(kind).otherwise("destination_memory"),
-    )
+    return cost.model("loggp", recorded_on=node).seconds(as_copies_of(operations, "managed"), node) * 1e9

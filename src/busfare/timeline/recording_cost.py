@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -57,59 +58,40 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
     by more: calls are then taken to have cost what the recorder is known to cost, and the rest, of either sign, is how
     fast the host worked in that process, staging and between calls. The result says how long the run then is.
     """
-    before = play(timeline).makespan_ns
+    before = _length(timeline)
     by_host = staged(timeline.operations)
     paced = int(timeline.columns["operation_duration"][by_host].sum()) >= STAGING_SHARE * before
     if timeline.calls.height == 0 or (before <= target_ns and not paced):
         return Unrecorded(timeline, 0, before)
     least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if paced else (0, MOST_NS)
-    fastest = play(_without(timeline, most)).makespan_ns
+    fastest = _length(_without(timeline, most))
     if not paced and fastest > target_ns:
-        closer = _closer(_without(timeline, LEAST_KNOWN_NS), target_ns)
-        makespan = play(closer).makespan_ns
-        if makespan < fastest:
+        known = _without(timeline, LEAST_KNOWN_NS)
+        # Gaps on the GPU are shorter by `closer_ns`.
+        gaps = range(MOST_GAP_NS)
+        closer_ns = _first(gaps, lambda ns: _length(replace(known, closer_ns=ns)) <= target_ns)
+        closer = replace(known, closer_ns=closer_ns)
+        if (makespan := _length(closer)) < fastest:
             return Unrecorded(closer, LEAST_KNOWN_NS, makespan)
-    call_ns = max(_least(lambda ns: _without(timeline, ns), target_ns, most), least)
+    call_ns = max(_first(range(most), lambda ns: _length(_without(timeline, ns)) <= target_ns), least)
     changed, pace = _without(timeline, call_ns), 1.0
-    makespan = play(changed).makespan_ns
-    if paced and makespan != target_ns:
-        pace = _pace(changed, by_host, target_ns)
-        changed = _at_pace(changed, by_host, pace)
-        makespan = play(changed).makespan_ns
-    return Unrecorded(changed, call_ns, makespan, pace)
+    if paced and _length(changed) != target_ns:
+        paces = range(round(PARTS / (1 + MOST_BY_PACE)), round(PARTS * (1 + MOST_BY_PACE)))
+        plain = changed
+        pace = (
+            _first(paces, lambda part: _length(_at_pace(plain, by_host, part / PARTS)) >= target_ns) / PARTS
+        )
+        changed = _at_pace(plain, by_host, pace)
+    return Unrecorded(changed, call_ns, _length(changed), pace)
 
 
-def _closer(timeline: Timeline, target_ns: int) -> Timeline:
-    """Gaps on the GPU are shorter, by so much that the run takes `target_ns` or by `MOST_GAP_NS`."""
-
-    def shorter(ns: int) -> Timeline:
-        return replace(timeline, closer_ns=ns)
-
-    return shorter(_least(shorter, target_ns, MOST_GAP_NS))
+def _length(timeline: Timeline) -> int:
+    return play(timeline).makespan_ns
 
 
-def _pace(timeline: Timeline, staged: NDArray[np.bool_], target_ns: int) -> float:
-    """How many times as long the host takes in a run of `target_ns`, as nearly as `MOST_BY_PACE` allows."""
-    low, high = round(PARTS / (1 + MOST_BY_PACE)), round(PARTS * (1 + MOST_BY_PACE))
-    while low < high:
-        middle = (low + high) // 2
-        if play(_at_pace(timeline, staged, middle / PARTS)).makespan_ns < target_ns:
-            low = middle + 1
-        else:
-            high = middle
-    return low / PARTS
-
-
-def _least(changed: Callable[[int], Timeline], target_ns: int, most: int) -> int:
-    """The least number up to `most` with which the changed run takes no more than `target_ns`; `most` if none does."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high) // 2
-        if play(changed(middle)).makespan_ns > target_ns:
-            low = middle + 1
-        else:
-            high = middle
-    return high
+def _first(numbers: range, fits: Callable[[int], bool]) -> int:
+    """The first of `numbers` from which on all fit; the one behind the last where none does."""
+    return numbers.start + bisect_left(numbers, True, key=fits)
 
 
 def _at_pace(timeline: Timeline, staged: NDArray[np.bool_], pace: float) -> Timeline:
@@ -138,8 +120,7 @@ def _without(timeline: Timeline, call_ns: int) -> Timeline:
     from_own = np.minimum(spare_own, cost - from_gap)
     launch, wake = columns["operation_launch_lag"], columns["call_wait_lag"]
     half = from_own // 2
-    called = columns["operation_launched"] != 0
-    earlier = np.where(called, half[np.maximum(columns["operation_call"], 0)] if len(half) else 0, 0)
+    earlier = np.where(columns["operation_launched"] != 0, half[columns["operation_call"]], 0)
     return timeline.with_columns(
         call_gap=gap - from_gap,
         call_own=own - from_own,
@@ -151,11 +132,6 @@ def _without(timeline: Timeline, call_ns: int) -> Timeline:
 def _times_a_call(timeline: Timeline) -> NDArray[np.float64]:
     """How many times as much recording each call costs as recording a plain one; shape (calls,)."""
     columns = timeline.columns
-    times = np.ones(len(columns["call_own"]))
-    graphs = calls_named(timeline, GRAPH_LAUNCH)
-    if graphs.any():
-        nodes = np.bincount(
-            columns["operation_call"][columns["operation_launched"] != 0], minlength=len(times)
-        )
-        times[graphs] = GRAPH_TIMES + NODE_TIMES * nodes[graphs]
-    return times
+    launched = columns["operation_call"][columns["operation_launched"] != 0]
+    nodes = np.bincount(launched, minlength=timeline.calls.height)
+    return np.where(calls_named(timeline, GRAPH_LAUNCH), GRAPH_TIMES + NODE_TIMES * nodes, 1.0)

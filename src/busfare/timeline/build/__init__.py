@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,6 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import _core
 from busfare.timeline.build.device_work import (
-    LOWEST_STREAM,
     class_of,
     engines,
     issued,
@@ -42,59 +42,53 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     calls, operations = host.calls, work.operations
     if operations.height == 0 and calls.height == 0:
         raise InputError(f"{trace.path}: nothing in this trace has times; there is nothing to replay")
-    starts = [int(frame["start_ns"].min()) for frame in (calls, operations) if frame.height]  # type: ignore[arg-type]
-    ends = [int(frame["end_ns"].max()) for frame in (calls, operations) if frame.height]  # type: ignore[arg-type]
-    origin = min(starts)
+    times = pl.concat([frame.select(TIMES) for frame in (calls, operations)])
+    origin, end = int(times["start_ns"].min()), int(times["end_ns"].max())  # type: ignore[arg-type]
     done = acts(trace, host, work)
     waiting_for = waits(host, work, done)
     after, released = _stand_ins(operations, origin)
-    engine = engines(work, trace)
+    engine, slots = engines(work, trace)
     call_after = handed_over(calls)
-    columns: Columns = {
-        "call_thread": calls["thread_number"].to_numpy(),
+    names = Names.of_calls(calls)
+    operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
+    recorded: Columns = {
+        f"{table}_{name.removesuffix('_ns')}": np.ascontiguousarray(frame[name] - origin, np.int64)
+        for table, frame in (("call", calls), ("operation", operations))
+        for name in TIMES
+    }
+    call_none, none = np.zeros(calls.height, np.int64), np.zeros(operations.height, np.int64)
+    values: dict[str, Any] = {
+        "call_thread": calls["thread_number"],
         "call_gap": between_calls(calls, call_after, origin),
-        "call_own": (calls["end_ns"] - calls["start_ns"]).to_numpy(),
+        "call_own": recorded["call_end"] - recorded["call_start"],
         "call_after": call_after,
         "call_wait": waiting_for.kind,
         "call_wait_key": waiting_for.key,
-        "call_wait_lag": np.zeros(calls.height, np.int64),
+        "call_wait_lag": call_none,
         "call_act": done.kind,
         "call_act_stream": done.stream,
         "call_act_event": done.event,
-        "operation_call": operations["call"].to_numpy(),
-        "operation_launched": operations["launched"].cast(pl.UInt8).to_numpy(),
-        "operation_stream": operations["stream_number"].to_numpy(),
-        "operation_engine": engine.of,
-        "operation_takes": np.ones(operations.height, np.int32),
-        "operation_duration": (operations["end_ns"] - operations["start_ns"]).to_numpy(),
-        "operation_launch_lag": np.zeros(operations.height, np.int64),
-        "operation_order_lag": np.zeros(operations.height, np.int64),
-        "operation_extra": np.zeros(operations.height, np.int64),
-        "operation_turn": (operations["start_ns"] - origin).to_numpy().astype(np.int64),
+        "operation_call": operations["call"],
+        "operation_launched": operations["launched"],
+        "operation_stream": operations["stream_number"],
+        "operation_engine": engine,
+        "operation_takes": none + 1,
+        "operation_duration": recorded["operation_end"] - recorded["operation_start"],
+        **{f"operation_{name}": none for name in ("launch_lag", "order_lag", "extra", "unordered")},
+        "operation_turn": recorded["operation_start"],
         "operation_after": after,
         "operation_released": released,
-        "operation_unordered": np.zeros(operations.height, np.uint8),
-        "stream_device": np.where(
-            work.streams["stream"] < LOWEST_STREAM, -1, work.streams["device_number"].to_numpy()
-        ),
-        "stream_context": work.streams["context_number"].to_numpy(),
-        "stream_kind": work.streams["kind_number"].to_numpy(),
-        "engine_slots": engine.slots,
+        "stream_device": work.streams["device_number"],
+        "stream_context": work.streams["context_number"],
+        "stream_kind": work.streams["kind_number"],
+        "engine_slots": slots,
     }
-    columns = {
-        name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
-        for name, values in columns.items()
+    columns: Columns = {
+        name: np.ascontiguousarray(column, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
+        for name, column in values.items()
     }
-    names = Names.of_calls(calls)
-    call_class = np.minimum(names.of, 255).astype(np.uint8)
-    operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
-    starts_ns, ends_ns = _since(operations["start_ns"], origin), _since(operations["end_ns"], origin)
-    recorded: Columns = {
-        "call_start": _since(calls["start_ns"], origin),
-        "call_end": _since(calls["end_ns"], origin),
-        "operation_start": starts_ns,
-        "operation_end": ends_ns,
-        "call_class": call_class,
+    recorded |= {
+        "call_class": np.minimum(names.of, 255).astype(np.uint8),
         "operation_class": operation_class,
         "operation_unit": unit_of(operations, operation_class),
     }
@@ -110,11 +104,34 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     columns.update({name: explained[name] for name in columns if name in explained})
     links = shared_links(operations, node) if node is not None else None
     if links is not None:
-        links, columns = alone(links, columns, operations, starts_ns, ends_ns)
+        links, columns = alone(links, columns, operations, recorded)
+    launched = operations["launched"]
+    used = work.streams[operations["stream_number"].unique()]
+    notes = [
+        ("replay-launches", operations.height - launched.sum(),
+         "GPU operations without a recorded call keep the order in which they were observed"),
+        ("replay-graphs", (operations["graph_node"].is_not_null() & launched).sum(),
+         "operations inside graph launches keep the order in which they were observed"),
+        ("replay-waits", waiting_for.guessed,
+         "synchronisations of no named target wait for the stream that their thread used last"),
+        ("replay-waits-unknown", waiting_for.unknown,
+         "calls that may wait, for nothing that the trace shows, keep their time"),
+        ("replay-events", done.lost, "waits of streams for events whose record the trace lacks are left out"),
+        ("replay-host-functions", calls_named(calls, HOST_FUNCTION, names).height,
+         "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
+         "tell; a change to what they wait for may gain more than is said"),
+        ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
+        ("replay-streams", (~used["kind_known"]).sum() if used.height > 1 else 0,
+         "streams of unknown kind are taken not to wait for the default stream"),
+        ("replay-contradictions", dropped + explained["orders_dropped"],
+         "waits that the recorded times contradict are left out"),
+        ("replay-narrowed", narrowed,
+         "waits that return before some of what they wait for ends: taken to wait for what had ended by then"),
+    ]  # fmt: skip
     return Timeline(
         trace=trace,
         origin_ns=origin,
-        recorded_ns=max(ends) - origin,
+        recorded_ns=end - origin,
         columns=columns,
         operations=operations,
         calls=calls,
@@ -123,17 +140,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
         usual_order_ns=explained["typical_order"],
-        omissions=_omissions(
-            operations,
-            calls,
-            work.streams,
-            waiting_for.guessed,
-            waiting_for.unknown,
-            done.lost,
-            moved,
-            narrowed,
-            dropped + explained["orders_dropped"],
-        ),
+        omissions=[Omission(id, int(count), what) for id, count, what in notes if count],
         node=node,
         links=links,
     )
@@ -156,10 +163,6 @@ def _within_a_year(trace: Trace) -> tuple[Trace, int]:
     return replace(trace, **kept), moved
 
 
-def _since(times: pl.Series, origin: int) -> NDArray[np.int64]:
-    return np.ascontiguousarray((times - origin).to_numpy().astype(np.int64))
-
-
 def _stand_ins(operations: pl.DataFrame, origin: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Observed order for work inside graph launches and for work that no recorded call launched."""
     launched = operations["launched"].to_numpy()
@@ -175,36 +178,3 @@ def _stand_ins(operations: pl.DataFrame, origin: int) -> tuple[NDArray[np.int32]
     alone = ~launched & (after < 0)
     released = np.where(alone, operations["start_ns"].to_numpy() - origin, 0).astype(np.int64)
     return after, released
-
-
-def _omissions(
-    operations: pl.DataFrame,
-    calls: pl.DataFrame,
-    streams: pl.DataFrame,
-    guessed: int,
-    unknown: int,
-    lost: int,
-    moved: int,
-    narrowed: int,
-    dropped: int,
-) -> list[Omission]:
-    unlaunched = operations.height - int(operations["launched"].sum())
-    in_graph = int((operations["graph_node"].is_not_null() & operations["launched"]).sum())
-    used = streams[operations["stream_number"].unique()]
-    unknown_kind = 0 if used.height < 2 else int((~used["kind_known"]).sum())
-    notes = [
-        ("replay-launches", unlaunched, "GPU operations without a recorded call keep the order in which they were observed"),
-        ("replay-graphs", in_graph, "operations inside graph launches keep the order in which they were observed"),
-        ("replay-waits", guessed, "synchronisations of no named target wait for the stream that their thread used last"),
-        ("replay-waits-unknown", unknown, "calls that may wait, for nothing that the trace shows, keep their time"),
-        ("replay-events", lost, "waits of streams for events whose record the trace lacks are left out"),
-        ("replay-host-functions", calls_named(calls, HOST_FUNCTION).height,
-         "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
-         "tell; a change to what they wait for may gain more than is said"),
-        ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
-        ("replay-streams", unknown_kind, "streams of unknown kind are taken not to wait for the default stream"),
-        ("replay-contradictions", dropped, "waits that the recorded times contradict are left out"),
-        ("replay-narrowed", narrowed,
-         "waits that return before some of what they wait for ends: taken to wait for what had ended by then"),
-    ]  # fmt: skip
-    return [Omission(id, count, what) for id, count, what in notes if count]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -14,21 +13,11 @@ from busfare.trace import Trace
 from busfare.trace.api_calls import PREFETCH
 from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import Union
-from busfare.trace.words import Names, Words
+from busfare.trace.words import Words
 
 __all__ = [
-    "CLASSES",
-    "ENGINE_BYTES",
-    "FAULT_NS",
-    "LOWEST_STREAM",
-    "DeviceWork",
-    "Engines",
-    "class_of",
-    "engines",
-    "issued",
-    "observed_before",
-    "unit_of",
-]
+    "ENGINE_BYTES", "FAULT_NS", "DeviceWork", "class_of", "engines", "issued", "observed_before", "unit_of",
+]  # fmt: skip
 
 Rows = NDArray[np.int32]
 #: Streams with lower numbers are those of faults: no synchronisation waits for what runs in them.
@@ -50,7 +39,7 @@ OFF_NS = 1_000
 
 class DeviceWork(NamedTuple):
     """`operations`: the trace's columns in issue order with `row` (of the trace), `call` (position among the calls,
-    -1 before the first), `launched` and `stream_number`. `streams`: a row a stream, with `device_number`,
+    -1 before the first), `launched` and `stream_number`. `streams`: a row a stream, with `device_number` (-1: of faults),
     `context_number`, `kind_number` and `kind_known`.
     """
 
@@ -61,18 +50,17 @@ class DeviceWork(NamedTuple):
 def issued(trace: Trace, host: HostCalls) -> DeviceWork:
     """The operations of `trace` that have times, sorted as the calls issued them."""
     operations = trace.operations.with_row_index("row")
-    starts, ends = operations["start_ns"], operations["end_ns"]
-    if starts.null_count() or ends.null_count() or (ends < starts).any():
-        operations = operations.filter(starts.is_not_null() & (ends >= starts))
+    timed = (pl.col("end_ns") >= pl.col("start_ns")).fill_null(False)
+    if not operations.select(timed.all()).item():
+        operations = operations.filter(timed)
     begun = operations["start_ns"].to_numpy()
     launching = first_pairs(host.inside, operations)
-    called = host.inside["call"].to_numpy()
     known = launching >= 0
     launched = np.zeros(len(begun), bool)
     launched[known] = begun[known] >= host.inside["start_ns"].to_numpy()[launching[known]]
     position = np.searchsorted(host.calls["start_ns"].to_numpy(), begun, side="right") - 1
     call = position.astype(np.int32)
-    call[launched] = called[launching[launched]]
+    call[launched] = host.inside["call"].to_numpy()[launching[launched]]
     if Words(operations).among("kind", "migration").any():
         by = _prefetching(operations, host)
         call, launched = np.where(launched | (by < 0), call, by), launched | (by >= 0)
@@ -85,9 +73,8 @@ def issued(trace: Trace, host: HostCalls) -> DeviceWork:
         call=pl.Series(call[order]), launched=pl.Series(launched[order])
     )
     number, used = alike(operations.select("process", "device", "context", "stream"))
-    return DeviceWork(
-        operations.with_columns(stream_number=pl.Series(number.astype(np.int32))), _streams(trace, used)
-    )
+    operations = operations.with_columns(stream_number=pl.Series(number.astype(np.int32)))
+    return DeviceWork(operations, _streams(trace, used))
 
 
 def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
@@ -96,23 +83,16 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
     What moves to the GPU while no kernel runs there is no answer to a fault of one.
     """
     found = np.full(operations.height, -1, np.int32)
-    names = Names.of_calls(host.calls)
-    named = np.array([bool(name and re.search(PREFETCH, name)) for name in names.texts], bool)
-    calls = host.calls.select("process", "start_ns", call=pl.int_range(pl.len(), dtype=pl.Int32))
-    calls = calls.filter(pl.Series(named[names.of])) if named.any() else calls.clear()
-    if calls.is_empty():
-        return found
+    named = pl.col("name").cast(pl.String).str.contains(PREFETCH)
+    calls = host.calls.select("process", "start_ns", "name", call=pl.int_range(pl.len(), dtype=pl.Int32))
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
     words = Words(operations)
     kernels = words.among("kind", "kernel", "graph")
     moved = np.flatnonzero(words.among("kind", "migration") & words.among("direction", "h2d"))
     alone = Union.of(starts[kernels], ends[kernels]).covered_within(starts[moved], ends[moved]) == 0
     moved = moved[alone][np.argsort(starts[moved[alone]], kind="stable")]
-    by = (
-        operations[moved]
-        .select("process", "start_ns")
-        .join_asof(calls, on="start_ns", by="process", strategy="backward", check_sortedness=False)
-    )
+    by = operations[moved].select("process", "start_ns")
+    by = by.join_asof(calls.filter(named), on="start_ns", by="process", check_sortedness=False)
     found[moved] = by["call"].fill_null(-1).to_numpy()
     return found
 
@@ -176,31 +156,27 @@ def _least_from(values: Times, starts: Times, group: NDArray[np.uint32], most: n
 
 def _streams(trace: Trace, used: pl.DataFrame) -> pl.DataFrame:
     """`used` streams and those in which events were recorded, with what the trace says of them."""
-    if trace.events.height:
-        of_context = used.select("process", "context", "device").unique(
-            ["process", "context"], keep="first", maintain_order=True
-        )
-        marked = trace.events.select("process", "context", "stream").drop_nulls().unique(maintain_order=True)
-        marked = marked.join(of_context, on=["process", "context"], how="inner", maintain_order="left")
-        unused = marked.join(used, on=["process", "context", "stream"], how="anti", maintain_order="left")
-        used = pl.concat([used, unused.select(used.columns)])
-    kinds = trace.streams.select("process", "context", "stream", "kind").unique(
-        ["process", "context", "stream"], keep="last", maintain_order=True
+    of_context = used.select("process", "context", "device").unique(
+        ["process", "context"], keep="first", maintain_order=True
     )
-    used = used.join(
-        kinds, on=["process", "context", "stream"], how="left", nulls_equal=True, maintain_order="left"
-    )
-    return used.with_columns(
-        pl.int_range(pl.len(), dtype=pl.Int32).alias("stream_number"),
-        device_number=pl.struct("process", "device").rank("dense").cast(pl.Int32) - 1,
+    place = ["process", "context", "stream"]
+    marked = trace.events.select(place).drop_nulls().unique(maintain_order=True)
+    marked = marked.join(of_context, on=["process", "context"], how="inner", maintain_order="left")
+    unused = marked.join(used, on=place, how="anti", maintain_order="left")
+    kinds = trace.streams.select(*place, "kind").unique(place, keep="last", maintain_order=True)
+    streams = pl.concat([used, unused.select(used.columns)])
+    streams = streams.join(kinds, on=place, how="left", nulls_equal=True, maintain_order="left")
+    faults = pl.col("stream") < LOWEST_STREAM
+    # A stream that the trace says nothing of: nothing is assumed to wait for it.
+    kind = pl.col("kind").cast(pl.String).replace_strict(STREAM_KINDS, default=2).fill_null(2)
+    return streams.with_columns(
+        stream_number=pl.int_range(pl.len(), dtype=pl.Int32),
+        device_number=pl.when(faults)
+        .then(-1)
+        .otherwise(pl.struct("process", "device").rank("dense").cast(pl.Int32) - 1),
         context_number=pl.struct("process", "device", "context").rank("dense").cast(pl.Int32) - 1,
-        kind_known=pl.col("kind").is_not_null() | (pl.col("stream") < LOWEST_STREAM),
-        # A stream that the trace says nothing of: nothing is assumed to wait for it.
-        kind_number=pl.col("kind")
-        .cast(pl.String)
-        .replace_strict(STREAM_KINDS, default=2)
-        .fill_null(2)
-        .cast(pl.UInt8),
+        kind_known=pl.col("kind").is_not_null() | faults,
+        kind_number=kind.cast(pl.UInt8),
     )
 
 
@@ -224,15 +200,9 @@ def unit_of(operations: pl.DataFrame, operation_class: NDArray[np.uint8]) -> NDA
     return np.where(with_commands, np.uint8(0), copies[operation_class])
 
 
-class Engines(NamedTuple):
-    """`of`: the engine of each operation, -1 for none. `slots`: how many each engine runs at once."""
-
-    of: Rows
-    slots: Rows
-
-
-def engines(work: DeviceWork, trace: Trace) -> Engines:
-    """A copy engine a direction and GPU, and the kernels of a GPU where several streams compete for it.
+def engines(work: DeviceWork, trace: Trace) -> tuple[Rows, Rows]:
+    """The engine of each operation, -1 for none; and how many operations each engine runs at once: a copy engine a
+    direction and GPU, and the kernels of a GPU where several streams compete for it.
 
     An engine runs as many at once as the recording shows it doing at most: what a kernel leaves free of a GPU is
     not in a trace.
@@ -240,35 +210,31 @@ def engines(work: DeviceWork, trace: Trace) -> Engines:
     operations = work.operations
     stream = operations["stream_number"].to_numpy()
     words = Words(operations)
-    kinds = [
-        words.among("kind", "copy", "migration") & words.among("direction", direction)
-        for direction in COPY_ENGINES
-    ]
-    kinds.append(words.among("kind", "kernel", "graph"))
+    copies, kernels = words.among("kind", "copy", "migration"), words.among("kind", "kernel", "graph")
+    kinds = [*(copies & words.among("direction", direction) for direction in COPY_ENGINES), kernels]
     gpu = _physical_gpus(work.streams, trace)[stream]
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
     of = np.full(operations.height, -1, np.int32)
     slots: list[int] = []
     for number in np.unique(gpu):
-        for what, chosen in enumerate(kinds):
+        for chosen in kinds:
             mine = chosen & (gpu == number)
             # Kernels of one stream never compete.
-            alone = what == len(COPY_ENGINES) and len(np.unique(stream[mine])) < 2
-            if mine.any() and not alone:
+            if mine.any() and (chosen is not kernels or len(np.unique(stream[mine])) > 1):
                 of[mine] = len(slots)
                 slots.append(_at_once(starts[mine], ends[mine]))
-    return Engines(of, np.array(slots, np.int32))
+    return of, np.array(slots, np.int32)
 
 
 def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> NDArray[np.int64]:
     """The number of the GPU behind each stream: processes may call different GPUs alike."""
     known = trace.devices.select("device", "process", gpu=pl.coalesce("uuid", "bus_id")).drop_nulls("gpu")
     gpus = {(device, process): gpu for device, process, gpu in known.iter_rows()}
-    numbers: dict[str, int] = {}
+    numbers: dict[object, int] = {}
     found = []
     for process, device in streams.select("process", "device").iter_rows():
-        alike = gpus.get((device, None), f"gpu {device} of process {process or 0}")
-        found.append(numbers.setdefault(gpus.get((device, process), alike), len(numbers)))
+        gpu = gpus.get((device, process)) or gpus.get((device, None)) or (device, process or 0)
+        found.append(numbers.setdefault(gpu, len(numbers)))
     return np.array(found, np.int64)
 
 
@@ -283,7 +249,7 @@ def _at_once(starts: Times, ends: Times) -> int:
     return most(np.maximum(ends, starts + 1)) if most(np.maximum(ends - OFF_NS, starts)) > 1 else 1
 
 
-def observed_before(operations: pl.DataFrame, groups: NDArray[np.int64] | None = None) -> Rows:
+def observed_before(operations: pl.DataFrame, group: NDArray[np.int64]) -> Rows:
     """The operation that ended last before each starts, within its group; -1 for none. Shape (operations,).
 
     What stands in for a dependency that the trace does not hold.
@@ -291,7 +257,6 @@ def observed_before(operations: pl.DataFrame, groups: NDArray[np.int64] | None =
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
     if len(starts) == 0:
         return np.zeros(0, np.int32)
-    group = np.zeros(len(starts), np.int64) if groups is None else groups
     order = np.lexsort((ends, group))
     # One sorted key for all groups: the group's number above the time.
     origin, span = int(starts.min()), int(ends.max() - starts.min()) + 2

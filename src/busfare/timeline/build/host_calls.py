@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace.columns import numbered
+from busfare.trace.columns import numbered, plain
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import Words
 
-__all__ = [
-    "HANDS_OVER_AFTER_NS",
-    "HostCalls",
-    "alike",
-    "before_in",
-    "between_calls",
-    "handed_over",
-    "outermost",
-]
+__all__ = ["HostCalls", "alike", "before_in", "between_calls", "handed_over", "outermost"]
 
 Rows = NDArray[np.int32]
 Times = NDArray[np.int64]
@@ -43,72 +34,44 @@ class HostCalls(NamedTuple):
 def outermost(calls: pl.DataFrame) -> HostCalls:
     """Driver calls within runtime calls folded into those; rows without a time are left out."""
     ordered = _in_order(calls)
-    starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
     thread_of, threads = alike(ordered.select("process", "thread"))
-    by_thread = np.argsort(thread_of, kind="stable")
-    begins = np.searchsorted(thread_of[by_thread], np.arange(threads.height + 1))
-    outer = np.ones(ordered.height, bool)
-    call = np.empty(ordered.height, np.int64)
-    for first, last in itertools.pairwise(begins):
-        mine = by_thread[first:last]
-        reached = np.maximum.accumulate(ends[mine])
-        outer[mine[1:]] = starts[mine[1:]] >= reached[:-1]
-    number = np.cumsum(outer) - 1
-    for first, last in itertools.pairwise(begins):
-        mine = by_thread[first:last]
-        # An inner call's outer one is the last before it that is one.
-        call[mine] = number[mine[np.maximum.accumulate(np.where(outer[mine], np.arange(len(mine)), 0))]]
+    spans = ordered.select("start_ns", "end_ns", thread=pl.Series(thread_of))
+    reached = pl.col("end_ns").cum_max().shift(1).over("thread")
+    outer = spans.select((pl.col("start_ns") >= reached).fill_null(True)).to_series()
+    spans = spans.with_columns(number=pl.when(outer).then(pl.Series(np.cumsum(outer) - 1)))
+    # An inner call's outer one is the last before it that is one.
+    call = spans.select(pl.col("number").forward_fill().over("thread").cast(pl.Int64)).to_series()
     rows = np.flatnonzero(outer)
-    kept = ordered if len(rows) == ordered.height else ordered[rows]
-    kept = _with_inner_waits(ordered, kept, rows, np.flatnonzero(~outer), call)
+    kept = _with_inner_waits(ordered, rows, np.flatnonzero(~outer), call.to_numpy())
     rank = threads.select(pl.struct("process", "thread").rank("dense").cast(pl.Int32) - 1).to_series()
     kept = kept.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of[rows]]))
-    return HostCalls(
-        kept, ordered.select("process", "correlation", "start_ns").with_columns(call=pl.Series(call))
-    )
+    return HostCalls(kept, ordered.select("process", "correlation", "start_ns", call=call))
 
 
 def _in_order(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls that have times, by start, the longer ones first."""
-    if calls["start_ns"].null_count() or calls["end_ns"].null_count():
-        calls = calls.filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
+    timed = (pl.col("end_ns") >= pl.col("start_ns")).fill_null(False)
+    if not calls.select(timed.all()).item():
+        calls = calls.filter(timed)
     starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    if (ends < starts).any():
-        calls = calls.filter(pl.Series(ends >= starts))
-        starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     later = (starts[1:] > starts[:-1]) | ((starts[1:] == starts[:-1]) & (ends[1:] <= ends[:-1]))
     return calls if later.all() else calls[np.lexsort((-ends, starts))]
 
 
-def _with_inner_waits(
-    ordered: pl.DataFrame,
-    outer: pl.DataFrame,
-    outer_rows: NDArray[np.int64],
-    inner_rows: NDArray[np.int64],
-    call: NDArray[np.int64],
-) -> pl.DataFrame:
-    """`outer`, what it waits for taken from the first inner call that waits, where the outer one does not."""
+def _with_inner_waits(ordered: pl.DataFrame, outer: Times, inner: Times, call: Times) -> pl.DataFrame:
+    """The `outer` calls, what each waits for taken from its first inner call that waits, where it does not itself."""
     words = Words(ordered)
-    waiting = words.among("waits_for", *WAITS_FOR[1:])
-    inner = inner_rows[waiting[inner_rows]]
+    inner = inner[words.among("waits_for", *WAITS_FOR[1:])[inner]]
     of_call, first = np.unique(call[inner], return_index=True)
-    takes = words.among("waits_for", "none")[outer_rows[of_call]]
-    if not takes.any():
-        return outer
-    source = outer_rows.copy()
+    takes = words.among("waits_for", "none")[outer[of_call]]
+    source = outer.copy()
     source[of_call[takes]] = inner[first[takes]]
-    return outer.with_columns(ordered[name][source] for name in ("waits_for", "stream", "event"))
+    return ordered[outer].with_columns(ordered[name][source] for name in ("waits_for", "stream", "event"))
 
 
 def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
     """Rows that are alike in all columns (of whole numbers): which of them each is, and each once, as they appear."""
-    arrays = []
-    for column in table:
-        if column.null_count():
-            arrays.append(column.is_null().cast(pl.UInt8).to_numpy())
-            column = column.fill_null(0)
-        arrays.append(np.ascontiguousarray(column.to_numpy()))
-    of, first_rows = numbered(arrays)
+    of, first_rows = numbered([numbers for column in table for numbers in plain(column)])
     return of, table[first_rows]
 
 
@@ -142,27 +105,22 @@ def handed_over(calls: pl.DataFrame) -> Rows:
     round. Threads of one process that work at the same time hand nothing over.
     """
     after = np.full(calls.height, -1, np.int32)
-    if calls.height == 0:
-        return after
-    if calls["process"].n_unique() > calls["thread_number"].max():  # type: ignore[operator]
+    if calls.is_empty() or calls["process"].n_unique() > calls["thread_number"].max():  # type: ignore[operator]
         return after  # each process has one thread
-    numbered = calls.with_row_index("row").with_columns(
-        gap=pl.col("start_ns") - pl.col("end_ns").shift(1).over("thread_number"),
+    rows = calls.with_row_index("row").with_columns(
+        first=(pl.col("start_ns") - pl.col("end_ns").shift(1) >= HANDS_OVER_AFTER_NS)
+        .fill_null(True)
+        .over("thread_number"),
         next_start=pl.col("start_ns").shift(-1).over("thread_number"),
     )
-    quiet = pl.col("gap").is_null() | (pl.col("gap") >= HANDS_OVER_AFTER_NS)
-    numbered = numbered.with_columns(burst=quiet.cum_sum().over("thread_number")).with_columns(
-        burst_end=pl.col("end_ns").max().over("thread_number", "burst"), first=quiet
+    rows = rows.with_columns(burst=pl.col("first").cum_sum().over("thread_number")).with_columns(
+        burst_end=pl.col("end_ns").max().over("thread_number", "burst")
     )
-    for part in numbered.partition_by("process", maintain_order=True):
-        if part["thread_number"].n_unique() < 2:
-            continue
+    for part in rows.partition_by("process", maintain_order=True):
         by_end = part.sort("end_ns", "row")
         firsts = part.filter("first")
         at = np.searchsorted(by_end["end_ns"].to_numpy(), firsts["start_ns"].to_numpy(), side="right") - 1
-        known = at >= 0
-        firsts, at = firsts.filter(pl.Series(known)), at[known]
-        other = by_end.select("row", "thread_number", "next_start")[at]
+        firsts, other = firsts.filter(pl.Series(at >= 0)), by_end[at[at >= 0]]
         silent = other["next_start"].is_null() | (other["next_start"] >= firsts["burst_end"])
         hands = (other["thread_number"] != firsts["thread_number"]) & silent & (other["row"] < firsts["row"])
         after[firsts.filter(hands)["row"].to_numpy()] = other.filter(hands)["row"].to_numpy()

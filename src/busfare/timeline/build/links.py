@@ -100,7 +100,7 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
 
 
 def alone(
-    links: SharedLinks, columns: Columns, operations: pl.DataFrame, starts: Times, ends: Times
+    links: SharedLinks, columns: Columns, operations: pl.DataFrame, recorded: Columns
 ) -> tuple[SharedLinks, Columns]:
     """`links` as a recording shows them, and `columns` with what each operation takes with its lanes to itself; the
     recorded times in nanoseconds from the run's start.
@@ -109,6 +109,7 @@ def alone(
     could have had all of it; one that ran beside others while there was room could not have been quicker.
     `operation_demand` is by how much a copy then asks for more than its bytes over that time: 1 for nearly all.
     """
+    starts, ends = recorded["operation_start"], recorded["operation_end"]
     linked = links.columns(operations, columns)
     rate, begin, lane_of = (linked[f"operation_{name}"] for name in ("bytes_per_s", "link_begin", "links"))
     of_lane = np.repeat(np.arange(len(rate)), np.diff(begin))

@@ -103,6 +103,8 @@ def _sent(
     """What all pages that move within each stretch of time take in one piece, `like` these operations, all of one direction;
     nanoseconds, shape (stretches,).
     """
+    if like.is_empty():
+        return np.zeros(0)
     moves = timeline.operations.filter(pl.Series(moved)).sort("start_ns")
     moves = moves.filter(pl.col("direction") == like["direction"].first())
     total = np.concatenate([[0], np.cumsum(moves["bytes"].fill_null(0).to_numpy())])
