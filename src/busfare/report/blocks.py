@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busfare.advise.amounts import count, rate, size, time
-from busfare.report.document import Cells, Items, Share, Table, numbers, table, words
+from busfare.report.document import Cells, Items, Table, numbers, table, words
 from busfare.report.results import Omission, Part, RecordingCost, path_name
 from busfare.report.svg import Bar
 from busfare.results import Path, Predicted, Ranged, Sized
@@ -41,6 +41,12 @@ def paths(rows: Sequence[Path], title: str, most: int | None = None) -> Table:
     return table(rows, title, {"path": path_name}, figures, most=most)
 
 
+def bar_of(share: float) -> str:
+    """A part of 1 as a bar of at most 12 columns, in eighths of them."""
+    eighths = round(8 * 12 * share)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
 def sizes(rows: Sequence[Sized]) -> Table:
     """Transfers in each decade of size, by count and by time [A19 figure 1]."""
     counts, seconds = sum(r.count for r in rows) or 1, sum(r.seconds for r in rows) or 1.0
@@ -49,9 +55,9 @@ def sizes(rows: Sequence[Sized]) -> Table:
         (
             f"{size(r.lower_bytes)} – {size(r.upper_bytes)}",
             count(r.count),
-            Share(r.count / counts),
+            bar_of(r.count / counts),
             time(r.seconds),
-            Share(r.seconds / seconds),
+            bar_of(r.seconds / seconds),
         )
         for r in rows
     ]

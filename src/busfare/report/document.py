@@ -18,16 +18,6 @@ RECORDED = (
 
 
 @dataclass(frozen=True)
-class Share:
-    """A cell that draws a part of 1."""
-
-    share: float
-
-
-Cell = str | Share
-
-
-@dataclass(frozen=True)
 class Column:
     """A column's heading; numbers stand to the right and are never shortened."""
 
@@ -77,7 +67,7 @@ class Table:
     """Rows of cells. A terminal shows the first `most` of them and says how to see the `more`; a page may fold it."""
 
     columns: tuple[Column, ...]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[str]]
     title: str = ""
     notes: Sequence[str] = ()
     most: int | None = None
@@ -86,7 +76,7 @@ class Table:
 
 
 Row = TypeVar("Row")
-Cells = Mapping[str, Callable[[Row], Cell]]
+Cells = Mapping[str, Callable[[Row], str]]
 
 
 def table(rows: Sequence[Row], title: str, texts: Cells[Row], figures: Cells[Row], **more: Any) -> Table:

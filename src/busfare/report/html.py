@@ -9,7 +9,7 @@ from importlib import resources
 
 from busfare import __version__
 from busfare.printable import printable
-from busfare.report.document import Block, Document, Entries, Figure, Items, Share, Table, Text, Tiles
+from busfare.report.document import Block, Document, Entries, Figure, Items, Table, Text, Tiles
 
 CODE = re.compile("`([^`]+)`")
 #: Nothing but what the page carries itself may run or load.
@@ -94,16 +94,5 @@ def _table(table: Table) -> str:
         )
 
     head = line("th", (_words(column.name) for column in table.columns))
-    rows = (
-        line(
-            "td",
-            (
-                f'<span class="share" style="width:{100 * cell.share:.0f}%"></span>'
-                if isinstance(cell, Share)
-                else _words(cell)
-                for cell in row
-            ),
-        )
-        for row in table.rows
-    )
+    rows = (line("td", map(_words, row)) for row in table.rows)
     return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'

@@ -138,25 +138,24 @@ class Line:
     apart: bool = False
     hovers: Sequence[str] = ()
 
-    def drawable(self, x_log: bool, y_log: bool) -> list[tuple[float, float]]:
+    def drawable(self, y_log: bool) -> list[tuple[float, float]]:
         """The points that axes can show."""
         return [
             (a, b)
             for a, b in zip(self.x, self.y, strict=True)
-            if b is not None and math.isfinite(b) and (b > 0 or not y_log) and (a > 0 or not x_log)
+            if b is not None and math.isfinite(b) and (b > 0 or not y_log) and a > 0
         ]
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over one pair of axes, logarithmic where asked. `marks` are dotted vertical lines at values of x."""
+    """Lines over a logarithmic axis x, and y as asked. `marks` are dotted vertical lines at values of x."""
 
     lines: Sequence[Line]
     x_axis: str
     y_axis: str
     x_unit: str = ""
     y_unit: str = "s"
-    x_log: bool = True
     y_log: bool = True
     marks: Sequence[float] = ()
 
@@ -165,12 +164,12 @@ class Lines:
         legend, top = _legend(
             [(o.name, o.colour, "dot" if o.apart else styles[o.predicted]) for o in self.lines]
         )
-        points = [line.drawable(self.x_log, self.y_log) for line in self.lines]
+        points = [line.drawable(self.y_log) for line in self.lines]
         every = [point for own in points for point in own]
         if not every:
             return drawn(60, [text(10, 30, "no figures to draw")])
         end = top + 330
-        x = Scale.over([a for a, _ in every], 80, WIDTH - 25, self.x_log)
+        x = Scale.over([a for a, _ in every], 80, WIDTH - 25, True)
         y = Scale.over([b for _, b in every], end, top, self.y_log)
         parts = [legend, *_x_axis(x, top, end, self.x_axis, self.x_unit)]
         for value in y.ticks():

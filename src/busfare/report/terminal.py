@@ -16,14 +16,14 @@ from rich.text import Text as Styled
 
 from busfare.output import WIDE
 from busfare.printable import printable
-from busfare.report.document import Block, Cell, Document, Entries, Items, Share, Table, Text
+from busfare.report.document import Block, Document, Entries, Items, Table, Text
 
 #: Sentences are no wider, for longer lines are hard to read.
 SENTENCE = 100
 #: A table's columns where nothing tells the width: standard output is no terminal and COLUMNS is not set.
 PIPE = 160
-#: Names are not shortened to less; numbers are given as many columns where there is room; of bars.
-LEAST_NAME, NUMBER, LEAST_BAR, BAR = 16, 8, 8, 24
+#: Names are not shortened to less; numbers are given as many columns where there is room.
+LEAST_NAME, NUMBER = 16, 8
 BETWEEN = 2
 #: What a line is not broken in: a word, or a number and the word behind it.
 WORD = re.compile(r"(\S*\d )?\S+\s*")
@@ -104,12 +104,12 @@ def _sentences(words: str, width: int, by: int = 0, style: str = "") -> Iterator
         yield " " * by + words[start:end].rstrip(), style
 
 
-def _table(table: Table, rows: Sequence[Sequence[Cell]], width: int) -> Iterator[Line]:
-    """Where the columns are wider than the terminal, headings wrap, then bars shrink, then the longest texts, with an
-    ellipsis in the middle; then bars go, and at last columns that find no room follow below, behind the first one again.
-    Numbers and their units are never cut.
+def _table(table: Table, rows: Sequence[Sequence[str]], width: int) -> Iterator[Line]:
+    """Where the columns are wider than the terminal, headings wrap, then the longest texts shrink, with an ellipsis in the
+    middle; at last columns that find no room follow below, behind the first one again. Numbers and their units are never
+    cut.
     """
-    cells = [[cell if isinstance(cell, Share) else printable(cell) for cell in row] for row in rows]
+    cells = [[printable(cell) for cell in row] for row in rows]
     fitted = _Fitted(table, cells)
     for block in fitted.blocks(width):
         heads = [wrap(table.columns[i].name, wide) or [""] for i, wide in block.items()]
@@ -123,55 +123,41 @@ def _table(table: Table, rows: Sequence[Sequence[Cell]], width: int) -> Iterator
 class _Fitted:
     """The widths of a table's columns."""
 
-    def __init__(self, table: Table, rows: Sequence[Sequence[Cell]]) -> None:
+    def __init__(self, table: Table, rows: Sequence[Sequence[str]]) -> None:
         self.columns = table.columns
-        self.bars = {i for row in rows for i, cell in enumerate(row) if isinstance(cell, Share)}
-        self.full: dict[int, int] = {}
-        self.cells: dict[int, int] = {}
-        self.least: dict[int, int] = {}
+        self.full: list[int] = []
+        self.cells: list[int] = []
+        self.least: list[int] = []
         for i, column in enumerate(table.columns):
             word = max(map(cell_len, column.name.split()), default=0)
-            longest = max((cell_len(cell) for row in rows if isinstance(cell := row[i], str)), default=0)
-            if i in self.bars:
-                self.cells[i], self.least[i] = BAR, max(word, LEAST_BAR)
-            else:
-                self.cells[i] = max(word, longest)
-                self.least[i] = self.cells[i] if column.numeric else max(word, min(longest, LEAST_NAME))
-            self.full[i] = max(self.cells[i], cell_len(column.name), NUMBER if column.numeric else 0)
+            longest = max((cell_len(row[i]) for row in rows), default=0)
+            self.cells.append(max(word, longest))
+            self.least.append(max(word, longest if column.numeric else min(longest, LEAST_NAME)))
+            self.full.append(max(self.cells[i], cell_len(column.name), NUMBER if column.numeric else 0))
 
-    def line(self, block: dict[int, int], cells: Sequence[Cell]) -> str:
+    def line(self, block: dict[int, int], cells: Sequence[str]) -> str:
         drawn = []
         for (i, width), cell in zip(block.items(), cells, strict=True):
-            text = "█" * round(cell.share * width) if isinstance(cell, Share) else _shortened(cell, width)
+            text = _shortened(cell, width)
             space = " " * (width - cell_len(text))
             drawn.append(space + text if self.columns[i].numeric else text + space)
         return (" " * BETWEEN).join(drawn).rstrip()
 
     def blocks(self, room: int) -> list[dict[int, int]]:
         """The columns that stand beside each other, and their widths."""
-        shown = list(self.full)
-        if _total(self._widths(shown, room)) > room:
-            shown = [i for i in shown if i not in self.bars]
-        if _total(self._widths(shown, room)) <= room:
-            return [self._widths(shown, room)]
-        blocks = [shown[:1]]
-        for i in shown[1:]:
+        blocks = [[0]]
+        for i in range(1, len(self.full)):
             if len(blocks[-1]) > 1 and _total(self._widths([*blocks[-1], i], 0)) > room:
-                blocks.append(shown[:1])
+                blocks.append([0])
             blocks[-1].append(i)
         return [self._widths(block, room) for block in blocks]
 
     def _widths(self, columns: Sequence[int], room: int) -> dict[int, int]:
         """As wide as what is in them, or as little as it takes to fit into `room`; less than their least never."""
         widths = {i: self.full[i] for i in columns}
-        # In this order: headings, bars, texts.
-        for least, places in (
-            (self.cells, columns),
-            (self.least, [i for i in columns if i in self.bars]),
-            (self.least, columns),
-        ):
+        for least in (self.cells, self.least):  # headings, then texts
             while (over := _total(widths) - room) > 0:
-                wider = [i for i in places if widths[i] > least[i]]
+                wider = [i for i in columns if widths[i] > least[i]]
                 if not wider:
                     break
                 i = max(wider, key=widths.__getitem__)
