@@ -5,8 +5,6 @@ Polars is imported where it is used: reading begins before.
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,18 +71,3 @@ def waits_for(plain: pl.Expr) -> pl.Expr:
         .otherwise(pl.lit("none"))
         .cast(pl.Enum(WAITS_FOR))
     )
-
-
-@lru_cache(maxsize=4096)
-def meaning(name: str) -> tuple[str, str]:
-    """The call's plain name and what it waits for: `plain_name` and `waits_for` of one name."""
-    plain = re.sub(ABI_SUFFIX, "", name, count=1)
-    for what, pattern in (
-        ("stream", WAITS_FOR_STREAM),
-        ("event", WAITS_FOR_EVENT),
-        ("device", WAITS_FOR_DEVICE),
-        ("operation", BLOCKING_COPY),
-    ):
-        if re.search(pattern, plain):
-            return plain, what
-    return plain, "none"

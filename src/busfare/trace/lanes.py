@@ -241,26 +241,14 @@ def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
 
 
 @dataclass(frozen=True, eq=False)
-class CallsLeftOut:
-    """All calls of a trace whose table holds only those that wait, copy, or are named by records of events.
-
-    `first_ns`, `last_ns`: the first start and the last end. `during(start_ns, end_ns)`: start_ns, end_ns and name of the
-    calls that run then, in order of their starts; read again from the file.
-    """
-
-    count: int
-    first_ns: int
-    last_ns: int
-    during: Callable[[int, int], pl.DataFrame]
-
-
-@dataclass(frozen=True, eq=False)
 class Sums:
     """What a reader of a very large trace added up while it read, in place of columns and calls that nobody looks at.
 
     `details`: of each lane peer_device and copy_count. `names`: kind, name, count and ns of kernels. `submitted`: by
     pattern, the operations whose call has such a name. `orphans`: how many operations have no call. Times count from
-    `first_ns` of the times as they were read; `last_ns`: the end of the last operation or call.
+    `first_ns` of the times as they were read; `last_ns`: the end of the last operation or call. `first_call_ns`: the start
+    of the first call; `calls_during(start_ns, end_ns)`: start_ns, end_ns and name of all calls that run then, in order of
+    their starts, read again from the file.
     """
 
     lanes: Lanes
@@ -270,7 +258,8 @@ class Sums:
     orphans: int
     first_ns: int
     last_ns: int
-    calls: CallsLeftOut
+    first_call_ns: int
+    calls_during: Callable[[int, int], pl.DataFrame]
 
     def rows(self, columns: Sequence[str], rows: NDArray[np.uint32]) -> pl.DataFrame:
         """Some columns of some operations, as the whole table would have them."""

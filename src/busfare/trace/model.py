@@ -93,7 +93,7 @@ class Trace:
         if not frames:
             return 0.0
         if self.sums is not None:
-            return (self.sums.last_ns - min(int(self.lanes.starts[0]), self.sums.calls.first_ns)) * 1e-9
+            return (self.sums.last_ns - min(int(self.lanes.starts[0]), self.sums.first_call_ns)) * 1e-9
         first = min(int(frame["start_ns"].min()) for frame in frames)  # type: ignore[arg-type]
         last = max(int(frame["end_ns"].max()) for frame in frames)  # type: ignore[arg-type]
         return (last - first) * 1e-9
@@ -111,7 +111,7 @@ class Trace:
     def calls_during(self, start_ns: int, end_ns: int) -> pl.DataFrame:
         """Start, end and name of all calls that run then, in order of their starts."""
         if self.sums is not None:
-            return self.sums.calls.during(start_ns, end_ns)
+            return self.sums.calls_during(start_ns, end_ns)
         begun = int(self.calls["start_ns"].search_sorted(end_ns))
         return self.calls.select("start_ns", "end_ns", "name")[:begun].filter(pl.col("end_ns") > start_ns)
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, texts
+from busfare.trace.readers.tables import TableSource, ints, meant, texts
 from busfare.trace.tables import CALLS, DIRECTIONS, MARKERS, OPERATIONS, conform
 
 #: hipMemcpyKind.
@@ -19,6 +19,8 @@ TRACER_CALLS = (
     r"^(ApiTable|CopyApiTable|KernelApiTable|MonitorTable|OpTable|StringTable)::"
     r"|^hcc_activity_callback$|^rpdflush$"
 )
+#: Columns that only copies have.
+OF_COPIES = ("direction", "source_memory", "destination_memory", "bytes", "peer_device", "copy_count")
 MARKER_CALL = "UserMarker"
 
 
@@ -67,96 +69,86 @@ def _operations(
         operations.join(launched, left_on="id", right_on="op_id", how="left")
         .join(copies, left_on="api_id", right_on="api_ptr_id", how="left")
         .join(api.select("id", process="pid", call="name"), left_on="api_id", right_on="id", how="left")
-        .join(strings.rename({"id": "opType_id", "string": "type"}), on="opType_id", how="left")
-        .join(
-            strings.rename({"id": "description_id", "string": "description"}), on="description_id", how="left"
-        )
     )
-    in_graph = pl.col("call") == GRAPH_LAUNCH
-    direction = pl.coalesce(
-        pl.col("type").replace_strict(DIRECTION_OF_TYPE, default=None, return_dtype=TEXT),
-        pl.col("kind").replace_strict(DIRECTION_OF, default=None, return_dtype=TEXT),
-    )
+    for key, text in (("opType_id", "type"), ("description_id", "description")):
+        frame = frame.join(strings.rename({"id": key, "string": text}), on=key, how="left")
+    called = pl.col("type").fill_null("").str
     frame = frame.with_columns(
-        in_graph=in_graph.fill_null(False),
-        direction=direction,
-        is_copy=pl.col("type").str.starts_with("Copy").fill_null(False),
-        between=(direction == "d2d")
-        & (pl.col("srcDevice") >= 0)
-        & (pl.col("dstDevice") >= 0)
-        & (pl.col("srcDevice") != pl.col("dstDevice")),
-    )
-    graphs = frame.filter("in_graph")
-    omissions.add_if(
-        graphs.height,
-        "opaque-graphs",
-        "operations inside graph launches: the trace says when they ran but not what they copied "
-        f"({graphs.filter('is_copy').height} of them are copies); they count as GPU work of kind `graph`, "
-        "not as kernels or copies",
-    )
-    kind = (
-        pl.when("in_graph")
+        direction=pl.coalesce(
+            meant("type", DIRECTION_OF_TYPE, DIRECTIONS), meant("kind", DIRECTION_OF, DIRECTIONS)
+        ),
+        kind=pl.when(pl.col("call") == GRAPH_LAUNCH)
         .then(pl.lit("graph"))
-        .when("is_copy")
+        .when(called.starts_with("Copy"))
         .then(pl.lit("copy"))
-        .when(pl.col("type").str.starts_with("Fill") | pl.col("type").str.starts_with("Memset"))
+        .when(called.contains("^(Fill|Memset)"))
         .then(pl.lit("set"))
-        .otherwise(pl.lit("kernel"))
+        .otherwise(pl.lit("kernel")),
     )
-    frame = frame.with_columns(kind=kind)
     _note_unknown(frame, omissions)
-    copied = frame.filter(pl.col("kind") == "copy")
-    if copied.height and not copied.filter(pl.col("pinned") != 0).height:
+    frame = _with_memory(frame, omissions)
+    source, destination = pl.col("srcDevice"), pl.col("dstDevice")
+    between = (pl.col("direction") == "d2d") & (source >= 0) & (destination >= 0) & (source != destination)
+    is_copy = pl.col("kind") == "copy"
+    frame = frame.with_columns(
+        direction=pl.when(between).then(pl.lit("p2p", pl.Enum(DIRECTIONS))).otherwise("direction"),
+        peer_device=pl.when(between).then("dstDevice"),
+        bytes="size",
+        copy_count=pl.lit(1),
+        # Queues are numbered; the stream that the program used is a pointer, kept only where it is known.
+        stream="queueId",
+        name=pl.when(~is_copy).then(pl.col("description").replace("", None).fill_null(pl.col("type"))),
+        device="gpuId",
+        correlation="api_id",
+        graph_node=pl.when(pl.col("kind") == "graph").then("id"),
+        start_ns="start",
+        end_ns="end",
+    )
+    return conform(frame.with_columns(pl.when(is_copy).then(pl.col(OF_COPIES))), OPERATIONS)
+
+
+def _with_memory(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    """`frame` with the memory kinds that a direction means; the host's is pinned where the trace tells it apart."""
+    pinned = frame.filter(pl.col("kind") == "copy")["pinned"]
+    known = bool((pinned != 0).any())
+    host = pl.when(known & pl.col("pinned").is_not_null()).then(
+        pl.when(pl.col("pinned") != 0).then(pl.lit("pinned")).otherwise(pl.lit("pageable"))
+    )
+    if len(pinned) and not known:
         omissions.add(
             "unknown-memory",
             "the trace does not say which host memory was pinned: advice on pinning cannot be given",
         )
-        frame = frame.with_columns(pinned=pl.lit(None, dtype=INT))
-    host = (
-        pl.when(pl.col("pinned") != 0)
-        .then(pl.lit("pinned"))
-        .when(pl.col("pinned") == 0)
-        .then(pl.lit("pageable"))
+    direction = pl.col("direction")
+    return frame.with_columns(
+        pl.when(direction.is_in(device))
+        .then(pl.lit("device"))
+        .when(direction == of_host)
+        .then(host)
+        .alias(memory)
+        for memory, device, of_host in (
+            ("source_memory", ["d2h", "d2d"], "h2d"),
+            ("destination_memory", ["h2d", "d2d"], "d2h"),
+        )
     )
-    is_copy = pl.col("kind") == "copy"
-
-    def memory(*sides: str, of_host: str) -> pl.Expr:
-        device = pl.when(is_copy & pl.col("direction").is_in(sides)).then(pl.lit("device"))
-        return pl.coalesce(device, pl.when(is_copy & (pl.col("direction") == of_host)).then(host))
-
-    frame = frame.with_columns(
-        direction=pl.when(is_copy)
-        .then(pl.when("between").then(pl.lit("p2p")).otherwise("direction"))
-        .cast(pl.Enum(DIRECTIONS)),
-        peer_device=pl.when(is_copy & pl.col("between")).then("dstDevice"),
-        source_memory=memory("d2h", "d2d", of_host="h2d"),
-        destination_memory=memory("h2d", "d2d", of_host="d2h"),
-        bytes=pl.when(is_copy).then("size"),
-        copy_count=pl.when(is_copy).then(1),
-        # Queues are numbered; the stream that the program used is a pointer, kept only where it is known.
-        stream=pl.col("queueId"),
-        name=pl.when(is_copy)
-        .then(None)
-        .otherwise(pl.col("description").replace("", None).fill_null(pl.col("type"))),
-        device="gpuId",
-        correlation="api_id",
-        graph_node=pl.when("in_graph").then("id"),
-        start_ns="start",
-        end_ns="end",
-    )
-    return conform(frame, OPERATIONS)
 
 
 def _note_unknown(frame: pl.DataFrame, omissions: Omissions) -> None:
-    undirected = frame.filter((pl.col("kind") == "copy") & pl.col("direction").is_null()).height
+    graphs = frame.filter(pl.col("kind") == "graph")
+    copied = graphs.filter(pl.col("type").str.starts_with("Copy")).height
     omissions.add_if(
-        undirected,
+        graphs.height,
+        "opaque-graphs",
+        "operations inside graph launches: the trace says when they ran but not what they copied "
+        f"({copied} of them are copies); they count as GPU work of kind `graph`, not as kernels or copies",
+    )
+    omissions.add_if(
+        frame.filter((pl.col("kind") == "copy") & pl.col("direction").is_null()).height,
         "unknown-direction",
         "copies whose direction the trace does not say: counted, with no direction",
     )
-    others = frame.filter((pl.col("kind") == "kernel") & pl.col("type").ne_missing(KERNEL_TYPE)).height
     omissions.add_if(
-        others,
+        frame.filter((pl.col("kind") == "kernel") & pl.col("type").ne_missing(KERNEL_TYPE)).height,
         "unknown-operations",
         "operations that are no kernel, copy or fill: counted as kernels, by their time",
     )

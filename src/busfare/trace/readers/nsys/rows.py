@@ -207,12 +207,11 @@ def calls_of(
     if frame.is_empty():
         return empty(CALLS), pl.Series(dtype=pl.Categorical())
     named = Texts.of(frame["nameId"], strings, "(unnamed call)")
-    meanings = [api_calls.meaning(text) for text in named.texts]
-    names = pl.DataFrame(
-        {
-            "plain": pl.Series([plain for plain, _ in meanings], dtype=pl.Categorical()),
-            "waits_for": pl.Series([waits for _, waits in meanings], dtype=CALLS["waits_for"]),
-        }
+    plain = api_calls.plain_name(pl.col("plain"))
+    names = (
+        named.texts.alias("plain")
+        .to_frame()
+        .select(plain.cast(pl.Categorical), waits_for=api_calls.waits_for(plain))
     )
     unnamed = int(named.unknown().sum()) if named.any_unknown else 0
     omissions.add_if(unnamed, "unnamed-calls", "API calls whose name is lost: taken to wait for nothing")

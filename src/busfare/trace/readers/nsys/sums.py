@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ from busfare.trace import _columns
 from busfare.trace._sqlite_columns import CallScan, OperationScan, Scan, UnreadableError
 from busfare.trace.api_calls import plain_name
 from busfare.trace.columns import numbered, plain
-from busfare.trace.lanes import LANE_KEYS, CallsLeftOut, Lanes, Sums
+from busfare.trace.lanes import LANE_KEYS, Lanes, Sums
 from busfare.trace.model import Omissions
 from busfare.trace.readers.nsys.rows import copies, placed, sets
 from busfare.trace.readers.nsys.scan import CARRIES, COPIES, HAS_CALL, KERNELS, LANES, SUBMITTED
@@ -58,12 +59,17 @@ def sums_of(
         return None
     first = min(begin, scan.calls.first)
     names = strings.select(plain_name(pl.col("value"))).to_series()
-    during = partial(_during, path, scan.calls, names, first)
-    left_out = CallsLeftOut(len(scan.calls), scan.calls.first - first, scan.calls.last - first, during)
     columns = ("start", "end", "process", "correlationId", "nameId")
     kept = pl.DataFrame(dict(zip(columns, scan.calls.kept, strict=True)))
-    last_ns = max(end, scan.calls.last) - first
-    return _merged(parts, _names(scans, strings), left_out, first, last_ns), kept
+    sums = _merged(
+        parts,
+        first,
+        names=_names(scans, strings),
+        last_ns=max(end, scan.calls.last) - first,
+        first_call_ns=scan.calls.first - first,
+        calls_during=partial(_during, path, scan.calls, names, first),
+    )
+    return sums, kept
 
 
 def _part(table: str, scan: OperationScan, given: list[str], omissions: Omissions) -> Part:
@@ -90,8 +96,8 @@ def _part(table: str, scan: OperationScan, given: list[str], omissions: Omission
     return Part(scan, lanes.with_columns(marks=marks, first_ns=scan.starts[added["first_row"]], **added))
 
 
-def _merged(parts: list[Part], names: pl.DataFrame, calls: CallsLeftOut, first: int, last_ns: int) -> Sums:
-    """The parts as one, in order of time, counted from `first`."""
+def _merged(parts: list[Part], first: int, **others: Any) -> Sums:
+    """The parts as one, in order of time, counted from `first`, with the `others` that `Sums` has."""
     lanes = pl.concat(part.lanes.with_columns(part=pl.lit(number)) for number, part in enumerate(parts))
     in_order = lanes.with_row_index("lane").sort("first_ns", "part", "first_row")
     numbers, _ = numbered([column for name in KEYS for column in plain(in_order[name])])
@@ -118,12 +124,10 @@ def _merged(parts: list[Part], names: pl.DataFrame, calls: CallsLeftOut, first: 
     return Sums(
         lanes=Lanes(groups.select(*LANE_KEYS, *sums), lane_of, starts, ends, sizes, sized),
         details=groups.select("peer_device", "copy_count"),
-        names=names,
         submitted=dict(zip(SUBMITTED, submitted, strict=True)),
         orphans=int(alone["count"].sum()),
         first_ns=first,
-        last_ns=last_ns,
-        calls=calls,
+        **others,
     )
 
 
