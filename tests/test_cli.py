@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from busfare.cli.report import import_ahead
+from tests.conftest import Run
 from tests.trace.build_kineto import call, write_kineto
 from tests.trace.build_kineto import copy as kineto_copy
 from tests.traces import EXAMPLES
@@ -92,8 +93,8 @@ def test_a_command_loads_no_more_than_it_needs(
         (("nodes", "show", "summit"), "busfare.nodes/1"),
     ],
 )
-def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema: str) -> None:
-    done = run(*arguments, "--json")
+def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: tuple[str, ...], schema: str) -> None:
+    done = run_here(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert next(iter(result.items())) == ("schema", schema)
@@ -170,8 +171,10 @@ def test_json_is_one_object_and_nothing_else(arguments: tuple[str, ...], schema:
         (("what-if", "no/such/file", "--pin"), "cannot be read"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line(arguments: tuple[str, ...], told: str) -> None:
-    done = run(*arguments)
+def test_what_cannot_be_used_is_told_in_one_line(
+    run_here: Run, arguments: tuple[str, ...], told: str
+) -> None:
+    done = run_here(*arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("busfare: ")
@@ -201,9 +204,9 @@ def test_a_trace_of_an_unknown_gpu_asks_where_it_was_recorded(tmp_path: Path) ->
     ],
 )
 def test_a_limit_that_is_passed_sets_the_exit_status(
-    traces: tuple[str, ...], limit: str, status: int
+    run_here: Run, traces: tuple[str, ...], limit: str, status: int
 ) -> None:
-    done = run("report", *traces, "--fail-if", limit, "--json")
+    done = run_here("report", *traces, "--fail-if", limit, "--json")
     assert done.returncode == status
     assert json.loads(done.stdout)["schema"].startswith("busfare.report")
     assert len(done.stderr.splitlines()) == status

@@ -15,16 +15,19 @@ from busfare.errors import InputError
 from busfare.output import OUTPUT, replacing, write_file
 from busfare.report.export import export
 from busfare.trace import read
-from tests.test_cli import TRACE, run
+from tests.conftest import Run
 from tests.trace.build_directory import export_directory
 from tests.trace.build_nsys import small_export
+from tests.traces import EXAMPLES
+
+TRACE = EXAMPLES / "smooth-out-of-core-h100.json.gz"
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     """A trace of one's own, with other names for it beside."""
     path = tmp_path / "run.json.gz"
-    path.write_bytes(Path(TRACE).read_bytes())
+    path.write_bytes(TRACE.read_bytes())
     (tmp_path / "symbolic").symlink_to(path.name)
     (tmp_path / "hard").hardlink_to(path)
     return path
@@ -48,24 +51,26 @@ WRITES = [
 
 @pytest.mark.parametrize("arguments", WRITES)
 @pytest.mark.parametrize("name", ["run.json.gz", "symbolic", "hard", "../{}/run.json.gz"])
-def test_no_command_writes_over_what_it_reads(arguments: tuple[str, ...], name: str, trace: Path) -> None:
+def test_no_command_writes_over_what_it_reads(
+    run_here: Run, arguments: tuple[str, ...], name: str, trace: Path
+) -> None:
     before = trace.read_bytes()
     output = trace.parent / name.format(trace.parent.name)
-    done = run(*(word.format(trace) for word in arguments), str(output))
+    done = run_here(*(word.format(trace) for word in arguments), str(output))
     assert done.returncode == 2
     assert "in the input" in done.stderr and len(done.stderr.splitlines()) == 1
     assert trace.read_bytes() == before
 
 
-def test_a_node_file_is_an_input_too(trace: Path) -> None:
+def test_a_node_file_is_an_input_too(run_here: Run, trace: Path) -> None:
     node = trace.with_name("mine.toml")
     node.write_text("name = 'mine'")
-    done = run("project", str(trace), "--to", str(node), "--html", str(node))
+    done = run_here("project", str(trace), "--to", str(node), "--html", str(node))
     assert "in the input" in done.stderr
     assert node.read_text() == "name = 'mine'"
 
 
-def test_a_folder_that_is_or_holds_the_input_is_no_output(tmp_path: Path) -> None:
+def test_a_folder_that_is_or_holds_the_input_is_no_output(run_here: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     tables = export_directory(
         small_export().write(tmp_path / "run.sqlite"), tmp_path / "in" / "tables", ".parquet"
@@ -73,21 +78,21 @@ def test_a_folder_that_is_or_holds_the_input_is_no_output(tmp_path: Path) -> Non
     before = {file: file.read_bytes() for file in tables.iterdir()}
     within = next(iter(before))
     for output in (tables, tables.parent, f"{tables}/../tables", within):
-        done = run("export", str(tables), "--to", "parquet", "-o", str(output))
+        done = run_here("export", str(tables), "--to", "parquet", "-o", str(output))
         assert (done.returncode, "in the input" in done.stderr) == (2, True), output
     for output in (tables, tables.parent):
-        done = run("report", str(tables), "--resume", str(output))
+        done = run_here("report", str(tables), "--resume", str(output))
         assert (done.returncode, "in the input" in done.stderr) == (2, True), output
     assert {file: file.read_bytes() for file in tables.iterdir()} == before
     assert not list(tables.parent.glob("*.jsonl"))
 
 
-def test_a_page_may_stand_beside_the_traces_of_a_job_and_be_written_again(trace: Path) -> None:
+def test_a_page_may_stand_beside_the_traces_of_a_job_and_be_written_again(run_here: Run, trace: Path) -> None:
     page = trace.with_name("job.html")
     folder = str(trace.parent)
     for _ in range(2):
-        assert run("report", folder, "--jobs", "1", "--html", str(page)).returncode == 0
-    done = run("report", f"{folder}/*.gz", "--jobs", "1", "--html", str(trace))
+        assert run_here("report", folder, "--jobs", "1", "--html", str(page)).returncode == 0
+    done = run_here("report", f"{folder}/*.gz", "--jobs", "1", "--html", str(trace))
     assert done.returncode == 2
     assert read(trace).operations.height
 
@@ -160,7 +165,7 @@ def test_a_folder_of_tables_is_written_again_beside_other_files(tmp_path: Path) 
     assert [file.name for file in tmp_path.iterdir()] == ["tables"]
 
 
-def test_an_empty_path_is_refused() -> None:
-    for arguments in (("report", ""), ("export", TRACE, "--to", "parquet", "-o", "")):
-        done = run(*arguments)
+def test_an_empty_path_is_refused(run_here: Run) -> None:
+    for arguments in (("report", ""), ("export", str(TRACE), "--to", "parquet", "-o", "")):
+        done = run_here(*arguments)
         assert (done.returncode, "an empty path" in done.stderr) == (2, True)

@@ -13,7 +13,7 @@ from busfare.node import catalogue
 from busfare.output import print_json
 from busfare.printable import printable
 from busfare.trace import read
-from tests.test_cli import run
+from tests.conftest import Run
 from tests.trace.build_kineto import call, kernel, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 
@@ -58,10 +58,10 @@ def kineto(folder: Path) -> Path:
 @pytest.mark.parametrize("build", [nsys, kineto])
 @pytest.mark.parametrize("more", [("--json",), ("--html", "page.html")])
 def test_names_of_a_trace_do_nothing_to_a_terminal_or_a_page(
-    build: Callable[[Path], Path], more: tuple[str, ...], tmp_path: Path
+    run_here: Run, build: Callable[[Path], Path], more: tuple[str, ...], tmp_path: Path
 ) -> None:
     path = build(tmp_path)
-    done = run("report", str(path), more[0], *(str(tmp_path / name) for name in more[1:]))
+    done = run_here("report", str(path), more[0], *(str(tmp_path / name) for name in more[1:]))
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr
     page = tmp_path / "page.html"
@@ -75,24 +75,24 @@ def test_names_of_a_trace_do_nothing_to_a_terminal_or_a_page(
     assert any(name.startswith("gemm\\x1b") for name in names)
 
 
-def test_a_path_that_cannot_be_read_is_shown_as_it_is_spelt() -> None:
-    done = run("report", "a\u202eb\x1b[31m.sqlite")
+def test_a_path_that_cannot_be_read_is_shown_as_it_is_spelt(run_here: Run) -> None:
+    done = run_here("report", "a\u202eb\x1b[31m.sqlite")
     assert "a\\u202eb\\x1b[31m.sqlite" in done.stderr
-    done = run("what-if", "x", "--pin", "y", "--link", "\u202e\x1b[31m")
+    done = run_here("what-if", "x", "--pin", "y", "--link", "\u202e\x1b[31m")
     assert printable(done.stderr, but="\n") == done.stderr
 
 
 @pytest.mark.parametrize("nasty", ["\\u001B[31m", "\\u202E", "\\u0000", "\\u0085"])
-def test_a_node_file_holds_plain_text(nasty: str, tmp_path: Path) -> None:
+def test_a_node_file_holds_plain_text(run_here: Run, nasty: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     text = catalogue.text_of("k20")
     file.write_text(text.replace('title = "', f'title = "{nasty}', 1), encoding="utf-8")
     assert file.read_text(encoding="utf-8") != text
-    done = run("nodes", "check", str(file))
+    done = run_here("nodes", "check", str(file))
     assert done.returncode == 2
     assert "mine.toml:" in done.stderr and "control character" in done.stderr
     file.write_text(text.replace('title = "', 'title = "\u00a0é 中 ', 1), encoding="utf-8")
-    assert run("nodes", "check", str(file)).returncode == 0
+    assert run_here("nodes", "check", str(file)).returncode == 0
 
 
 def test_json_with_such_text_decodes_to_the_same(capsys: pytest.CaptureFixture[str]) -> None:

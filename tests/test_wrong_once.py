@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from busfare.cli import app
-from busfare.errors import InputError
+from tests.conftest import Run
 from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport
 from tests.trace.build_nvprof import EPOCH, small_file
@@ -24,12 +23,12 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
-    """What a command answers as JSON. Raises InputError where it refuses."""
+def ask(run_here: Run) -> Ask:
+    """What a command answers as JSON; its message where it refuses."""
 
     def asked(*arguments: object) -> Any:
-        app.main([*map(str, arguments), "--json"], standalone_mode=False)
-        return json.loads(capsys.readouterr().out)
+        done = run_here(*map(str, arguments), "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
     return asked
 
@@ -132,8 +131,7 @@ def test_json_of_rocprof_is_refused(ask: Ask, tmp_path: Path) -> None:
     named = {"ph": "M", "name": "process_name", "pid": 2, "args": {"name": "CPU HIP API"}}
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"traceEvents": [named, event], "otherData": {"DurationNs": "1"}}))
-    with pytest.raises(InputError, match="rocprof"):
-        ask("report", path)
+    assert "rocprof" in ask("report", path)
 
 
 def test_two_gpus_that_copy_slowly_at_the_same_time_do_not_gain_twice(ask: Ask, tmp_path: Path) -> None:
@@ -161,9 +159,3 @@ def test_mapped_memory_is_not_advised_where_nobody_counted_accesses(ask: Ask) ->
 def test_a_link_without_its_lanes_and_a_laptops_gpu_have_prices(ask: Ask, node: str, least: float) -> None:
     prices = ask("price", "--node", node, "--bytes", "1GB")["prices"]
     assert max(price["bytes_per_second"] or 0 for price in prices) > least
-
-
-def test_a_comparison_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    images = [str(EXAMPLES / f"train-images-{gpu}.json.gz") for gpu in ("h100", "h200")]
-    app.main(["compare", *images], standalone_mode=False)
-    assert capfd.readouterr().err == ""
