@@ -14,10 +14,9 @@ from collections.abc import Iterable
 import numpy as np
 from stored import probe_names, probe_raw
 
-from busfare.measure.case import Case
-from busfare.measure.profile import profile
+from busfare.measure.cases import Case
+from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Record, read
-from busfare.measure.residual import Residual, residuals
 
 #: Percent: the median and the largest error of a machine.
 GOALS = {"pinned": (0.5, 3.5), "pageable": (3.0, 15.0)}

@@ -30,9 +30,8 @@ from busfare import cost
 from busfare.advise import guess_node
 from busfare.cost.price import one_copy
 from busfare.errors import BusfareError
-from busfare.measure.profile import profile
+from busfare.measure.profile import profile, residuals
 from busfare.measure.raw import read as read_raw
-from busfare.measure.residual import residuals
 from busfare.node import Node, load_node
 from busfare.project.projection import transfers_priced
 from busfare.timeline import timeline

@@ -12,13 +12,11 @@ import pytest
 
 from busfare.errors import BusfareError, InputError
 from busfare.measure import probe as probing
-from busfare.measure.case import Case, Samples
-from busfare.measure.cases import full, is_held_out, quick
-from busfare.measure.knees import jumps, locate
+from busfare.measure.cases import Case, Samples, full, is_held_out, quick
 from busfare.measure.node_file import encode
 from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read, write
-from busfare.measure.run import measure
+from busfare.measure.run import jumps, locate, measure
 from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Curve, Node, load_node
 from busfare.node.file import decode

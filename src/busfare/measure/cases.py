@@ -1,14 +1,66 @@
-"""The table of cases: those that the parameters are fitted to, those that they are judged on, those that are shown."""
+"""What is measured: cases that the parameters are fitted to, those that they are judged on, those that are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Literal
 
-from busfare.measure.case import Case, Direction, Memory
+__all__ = [
+    "HOST_DIRECTIONS",
+    "Case",
+    "Direction",
+    "Memory",
+    "Plan",
+    "Samples",
+    "full",
+    "is_held_out",
+    "quick",
+]
 
-__all__ = ["HOST_DIRECTIONS", "Plan", "fitted_bytes", "full", "is_held_out", "quick"]
+Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
+#: `registered` is pageable memory made pinned afterwards; `none` is a cost that moves nothing.
+Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped", "managed", "device", "none"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """What to measure. `bytes` is the size of each of `count` copies; a strided copy has `count` rows of it. `mode`: how the
+    copies, or the call, are issued (docs/probe.md); files of older runs hold others, which nothing reads.
+    """
+
+    direction: Direction
+    memory: Memory
+    mode: str
+    bytes: int = 0
+    count: int = 1
+    gpu: int = 0
+    peer: int | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that one sample moves in the measured direction."""
+        return self.bytes * self.count
+
+    def __str__(self) -> str:
+        pair = f"{self.gpu}→{self.peer} " if self.peer is not None else ""
+        return f"{pair}{self.direction} {self.memory} {self.mode} {self.count}×{self.bytes} B"
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Raw samples of one case, in seconds, side by side: what the device took, and what the API calls took.
+
+    `device_s` is empty where no device time exists (an allocation).
+    """
+
+    device_s: tuple[float, ...]
+    api_s: tuple[float, ...]
+
+    def __add__(self, other: Samples) -> Samples:
+        return Samples(self.device_s + other.device_s, self.api_s + other.api_s)
+
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_DIRECTIONS: tuple[Direction, Direction] = ("h2d", "d2h")

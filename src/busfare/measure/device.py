@@ -6,7 +6,7 @@ import sys
 from typing import Any, Protocol
 
 from busfare.errors import BusfareError, NoGpuError
-from busfare.measure.case import Case, Samples
+from busfare.measure.cases import Case, Samples
 
 __all__ = [
     "Device",

@@ -13,13 +13,10 @@ import msgspec
 import numpy as np
 
 from busfare.errors import BusfareError, InputError
-from busfare.measure.case import Case
-from busfare.measure.cases import HOST_DIRECTIONS, full, quick
+from busfare.measure.cases import HOST_DIRECTIONS, Case, full, quick
 from busfare.measure.device import Device, command_line, gpu_count
-from busfare.measure.knees import locate
-from busfare.measure.profile import profile
+from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Measurement, Record, read
-from busfare.measure.residual import Residual, residuals
 from busfare.measure.results import (
     Knee,
     ProbedCase,
@@ -29,7 +26,7 @@ from busfare.measure.results import (
     Residuals,
     ResidualsOf,
 )
-from busfare.measure.run import Progress, measure
+from busfare.measure.run import Progress, locate, measure
 from busfare.measure.soundness import disturbances, health
 from busfare.measure.summary import interquartile_mean, interval
 from busfare.measure.topology import node_of

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
-from busfare.measure.case import Case
-from busfare.measure.cases import HOST_DIRECTIONS, is_held_out
+from busfare.measure.cases import HOST_DIRECTIONS, Case, is_held_out
 from busfare.measure.fit import LEAST_GAP, Fit, fit, joined
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median, spread
@@ -17,7 +16,7 @@ from busfare.node import Contention, Cost, Curve, Shares, Together
 from busfare.node.arrays import FloatArray
 from busfare.node.curve import Direction, MemoryKind
 
-__all__ = ["SOURCE", "Profile", "profile"]
+__all__ = ["SOURCE", "Profile", "Residual", "profile", "residuals"]
 
 #: The tag under which a node file says that its figures are from this probe.
 SOURCE = "probe"
@@ -278,3 +277,40 @@ def _costs(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Cost]:
             rate = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 0.0)
             start = max(float(seconds[-1] - rate * sizes[-1]), 0.0)
             yield Cost(call=name, call_s=start, call_per_byte_s=float(rate), gpu=ordinal, source=SOURCE)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A case that nothing was fitted to: measured and predicted seconds."""
+
+    case: Case
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def percent(self) -> float:
+        """Predicted over measured, less one, in percent."""
+        return 100 * (self.predicted_s / self.measured_s - 1)
+
+
+def predicted(curves: Iterable[Curve], case: Case) -> float | None:
+    """Seconds of a case by the parameters; None where they do not hold it."""
+    if case.mode not in ("copies", "streams") or (case.mode == "copies" and case.count > 1):
+        return None
+    wanted = (case.direction, case.memory, case.peer)
+    for curve in curves:
+        if (curve.direction, curve.memory, curve.peer) == wanted and curve.gpu in (None, case.gpu):
+            return float(curve.together(case.count, case.bytes))
+    return None
+
+
+def residuals(curves: Iterable[Curve], record: Record, held_out_only: bool = True) -> list[Residual]:
+    """What `curves` predict for the cases of `record` beside what was measured there."""
+    found, curves = [], tuple(curves)
+    for m in record.measurements:
+        if held_out_only and not is_held_out(m.case):
+            continue
+        seconds = predicted(curves, m.case)
+        if seconds is not None:
+            found.append(Residual(m.case, m.undisturbed_s, seconds))
+    return found

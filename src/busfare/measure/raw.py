@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from busfare.errors import InputError
-from busfare.measure.case import Case, Direction, Memory, Samples
+from busfare.measure.cases import Case, Direction, Memory, Samples
 from busfare.measure.results import LeftOut
 from busfare.measure.summary import fastest_part, interquartile_mean, median
 from busfare.output import write_file

@@ -1,9 +1,10 @@
 """Measuring a list of cases: warm-up, rounds of visits in random order, stop on noise with a reason, a time budget, a log of
-the machine.
+the machine; and the sizes at which a path's time jumps, because the driver or the hardware moves data in another way.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import time
@@ -11,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from busfare.measure.case import Case, Samples
+from busfare.measure.cases import Case, Samples
 from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
 from busfare.measure.raw import Measurement, Moment, Record, nanoseconds
-from busfare.measure.results import LeftOut
-from busfare.measure.summary import spread
+from busfare.measure.results import Knee, LeftOut
+from busfare.measure.summary import interquartile_mean, spread
 
-__all__ = ["LOG_EVERY_S", "Progress", "measure"]
+__all__ = ["LOG_EVERY_S", "Progress", "jumps", "locate", "measure"]
 
 #: Called with the share done (0 to 1) and what is being measured.
 Progress = Callable[[float, str], None]
@@ -37,6 +38,14 @@ LONG_S = 0.006
 LOG_EVERY_S = 1.0
 #: Copies before the first measurement, until clocks and link have left their idle states.
 WARM_UP_S = 0.25
+#: A jump is what neither neighbour's slope explains, and this share of the time before it …
+LEAST_JUMP = 0.15
+#: … but no less than this: clocks tick every 32 ns, and latencies scatter by more.
+LEAST_JUMP_S = 0.4e-6
+#: A knee is located to a sixty-fourth of its size: kernels and drivers change at round sizes.
+RESOLUTION = 64
+#: Each of the sizes tried takes this long.
+KNEE_S = 0.05
 
 
 @dataclass
@@ -175,3 +184,51 @@ class _Log:
         for gpu in self._gpus:
             state: dict[str, Any] = {"seconds": round(time_ - self._zero, 3), "gpu": gpu}
             self._record.states.append(state | self._device.state(gpu))
+
+
+def jumps(sizes: Sequence[int], seconds: Sequence[float]) -> list[int]:
+    """Indices of the sizes (bytes, rising, parallel to `seconds`) after which the time jumps."""
+    slopes = [(seconds[i + 1] - seconds[i]) / (sizes[i + 1] - sizes[i]) for i in range(len(sizes) - 1)]
+    found = []
+    for i in range(1, len(slopes) - 1):
+        explained = max(slopes[i - 1], slopes[i + 1], 0.0) * (sizes[i + 1] - sizes[i])
+        if seconds[i + 1] - seconds[i] - explained > max(LEAST_JUMP * seconds[i], LEAST_JUMP_S):
+            found.append(i)
+    return found
+
+
+def locate(
+    device: Device, record: Record, like: Case, clock: Callable[[], float] = time.monotonic
+) -> list[Knee]:
+    """The knees of the path of `like`, which gives all but the size: each jump is halved until it is known well enough.
+    The measurements go to `record` as any others.
+    """
+    own = [
+        m for m in record.measurements if m.bytes and dataclasses.replace(m.case, bytes=like.bytes) == like
+    ]
+    own.sort(key=lambda m: m.bytes)
+    sizes, seconds = [m.bytes for m in own], [interquartile_mean(m.seconds) for m in own]
+    located = []
+    for i in jumps(sizes, seconds):
+        (low, high), (before, after) = sizes[i : i + 2], seconds[i : i + 2]
+        while high - low > max(1, low // RESOLUTION):
+            between = dataclasses.replace(like, bytes=(low + high) // 2)
+            if record.of(between) is None:
+                measure(device, [between], record, KNEE_S, clock=clock, warm_up=False)
+            taken = record.of(between)
+            if taken is None:
+                break
+            half_s = interquartile_mean(taken.seconds)
+            if half_s - before > after - half_s:
+                high, after = between.bytes, half_s
+            else:
+                low, before = between.bytes, half_s
+        knee = Knee(
+            direction=like.direction,
+            memory=like.memory,
+            gpu=like.gpu,
+            after_bytes=low,
+            seconds=after - before,
+        )
+        located.append(knee)
+    return located

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from busfare.errors import InputError
-from busfare.measure.case import Case, Samples
+from busfare.measure.cases import Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node import Curve, Flow, Node, PcieLink
 

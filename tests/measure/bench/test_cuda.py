@@ -21,8 +21,7 @@ from busfare.measure.bench.program import Program, Work
 from busfare.measure.bench.reference import RELATIVE, expected, fill, slacks
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
-from busfare.measure.case import Case
-from busfare.measure.cases import full
+from busfare.measure.cases import Case, full
 from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.device import CudaDevice

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.ocean import density, derivatives, pressure, water_column
+from busfare.measure.bench.reference import density, derivatives, pressure, water_column
 
 
 def number(value: float) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.measure.bench import ocean
+from busfare.measure.bench import reference
 from busfare.node.arrays import FloatArray
 
 __all__ = ["KERNELS", "Kernel", "Reach", "source_text", "user_kernel"]
@@ -51,13 +51,13 @@ class Kernel:
 
 def _state(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
     t, s = (array[k] for array in inputs)
-    return list(ocean.derivatives(t, s, ocean.pressure(np.asarray(float(k)))))
+    return list(reference.derivatives(t, s, reference.pressure(np.asarray(float(k)))))
 
 
 def _buoydiff(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
-    p = ocean.pressure(np.asarray(float(k)))
-    own, surface, above = (ocean.density(inputs[0][j], inputs[1][j], p) for j in (k, 0, max(k - 1, 0)))
-    return [ocean.buoyancy(own, surface), ocean.buoyancy(own, above)]
+    p = reference.pressure(np.asarray(float(k)))
+    own, surface, above = (reference.density(inputs[0][j], inputs[1][j], p) for j in (k, 0, max(k - 1, 0)))
+    return [reference.buoyancy(own, surface), reference.buoyancy(own, above)]
 
 
 def _compute(work: int) -> Reference:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from busfare.measure.bench.device import RANGES, MethodDevice, MethodRun
-from busfare.measure.bench.run import Run
+from busfare.measure.bench.run import RANGES, MethodDevice, MethodRun, Run
 from busfare.measure.results import LeftOut
 from busfare.measure.summary import median
 

@@ -1,16 +1,38 @@
-"""`bench strategies`: every overlap strategy of W14 run for real on several kernels, cell by cell."""
+"""`bench strategies`: every overlap strategy of W14 run for real on several kernels. Of each cell its kernel alone, then its
+link and every version, by turns at several moments; and what was measured beside what was predicted.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Literal
 
-from busfare.measure.bench.device import StrategyDevice
+from busfare.measure.bench import program as programs
 from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.measuring import Measuring
-from busfare.measure.bench.program import Work
-from busfare.measure.bench.run import Run
-from busfare.measure.results import LeftOut, StrategyCell
+from busfare.measure.bench.predicting import MOST_IN_ORDER, STRATEGIES, STREAMED, Predicted, problem_of
+from busfare.measure.bench.program import Program, Work
+from busfare.measure.bench.reference import RELATIVE, expected, fill, slacks
+from busfare.measure.bench.run import Run, StrategyDevice, Timing
+from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.raw import QUIETEST_ONE_IN
+from busfare.measure.results import (
+    BestStrategy,
+    BestStreams,
+    ByChunks,
+    Fastest,
+    LeftOut,
+    LinkOrKernel,
+    StrategyCell,
+    Version,
+)
+from busfare.measure.run import Progress
+from busfare.measure.summary import fastest_part, interval, median, overlapping
+from busfare.plan.prediction import range_beside
+
+__all__ = ["CELLS", "run_cells"]
 
 KIB, MIB = 1 << 10, 1 << 20
 #: A cell that would start after so many seconds is left out, and named; of what is left each one takes its share for
@@ -34,6 +56,280 @@ CELLS = (
     Work(KERNELS["scale"], 42, 2 * MIB),
 )
 QUICK_CELLS = tuple(CELLS[n] for n in (2, 3, 5, 6))
+
+#: Numbers of streams of each strategy that has them: each is run, and the one that `plan` calls best.
+SWEEPS = {
+    "streams": (1, 2, 4, 8, 16, 32, 42, 64, 128, 256),
+    "three-streams": (8, 32, 42, 64),
+    "hybrid": (1, 8, 42),
+}
+QUICK_SWEEP = (1, 8, 42, 128)
+#: A version is run at so many moments of its cell at least and at most, by turns with the others: a shared machine is slow
+#: for seconds on end.
+LEAST_MOMENTS, MOST_MOMENTS = 4, 8
+#: At each moment it runs about so long, so many times at least and at most; by the host's clock so often in all.
+MOMENT_S, LEAST_RUNS, MOST_RUNS, BY_HOST = 0.01, 5, 25, 3
+#: Pinned host memory that one cell may take.
+MOST_HOST_BYTES = 4 << 30
+#: What moves data both ways at once, for longer than this: such copies live on the host's memory, which other programs
+#: slow for most of a run, but not for every millisecond of it.
+_BOTH_WAYS = frozenset(("mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu"))
+_SHORT_S = 5e-4
+
+_ORDER = ("explicit", "batched", "mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu")
+#: What every cell must have.
+_PLAIN = {"explicit", "mapped", "streams", "hybrid"}
+
+
+@dataclass
+class _Timed:
+    """A strategy with its number of streams being measured. `visits`: how many of the samples each moment took."""
+
+    strategy: str
+    streams: int
+    programs: tuple[Program, ...]
+    timing: Timing = field(default_factory=Timing)
+    visits: list[int] = field(default_factory=list)
+    error_share: float | None = None
+
+    def add(self, timing: Timing) -> None:
+        """One more moment."""
+        self.timing += timing
+        self.visits.append(len(timing.device_s))
+
+    @property
+    def seconds(self) -> float:
+        """What counts of the samples: the mean of the quicker half of the moments' medians, or, of data both ways at
+        once, of the quickest quarter of all samples: as `probe` reads its own.
+        """
+        samples, ends = self.timing.device_s, accumulate(self.visits, initial=0)
+        by_moment = fastest_part([median(samples[a:b]) for a, b in pairwise(ends)])
+        if self.strategy not in _BOTH_WAYS or by_moment < _SHORT_S:
+            return by_moment
+        return fastest_part(samples, QUIETEST_ONE_IN)
+
+
+@dataclass
+class Measuring:
+    """One cell being measured. `until`: after this time of the run's clock there are no more moments than LEAST_MOMENTS.
+    Versions that cannot be measured are left out of the run.
+    """
+
+    run: Run[StrategyDevice]
+    work: Work
+    order: random.Random
+    until: float
+    progress: Progress
+    #: What results are compared with; empty where nothing is computed.
+    _against: str = ""
+    _link: Timing = field(default_factory=Timing)
+    _one_way: dict[Literal["h2d", "d2h"], list[float]] = field(default_factory=lambda: {"h2d": [], "d2h": []})
+
+    def measured(self) -> StrategyCell:
+        """The cell. Raises UnavailableError and WrongDataError where one of the plain strategies cannot be measured."""
+        self._prepare()
+        work = self.work
+        kernels = {
+            n: self._timed((programs.kernels_alone(work, n),)).device_s for n in self._counts("streams")
+        }
+        problem = problem_of(work, {n: median(samples) for n, samples in kernels.items()})
+        in_order = bool(work.kernel.reaches)
+        predicted = Predicted.of(problem, self.run.machine, self._most(), in_order)
+        versions = [_Timed(*version) for version in self._programs(predicted)]
+        for moment in range(1 if self.run.quick else MOST_MOMENTS):
+            if moment >= LEAST_MOMENTS and self.run.clock() > self.until:
+                break
+            self._link_once()
+            self.order.shuffle(versions)
+            for n, version in enumerate(versions):
+                what = f"{version.strategy} {version.streams}"
+                self.progress((moment + n / len(versions)) / MOST_MOMENTS, what)
+                if moment:
+                    version.add(self._timed(version.programs))
+                else:
+                    with self.run.attempt(f"{work.name} {what}"):
+                        self._first(version)
+            versions = [version for version in versions if version.visits]
+        versions.sort(key=lambda v: (len(v.programs), _ORDER.index(v.strategy), v.streams))
+        if not {v.strategy for v in versions} >= _PLAIN:
+            raise WrongDataError("a strategy could not be measured; see the lines of its versions")
+        return self._cell(kernels, predicted, [self._version(v, predicted) for v in versions])
+
+    def _prepare(self) -> None:
+        """Inputs and the reference, and the comparison on the GPU tried."""
+        device, work = self.run.device, self.work
+        need = work.h2d_bytes + work.d2h_bytes
+        if need > MOST_HOST_BYTES:
+            raise UnavailableError(
+                f"{need / 1e9:.1f} GB of pinned memory; {MOST_HOST_BYTES / 1e9:.1f} GB at most"
+            )
+        device.load(work)
+        if not device.inputs():
+            return
+        self.progress(0.0, "inputs and reference")
+        fill(work, device.inputs())
+        explicit = (programs.explicit(work),)
+        if work.kernel.reference is not None:
+            self._against, arrays = "the reference in float64 on the CPU", expected(work, device.inputs())
+        else:
+            self._against = "the explicit version, for want of a reference"
+            device.clear()
+            device.run(explicit, 1)
+            arrays = [array.copy() for array in device.outputs()]
+        device.expect(arrays, RELATIVE, slacks(arrays))
+        device.clear()
+        if device.compare().wrong != work.kernel.outputs * work.elements:
+            raise WrongDataError("the comparison on the GPU takes cleared arrays for results")
+        device.run(explicit, 1)  # data to compute on, not NaN
+
+    def _link_once(self) -> None:
+        """One more moment of the link alone: both ways at once, and each way."""
+        run = self.run.device.run
+        self._link += run((programs.link_alone(self.work),), LEAST_RUNS)
+        for kind, seen in self._one_way.items():
+            seen.append(median(run((programs.link_alone(self.work, kind),), LEAST_RUNS).device_s))
+
+    def _most(self) -> int:
+        """The most chunks that are run."""
+        return min(MOST_IN_ORDER if self.work.kernel.reaches else 256, self.work.most_chunks)
+
+    def _counts(self, strategy: str, *more: int) -> list[int]:
+        sweep = QUICK_SWEEP if self.run.quick else SWEEPS[strategy]
+        return sorted({n for n in (1, *sweep, *more) if n <= self._most()})
+
+    def _programs(self, predicted: Predicted) -> Iterator[tuple[str, int, tuple[Program, ...]]]:
+        """Every version: its strategy, its number of streams, and a program a GPU."""
+        work = self.work
+        for whole in (programs.explicit(work), programs.batched(work), programs.mapped(work)):
+            yield whole.strategy, 1, (whole,)
+        cut = {
+            "streams": programs.streams, "three-streams": programs.three_streams, "hybrid": programs.hybrid,
+        }  # fmt: skip
+        for strategy, program in cut.items():
+            for n in self._counts(strategy, predicted.best_number(strategy)):
+                if n > 1 or strategy != "three-streams":
+                    yield strategy, n, (program(work, n),)
+        best = predicted.best_number("streams")
+        yield "graph", best, (programs.streams(work, best, "graph", as_graph=True),)
+        if self.run.device.gpus > 1 and best > 1:
+            shares = (range(best // 2), range(best // 2, best))
+            yield "streams-2gpu", best, tuple(programs.streams(work, best, own=own) for own in shares)
+
+    def _checked(self) -> float | None:
+        """Compares the results of what ran last, element by element; the largest error over what is allowed."""
+        if not self._against:
+            return None
+        found = self.run.device.compare()
+        if found.wrong:
+            level = (found.first or 0) // self.work.level
+            raise WrongDataError(
+                f"{found.wrong} elements differ from {self._against}, the first in level {level}"
+            )
+        return found.worst
+
+    def _first(self, version: _Timed) -> None:
+        """The first moment of a version, its results compared before and after."""
+        self.run.device.clear()
+        self.run.device.run(version.programs, 1)
+        self._checked()
+        timing = self._timed(version.programs, BY_HOST)
+        version.error_share = self._checked()
+        version.add(timing)
+
+    def _timed(self, chosen: Sequence[Program], by_host: int = 0) -> Timing:
+        """The runs of one moment: as many as MOMENT_S holds."""
+        if self.run.quick:
+            return self.run.device.run(chosen, BY_HOST, by_host)
+        found = self.run.device.run(chosen, LEAST_RUNS, by_host)
+        more = min(int(MOMENT_S / median(found.device_s)), MOST_RUNS) - LEAST_RUNS
+        return found + self.run.device.run(chosen, more) if more > 0 else found
+
+    def _version(self, timed: _Timed, predicted: Predicted) -> Version:
+        gpus, timing, seconds = len(timed.programs), timed.timing, timed.seconds
+        due = (
+            predicted.at(timed.strategy, timed.streams)
+            if gpus == 1
+            else predicted.shared(timed.programs, self.work)
+        )
+        # No held-out machine had several GPUs.
+        known = due.seconds if due and gpus == 1 else None
+        return Version(
+            strategy=timed.strategy,
+            streams=timed.streams,
+            gpus=gpus,
+            measured_seconds=seconds,
+            measured_interval_seconds=interval(timing.device_s),
+            measured_host_seconds=median(timing.host_s) if timing.host_s else None,
+            samples_seconds=timing.device_s,
+            samples_by_moment=tuple(timed.visits),
+            held=timing.held,
+            predicted_seconds=due.seconds if due else None,
+            predicted_by=due.by if due else None,
+            error_percent=100 * (due.seconds / seconds - 1) if due else None,
+            checked=timed.error_share is not None,
+            error_share=timed.error_share,
+            **range_beside(timed.strategy, known, self.run.machine.node),
+        )
+
+    def _cell(
+        self, kernels: dict[int, tuple[float, ...]], predicted: Predicted, versions: list[Version]
+    ) -> StrategyCell:
+        """All versions, which of them were the fastest and which were predicted to be."""
+
+        def fastest(strategies: Sequence[str]) -> Version:
+            return min((v for v in versions if v.strategy in strategies), key=lambda v: v.measured_seconds)
+
+        def of(strategy: str, streams: int) -> Version | None:
+            return next((v for v in versions if (v.strategy, v.streams) == (strategy, streams)), None)
+
+        def cost_percent(taken: Version | None, best: Version) -> float | None:
+            return 100 * (taken.measured_seconds / best.measured_seconds - 1) if taken else None
+
+        work, planned, number = self.work, predicted.best, predicted.best_number("streams")
+        best, streams = fastest(STRATEGIES), fastest(("streams",))
+        taken, at = of(planned.strategy, planned.streams), of("streams", number)
+        # Be it submitted one way or the other, or measured alike.
+        picked = planned.strategy == best.strategy or {planned.strategy, best.strategy} == {*STREAMED}
+        picked |= taken is not None and overlapping(taken.samples_seconds, best.samples_seconds)
+        link_s, kernel_s = fastest_part(self._link.device_s, QUIETEST_ONE_IN), median(kernels[1])
+        limit_s = max(link_s, kernel_s)
+        return StrategyCell(
+            name=work.name,
+            kernel=work.kernel.name,
+            title=work.kernel.title,
+            levels=work.levels,
+            level_elements=work.level,
+            h2d_bytes=work.h2d_bytes,
+            d2h_bytes=work.d2h_bytes,
+            measured_kernel_seconds=kernel_s,
+            measured_kernel_seconds_by_chunks=[
+                ByChunks(n, median(samples), samples) for n, samples in sorted(kernels.items())
+            ],
+            measured_link_seconds=link_s,
+            measured_link_samples_seconds=self._link.device_s,
+            measured_link_ends_seconds=self._link.ends_s,
+            measured_one_way_seconds=tuple(min(seen) for seen in self._one_way.values()),
+            checked_against=self._against or None,
+            versions=versions,
+            best=BestStrategy(
+                Fastest(best.strategy, best.streams, best.measured_seconds),
+                Fastest(planned.strategy, planned.streams, planned.seconds),
+                picked,
+                cost_percent(taken, best),
+            ),
+            streams=BestStreams(
+                streams.streams,
+                number,
+                max(streams.streams / number, number / streams.streams),
+                at.measured_seconds if at else None,
+                cost_percent(at, streams),
+            ),
+            limit=LinkOrKernel(
+                limit_s,
+                "link" if link_s >= kernel_s else "kernel",
+                100 * limit_s / fastest(STREAMED).measured_seconds,
+            ),
+        )
 
 
 def run_cells(

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from busfare.measure.bench.device import Compared, MethodRun, Timing
 from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
+from busfare.measure.bench.run import Compared, MethodRun, Timing
 from busfare.measure.device import UnavailableError
 from busfare.measure.virtual import VirtualDevice
 from busfare.node import Gpu, Node

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from busfare.measure.case import Case, Direction, Samples
+from busfare.measure.cases import Case, Direction, Samples
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import LONG, POINTER, checked, driver
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, capture, record, sampled, seconds, wait

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from busfare.measure.bench.device import RANGES, MethodRun
 from busfare.measure.bench.methods import BATCH, CONSTANT, HELD, VALUE
+from busfare.measure.bench.run import RANGES, MethodRun
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.copies import batched

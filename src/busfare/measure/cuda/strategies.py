@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from busfare.measure.bench.device import Compared, Timing
 from busfare.measure.bench.program import Program, Work
+from busfare.measure.bench.run import Compared, Timing
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import LONG, POINTER, Buffer, CudaError, allocate, checked, driver

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from busfare.measure.case import Samples
+from busfare.measure.cases import Samples
 from busfare.measure.cuda.driver import LONG, POINTER, Module, checked, driver
 from busfare.measure.device import StalledError, UnavailableError
 
