@@ -58,7 +58,7 @@ def moved(
     """`rebuilt`: the timeline of `trace`; `seconds`: what the program takes unrecorded on the first of both nodes."""
     here, there = nodes
     found = project(trace, here, there, MODEL, rebuilt=rebuilt)
-    ratio = found.predicted_makespan_seconds / found.replayed_makespan_seconds
+    ratio = found.makespan.predicted_seconds / found.makespan.replayed_seconds
     rows = (
         transfers_priced(trace, here, there, MODEL)
         .with_columns(pl.col("predicted_seconds").fill_null(pl.col("recorded_seconds")))

@@ -21,6 +21,8 @@ from stored import Machine, NoAnswerError, busfare, machines
 WITHIN_PERCENT = 10.0
 #: Shares of pairs within WITHIN_PERCENT, and of first advice that is right.
 GOALS = {"pairs": (76 / 89, 0.9), "unseen": (46 / 60, 0.9)}
+#: The goal for unseen programs is one of their first 60 pairs, those of these machines; later machines are printed beside.
+FIRST_UNSEEN = ("2049", "2118", "2137")
 #: Changes that save so nearly the same (share of the run) have saved the same.
 SAME = 0.02
 
@@ -119,10 +121,15 @@ def show(judged: Sequence[Judged], plan: Plan) -> None:
         print(f"  {one.pair.program:20} {kind:7} {change:22} {one.measured:7.3f} {told}{marks}")
 
 
+def _share(pairs: Sequence[Judged]) -> str:
+    return f"{sum(one.within for one in pairs)} of {len(pairs)}"
+
+
 def judge_set(name: str) -> bool:
     """Prints every machine of a set; whether its goals are met."""
     plan, every = read_plan(f"{name}.toml"), machines(name)
     pairs: list[Judged] = []
+    first: list[Judged] = []
     advice: list[bool] = []
     for machine in every:
         print(f"{machine.archive}: {machine.times['gpu']}, {machine.times['date']}")
@@ -131,6 +138,7 @@ def judge_set(name: str) -> bool:
         found = [one for one in (judge(pair, machine, every) for pair in own) if one is not None]
         show(found, plan)
         pairs += found
+        first += found if name != "unseen" or machine.name.endswith(FIRST_UNSEEN) else []
         for program in plan.programs:
             ranked = first_advice(program, plan, machine)
             if ranked is None:
@@ -141,16 +149,15 @@ def judge_set(name: str) -> bool:
                 print(f"  {program}: first advice {ranked[0]}, NOT what saved most ({saved})")
         within = sum(one.within for one in found)
         print(f"  {within} of {len(found)} pairs within {WITHIN_PERCENT:g} %")
-    firm = [one for one in pairs if not one.scattered]
-    within, right = sum(one.within for one in pairs), sum(advice)
+    within, right = sum(one.within for one in first), sum(advice)
     goal, advised = GOALS[name]
-    met = within >= goal * len(pairs) and right >= advised * len(advice)
+    met = within >= goal * len(first) and right >= advised * len(advice)
     cuda = [one for one in pairs if plan.programs[one.pair.program].library == "CUDA"]
+    firm = [one for one in pairs if not one.scattered]
     print(
-        f"{name}: {within} of {len(pairs)} pairs within {WITHIN_PERCENT:g} % (goal {100 * goal:.0f} %; CUDA C++ "
-        f"{sum(one.within for one in cuda)} of {len(cuda)}; not scattered {sum(one.within for one in firm)} of "
-        f"{len(firm)}); first advice saved most {right} of {len(advice)} (goal {100 * advised:g} %): "
-        f"{'met' if met else 'MISSED'}\n"
+        f"{name}: {within} of {'the first ' * (len(first) < len(pairs))}{len(first)} pairs within {WITHIN_PERCENT:g} % "
+        f"(goal {100 * goal:.0f} %; of all {_share(pairs)}, CUDA C++ {_share(cuda)}, not scattered {_share(firm)}); "
+        f"first advice saved most {right} of {len(advice)} (goal {100 * advised:g} %): {'met' if met else 'MISSED'}\n"
     )
     return met
 

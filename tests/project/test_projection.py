@@ -17,46 +17,48 @@ PCIE3, PCIE4 = load_node("pcie:3x16"), load_node("pcie:4x16")
 def test_the_same_node_changes_nothing() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), kernel(5500, 6000), copy(6000, 6010, 64, "d2h"))
     result = project(recorded, PCIE3, PCIE3, "calibrated")
-    assert result.predicted_seconds == pytest.approx(result.recorded_seconds)
-    assert result.predicted_makespan_seconds == pytest.approx(6010e-6)
+    assert result.transfers.predicted_seconds == pytest.approx(result.transfers.recorded_seconds)
+    assert result.makespan.predicted_seconds == pytest.approx(6010e-6)
 
 
 def test_twice_the_link_halves_an_exposed_copy_and_shortens_the_run_by_as_much() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), kernel(5500, 6000))
     result = project(recorded, PCIE3, PCIE4, "calibrated")
-    assert result.recorded_seconds / result.predicted_seconds == pytest.approx(2.0, rel=0.1)
-    saved = result.recorded_seconds - result.predicted_seconds
-    assert result.predicted_makespan_seconds == pytest.approx(6000e-6 - saved)
+    assert result.transfers.recorded_seconds / result.transfers.predicted_seconds == pytest.approx(
+        2.0, rel=0.1
+    )
+    saved = result.transfers.recorded_seconds - result.transfers.predicted_seconds
+    assert result.makespan.predicted_seconds == pytest.approx(6000e-6 - saved)
 
 
 def test_a_copy_behind_a_kernel_shortens_nothing() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), kernel(0, 6000))
     result = project(recorded, PCIE3, PCIE4, "calibrated")
-    assert result.predicted_seconds < result.recorded_seconds
-    assert result.predicted_makespan_seconds == pytest.approx(6000e-6)
+    assert result.transfers.predicted_seconds < result.transfers.recorded_seconds
+    assert result.makespan.predicted_seconds == pytest.approx(6000e-6)
 
 
 def test_copies_side_by_side_are_not_saved_twice() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), copy(0, 5500, 64 * MIB, "d2h"))
     result = project(recorded, PCIE3, PCIE4, "calibrated")
     # In one stream they would follow each other; recorded side by side, the longer decides, at its share of the link.
-    longer = max(row["predicted_seconds"] for row in result.by_path.to_dicts())
-    assert longer <= result.predicted_makespan_seconds <= 1.1 * longer
+    longer = max(row.predicted_seconds for row in result.by_path)
+    assert longer <= result.makespan.predicted_seconds <= 1.1 * longer
 
 
 def test_kernel_times_follow_the_rule_that_is_given() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), kernel(5500, 6500), kernel(6500, 7500, name="other"))
     kept = project(recorded, PCIE3, PCIE3, "calibrated")
     halved = project(recorded, PCIE3, PCIE3, "calibrated", ("work=0.5x",))
-    assert kept.predicted_makespan_seconds == pytest.approx(7500e-6)
-    assert halved.predicted_makespan_seconds == pytest.approx(7000e-6)
-    assert "recorded times" in kept.method and "0.5" in halved.method
+    assert kept.makespan.predicted_seconds == pytest.approx(7500e-6)
+    assert halved.makespan.predicted_seconds == pytest.approx(7000e-6)
+    assert "recorded times" in kept.makespan.method and "0.5" in halved.makespan.method
 
 
 def test_kernels_scale_with_the_memory_of_two_nodes() -> None:
     h100, h200 = load_node("h100-sxm"), load_node("h200-sxm")
     result = project(trace(copy(0, 100, MIB), kernel(100, 1100)), h100, h200, "calibrated", ("bandwidth",))
-    assert 100e-6 + 600e-6 < result.predicted_makespan_seconds < 100e-6 + 800e-6
+    assert 100e-6 + 600e-6 < result.makespan.predicted_seconds < 100e-6 + 800e-6
     with pytest.raises(InputError, match="clock"):
         project(trace(copy(0, 100, MIB)), PCIE3, PCIE4, "calibrated", ("clock",))
 
@@ -73,20 +75,20 @@ def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
 
 def test_what_has_no_price_keeps_its_recorded_time() -> None:
     result = project(trace(copy(0, 10, None), copy(20, 30, 4096)), PCIE3, PCIE4, "envelope")
-    assert result.unpriced == 1
-    assert result.predicted_seconds > 10e-6
+    assert result.transfers.unpriced == 1
+    assert result.transfers.predicted_seconds > 10e-6
 
 
 def test_a_projection_says_by_what_pageable_copies_change() -> None:
     recorded, h100, p100 = read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), "h100-sxm", "dgx-1-p100"
     here, there = load_node(h100), load_node(p100)
     result = project(recorded, here, there, "calibrated")
-    assert result.staging == f"staged at the recorded pace, for that of {h100} was not measured"
+    assert result.pageable_copies == f"staged at the recorded pace, for that of {h100} was not measured"
     # Its link is slower, and nobody knows its processor to be quicker.
-    assert result.predicted_seconds > result.recorded_seconds
-    assert project(recorded, here, there, "datasheet").staging is None
+    assert result.transfers.predicted_seconds > result.transfers.recorded_seconds
+    assert project(recorded, here, there, "datasheet").pageable_copies is None
     pinned = trace(copy(0, 5500, 64 * MIB))
-    assert project(pinned, here, there, "calibrated").staging is None
+    assert project(pinned, here, there, "calibrated").pageable_copies is None
 
 
 def test_a_perfect_prediction_has_no_error() -> None:

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from busfare import cost
 from busfare.errors import InputError
 from busfare.node import load_node
-from busfare.project import project
+from busfare.project import project, projected
 from busfare.report.export import perfetto, perfetto_beside
 from busfare.report.html import page
 from busfare.report.lanes import lanes_of
 from busfare.report.prediction_documents import projection_document, what_if_document
-from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.report.terminal import show
 from busfare.report.trace_document import report_document
@@ -105,7 +104,7 @@ def test_a_report_comes_out_of_anything(
     if recorded.operations.filter(is_transfer()).height:
         home, away = load_node("pcie:3x16"), load_node("gh200")
         for model in cost.model_names():
-            show(projection_document(projection_result([project(recorded, home, away, model)]), "x"))
+            show(projection_document(projected([project(recorded, home, away, model)]), "x"))
         assert "nan" not in capsys.readouterr().out
 
 

@@ -17,7 +17,8 @@ from busfare.job.results import JobReport
 from busfare.job.run import run_job
 from busfare.measure.results import MethodsResult, ProbeResult, StrategiesResult
 from busfare.node import load_node
-from busfare.project import project
+from busfare.project import compared, project, projected
+from busfare.project.results import Compared, Projected
 from busfare.report.document import Document
 from busfare.report.html import page
 from busfare.report.job_document import job_document
@@ -25,8 +26,7 @@ from busfare.report.lanes import lanes_of
 from busfare.report.nodes import Nodes, Prices
 from busfare.report.plans import PlanResult
 from busfare.report.prediction_documents import comparison_document, projection_document
-from busfare.report.projections import compared, projection_result
-from busfare.report.results import Compared, Projected, Report, WhatIf
+from busfare.report.results import Report, WhatIf
 from busfare.report.summary import summarise
 from busfare.report.terminal import render
 from busfare.report.trace_document import report_document
@@ -155,7 +155,7 @@ def test_a_hostile_name_is_text_on_every_face() -> None:
 def test_predicted_and_recorded_are_told_apart() -> None:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
     home, away = load_node("h100-sxm"), load_node("pcie:3x16")
-    result = projection_result([project(recorded, home, away, "calibrated")])
+    result = projected([project(recorded, home, away, "calibrated")])
     document = projection_document(result, "x")
     for face in (shown(document), page(document)):
         assert "h100-sxm (recorded)" in face and "pcie:3x16 (predicted)" in face
@@ -164,7 +164,7 @@ def test_predicted_and_recorded_are_told_apart() -> None:
 def test_every_node_is_projected_onto_and_the_first_stands_at_the_top() -> None:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
     nodes = [load_node(name) for name in ("gh200", "dgx-a100")]
-    result = projection_result([project(recorded, load_node("h100-sxm"), n, "datasheet") for n in nodes])
+    result = projected([project(recorded, load_node("h100-sxm"), n, "datasheet") for n in nodes])
     assert list(as_json(result))[:4] == ["schema", "from", "to", "model"]
     assert [p.to for p in result.projections] == ["gh200", "dgx-a100"]
     assert result.to == "gh200" and result.makespan == result.projections[0].makespan

@@ -15,7 +15,7 @@ from busfare.job.run import run_job
 from busfare.measure.probe import again as fitted
 from busfare.measure.results import MethodsResult, StrategiesResult, read_result
 from busfare.node import load_node
-from busfare.project import project
+from busfare.project import project, projected
 from busfare.report.document import Document, Table, words
 from busfare.report.html import page
 from busfare.report.job_document import job_document
@@ -24,7 +24,6 @@ from busfare.report.measured_documents import methods_document, probe_document, 
 from busfare.report.plan_document import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document, what_if_document
-from busfare.report.projections import projection_result
 from busfare.report.summary import summarise
 from busfare.report.svg import Bar, Bars, BarSeries, Line, Lines
 from busfare.report.terminal import render
@@ -93,9 +92,9 @@ def changed(_: Path) -> Document:
     return what_if_document(result, lanes_of(recorded), lanes_of(predicted, predicted=True))
 
 
-def projected(_: Path) -> Document:
+def on_another_node(_: Path) -> Document:
     recorded = read(EXAMPLES / "train-images-h100.json.gz")
-    result = projection_result([project(recorded, H100, load_node("h200-sxm"), "calibrated")])
+    result = projected([project(recorded, H100, load_node("h200-sxm"), "calibrated")])
     return projection_document(result, HOSTILE)
 
 
@@ -124,7 +123,7 @@ PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
     (job, {"strip", "spread-makespan_seconds", "largest-exposed_seconds", "links"}, ()),
     (planned, {"ranking", "sweep", "roofline"}, ()),
     (changed, {"gains", "recorded", "predicted"}, ()),
-    (projected, {"projection"}, ()),
+    (on_another_node, {"projection"}, ()),
     (probe, {"bandwidth", "latency", "residuals"}, ()),
     (strategies, {"cell0", "sweep0"}, ()),
     (methods, {"situation1", "situation2", "published", "crossover"}, ()),

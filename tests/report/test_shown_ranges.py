@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from busfare.node import load_node
-from busfare.project import project
+from busfare.project import project, projected
 from busfare.report.html import page
 from busfare.report.plan_document import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document
-from busfare.report.projections import projection_result
 from busfare.report.terminal import show
 from busfare.report.what_ifs import answer_what_if
 from busfare.timeline.changes import Change, Setting
@@ -114,19 +113,19 @@ def test_the_copies_of_a_path_are_off_together() -> None:
     old, new = load_node("pcie:3x16"), load_node("pcie:4x16")
     one = trace(copy(0, 5500, 64 << 20), kernel(5500, 6000))
     many = trace(*(copy(at * 5500, (at + 1) * 5500, 64 << 20) for at in range(8)), kernel(44000, 44500))
-    low, high = project(one, old, new, "calibrated").transfers_between
-    lows, highs = project(many, old, new, "calibrated").transfers_between
-    assert low is not None and high is not None
-    assert (lows, highs) == (pytest.approx(8 * low), pytest.approx(8 * high))
+    alone, eight = (project(run, old, new, "calibrated").transfers for run in (one, many))
+    assert alone.low_seconds is not None and alone.high_seconds is not None
+    assert eight.low_seconds == pytest.approx(8 * alone.low_seconds)
+    assert eight.high_seconds == pytest.approx(8 * alone.high_seconds)
 
 
 def test_a_run_of_slower_copies_is_longer_by_what_they_expose() -> None:
     old, new = load_node("pcie:3x16"), load_node("pcie:4x16")
     exposed = trace(*(copy(at * 5500, (at + 1) * 5500, 64 << 20, memory="pageable") for at in range(4)))
     found = project(exposed, old, new, "calibrated")
-    high = found.transfers_between[1]
-    assert high is not None and high > 2 * found.predicted_seconds
-    assert found.makespan_between[1] == pytest.approx(high, rel=1e-3)
+    high = found.transfers.high_seconds
+    assert high is not None and high > 2 * found.transfers.predicted_seconds
+    assert found.makespan.high_seconds == pytest.approx(high, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_compare_counts_the_truths_inside(asked: Ask) -> None:
 def test_ranges_are_shown_beside_times_and_as_whiskers(capsys: pytest.CaptureFixture[str]) -> None:
     recorded = read(Path(TRAIN))
     nodes = load_node("h100-sxm"), load_node("h200-sxm")
-    result = projection_result([project(recorded, *nodes, "calibrated")])
+    result = projected([project(recorded, *nodes, "calibrated")])
     document = projection_document(result, TRAIN)
     show(document)
     shown = capsys.readouterr().out

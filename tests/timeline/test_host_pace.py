@@ -60,11 +60,11 @@ def test_a_host_twice_as_fast_halves_its_calls_and_what_is_between_but_nothing_t
 def test_project_takes_the_calls_measured_on_both_nodes_and_says_so() -> None:
     slow, fast = node(8.0, 2.0), node(4.0, 1.0)
     result = project(RUN, slow, fast, "calibrated")
-    assert result.predicted_makespan_seconds == pytest.approx(168e-6, abs=0.1e-6)
-    assert "host times × 0.5 (measured on both)" in result.method
+    assert result.makespan.predicted_seconds == pytest.approx(168e-6, abs=0.1e-6)
+    assert "host times × 0.5 (measured on both)" in result.makespan.method
     kept = project(RUN, slow, fast, "calibrated", host="keep")
-    assert kept.predicted_makespan_seconds == pytest.approx(220e-6, abs=1e-6)
-    assert "the host at its recorded times" in kept.method
+    assert kept.makespan.predicted_seconds == pytest.approx(220e-6, abs=1e-6)
+    assert "the host at its recorded times" in kept.makespan.method
 
 
 def test_a_node_whose_calls_were_not_measured_keeps_the_host() -> None:

@@ -127,8 +127,8 @@ def project(
     """What the copies and the whole run would take on another node."""
     from busfare.node import load_node
     from busfare.project import project as project_trace
+    from busfare.project import projected
     from busfare.report.prediction_documents import projection_document
-    from busfare.report.projections import projection_result
     from busfare.timeline import timeline
 
     targets = [load_node(text) for text in to]
@@ -138,7 +138,7 @@ def project(
     projections = [
         project_trace(read, recorded_on, target, model, kernels, host, rebuilt) for target in targets
     ]
-    result = projection_result(projections, guessed=from_ is None)
+    result = projected(projections, guessed=from_ is None)
     answer(result, lambda: projection_document(result, str(read.path)), json, html)
 
 
@@ -158,8 +158,8 @@ def compare(
     predicted: Path, actual: Path, from_: str | None, to: str | None, model: tuple[str, ...], json: bool
 ) -> None:
     """How far predictions for a node are from a trace recorded there, by every cost model."""
+    from busfare.project import compared
     from busfare.report.prediction_documents import comparison_document
-    from busfare.report.projections import compared
 
     first, second = read_trace(predicted), read_trace(actual)
     recorded_on, target = where_recorded(first, from_, "--from"), where_recorded(second, to, "--to")

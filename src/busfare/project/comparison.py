@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import polars as pl
+from msgspec.structs import asdict
 
+from busfare.cost import model_names
+from busfare.cost.ranges import rung_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.project.projection import ENDS, NS, PATH, transfers_priced, whole_sum
+from busfare.project.results import Compared, Comparison, PathCompared, paths_of
 from busfare.trace import Trace
 
-__all__ = ["Comparison", "compare", "wmape_percent"]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One model's predictions against what was recorded. `count`: transfers compared.
-
-    `by_path`: direction, source_memory, destination_memory, count, recorded_seconds, predicted_seconds, low_seconds,
-    high_seconds, wmape_percent, inside_percent: how many of the copies took a time in the range of their prediction.
-    """
-
-    model: str
-    wmape_percent: float
-    inside_percent: float | None
-    count: int
-    unmatched: int
-    unpriced: int
-    by_path: pl.DataFrame
+__all__ = ["compare", "compared", "wmape_percent"]
 
 
 def wmape_percent(recorded: pl.Expr, predicted: pl.Expr) -> pl.Expr:
@@ -83,7 +70,37 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
         count=compared.height,
         unmatched=unmatched,
         unpriced=both.height - compared.height,
-        by_path=by_path,
+        by_path=paths_of(PathCompared, by_path, rung_of(model)),
+    )
+
+
+def compared(
+    trace: Trace, actual: Trace, recorded_on: Node, to: Node, models: Sequence[str] | None = None
+) -> Compared:
+    """The best model's errors at the top, every model's under `models`, best first.
+
+    Without `models`, every model that has a price for some copy. Raises InputError if there is none.
+    """
+    comparisons: list[Comparison] = []
+    refused: list[str] = []
+    for name in models or model_names():
+        try:
+            comparisons.append(compare(trace, actual, recorded_on, to, name))
+        except InputError as error:
+            if models:
+                raise
+            # Its text alone: a kept error holds this frame, and with it both traces, until the interpreter ends.
+            refused.append(str(error))
+    if not comparisons:
+        raise InputError(refused[0])
+    every = sorted(comparisons, key=lambda one: one.wmape_percent)
+    return Compared(
+        **asdict(every[0]),
+        predicted=str(trace.path),
+        actual=str(actual.path),
+        recorded_on=recorded_on.name,
+        to=to.name,
+        models=every,
     )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+from msgspec.structs import asdict
 
 from busfare import cost
 from busfare.cost.calibrated import how_staged
-from busfare.cost.ranges import figures_of, range_of, ranged, rung_of
+from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.node import Node
+from busfare.project.results import PathThere, Projected, Projection, RunThere, TransfersThere, paths_of
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import host_changes, kernel_changes, on_node
@@ -19,41 +21,13 @@ from busfare.timeline.edit import with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 
-__all__ = ["Projection", "project", "run_between", "transfers_priced", "whole_sum"]
+__all__ = ["project", "projected", "run_between", "transfers_priced", "whole_sum"]
 
 NS = 1e-9
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
 MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
-
-
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """What a run's transfers take on node B, by one model. Seconds.
-
-    `by_path`: direction, source_memory, destination_memory, count, bytes, recorded_seconds, predicted_seconds, low_seconds,
-    high_seconds. `transfers_between` and `makespan_between` are the 80 % ranges of the predictions; None: not known.
-    `unpriced` counts transfers that the model has no price for: their recorded time is kept. The replayed makespan
-    is that of the run rebuilt unchanged: how well the replay knows it. `staging`: by what pageable copies change, in words;
-    None where there are none, or the model is not `calibrated`.
-    """
-
-    recorded_on: str
-    to: str
-    model: str
-    recorded_seconds: float
-    predicted_seconds: float
-    recorded_makespan_seconds: float
-    replayed_makespan_seconds: float
-    predicted_makespan_seconds: float
-    method: str
-    by_path: pl.DataFrame
-    unpriced: int
-    rung: str | None
-    transfers_between: tuple[float | None, float | None]
-    makespan_between: tuple[float, float]
-    staging: str | None = None
 
 
 def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> pl.DataFrame:
@@ -115,26 +89,39 @@ def project(
     for change in (on_node(to), *rules, *pace):
         changed = change.apply(changed, setting).timeline
     after = play(changed)
+    rung = rung_of(model)
+    low, high = transfers.select(whole_sum(name) for name in ENDS[1:]).row(0)
+    host_rule = ", ".join(rule.title for rule in pace) or "the host at its recorded times"
+    kernel_rule = ", ".join(rule.title for rule in rules) or "kernels at their recorded times"
     return Projection(
         recorded_on=recorded_on.name,
         to=to.name,
         model=model,
-        recorded_seconds=float(transfers["recorded_seconds"].sum()),
-        predicted_seconds=float(transfers["predicted_seconds"].sum()),
-        recorded_makespan_seconds=before.timeline.recorded_ns * NS,
-        replayed_makespan_seconds=before.makespan_seconds,
-        predicted_makespan_seconds=after.makespan_seconds,
-        method=MAKESPAN_METHOD
-        + (", ".join(rule.title for rule in pace) or "the host at its recorded times")
-        + ", "
-        + (", ".join(rule.title for rule in rules) or "kernels at their recorded times"),
-        by_path=by_path,
-        unpriced=unpriced,
-        staging=_staging(by_path, recorded_on, to) if model == "calibrated" else None,
-        rung=rung_of(model),
-        transfers_between=transfers.select(whole_sum(name) for name in ENDS[1:]).row(0),
-        makespan_between=run_between(after, model, recorded_on, to),
+        transfers=TransfersThere(
+            recorded_seconds=float(transfers["recorded_seconds"].sum()),
+            predicted_seconds=float(transfers["predicted_seconds"].sum()),
+            **seconds_between(low, high, rung),
+            unpriced=unpriced,
+        ),
+        makespan=RunThere(
+            recorded_seconds=before.timeline.recorded_ns * NS,
+            replayed_seconds=before.makespan_seconds,
+            predicted_seconds=after.makespan_seconds,
+            **seconds_between(*run_between(after, model, recorded_on, to), rung),
+            method=f"{MAKESPAN_METHOD}{host_rule}, {kernel_rule}",
+        ),
+        pageable_copies=_staging(by_path, recorded_on, to) if model == "calibrated" else None,
+        by_path=paths_of(PathThere, by_path, rung),
     )
+
+
+def projected(projections: Sequence[Projection], guessed: bool = False) -> Projected:
+    """The first node's projection at the top, and all of them.
+
+    `guessed`: where it was recorded is a guess, from the name of the GPU.
+    """
+    every = list(projections)
+    return Projected(**asdict(every[0]), from_guessed_from_gpu_name=guessed, projections=every)
 
 
 def _staging(by_path: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from busfare.advise.amounts import time
 from busfare.node import load_node
 from busfare.output import write_file
-from busfare.project import project
+from busfare.project import project, projected
 from busfare.report.document import Block, Table, numbers, words
 from busfare.report.html import page
 from busfare.report.lanes import lanes_of
 from busfare.report.prediction_documents import projection_blocks, runs_figure
-from busfare.report.projections import projection_result
 from busfare.report.results import Outcome
 from busfare.report.summary import summarise
 from busfare.report.terminal import show
@@ -37,8 +36,7 @@ def run_demo(folder: Path) -> Path:
     what_if, _ = answer_what_if(before, changes_of(CHANGE, node), Setting(node), False)
     nodes = [load_node(name) for name in ELSEWHERE]
     old, new = (
-        projection_result([project(run, node, other, "calibrated") for other in nodes])
-        for run in (before, after)
+        projected([project(run, node, other, "calibrated") for other in nodes]) for run in (before, after)
     )
     runs: list[tuple[str, float, Outcome | None]] = [
         ("as it is (recorded)", what_if.baseline.recorded_seconds, None),

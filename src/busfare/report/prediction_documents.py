@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.node.gpus import Gpu
@@ -10,9 +11,12 @@ from busfare.report.blocks import bar, omitted, parts, percent, ranges, recorder
 from busfare.report.document import Block, Document, Face, Figure, Items, Table, Text, numbers, words
 from busfare.report.lanes import Lanes
 from busfare.report.nodes import Nodes, Prices
-from busfare.report.results import Compared, Outcome, Projected, Projection, WhatIf, path_name
+from busfare.report.results import Outcome, WhatIf, path_name
 from busfare.report.svg import COLOUR, Bars, BarSeries
 from busfare.report.trace_document import ZOOM
+
+if TYPE_CHECKING:
+    from busfare.project.results import Compared, Projected, Projection
 
 __all__ = [
     "comparison_document",

@@ -5,12 +5,15 @@ Seconds, bytes, bytes per second; None is 'not known'.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from busfare.results import Path, Predicted, RangedFinding, Sized
 from busfare.trace.totals import Counted, Gap, Gpu, MovedInAll
+
+if TYPE_CHECKING:
+    from busfare.project.results import PathCompared, PathThere
 
 
 class RecordedPath(Path, kw_only=True):
@@ -123,77 +126,6 @@ class Report(Struct, tag_field="schema", tag="busfare.report/1", kw_only=True):
     critical_path: list[Part] | None
     findings: list[RangedFinding]
     omissions: list[Omission]
-
-
-class TransfersThere(Predicted, kw_only=True):
-    recorded_seconds: float
-    unpriced: int
-
-
-class RunThere(Predicted, kw_only=True):
-    recorded_seconds: float
-    replayed_seconds: float
-    method: str
-
-
-class PathThere(Predicted, kw_only=True):
-    direction: str | None
-    source_memory: str | None
-    destination_memory: str | None
-    count: int
-    bytes: int
-    recorded_seconds: float
-
-
-class Projection(Struct, kw_only=True):
-    """A run on another node, by one model."""
-
-    recorded_on: str = field(name="from")
-    to: str
-    model: str
-    transfers: TransfersThere
-    makespan: RunThere
-    pageable_copies: str | None
-    by_path: list[PathThere]
-
-
-class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only=True):
-    """The first node's projection, and all of them."""
-
-    from_guessed_from_gpu_name: bool
-    projections: list[Projection]
-
-
-class PathCompared(Predicted, kw_only=True):
-    direction: str | None
-    source_memory: str | None
-    destination_memory: str | None
-    count: int
-    recorded_seconds: float
-    wmape_percent: float | None
-    inside_percent: float | None
-
-
-class Comparison(Struct, kw_only=True):
-    """One model against what was recorded."""
-
-    model: str
-    wmape_percent: float
-    inside_percent: float | None
-    count: int
-    unmatched: int
-    unpriced: int
-    by_path: list[PathCompared]
-
-
-class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
-    """The best model's errors, and every model's, best first."""
-
-    predicted: str
-    actual: str
-    recorded_on: str = field(name="from")
-    to: str
-    models: list[Comparison]
 
 
 class Outcome(Predicted, kw_only=True):

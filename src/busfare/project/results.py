@@ -1,0 +1,91 @@
+"""What `project` and `compare` answer; keys in docs/json.md."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import polars as pl
+from msgspec import Struct, convert, field
+
+from busfare.cost.ranges import seconds_between
+from busfare.results import Predicted
+
+
+class TransfersThere(Predicted, kw_only=True):
+    recorded_seconds: float
+    unpriced: int
+
+
+class RunThere(Predicted, kw_only=True):
+    recorded_seconds: float
+    replayed_seconds: float
+    method: str
+
+
+class PathThere(Predicted, kw_only=True):
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    count: int
+    bytes: int
+    recorded_seconds: float
+
+
+class Projection(Struct, kw_only=True):
+    """A run on another node, by one model."""
+
+    recorded_on: str = field(name="from")
+    to: str
+    model: str
+    transfers: TransfersThere
+    makespan: RunThere
+    pageable_copies: str | None
+    by_path: list[PathThere]
+
+
+class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only=True):
+    """The first node's projection, and all of them."""
+
+    from_guessed_from_gpu_name: bool
+    projections: list[Projection]
+
+
+class PathCompared(Predicted, kw_only=True):
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    count: int
+    recorded_seconds: float
+    wmape_percent: float | None
+    inside_percent: float | None
+
+
+class Comparison(Struct, kw_only=True):
+    """One model against what was recorded."""
+
+    model: str
+    wmape_percent: float
+    inside_percent: float | None
+    count: int
+    unmatched: int
+    unpriced: int
+    by_path: list[PathCompared]
+
+
+class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
+    """The best model's errors, and every model's, best first."""
+
+    predicted: str
+    actual: str
+    recorded_on: str = field(name="from")
+    to: str
+    models: list[Comparison]
+
+
+Row = TypeVar("Row", PathThere, PathCompared)
+
+
+def paths_of(row: type[Row], by_path: pl.DataFrame, rung: str | None) -> list[Row]:
+    """Rows by path with the range of each."""
+    ranged = [r | seconds_between(r["low_seconds"], r["high_seconds"], rung) for r in by_path.to_dicts()]
+    return convert(ranged, list[row])  # type: ignore[valid-type]
