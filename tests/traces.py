@@ -14,6 +14,11 @@ from busfare.trace import Omission, Trace, tables
 EXAMPLES = Path(__file__).parents[1] / "src" / "busfare" / "examples"
 
 
+def omitted(trace: Trace) -> dict[str, int]:
+    """How many records each omission concerns, by its id."""
+    return {omission.id: omission.count for omission in trace.omissions}
+
+
 def as_json(result: object) -> Any:
     """A result as those read it who asked for JSON."""
     return json.loads(msgspec.json.encode(result))

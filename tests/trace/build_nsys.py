@@ -6,10 +6,9 @@ GPUs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.trace.sqlite_file import Row, Value, write_sqlite
+from tests.trace.sqlite_file import Tables, Value, write_sqlite
 
 #: Product and schema version of each generation; None where the export says neither.
 VERSIONS: dict[str, tuple[str, str] | None] = {
@@ -111,21 +110,15 @@ def columns_of(generation: str) -> dict[str, list[str]]:
     return columns
 
 
-@dataclass
-class NsysExport:
+class NsysExport(Tables):
     """An export in the making. Tables come into being with their first row, as nsys makes them."""
 
-    generation: str = "2025.1"
-    rows: dict[str, list[dict[str, Value]]] = field(default_factory=dict)
-    strings: dict[str, int] = field(default_factory=dict)
-    columns: dict[str, list[str]] = field(default_factory=dict)
-    tables: set[str] = field(default_factory=set)  # to be there even if they have no row
-
-    def __post_init__(self) -> None:
-        self.columns = columns_of(self.generation)
-        version = VERSIONS[self.generation]
+    def __init__(self, generation: str = "2025.1") -> None:
+        super().__init__(columns_of(generation))
+        self.tables: set[str] = set()  # to be there even if they have no row
+        version = VERSIONS[generation]
         if version is not None:
-            table = "META_DATA_EXPORT" if float(self.generation) >= 2023.2 else "EXPORT_META_DATA"
+            table = "META_DATA_EXPORT" if float(generation) >= 2023.2 else "EXPORT_META_DATA"
             self.add(table, name="EXPORT_PRODUCT_VERSION", value=version[0])
             self.add(table, name="EXPORT_SCHEMA_VERSION", value=version[1])
         else:
@@ -136,20 +129,9 @@ class NsysExport:
         self.columns.setdefault(table, list(values))
         self.rows.setdefault(table, []).append(values)
 
-    def text(self, value: str) -> int:
-        """The id of `value` in StringIds."""
-        return self.strings.setdefault(value, len(self.strings) + 1)
-
     def place(self, start: int, end: int, correlation: int | None, process: int) -> dict[str, Value]:
-        return {
-            "start": start,
-            "end": end,
-            "deviceId": 0,
-            "contextId": 1,
-            "streamId": 7,
-            "correlationId": correlation,
-            "globalPid": global_pid(process),
-        }
+        where = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": global_pid(process)}
+        return {"start": start, "end": end, "correlationId": correlation} | where
 
     def kernel(
         self,
@@ -160,10 +142,8 @@ class NsysExport:
         process: int = PROCESS,
         **more: Value,
     ) -> None:
-        place = self.place(start, end, correlation, process)
-        self.add(
-            KERNEL, **place | {"demangledName": self.text(name), "shortName": self.text(name[:4])} | more
-        )
+        names: dict[str, Value] = {"demangledName": self.text(name), "shortName": self.text(name[:4])}
+        self.add(KERNEL, **self.place(start, end, correlation, process) | names | more)
 
     def copy(
         self,
@@ -173,34 +153,18 @@ class NsysExport:
         start: int,
         end: int,
         correlation: int | None = None,
-        process: int = PROCESS,
         **more: Value,
     ) -> None:
         """A copy by nsys's numbers: `copy_kind` 1 HtoD, 2 DtoH…; `kinds` 0 pageable, 1 pinned, 2 device…"""
-        place = self.place(start, end, correlation, process)
-        what: dict[str, Value] = {
-            "bytes": size,
-            "copyKind": copy_kind,
-            "srcKind": kinds[0],
-            "dstKind": kinds[1],
-        }
-        self.add(MEMCPY, **place | what | more)
+        what = {"bytes": size, "copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1]}
+        self.add(MEMCPY, **self.place(start, end, correlation, PROCESS) | what | more)
 
     def call(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        correlation: int,
-        process: int = PROCESS,
-        thread: int = 5,
-        **more: Value,
+        self, name: str, start: int, end: int, correlation: int, process: int = PROCESS, **more: Value
     ) -> None:
         """An API call with its ABI suffix, as nsys writes it: cudaMemcpy_v3020."""
         row: dict[str, Value] = {"start": start, "end": end, "eventClass": 0, "correlationId": correlation}
-        self.add(
-            RUNTIME, **row | {"globalTid": global_pid(process) + thread, "nameId": self.text(name)} | more
-        )
+        self.add(RUNTIME, **row | {"globalTid": global_pid(process) + 5, "nameId": self.text(name)} | more)
 
     def wait(
         self, sync_type: int, start: int, end: int, correlation: int, process: int = PROCESS, **more: Value
@@ -213,33 +177,18 @@ class NsysExport:
         self, event: int, stream: int, correlation: int, process: int = PROCESS, **more: Value
     ) -> None:
         """A cudaEventRecord, which has no time of its own."""
-        place: dict[str, Value] = {
-            "deviceId": 0,
-            "contextId": 1,
-            "streamId": stream,
-            "correlationId": correlation,
-        }
-        self.add(EVENT, **place | {"globalPid": global_pid(process), "eventId": event} | more)
-
-    def without(self, table: str, *names: str) -> None:
-        """Takes columns away, from the table and from its rows."""
-        self.columns[table] = [name for name in self.columns[table] if name not in names]
-        self.rows[table] = [
-            {k: v for k, v in row.items() if k not in names} for row in self.rows.get(table, [])
-        ]
-
-    def tables_written(self) -> tuple[dict[str, list[str]], dict[str, list[Row]]]:
-        rows: dict[str, list[Row]] = {table: list(found) for table, found in self.rows.items()}
-        rows.setdefault("StringIds", []).extend(
-            {"id": number, "value": text} for text, number in self.strings.items()
+        place = self.place(0, 0, correlation, process) | {"streamId": stream, "eventId": event}
+        self.add(
+            EVENT, **{name: value for name, value in place.items() if name not in ("start", "end")} | more
         )
-        columns = {
-            table: names for table, names in self.columns.items() if table in rows or table in self.tables
-        }
-        return columns, rows
 
     def write(self, path: Path, after: str = "") -> Path:
-        return write_sqlite(path, *self.tables_written(), after)
+        strings: list[dict[str, Value]] = [{"id": id, "value": text} for text, id in self.strings.items()]
+        rows = {**self.rows, "StringIds": self.rows.get("StringIds", []) + strings}
+        there = {
+            table: names for table, names in self.columns.items() if table in rows or table in self.tables
+        }
+        return write_sqlite(path, there, rows, after)
 
 
 def small_export(generation: str = "2025.1") -> NsysExport:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.trace.sqlite_file import Row, Value, write_sqlite
+from tests.trace.sqlite_file import Tables, Value, write_sqlite
 
 PREFIX = "CUPTI_ACTIVITY_KIND_"
 PROCESS = 5150
@@ -47,36 +46,29 @@ COLUMNS: dict[str, list[str]] = {
     ],
     PREFIX + "MARKER": ["_id_", "flags", "timestamp", "id", "objectKind", "objectId", "name", "domain"],
     PREFIX + "DEVICE": [
+        *["_id_", "id", "name", "globalMemoryBandwidth", "globalMemorySize", "coreClockRate"],
         *[
-            "_id_",
-            "id",
-            "name",
-            "globalMemoryBandwidth",
-            "globalMemorySize",
-            "coreClockRate",
             "numMemcpyEngines",
+            "numMultiprocessors",
+            "computeCapabilityMajor",
+            "computeCapabilityMinor",
+            "uuid",
         ],
-        *["numMultiprocessors", "computeCapabilityMajor", "computeCapabilityMinor", "uuid"],
     ],
     PREFIX + "PCIE": ["_id_", "type", "domain", "pcieGeneration", "linkRate", "linkWidth"],
     PREFIX + "STREAM": ["_id_", "contextId", "streamId", "priority", "flag", "correlationId"],
 }
 
 
-@dataclass
-class NvprofFile:
+class NvprofFile(Tables):
     """A file in the making. nvprof makes every table, mostly empty."""
 
-    rows: dict[str, list[dict[str, Value]]] = field(default_factory=dict)
-    strings: dict[str, int] = field(default_factory=dict)
-    columns: dict[str, list[str]] = field(default_factory=lambda: {k: list(v) for k, v in COLUMNS.items()})
+    def __init__(self) -> None:
+        super().__init__({table: list(columns) for table, columns in COLUMNS.items()})
 
     def add(self, table: str, **values: Value) -> None:
-        rows = self.rows.setdefault(table if table in ("StringTable", "Version") else PREFIX + table, [])
+        rows = self.rows.setdefault(PREFIX + table, [])
         rows.append({"_id_": len(rows) + 1} | values)
-
-    def text(self, value: str) -> int:
-        return self.strings.setdefault(value, len(self.strings) + 1)
 
     def place(self, start: int, end: int, correlation: int) -> dict[str, Value]:
         place: dict[str, Value] = {"start": EPOCH + start, "end": EPOCH + end, "deviceId": 0, "contextId": 1}
@@ -104,12 +96,7 @@ class NvprofFile:
         **more: Value,
     ) -> None:
         """A copy by CUPTI's numbers: `kinds` 1 pageable, 2 pinned, 3 device…; MEMCPY2 if of two devices."""
-        what: dict[str, Value] = {
-            "copyKind": copy_kind,
-            "srcKind": kinds[0],
-            "dstKind": kinds[1],
-            "bytes": size,
-        }
+        what = {"copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1], "bytes": size}
         table = "MEMCPY2" if "dstDeviceId" in more else "MEMCPY"
         self.add(table, **self.place(start, end, correlation) | what | more)
 
@@ -128,7 +115,7 @@ class NvprofFile:
         self.add("SYNCHRONIZATION", **times | ids | {"type": kind})
 
     def write(self, path: Path) -> Path:
-        rows: dict[str, list[Row]] = {table: list(found) for table, found in self.rows.items()}
+        rows = dict(self.rows)
         rows["StringTable"] = [{"_id_": number, "value": text} for text, number in self.strings.items()]
         rows["Version"] = [{"version": 22}]
         return write_sqlite(path, self.columns, rows)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.trace.sqlite_file import Row, Value, write_sqlite
+from tests.trace.sqlite_file import Tables, Value, write_sqlite
 
 PROCESS = 3131
 
@@ -24,13 +23,7 @@ COLUMNS: dict[str, list[str]] = {
     "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id"],
     "rocpd_region": [*PLACED, *TIMED, "name_id", "extdata"],
     "rocpd_kernel_dispatch": [
-        *PLACED,
-        *TIMED,
-        "agent_id",
-        "kernel_id",
-        "dispatch_id",
-        "queue_id",
-        "stream_id",
+        *[*PLACED, *TIMED, "agent_id", "kernel_id", "dispatch_id", "queue_id", "stream_id"],
     ],
     "rocpd_memory_copy": [
         *[*PLACED, *TIMED, "name_id", "dst_agent_id", "dst_address", "src_agent_id", "src_address", "size"],
@@ -51,29 +44,18 @@ CPU, GPU_0, GPU_1 = 1, 2, 3
 DISPATCH, MEMORY, HIP, MARKER = "KERNEL_DISPATCH", "MEMORY_COPY", "HIP_RUNTIME_API_EXT", "MARKER_CORE_API"
 
 
-@dataclass
-class ProcessTables:
+class ProcessTables(Tables):
     """The tables of one process. Ids are unique among them only."""
 
-    suffix: str
-    process: int = PROCESS
-    schema: int = 3
-    rows: dict[str, list[dict[str, Value]]] = field(default_factory=dict)
-    strings: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.add("rocpd_metadata", tag="schema_version", value=str(self.schema))
-        self.add("rocpd_info_process", pid=self.process)
+    def __init__(self, suffix: str, process: int = PROCESS, schema: int = 3) -> None:
+        super().__init__({k: list(v) for k, v in (COLUMNS if schema == 3 else COLUMNS_4).items()})
+        self.suffix, self.process, self.schema = suffix, process, schema
+        self.add("rocpd_metadata", tag="schema_version", value=str(schema))
+        self.add("rocpd_info_process", pid=process)
         self.add("rocpd_info_thread", pid=1, tid=8080)
         for kind, index, name in (("CPU", 0, "EPYC"), ("GPU", 0, "gfx942"), ("GPU", 1, "gfx942")):
-            self.add(
-                "rocpd_info_agent",
-                pid=1,
-                type=kind,
-                type_index=index,
-                name=name,
-                product_name=f"{kind} {index}",
-            )
+            of_agent = {"type": kind, "type_index": index, "name": name, "product_name": f"{kind} {index}"}
+            self.add("rocpd_info_agent", pid=1, **of_agent)
 
     def add(self, table: str, **values: Value) -> int:
         """Adds a row and returns its id."""
@@ -130,12 +112,8 @@ class ProcessTables:
 
 def write_rocpd(path: Path, *processes: ProcessTables, views: bool = True) -> Path:
     """Writes every table under its process's suffix; views of the plain names would fail if they were run."""
-    columns: dict[str, list[str]] = {}
-    rows: dict[str, list[Row]] = {}
-    for process in processes:
-        for table, names in (COLUMNS if process.schema == 3 else COLUMNS_4).items():
-            columns[table + process.suffix] = names
-            rows[table + process.suffix] = list(process.rows.get(table, []))
+    columns = {t + process.suffix: names for process in processes for t, names in process.columns.items()}
+    rows = {t + process.suffix: process.rows.get(t, []) for process in processes for t in process.columns}
     trapped = "".join(f'CREATE VIEW "{table}" AS SELECT abs(-9223372036854775807 - 1);' for table in COLUMNS)
     return write_sqlite(path, columns, rows, trapped if views and processes[0].suffix else "")
 

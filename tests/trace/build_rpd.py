@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.trace.sqlite_file import Row, Value, write_sqlite
+from tests.trace.sqlite_file import Tables, Value, write_sqlite
 
 PROCESS = 6161
 
@@ -23,14 +22,11 @@ COLUMNS: dict[str, list[str]] = {
 }
 
 
-@dataclass
-class RpdFile:
+class RpdFile(Tables):
     """A file in the making."""
 
-    rows: dict[str, list[dict[str, Value]]] = field(default_factory=dict)
-    strings: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        super().__init__({table: list(columns) for table, columns in COLUMNS.items()})
         self.add("rocpd_metadata", tag="schema_version", value="2")
 
     def add(self, table: str, **values: Value) -> int:
@@ -65,8 +61,7 @@ class RpdFile:
         self.add("rocpd_copyapi", **what | more)
 
     def write(self, path: Path) -> Path:
-        rows: dict[str, list[Row]] = {table: list(found) for table, found in self.rows.items()}
-        return write_sqlite(path, COLUMNS, rows)
+        return write_sqlite(path, self.columns, self.rows)
 
 
 def small_rpd() -> RpdFile:

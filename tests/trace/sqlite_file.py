@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 #: A value as SQLite stores it.
@@ -38,3 +39,32 @@ def write_sqlite(
 
 def quoted(name: str) -> str:
     return f'"{name}"'
+
+
+@dataclass
+class Tables:
+    """A file in the making: its tables, their columns, and the texts that it numbers."""
+
+    columns: dict[str, list[str]]
+    rows: dict[str, list[dict[str, Value]]] = field(default_factory=dict)
+    strings: dict[str, int] = field(default_factory=dict)
+
+    def text(self, value: str) -> int:
+        """The number of a text."""
+        return self.strings.setdefault(value, len(self.strings) + 1)
+
+    def without(self, table: str, column: str | None) -> None:
+        """Takes a column away, or the whole table."""
+        if column is None:
+            self.columns.pop(table)
+            self.rows.pop(table, None)
+            return
+        self.columns[table] = [name for name in self.columns[table] if name != column]
+        self.rows[table] = [
+            {name: value for name, value in row.items() if name != column} for row in self.rows.get(table, [])
+        ]
+
+    def twice(self, *tables: str) -> None:
+        """Gives every row of these tables again."""
+        for table in tables:
+            self.rows[table] = [dict(row) for row in self.rows[table] * 2]

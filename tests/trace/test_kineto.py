@@ -29,6 +29,7 @@ from tests.trace.build_kineto import (
 )
 from tests.traces import copy as copied
 from tests.traces import kernel as ran
+from tests.traces import omitted
 from tests.traces import trace as trace_of
 
 
@@ -40,10 +41,6 @@ def of_bytes(content: bytes, folder: Path) -> Trace:
     path = folder / "trace.json"
     path.write_bytes(content)
     return read(path)
-
-
-def omitted(trace: Trace) -> dict[str, int]:
-    return {omission.id: omission.count for omission in trace.omissions}
 
 
 def check_small(trace: Trace) -> None:

@@ -17,20 +17,16 @@ from tests.trace.build_nsys import (
     NONE_32,
     PROCESS,
     RUNTIME,
-    SYNC,
     VERSIONS,
     NsysExport,
     global_pid,
     small_export,
 )
+from tests.traces import omitted
 
 
 def written(export: NsysExport, folder: Path, after: str = "") -> Trace:
     return read(export.write(folder / "export.sqlite", after))
-
-
-def omitted(trace: Trace) -> dict[str, int]:
-    return {omission.id: omission.count for omission in trace.omissions}
 
 
 @pytest.mark.parametrize("generation", VERSIONS)
@@ -298,43 +294,6 @@ def test_a_newer_nvtx_table_is_named(tmp_path: Path) -> None:
     trace = written(export, tmp_path)
     assert trace.markers.is_empty()
     assert "NVTX_EVENTS_V3" in next(o.what for o in trace.omissions if o.id == "unknown-nvtx")
-
-
-@pytest.mark.parametrize("generation", ["2021", "2025.1"])
-@pytest.mark.parametrize(
-    "table", [KERNEL, MEMCPY, RUNTIME, SYNC, EVENT, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU"]
-)
-def test_any_column_may_be_missing(generation: str, table: str, tmp_path: Path) -> None:
-    for column in small_export(generation).columns[table]:
-        export = small_export(generation)
-        export.record(4, 13, 1)
-        export.add("TARGET_INFO_GPU", vmId=0, name="GPU", busLocation="0000:01:00.0")
-        if table == "StringIds":
-            export.rows["StringIds"] = [{"id": 1, "value": "x"}]
-            export.strings.clear()
-        export.without(table, column)
-        trace = written(export, tmp_path)
-        assert trace.operations.height + omitted(trace).get("untimed", 0) >= 4
-    assert trace.format == "nsys-sqlite"
-
-
-@pytest.mark.parametrize(
-    "table",
-    [KERNEL, MEMCPY, RUNTIME, SYNC, EVENT, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU", "META_DATA_EXPORT"],
-)
-def test_any_table_may_be_missing(table: str, tmp_path: Path) -> None:
-    export = small_export()
-    export.record(4, 13, 1)
-    export.add("TARGET_INFO_GPU", id=0, name="GPU")
-    if (
-        table == "StringIds"
-    ):  # without it nothing says that this is an export of nsys: the strings alone are gone
-        export.strings.clear()
-    else:
-        export.rows.pop(table)
-    trace = written(export, tmp_path)
-    assert trace.operations.height == {KERNEL: 3, MEMCPY: 2}.get(table, 4)
-    assert trace.calls.height == (0 if table == RUNTIME else 5)
 
 
 def test_a_name_column_that_others_added_changes_nothing(tmp_path: Path) -> None:

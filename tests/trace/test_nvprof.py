@@ -8,15 +8,12 @@ import polars as pl
 import pytest
 
 from busfare.trace import Trace, read
-from tests.trace.build_nvprof import EPOCH, PREFIX, PROCESS, NvprofFile, small_file
+from tests.trace.build_nvprof import EPOCH, PROCESS, NvprofFile, small_file
+from tests.traces import omitted
 
 
 def written(file: NvprofFile, folder: Path) -> Trace:
     return read(file.write(folder / "run.nvvp"))
-
-
-def omitted(trace: Trace) -> dict[str, int]:
-    return {omission.id: omission.count for omission in trace.omissions}
 
 
 def test_a_small_file(tmp_path: Path) -> None:
@@ -286,29 +283,6 @@ def test_nothing_of_the_gpu_is_said(tmp_path: Path) -> None:
     file = NvprofFile()
     file.call(31, 0, 10, 1)
     assert list(omitted(written(file, tmp_path))) == ["no-gpu-records"]
-
-
-@pytest.mark.parametrize("table", [t for t in NvprofFile().columns if t not in ("StringTable", "Version")])
-def test_any_table_and_any_column_may_be_missing(table: str, tmp_path: Path) -> None:
-    file = small_file()
-    device(file)
-    full = written(file, tmp_path).operations.height
-    for column in [*file.columns[table], None]:
-        file = small_file()
-        device(file)
-        if column is None:
-            del file.columns[table]
-        else:
-            file.columns[table].remove(column)
-            file.rows[table] = [
-                {k: v for k, v in row.items() if k != column} for row in file.rows.get(table, [])
-            ]
-        trace = written(file, tmp_path)
-        lost = len(file.rows.get(table, ())) if column is None and table in OPERATION_TABLES else 0
-        assert trace.operations.height + omitted(trace).get("untimed", 0) >= full - lost
-
-
-OPERATION_TABLES = {PREFIX + name for name in ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET")}
 
 
 def test_wrong_types_become_unknown(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ import pytest
 
 from busfare.trace import Trace, read
 from tests.trace.build_rocpd import (
-    COLUMNS,
-    COLUMNS_4,
     CPU,
     GPU_0,
     GPU_1,
@@ -20,15 +18,11 @@ from tests.trace.build_rocpd import (
     small_process,
     write_rocpd,
 )
-from tests.trace.sqlite_file import Row, write_sqlite
+from tests.traces import omitted
 
 
 def written(folder: Path, *processes: ProcessTables) -> Trace:
     return read(write_rocpd(folder / "results.db", *processes))
-
-
-def omitted(trace: Trace) -> dict[str, int]:
-    return {omission.id: omission.count for omission in trace.omissions}
 
 
 @pytest.mark.parametrize("schema", [3, 4])
@@ -113,48 +107,16 @@ def test_gpus_are_the_devices(tmp_path: Path) -> None:
 
 def test_an_id_given_twice_does_not_double_rows(tmp_path: Path) -> None:
     process = small_process()
-    for table in (
-        "rocpd_string",
-        "rocpd_event",
-        "rocpd_info_process",
-        "rocpd_info_thread",
-        "rocpd_info_agent",
-    ):
-        process.rows[table] += [dict(row) for row in process.rows[table]]
-    process.rows["rocpd_info_kernel_symbol"] += [
-        dict(row) for row in process.rows["rocpd_info_kernel_symbol"]
-    ]
+    tables = ("string", "event", "info_process", "info_thread", "info_agent", "info_kernel_symbol")
+    process.twice(*(f"rocpd_{table}" for table in tables))
     trace = written(tmp_path, process)
     assert (trace.operations.height, trace.calls.height, trace.markers.height) == (3, 3, 1)
 
 
 def test_a_timestamp_given_twice_does_not_double_rows(tmp_path: Path) -> None:
     process = small_process(schema=4)
-    for table in ("rocpd_timestamp", "rocpd_track"):
-        process.rows[table] += [dict(row) for row in process.rows[table]]
+    process.twice("rocpd_timestamp", "rocpd_track")
     assert written(tmp_path, process).operations.height == 3
-
-
-@pytest.mark.parametrize("schema", [3, 4])
-@pytest.mark.parametrize("table", COLUMNS_4)
-def test_any_table_and_any_column_may_be_missing(schema: int, table: str, tmp_path: Path) -> None:
-    known = COLUMNS if schema == 3 else COLUMNS_4
-    process = small_process(schema=schema)
-    for column in [*known.get(table, []), None]:
-        columns = {
-            name + process.suffix: [c for c in names if (name, c) != (table, column)]
-            for name, names in known.items()
-        }
-        rows: dict[str, list[Row]] = {
-            name + process.suffix: [
-                {k: v for k, v in row.items() if (name, k) != (table, column)} for row in found
-            ]
-            for name, found in process.rows.items()
-        }
-        if column is None and table != "rocpd_kernel_dispatch":  # by which the format is known
-            columns.pop(table + process.suffix, None)
-        trace = read(write_sqlite(tmp_path / "results.db", columns, rows))
-        assert trace.operations.filter(kind="kernel").height + omitted(trace).get("untimed", 0) >= 1
 
 
 def test_calls_without_a_name(tmp_path: Path) -> None:

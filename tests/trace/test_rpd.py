@@ -7,16 +7,12 @@ from pathlib import Path
 import pytest
 
 from busfare.trace import Trace, read
-from tests.trace.build_rpd import COLUMNS, PROCESS, RpdFile, small_rpd
-from tests.trace.sqlite_file import Row, write_sqlite
+from tests.trace.build_rpd import PROCESS, RpdFile, small_rpd
+from tests.traces import omitted
 
 
 def written(file: RpdFile, folder: Path) -> Trace:
     return read(file.write(folder / "trace.rpd"))
-
-
-def omitted(trace: Trace) -> dict[str, int]:
-    return {omission.id: omission.count for omission in trace.omissions}
 
 
 def test_a_small_file(tmp_path: Path) -> None:
@@ -142,29 +138,8 @@ def test_an_operation_without_its_call_is_counted(tmp_path: Path) -> None:
 
 def test_ids_given_twice_do_not_double_rows(tmp_path: Path) -> None:
     file = small_rpd()
-    for table in ("rocpd_string", "rocpd_api_ops", "rocpd_copyapi"):
-        file.rows[table] += [dict(row) for row in file.rows[table]]
+    file.twice("rocpd_string", "rocpd_api_ops", "rocpd_copyapi", "rocpd_api")
     assert written(file, tmp_path).operations.height == 4
-    file.rows["rocpd_api"] += [dict(row) for row in file.rows["rocpd_api"]]
-    assert written(file, tmp_path).operations.height == 4
-
-
-@pytest.mark.parametrize("table", COLUMNS)
-def test_any_table_and_any_column_may_be_missing(table: str, tmp_path: Path) -> None:
-    file = small_rpd()
-    known_by = ("rocpd_op", "rocpd_api", "rocpd_string")
-    for column in [*COLUMNS[table], *([] if table in known_by else [None])]:
-        columns = {
-            name: [c for c in names if (name, c) != (table, column)] for name, names in COLUMNS.items()
-        }
-        rows: dict[str, list[Row]] = {
-            name: [{k: v for k, v in row.items() if (name, k) != (table, column)} for row in found]
-            for name, found in file.rows.items()
-        }
-        if column is None:
-            del columns[table]
-        trace = read(write_sqlite(tmp_path / "trace.rpd", columns, rows))
-        assert trace.operations.height + omitted(trace).get("untimed", 0) >= 4
 
 
 def test_wrong_types_become_unknown(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from busfare.trace import Omission, Trace, tables
 from busfare.trace.model import Omissions, name_process
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
+from tests.traces import omitted
 
 
 def trace_of(
@@ -38,10 +39,6 @@ def trace_of(
 
 def operation(start: int | None, end: int | None, **more: object) -> dict[str, object]:
     return {"kind": "kernel", "start_ns": start, "end_ns": end} | more
-
-
-def omitted(trace: Trace) -> dict[str, int]:
-    return {omission.id: omission.count for omission in trace.omissions}
 
 
 def test_times_count_from_the_first_call_or_operation() -> None:
