@@ -160,11 +160,19 @@ class NsysExport(Tables):
         self.add(MEMCPY, **self.place(start, end, correlation, PROCESS) | what | more)
 
     def call(
-        self, name: str, start: int, end: int, correlation: int, process: int = PROCESS, **more: Value
+        self,
+        name: str,
+        start: int,
+        end: int,
+        correlation: int,
+        process: int = PROCESS,
+        thread: int = 5,
+        **more: Value,
     ) -> None:
         """An API call with its ABI suffix, as nsys writes it: cudaMemcpy_v3020."""
         row: dict[str, Value] = {"start": start, "end": end, "eventClass": 0, "correlationId": correlation}
-        self.add(RUNTIME, **row | {"globalTid": global_pid(process) + 5, "nameId": self.text(name)} | more)
+        ids = {"globalTid": global_pid(process) + thread, "nameId": self.text(name)}
+        self.add(RUNTIME, **row | ids | more)
 
     def wait(
         self, sync_type: int, start: int, end: int, correlation: int, process: int = PROCESS, **more: Value
