@@ -10,21 +10,15 @@ not measured.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import statistics
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.runs import options_of, write
 from benchmarks.sqlite_columns import REPORT, Times, export_of, measure_alone
 from busfare.advise import MOST_ROWS
-
-__all__ = ["fitted", "main"]
 
 ARGUED = 100_000_000
 #: Fewer points are no line.
@@ -32,12 +26,8 @@ LEAST_POINTS = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=3)
+    parser = options_of(__doc__, 3)
     parser.add_argument("--most", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path, help="write the raw times here")
     parser.add_argument("--svg", type=Path, help="draw them here")
     options = parser.parse_args(arguments)
     steps = [size for power in range(4, 9) for size in (10**power, 3 * 10**power, 5 * 10**power)]
@@ -67,8 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
                 f"than {worst:.0%}{argued}"
             )
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(_record(options, found), indent=1) + "\n")
+        raw = {"report": {str(rows): times.raw() for rows, times in found.items()}}
+        write(options.json, f"linear --runs {options.runs} --most {options.most}", raw)
     if options.svg:
         options.svg.write_text(_drawn(found), encoding="utf-8")
     return 0
@@ -92,23 +82,6 @@ def fitted(rows: list[int], values: list[float]) -> tuple[float, float, float]:
 
 def _middle(values: list[float] | list[int]) -> float:
     return float(statistics.median(values))
-
-
-def _record(options: argparse.Namespace, found: dict[int, Times]) -> dict[str, object]:
-    return {
-        "command": f"python -m benchmarks.linear --runs {options.runs} --most {options.most}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
-        "load_average": os.getloadavg(),
-        "report": {
-            str(rows): {
-                "processor_seconds": times.processor,
-                "wall_seconds": times.wall,
-                "peak_memory_bytes": times.memory,
-            }
-            for rows, times in found.items()
-        },
-    }
 
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 360, 70, 50

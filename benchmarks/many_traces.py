@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import signal
 import statistics
@@ -29,7 +28,6 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -37,14 +35,12 @@ from typing import Any
 import msgspec
 
 from benchmarks.generated_job import write_job
-from benchmarks.kineto_report import _processor
+from benchmarks.runs import write
 from busfare.job import How
 from busfare.job.parts import find_parts, shown
 from busfare.job.reduce import Job
 from busfare.job.run import Progress, run_job
 from busfare.job.work import keeping
-
-__all__ = ["main"]
 
 GOAL = 1.8
 WARM_UP = 24
@@ -80,23 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
         memory = _memory(folder, kept)
         kills = _kills(folder, expected, options.kills)
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        record = {
-            "command": f"python -m benchmarks.many_traces --traces {options.traces} --rounds {options.rounds} "
-            f"--kills {options.kills}",
-            "date": datetime.now(UTC).date().isoformat(),
-            "machine": {
-                "processor": _processor(),
-                "cores": os.cpu_count(),
-                "python": platform.python_version(),
-            },
-            "traces": options.traces,
-            "bytes": size,
-            "turns": turns,
-            "memory": memory,
-            "kills": kills,
-        }
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        flags = f"--traces {options.traces} --rounds {options.rounds} --kills {options.kills}"
+        raw = {"traces": options.traces, "bytes": size, "turns": turns, "memory": memory, "kills": kills}
+        write(options.json, f"many_traces {flags}", raw)
     return 0
 
 

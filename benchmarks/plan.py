@@ -9,24 +9,18 @@ processor's own, which a busy machine does not stretch.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import random
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from benchmarks.runs import options_of, write
 from busfare.report.plans import answer_plan
-
-__all__ = ["main"]
 
 ONE = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
 QUESTIONS = {
@@ -41,12 +35,8 @@ ONE_GOAL, FILE_GOAL = 0.050, 2.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=9)
+    parser = options_of(__doc__, 9)
     parser.add_argument("--kernels", type=int, default=10_000)
-    parser.add_argument("--json", type=Path, help="write the raw times here")
     options = parser.parse_args(arguments)
     print(f"{'':36}{'median wall':>12}{'fastest':>10}{'processor':>11}{'goal':>9}   goal / median")
     times = {}
@@ -60,8 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         times[name] = _timed(lambda: answer_plan({"file": file}), max(3, options.runs // 3))
         _show(name, times[name], FILE_GOAL)
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(_record(times, options.runs), indent=1) + "\n")
+        write(options.json, f"plan --runs {options.runs}", {"wall_and_processor_seconds": times})
     return 0
 
 
@@ -93,15 +82,6 @@ def _kernels(count: int) -> str:
         for n in range(count)
     ]
     return 'node = "h100-sxm"\n\n' + "\n".join(tables)
-
-
-def _record(times: dict[str, list[tuple[float, float]]], runs: int) -> dict[str, object]:
-    return {
-        "command": f"python -m benchmarks.plan --runs {runs}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
-        "wall_and_processor_seconds": times,
-    }
 
 
 if __name__ == "__main__":

@@ -16,28 +16,20 @@ the processor's own, which a busy machine stretches less; the load average is re
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
-import venv
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.runs import large_trace, lines_of, options_of, rival_python, spread, write
 from busfare.timeline import _core
 from busfare.timeline.model import COLUMN_TYPES
 
-__all__ = ["main"]
-
-ROOT = Path(__file__).parents[1]
-RIVALS = ROOT / "out" / "rivals-replay"
 # Its critical path needs the pandas of its time.
 RIVAL_PACKAGES = ["HolisticTraceAnalysis==0.5.0", "pandas<3", "simpy==4.1.2"]
 SIZES = (100_000, 1_000_000, 4_000_000)
@@ -138,21 +130,17 @@ for _ in range(int(sys.argv[2]) + 1):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("trace", nargs="?", type=Path, default=_default_trace())
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the raw times here")
+    parser = options_of(__doc__, 5)
+    parser.add_argument("trace", nargs="?", type=Path, default=large_trace())
     options = parser.parse_args(arguments)
-    rival = _rival_python()
+    rival = rival_python("rivals-replay", *RIVAL_PACKAGES)
     load = [os.getloadavg()[0]]
     alone = {count: _plays(count, options.runs)[0] for count in SIZES}
     print(f"{'':34}{'median (least – most) seconds':>30}{'million operations/s':>24}{'goal':>6}")
     for count, times in alone.items():
         wall = [run[0] for run in times]
         print(
-            f"{count:>10,} operations played      {_spread(wall):>30}{count / statistics.median(wall) / 1e6:14.1f}"
+            f"{count:>10,} operations played      {spread(wall, 4):>30}{count / statistics.median(wall) / 1e6:14.1f}"
             f" (best {count / min(wall) / 1e6:.1f}){GOAL / 1e6:4.0f}"
         )
     ours, simpy = [], []
@@ -167,8 +155,9 @@ def main(arguments: list[str] | None = None) -> int:
             simpy.append((wall, processor))
     mine, hta = [], []
     for _ in range(3):
-        mine += _inside(sys.executable, OURS, options.trace, options.runs)[1:]
-        hta += _inside(str(rival), THEIRS, options.trace, 1)[1:]
+        # Wall and processor seconds of reading, then of the critical path, then its size; the first run warms up.
+        mine += lines_of(sys.executable, OURS, options.trace, options.runs)[1:]
+        hta += lines_of(rival, THEIRS, options.trace, 1)[1:]
     load.append(os.getloadavg()[0])
     print(
         f"{'median (least – most) seconds':34}{'busfare':>30}{'the rival':>30}{'ratio':>9}{'of processor':>14}"
@@ -183,19 +172,12 @@ def main(arguments: list[str] | None = None) -> int:
             statistics.median(run[k] for run in b) / statistics.median(run[k] for run in a) for k in (0, 1)
         )
         print(
-            f"{what:34}{_spread([run[0] for run in a]):>30}{_spread([run[0] for run in b]):>30}"
+            f"{what:34}{spread([run[0] for run in a], 4):>30}{spread([run[0] for run in b], 4):>30}"
             f"{wall:8.1f}×{processor:13.1f}×"
         )
     if options.json:
-        record = {
-            "command": f"python -m benchmarks.replay --runs {options.runs}",
-            "date": datetime.now(UTC).date().isoformat(),
-            "machine": {
-                "processor": _processor(),
-                "cores": os.cpu_count(),
-                "python": platform.python_version(),
-                "load_average_before_and_after": load,
-            },
+        raw = {
+            "load_average_before_and_after": load,
             "rivals": RIVAL_PACKAGES,
             "trace": options.trace.name,
             "path_steps_and_rival_graph_nodes": [mine[0][4], hta[0][4]],
@@ -204,8 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
                 what: {"busfare": a, "rival": b} for what, (a, b) in compared.items()
             },
         }
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        write(options.json, f"replay --runs {options.runs}", raw)
     return 0
 
 
@@ -274,42 +255,6 @@ def _simpy(python: Path) -> list[tuple[float, float, int]]:
     done = subprocess.run([python, "-c", SIMPY, *map(str, shape)], capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]
     return [(float(wall), float(processor), int(makespan)) for wall, processor, makespan in lines]
-
-
-def _inside(python: str, code: str, trace: Path, runs: int) -> list[list[float]]:
-    """Wall and processor seconds of reading, then of the critical path, then its size; the first run warms up."""
-    done = subprocess.run(
-        [python, "-c", code, str(trace), str(runs)], capture_output=True, text=True, check=True
-    )
-    return [[float(value) for value in line.split()] for line in done.stdout.splitlines()]
-
-
-def _default_trace() -> Path:
-    shared = Path(os.environ.get("BUSFARE_SHARED", ROOT.parent / "shared"))
-    published = sorted(
-        (shared / "data" / "traces" / "kineto" / "tracelens-h100").glob("google_owlv2*.json.gz")
-    )
-    return published[0] if published else ROOT / "src" / "busfare" / "examples" / "generate-text-h100.json.gz"
-
-
-def _rival_python() -> Path:
-    python = RIVALS / "bin" / "python"
-    if not python.exists():
-        print(f"installing {', '.join(RIVAL_PACKAGES)} into {RIVALS.relative_to(ROOT)}", file=sys.stderr)
-        venv.create(RIVALS, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *RIVAL_PACKAGES], check=True)
-    return python
-
-
-def _spread(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds):.4f} ({min(seconds):.4f} – {max(seconds):.4f})"
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":

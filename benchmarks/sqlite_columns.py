@@ -23,27 +23,21 @@ import argparse
 import compileall
 import json
 import os
-import platform
 import sqlite3
 import statistics
 import subprocess
 import sys
 import time
-import venv
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import busfare
 from benchmarks import nsys_export
+from benchmarks.runs import ROOT, options_of, rival_python, spread, write
 from busfare.trace.readers.nsys import scan
 
-__all__ = ["REPORT", "Times", "compiled_steps", "export_of", "main", "measure", "measure_alone", "queries_of"]
-
-ROOT = Path(__file__).parents[1]
 OUT = ROOT / "out" / "bench"
-RIVALS = ROOT / "out" / "rivals-sqlite"
 PACKAGES = ("adbc-driver-sqlite", "connectorx", "pandas", "pyarrow")
 
 COLUMNS = """
@@ -122,20 +116,23 @@ class Times:
         self.processor.append(processor)
         self.memory.append(memory)
 
+    def raw(self) -> dict[str, object]:
+        return {
+            "wall_seconds": self.wall,
+            "processor_seconds": self.processor,
+            "peak_memory_bytes": self.memory,
+        }
+
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_of(__doc__, 5)
     parser.add_argument("--rows", type=int, default=1_350_000)
-    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
         "--interleaved", action="store_true", help="pages of the tables alternate in the file"
     )
     parser.add_argument("--shape", choices=nsys_export.SHAPES, default="ordinary")
     parser.add_argument("--no-rivals", action="store_true", help="SQLite's C interface only")
     parser.add_argument("--as-found", action="store_true", help="memory as the host happens to hold it ready")
-    parser.add_argument("--json", type=Path, help="write the raw times here")
     options = parser.parse_args(arguments)
 
     file = export_of(options.rows, options.interleaved, options.shape)
@@ -154,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
         ratio = statistics.median(steps.wall) / statistics.median(times.wall)
         least, most = min(steps.wall) / max(times.wall), max(steps.wall) / min(times.wall)
         print(
-            f"{name:31}{_spread(times.wall):>24}{statistics.median(times.processor):9.2f} s"
+            f"{name:31}{spread(times.wall, 2):>24}{statistics.median(times.processor):9.2f} s"
             f"{statistics.median(times.memory) / 1e6:8.0f} MB{ratio:7.1f}× ({least:.1f} – {most:.1f})"
         )
     memory = statistics.median(sides["busfare report, command"].memory) / size
@@ -223,7 +220,7 @@ def measure(
         "busfare report, command": [python, "-m", "busfare", "report", file, "--json"],
     }
     if rivals:
-        rival = _rival_python()
+        rival = rival_python("rivals-sqlite", *PACKAGES)
         sides |= {name: [rival, "-c", OF_RIVALS, name, file, text] for name in rivals}
     times = {name: Times() for name in sides}
     for turn in range(runs + 1):
@@ -265,48 +262,16 @@ def _run(command: list[str], inside: bool) -> tuple[float, float, int]:
     return wall, processor, used.ru_maxrss * 1024
 
 
-def _rival_python() -> Path:
-    python = RIVALS / "bin" / "python"
-    if not python.exists():
-        print(f"installing {', '.join(PACKAGES)} into {RIVALS.relative_to(ROOT)}", file=sys.stderr)
-        venv.create(RIVALS, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    return python
-
-
-def _spread(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} – {max(seconds):.2f})"
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
-
-
 def _write(options: argparse.Namespace, file: Path, rows: int, size: int, sides: dict[str, Times]) -> None:
     flags = f"--rows {options.rows} --runs {options.runs} --shape {options.shape}"
     flags += " --interleaved" * options.interleaved + " --as-found" * options.as_found
-    record = {
-        "command": f"python -m benchmarks.sqlite_columns {flags}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "load_average": os.getloadavg(),
+    raw = {
         "rows": rows,
         "columns_bytes": size,
         "file_bytes": file.stat().st_size,
-        "sides": {
-            name: {
-                "wall_seconds": times.wall,
-                "processor_seconds": times.processor,
-                "peak_memory_bytes": times.memory,
-            }
-            for name, times in sides.items()
-        },
+        "sides": {name: times.raw() for name, times in sides.items()},
     }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(record, indent=1) + "\n")
+    write(options.json, f"sqlite_columns {flags}", raw)
 
 
 if __name__ == "__main__":
