@@ -55,9 +55,14 @@ class Best(Struct, frozen=True):
 
     traces: int
     replayed: int
-    order: tuple[float, str]
     value: RangedFinding | LinkRate
     rank: Ranked
+
+    @property
+    def order(self) -> tuple[float, str]:
+        one = self.value
+        amount = one.bytes_per_second if isinstance(one, LinkRate) else one.predicted_gain_seconds
+        return -amount, self.rank.path
 
 
 class Omitted(Struct, frozen=True):
@@ -118,10 +123,10 @@ class Job:
         for rate in part.rates:
             # Ranks may each call another GPU 0: only an identity, or the rank, tells GPUs apart.
             gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
-            best = Best(1, 0, (-rate.bytes_per_second, path), rate, rank)
+            best = Best(1, 0, rate, rank)
             _join(self._links, (rank.host, gpu, rate.peer_device, rate.direction), best)
         for finding in part.findings:
-            best = Best(1, int(finding.by_replay), (-finding.predicted_gain_seconds, path), finding, rank)
+            best = Best(1, int(finding.by_replay), finding, rank)
             _join(self._findings, finding.id, best)
         counted: set[str] = set()  # a trace counts once, however often it says the same
         for omission in part.omissions:
