@@ -160,29 +160,16 @@ def test_page_by_page_migration_is_worth_prefetching() -> None:
     assert "turning round 99 times" in finding.evidence
 
 
-def test_a_link_at_half_its_rate_is_named() -> None:
+def test_a_link_at_half_its_rate_is_named_and_a_healthy_one_let_be() -> None:
     # 64 MiB in 11 ms are 6 GB/s where the data sheet makes 12.
     finding = found(trace(copy(0, 11_000, 64 * MIB), kernel(11_000, 12_000)), "slow-link")
-    assert finding is not None
-    assert "6.1 GB/s" in finding.evidence
-
-
-def test_a_healthy_link_is_let_be() -> None:
+    assert finding is not None and "6.1 GB/s" in finding.evidence
     assert found(trace(copy(0, 5_500, 64 * MIB), kernel(5_500, 6_000)), "slow-link") is None
 
 
 def test_what_could_save_next_to_nothing_is_not_said() -> None:
     recorded = trace(copy(0, 16, 64 * 1024 + 1, memory="pageable"), kernel(16, 1_000_000))
     assert findings(recorded, PCIE3) == []
-
-
-def test_findings_come_with_the_largest_gain_first() -> None:
-    gains = [
-        f.predicted_gain_seconds for f in findings(read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), PCIE3)
-    ]
-    assert len(gains) >= 2
-    assert all(gain is not None for gain in gains)
-    assert gains == sorted(gains, key=lambda gain: gain or 0.0, reverse=True)
 
 
 def test_pinning_gains_what_it_was_measured_to_gain_on_an_h100() -> None:

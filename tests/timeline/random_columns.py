@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from busfare.timeline.model import COLUMN_TYPES
 
-__all__ = ["Columns", "as_columns", "columns", "timelines"]
+__all__ = ["Columns", "columns", "only_operations", "timelines"]
 
 Columns = dict[str, np.ndarray[Any, Any]]
 LEGACY, BLOCKING, NON_BLOCKING = 0, 1, 2
@@ -35,16 +35,14 @@ def timelines(
     chance = draw(st.randoms(use_true_random=False))
     scale = draw(st.sampled_from([1, 300, 5000]))
     count = draw(st.integers(1, calls))
-    return columns(
-        chance,
-        count,
-        scale,
-        engines=engines,
-        links=links,
-        early=early,
-        unordered=unordered,
-        squeezed=squeezed,
-    )
+    options = {
+        "engines": engines,
+        "links": links,
+        "early": early,
+        "unordered": unordered,
+        "squeezed": squeezed,
+    }
+    return columns(chance, count, scale, **options)
 
 
 def columns(
@@ -145,6 +143,36 @@ def _call(
         "act_stream": pick(-1, len(streams) - 1),
         "act_event": pick(0, 2),
     }
+
+
+def only_operations(count: int, **others: Any) -> Columns:
+    """So many operations without calls, each at once in a stream of its own, but for the columns that are given."""
+    calls = [
+        "thread",
+        "gap",
+        "own",
+        "after",
+        "wait",
+        "wait_key",
+        "wait_lag",
+        "act",
+        "act_stream",
+        "act_event",
+    ]
+    columns: dict[str, Any] = {
+        **{f"call_{name}": [] for name in calls},
+        **{f"operation_{name}": [0] * count for name in OPERATION_COLUMNS},
+        **{f"operation_{name}": [-1] * count for name in ("call", "after", "engine")},
+        "operation_takes": [1] * count,
+        "operation_stream": range(count),
+        "operation_link_begin": [],
+        "operation_links": [],
+        **{f"stream_{name}": [0] * count for name in ("device", "context")},
+        "stream_kind": [NON_BLOCKING] * count,
+        "engine_slots": [],
+        **{f"link_{name}": [] for name in ("bytes_per_s", "both", "opposite")},
+    }
+    return as_columns(columns | others)
 
 
 def as_columns(lists: dict[str, Any]) -> Columns:

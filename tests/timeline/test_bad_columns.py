@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from busfare.timeline import _core
 from busfare.timeline.model import COLUMN_TYPES
-from tests.timeline.random_columns import Columns, columns, timelines
+from tests.timeline.random_columns import Columns, columns, only_operations, timelines
 
 GOOD = columns(Random(5), 30, 1, engines=True, links=True, early=True, unordered=False)
 MOST = np.iinfo(np.int64).max
@@ -206,20 +206,14 @@ def test_ctrl_c_stops_a_long_play() -> None:
 
 def test_ctrl_c_stops_many_copies_that_share_a_link() -> None:
     count = 30_000
-    rows = {name: np.zeros(count, GOOD[name].dtype) for name in GOOD if name.startswith("operation_")}
-    rows["operation_call"] -= 1
-    rows["operation_after"] -= 1
-    rows["operation_engine"] -= 1
-    rows["operation_takes"] += 1
-    rows["operation_stream"] += np.arange(count, dtype=np.int32)
-    rows["operation_duration"] += 1_000_000_000 + np.arange(count)
-    rows["operation_bytes_per_s"] += 1e9
-    rows["operation_link_begin"] = np.arange(count + 1, dtype=np.int64)
-    rows |= {name: np.zeros(count, GOOD[name].dtype) for name in ("stream_device", "stream_context")}
-    rows |= {"stream_kind": np.full(count, 2, np.uint8), "engine_slots": np.ones(0, np.int32)}
-    rows |= {
-        "link_bytes_per_s": np.array([1e9]),
-        "link_both": np.ones(1),
-        "link_opposite": -np.ones(1, np.int32),
-    }
-    stopped_soon(rows | {name: GOOD[name][:0] for name in GOOD if name.startswith("call_")})
+    rows = only_operations(
+        count,
+        operation_duration=1_000_000_000 + np.arange(count),
+        operation_bytes_per_s=[1e9] * count,
+        operation_link_begin=range(count + 1),
+        operation_links=[0] * count,
+        link_bytes_per_s=[1e9],
+        link_both=[1.0],
+        link_opposite=[-1],
+    )
+    stopped_soon(rows)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from busfare.timeline import _core
 from tests.timeline import naive
-from tests.timeline.random_columns import Columns, as_columns, timelines
+from tests.timeline.random_columns import Columns, only_operations, timelines
 from tests.timeline.recordings import TIMES, recorded, taken_apart
 
 
@@ -23,7 +23,7 @@ def test_it_plays_as_the_slow_way_does(columns: Columns) -> None:
     assert times(_core.play(columns)) == naive.play(columns)
 
 
-@given(timelines(calls=80, links=True, unordered=True))
+@given(timelines(calls=80, links=True, unordered=True, squeezed=True))
 def test_time_never_goes_backwards(columns: Columns) -> None:
     played = _core.play(columns)
     assert (played["call_start"] >= 0).all() and (played["operation_start"] >= 0).all()
@@ -69,14 +69,14 @@ def test_operations_last_as_long_as_they_should(columns: Columns) -> None:
     assert lasted.tolist() == columns["operation_duration"].tolist()
 
 
-@given(timelines(calls=60, links=True, unordered=True))
+@given(timelines(calls=60, links=True, unordered=True, squeezed=True))
 def test_the_same_timeline_plays_the_same_again(columns: Columns) -> None:
     first = times(_core.play(columns))
     assert times(_core.play(columns)) == first
     assert times(_core.play(columns, path=True)) == first
 
 
-@given(timelines(calls=60, links=True, unordered=True))
+@given(timelines(calls=60, links=True, unordered=True, squeezed=True))
 def test_the_critical_path_leads_from_the_start_to_the_end_without_a_hole(columns: Columns) -> None:
     played = _core.play(columns, path=True)
     starts, ends = played["path_start"], played["path_end"]
@@ -116,45 +116,19 @@ def test_with_engines_a_faster_kernel_can_make_the_run_longer() -> None:
     """A copy that is ready earlier takes the engine from a short one that a long kernel waits for."""
 
     def makespan(kernel: int) -> int:
-        count = 4  # kernel, long copy behind it; short copy, long kernel behind it
-        return int(
-            _core.play(
-                as_columns(
-                    {
-                        **{key: [] for key in COLUMNS_OF_CALLS},
-                        **{f"operation_{name}": [0] * count for name in ZEROS},
-                        "operation_call": [-1] * count,
-                        "operation_after": [-1] * count,
-                        "operation_stream": [0, 0, 1, 1],
-                        "operation_engine": [-1, 0, 0, -1],
-                        "operation_takes": [1] * count,
-                        "operation_duration": [kernel, 1000, 10, 1000],
-                        "operation_released": [0, 0, 105, 0],
-                        "operation_link_begin": [],
-                        "operation_links": [],
-                        "stream_device": [0, 0],
-                        "stream_context": [0, 0],
-                        "stream_kind": [2, 2],
-                        "engine_slots": [1],
-                        "link_bytes_per_s": [],
-                        "link_both": [],
-                        "link_opposite": [],
-                    }
-                )
-            )["makespan"]
+        # Kernel, long copy behind it; short copy, long kernel behind it.
+        rows = only_operations(
+            4,
+            operation_stream=[0, 0, 1, 1],
+            operation_engine=[-1, 0, 0, -1],
+            operation_duration=[kernel, 1000, 10, 1000],
+            operation_released=[0, 0, 105, 0],
+            engine_slots=[1],
         )
+        return int(_core.play(rows)["makespan"])
 
     assert makespan(110) == 115 + 1000
     assert makespan(100) == 100 + 1000 + 10 + 1000
-
-
-ZEROS = ("launched", "launch_lag", "order_lag", "extra", "turn", "unordered", "bytes_per_s")
-COLUMNS_OF_CALLS = [
-    f"call_{name}"
-    for name in (
-        "thread", "gap", "own", "after", "wait", "wait_key", "wait_lag", "act", "act_stream", "act_event",
-    )
-]  # fmt: skip
 
 
 @given(timelines(calls=60), st.integers(1, 3))

@@ -9,39 +9,22 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from busfare.timeline import _core
-from tests.timeline.random_columns import Columns, as_columns, timelines
-from tests.timeline.recordings import TIMES
-from tests.timeline.test_core import COLUMNS_OF_CALLS, ZEROS, times
+from tests.timeline.random_columns import Columns, only_operations, timelines
 
 #: Each at its time, of so many slots for so long.
 Work = list[tuple[int, int, int]]
 
 
 def alone(slots: int, work: Work) -> Columns:
-    """Operations without calls, each in its own stream, ready when they are released."""
-    count, rows = len(work), range(len(work))
+    """Operations of one engine, ready when they are released."""
     released, takes, duration = zip(*work, strict=True) if work else ([], [], [])
-    return as_columns(
-        {
-            **{key: [] for key in COLUMNS_OF_CALLS},
-            **{f"operation_{name}": [0] * count for name in ZEROS},
-            "operation_call": [-1] * count,
-            "operation_after": [-1] * count,
-            "operation_stream": list(rows),
-            "operation_engine": [0] * count,
-            "operation_takes": list(takes),
-            "operation_duration": list(duration),
-            "operation_released": list(released),
-            "operation_link_begin": [],
-            "operation_links": [],
-            "stream_device": [0] * count,
-            "stream_context": [0] * count,
-            "stream_kind": [2] * count,
-            "engine_slots": [slots],
-            "link_bytes_per_s": [],
-            "link_both": [],
-            "link_opposite": [],
-        }
+    return only_operations(
+        len(work),
+        operation_engine=[0] * len(work),
+        operation_takes=takes,
+        operation_duration=duration,
+        operation_released=released,
+        engine_slots=[slots],
     )
 
 
@@ -99,16 +82,6 @@ def test_small_kernels_run_side_by_side_and_a_large_one_beside_a_small_one() -> 
     # Nine tenths of its pace for 900, so 810 are done; all of it afterwards.
     played = _core.play(alone(10, [(0, 1, 900), (0, 10, 1000)]))
     assert played["operation_end"].tolist() == [900, 900 + 190]
-
-
-@given(timelines(calls=60, links=True, unordered=True, squeezed=True))
-def test_time_never_goes_backwards_and_the_critical_path_has_no_hole(columns: Columns) -> None:
-    played = _core.play(columns, path=True)
-    assert times(_core.play(columns)) == {name: played[name].tolist() for name in TIMES}
-    assert (played["operation_start"] >= 0).all()
-    assert (played["operation_end"] >= played["operation_start"]).all()
-    assert played["path_start"][0] == 0 and played["path_end"][-1] == played["makespan"]
-    assert (played["path_end"][:-1] == played["path_start"][1:]).all()
 
 
 @given(timelines(calls=60, early=False, squeezed=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busfare.timeline import _core
-from tests.timeline.random_columns import Columns, timelines
-from tests.timeline.random_columns import columns as random_columns
+from tests.timeline.random_columns import Columns, only_operations, timelines
 from tests.timeline.recordings import recorded, taken_apart
 
 Flows = list[int]
@@ -125,22 +123,16 @@ def test_shared_copies_play_again_as_they_were_explained(columns: Columns, class
 
 def test_two_directions_of_one_link_slow_each_other_down() -> None:
     """Rates 100 and 100, both 0.75 in use together: two copies of 100 ns take 133 ns side by side."""
-    some = random_columns(Random(1), 1, 1, engines=False, links=True, early=False, unordered=False)
-    two = {name: np.zeros(2, values.dtype) for name, values in some.items() if name.startswith("operation_")}
-    two |= {name: values[:0] for name, values in some.items() if name.startswith("call_")}
-    two |= {f"stream_{name}": np.zeros(2, some[f"stream_{name}"].dtype) for name in ("device", "context")}
-    two |= {"stream_kind": np.full(2, 2, np.uint8), "engine_slots": np.zeros(0, np.int32)}
-    for name in ("operation_call", "operation_after", "operation_engine"):
-        two[name] -= 1
-    two["operation_takes"] += 1
-    two["operation_stream"] = np.array([0, 1], np.int32)
-    two["operation_duration"] += 100
-    two["operation_bytes_per_s"] += 100
-    two["operation_link_begin"], two["operation_links"] = np.arange(3), np.array([0, 1], np.int32)
-    two |= {"link_bytes_per_s": np.full(2, 100.0), "link_both": np.full(2, 0.75)}
-    two["link_opposite"] = np.array([1, 0], np.int32)
+    two = only_operations(
+        2,
+        operation_duration=[100, 100],
+        operation_bytes_per_s=[100, 100],
+        operation_link_begin=[0, 1, 2],
+        operation_links=[0, 1],
+        link_bytes_per_s=[100, 100],
+        link_both=[0.75, 0.75],
+        link_opposite=[1, 0],
+    )
     assert _core.play(two)["operation_end"].tolist() == [133, 133]
-    assert _core.play(two | {"operation_released": np.array([0, 100])})["operation_end"].tolist() == [
-        100,
-        200,
-    ]
+    later = two | {"operation_released": np.array([0, 100])}
+    assert _core.play(later)["operation_end"].tolist() == [100, 200]

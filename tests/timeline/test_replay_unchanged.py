@@ -49,29 +49,17 @@ def busiest_error(played: Played) -> float:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
-def test_our_own_recordings_replay_as_they_were(path: Path) -> None:
-    played = as_recorded(read(path))
-    operations = played.timeline.operations
-    shifts = np.abs(played.operation_start + played.timeline.origin_ns - operations["start_ns"].to_numpy())
-    assert int(shifts.max()) <= 1000
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
-def test_little_of_our_own_recordings_stays_unexplained(path: Path) -> None:
+def test_our_own_recordings_replay_as_they_were_and_little_of_them_stays_unexplained(path: Path) -> None:
     """Operations start when their dependencies say, and not only because the recording says so."""
-    taken_apart = timeline(read(path))
-    path_of_run = critical_path(taken_apart)
-    unexplained = path_of_run.filter(pl.col("step") == "unexplained")
-    assert int((unexplained["end_ns"] - unexplained["start_ns"]).sum()) <= 0.01 * taken_apart.recorded_ns
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
-def test_the_critical_path_covers_the_run_without_a_hole(path: Path) -> None:
-    taken_apart = timeline(read(path))
-    steps = critical_path(taken_apart)
-    assert steps["start_ns"][0] == 0
-    assert steps["end_ns"][-1] == play(taken_apart).makespan_ns
+    played = as_recorded(read(path))
+    run = played.timeline
+    shifts = np.abs(played.operation_start + run.origin_ns - run.operations["start_ns"].to_numpy())
+    assert int(shifts.max()) <= 1000
+    steps = critical_path(run)
+    assert steps["start_ns"][0] == 0 and steps["end_ns"][-1] == played.makespan_ns
     assert (steps["start_ns"][1:] == steps["end_ns"][:-1]).all()
+    unexplained = steps.filter(pl.col("step") == "unexplained")
+    assert int((unexplained["end_ns"] - unexplained["start_ns"]).sum()) <= 0.01 * run.recorded_ns
 
 
 @pytest.mark.conformance

@@ -178,6 +178,13 @@ def test_faults_hold_their_kernel_and_prefetching_frees_it() -> None:
     assert after(remove("migration")) < after(copy_speed(2.0)) - 3_000
 
 
+def test_a_wait_for_the_device_is_for_nothing_where_only_pages_moved() -> None:
+    recorded = trace(migration(10, 20), calls=[call(0, 30, "cudaDeviceSynchronize", "device")])
+    taken_apart = timeline(recorded)
+    assert play(taken_apart).makespan_ns == 30_000
+    assert omitted(taken_apart)["replay-waits-unknown"] == 1
+
+
 def test_long_chains_of_moves_are_taken_out_at_once() -> None:
     """Each move follows the one before: a look at every link of the chain for every link would take minutes."""
     count = 60_000
