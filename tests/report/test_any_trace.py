@@ -141,7 +141,7 @@ def test_an_answer_to_what_if_comes_out_of_anything(
     make_sound(recorded)
     home = load_node(node) if node else None
     try:
-        result, outcomes = answer_what_if(recorded, changes_of(EVERYTHING, home), Setting(home), False)
+        result, played = answer_what_if(recorded, changes_of(EVERYTHING, home), Setting(home), False)
     except InputError as refused:
         assert "\n" not in str(refused)
         assert home is None or (recorded.operations.is_empty() and recorded.calls.is_empty())
@@ -152,7 +152,7 @@ def test_an_answer_to_what_if_comes_out_of_anything(
         plain["baseline"]["recorded_seconds"], rel=0.01
     )
     assert len(plain["changes"]) == 13
-    after = predicted_trace(outcomes.together.played)
+    after = predicted_trace(played)
     document = what_if_document(result, lanes_of(recorded), lanes_of(after, predicted=True))
     show(document)
     assert "nan" not in capsys.readouterr().out

@@ -85,10 +85,10 @@ def planned(_: Path) -> Document:
 
 def changed(_: Path) -> Document:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
-    result, outcomes = answer_what_if(
+    result, played = answer_what_if(
         recorded, [pin(), kernel_times(0.5, HOSTILE)], Setting(H100), guessed=False
     )
-    predicted = predicted_trace(outcomes.together.played)
+    predicted = predicted_trace(played)
     return what_if_document(result, lanes_of(recorded), lanes_of(predicted, predicted=True))
 
 

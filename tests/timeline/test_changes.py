@@ -11,7 +11,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.timeline import critical_path_shares, play, timeline
-from busfare.timeline.changes import Change, Setting, what_if
+from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.elsewhere import copy_speed, kernel_times, on_node
 from busfare.timeline.changes.packing import batch, collect, loop_nanoseconds
 from busfare.timeline.changes.pin import pin
@@ -31,7 +31,7 @@ HERE = Setting(PCIE3)
 
 def predicted(recorded: Trace, *changes: Change, setting: Setting = HERE) -> float:
     """The makespan in µs after all of `changes`."""
-    return what_if(timeline(recorded), changes, setting).together.played.makespan_ns / 1000
+    return play(apply_all(timeline(recorded), changes, setting).timeline).makespan_ns / 1000
 
 
 def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
@@ -143,8 +143,8 @@ def test_waits_between_kernels_go_and_those_for_results_stay() -> None:
     operations.append(copy(111, 116, 64, "d2h", correlation=9))
     calls[1] |= {"end_ns": 121_000}
     calls.insert(1, call(4.2, 4.8, "cudaMemcpyAsync", correlation=9))
-    found = what_if(timeline(trace(*operations, calls=calls)), [without_synchronisations()], HERE)
-    assert found.together.count == 2
+    found = apply_all(timeline(trace(*operations, calls=calls)), [without_synchronisations()], HERE)
+    assert found.count == 2
 
 
 def test_small_copies_become_one() -> None:
@@ -167,8 +167,8 @@ def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
             call(20.0 * at, 20.0 * at + 6, "cudaMemcpy", "operation", correlation=2 * at),
             call(20.0 * at + 7, 20.0 * at + 10, "cudaLaunchKernel", correlation=2 * at + 1),
         ]
-    found = what_if(timeline(trace(*operations, calls=calls)), [batch(64 * 1024)], HERE)
-    assert found.together.count == 0
+    found = apply_all(timeline(trace(*operations, calls=calls)), [batch(64 * 1024)], HERE)
+    assert found.count == 0
 
 
 def test_small_results_come_back_once() -> None:
@@ -250,8 +250,8 @@ def test_without_calls_nobody_knows_what_streams_would_wait_for() -> None:
             kernel(at + 410, at + 900),
             copy(at + 910, at + 950, MIB, "d2h"),
         ]
-    outcome = what_if(timeline(trace(*operations)), [streams(3)], HERE).together
-    assert outcome.count == 0 and outcome.played.makespan_ns == 3_950_000
+    outcome = apply_all(timeline(trace(*operations)), [streams(3)], HERE)
+    assert outcome.count == 0 and play(outcome.timeline).makespan_ns == 3_950_000
 
 
 def test_pageable_copies_do_not_overlap_by_streams_alone() -> None:
@@ -314,8 +314,8 @@ def terms_then_kernel(size: int, copies: int = 1, kernels: int = 50) -> Trace:
 
 def test_small_values_of_the_next_kernel_travel_with_its_launch() -> None:
     recorded = terms_then_kernel(24)
-    applied = what_if(timeline(recorded), [as_arguments()], HERE).together
-    assert applied.played.makespan_ns < play(timeline(recorded)).makespan_ns - 49 * 10_000
+    applied = apply_all(timeline(recorded), [as_arguments()], HERE)
+    assert play(applied.timeline).makespan_ns < play(timeline(recorded)).makespan_ns - 49 * 10_000
     assert as_arguments().apply(timeline(recorded), HERE).count == 50
     assert "kernel arguments" in as_arguments().apply(timeline(recorded), HERE).rests_on[0]
 
@@ -359,13 +359,13 @@ def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> N
     assert predicted(recorded, prefetch()) == pytest.approx(40 + 400 + link, rel=0.1)
 
 
-def test_changes_are_played_alone_and_together_and_the_first_run_stays() -> None:
-    taken_apart = timeline(pipeline(8, memory="pageable"))
+def test_changes_add_up_and_the_first_run_stays() -> None:
+    recorded = pipeline(8, memory="pageable")
+    taken_apart = timeline(recorded)
     before = {name: values.copy() for name, values in taken_apart.columns.items()}
-    found = what_if(taken_apart, [pin(), streams(3)], HERE)
-    assert [outcome.title for outcome in found.alone] == ["pin the host buffers", "3 streams"]
-    assert found.together.gain_seconds(found.baseline) > max(
-        o.gain_seconds(found.baseline) for o in found.alone
+    both = apply_all(taken_apart, [pin(), streams(3)], HERE)
+    assert play(both.timeline).makespan_ns / 1000 < min(
+        predicted(recorded, pin()), predicted(recorded, streams(3))
     )
     assert all(np.array_equal(taken_apart.columns[name], values) for name, values in before.items())
 
@@ -376,8 +376,8 @@ def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
     node = load_node(f"{gpu}-probed")
     before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"), node)
     after = read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz")
-    found = what_if(before, [pin(), streams(3)], Setting(node))
-    speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
+    found = apply_all(before, [pin(), streams(3)], Setting(node))
+    speedup = play(before).makespan_ns / play(found.timeline).makespan_ns
     measured = before.recorded_ns / timeline(after).recorded_ns
     assert speedup == pytest.approx(measured, rel=0.1)
 
@@ -385,8 +385,8 @@ def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
 def test_a_training_program_with_pinned_buffers_ran_as_foretold() -> None:
     before = timeline(read(EXAMPLES / "train-images-h100.json.gz"))
     after = timeline(read(EXAMPLES / "train-images-pinned-h100.json.gz"))
-    found = what_if(before, [pin(), without_waiting()], Setting(load_node("h100-probed")))
-    speedup = found.baseline.makespan_ns / found.together.played.makespan_ns
+    found = apply_all(before, [pin(), without_waiting()], Setting(load_node("h100-probed")))
+    speedup = play(before).makespan_ns / play(found.timeline).makespan_ns
     assert speedup == pytest.approx(before.recorded_ns / after.recorded_ns, rel=0.1)
 
 
@@ -445,7 +445,7 @@ def test_packed_copies_take_the_loop_that_makes_them_along_where_it_goes_too() -
     assert predicted(recorded) - without == pytest.approx(19 * (39 + 4), abs=5)
     assert loop_nanoseconds(timeline(recorded), 64 * 1024) == 19 * 39_000
     assert without < packed < predicted(recorded)
-    (rests_on,) = what_if(timeline(recorded), [batch(64 * 1024, with_loop=True)], HERE).together.rests_on
+    (rests_on,) = apply_all(timeline(recorded), [batch(64 * 1024, with_loop=True)], HERE).rests_on
     assert "one array" in rests_on
 
 

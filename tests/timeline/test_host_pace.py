@@ -9,8 +9,8 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import Cost, Node, load_node
 from busfare.project import project
-from busfare.timeline import timeline
-from busfare.timeline.changes import Setting, what_if
+from busfare.timeline import play, timeline
+from busfare.timeline.changes import Setting, apply_all
 from busfare.timeline.changes.elsewhere import host_changes, host_ratio, host_times
 from tests.traces import call, copy, kernel, trace
 
@@ -53,8 +53,8 @@ def test_the_pace_goes_before_calls_where_both_nodes_have_it() -> None:
 
 def test_a_host_twice_as_fast_halves_its_calls_and_what_is_between_but_nothing_that_it_waits_for() -> None:
     # The launch takes 5 µs in place of 10; the kernel begins 11 µs after its begin, and its end is noticed as before.
-    changed = what_if(timeline(RUN), [host_times(0.5)], Setting()).together
-    assert changed.played.makespan_seconds == pytest.approx(220e-6 - 2e-6 - 50e-6, abs=0.1e-6)
+    changed = apply_all(timeline(RUN), [host_times(0.5)], Setting())
+    assert play(changed.timeline).makespan_seconds == pytest.approx(220e-6 - 2e-6 - 50e-6, abs=0.1e-6)
 
 
 def test_project_takes_the_calls_measured_on_both_nodes_and_says_so() -> None:

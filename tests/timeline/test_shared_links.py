@@ -8,7 +8,7 @@ import pytest
 
 from busfare.node import Node, load_node
 from busfare.timeline import play, timeline
-from busfare.timeline.changes import Setting, what_if
+from busfare.timeline.changes import Setting, apply_all
 from busfare.timeline.changes.elsewhere import on_node
 from busfare.timeline.changes.removal import remove
 from busfare.trace import Trace
@@ -99,10 +99,10 @@ def test_copies_that_did_not_meet_meet_on_a_node_with_one_uplink(tmp_path: Path)
     apart, switched = node(tmp_path, switched=False), node(tmp_path, switched=True)
     taken_apart = timeline(two_copies(5_450, 5_450), apart)
     assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
-    found = what_if(taken_apart, [on_node(switched)], Setting(apart))
-    assert found.together.played.makespan_ns == pytest.approx(10_900_000, rel=0.02)
-    back = what_if(timeline(two_copies(10_900, 10_900), switched), [on_node(apart)], Setting(switched))
-    assert back.together.played.makespan_ns == pytest.approx(5_450_000, rel=0.02)
+    found = apply_all(taken_apart, [on_node(switched)], Setting(apart))
+    assert play(found.timeline).makespan_ns == pytest.approx(10_900_000, rel=0.02)
+    back = apply_all(timeline(two_copies(10_900, 10_900), switched), [on_node(apart)], Setting(switched))
+    assert play(back.timeline).makespan_ns == pytest.approx(5_450_000, rel=0.02)
 
 
 def test_both_directions_at_once_cost_what_was_measured() -> None:
@@ -117,6 +117,7 @@ def test_both_directions_at_once_cost_what_was_measured() -> None:
         copy(10, 10 + 4 * size * both * 1e6, 4 * size, "d2h", correlation=2, stream=14),
         calls=[call(0, 3, "cudaMemcpyAsync", correlation=1), call(4, 7, "cudaMemcpyAsync", correlation=2)],
     )
-    found = what_if(timeline(recorded, probed), [remove("d2h")], Setting(probed))
-    assert found.baseline.makespan_ns == pytest.approx(found.baseline.timeline.recorded_ns, abs=10)
-    assert found.together.played.makespan_seconds == pytest.approx(10e-6 + size * gap, rel=0.005)
+    run = timeline(recorded, probed)
+    assert play(run).makespan_ns == pytest.approx(run.recorded_ns, abs=10)
+    found = apply_all(run, [remove("d2h")], Setting(probed))
+    assert play(found.timeline).makespan_seconds == pytest.approx(10e-6 + size * gap, rel=0.005)

@@ -93,8 +93,8 @@ def what_if(
     read = read_trace(trace)
     recorded_on = optional_node(from_) or guess_node(read)
     changes, setting = changes_of(asked, recorded_on), Setting(recorded_on, model)
-    result, outcomes = answer_what_if(read, changes, setting, from_ is None, bare)
-    predicted = predicted_trace(outcomes.together.played) if perfetto or html else None
+    result, played = answer_what_if(read, changes, setting, from_ is None, bare)
+    predicted = predicted_trace(played) if perfetto or html else None
     if perfetto and predicted:
         from busfare.report.export import perfetto_beside
 

@@ -10,11 +10,10 @@ import polars as pl
 
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
 from busfare.project.projection import run_between
-from busfare.report import results
-from busfare.report.results import Baseline, Part, RecordingCost
+from busfare.report.results import Baseline, Omission, Outcome, Part, RecordingCost, WhatIf
 from busfare.results import rows_of
 from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
-from busfare.timeline.changes import Change, Outcome, Setting, WhatIf, what_if
+from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.recording_cost import unrecorded
 from busfare.trace import Trace
 
@@ -36,17 +35,19 @@ def answer_what_if(
     setting: Setting,
     guessed: bool,
     unrecorded_seconds: float | None = None,
-) -> tuple[results.WhatIf, WhatIf]:
-    """What `changes` would make of `trace`.
+) -> tuple[WhatIf, Played]:
+    """What `changes` would make of `trace`, each alone and all, in the order given; and the run with all of them.
 
     With `unrecorded_seconds`, how long the run takes when it is not recorded, the recorder's cost is taken out first.
+    Raises InputError where a change needs what the trace does not hold.
     """
     run, cost = timeline(trace, setting.recorded_on), None
     if unrecorded_seconds is not None:
         run, cost = without_recorder(run, unrecorded_seconds)
-    outcomes = what_if(run, changes, setting)
-    baseline, together = outcomes.baseline, outcomes.together
-    result = results.WhatIf(
+    baseline = play(run)
+    alone = [_outcome(change.title, [change], baseline, setting) for change in changes]
+    keys, played = alone[0] if len(alone) == 1 else _outcome("all together", changes, baseline, setting)
+    result = WhatIf(
         trace=str(trace.path),
         recorded_on=setting.recorded_on.name if setting.recorded_on else None,
         from_guessed_from_gpu_name=guessed and setting.recorded_on is not None,
@@ -58,49 +59,45 @@ def answer_what_if(
             range_seconds=_range(baseline),
             critical_path=rows_of(Part, critical_path_shares(run)),
         ),
-        changes=[
-            results.Outcome(**_outcome(outcome, baseline, [change], setting))
-            for outcome, change in zip(outcomes.alone, changes, strict=True)
-        ],
-        **_outcome(together, baseline, changes, setting),
-        range_seconds=_range(together.played),
-        critical_path=rows_of(Part, critical_path_shares(together.played.timeline)),
-        omissions=rows_of(results.Omission, [*trace.omissions, *run.omissions]),
+        changes=[Outcome(**of_one) for of_one, _ in alone],
+        **keys,
+        range_seconds=_range(played),
+        critical_path=rows_of(Part, critical_path_shares(played.timeline)),
+        omissions=rows_of(Omission, [*trace.omissions, *run.omissions]),
     )
-    return result, outcomes
+    return result, played
 
 
-def _outcome(outcome: Outcome, baseline: Played, changes: list[Change], setting: Setting) -> dict[str, Any]:
-    after, gain = outcome.played.makespan_seconds, outcome.gain_seconds(baseline)
-    return {
-        "title": outcome.title,
-        "touched": outcome.count,
-        "bytes": outcome.bytes,
-        "predicted_seconds": after,
-        "gain_seconds": gain,
-        "gain_percent": 100 * gain / baseline.makespan_seconds if baseline.makespan_ns else 0.0,
-        "speedup": baseline.makespan_seconds / after if after else None,
-        "rests_on": outcome.rests_on,
-        **_between(outcome, baseline, changes, setting),
-    }
-
-
-def _between(outcome: Outcome, baseline: Played, changes: list[Change], setting: Setting) -> dict[str, Any]:
-    """The range of the run after `changes`."""
-    seconds, run, ends = outcome.played.makespan_seconds, baseline.makespan_seconds, []
+def _outcome(
+    title: str, changes: list[Change], baseline: Played, setting: Setting
+) -> tuple[dict[str, Any], Played]:
+    """The keys of an `Outcome`: what these changes make of the run; and that run."""
+    applied = apply_all(baseline.timeline, changes, setting)
+    played = play(applied.timeline)
+    run, after = baseline.makespan_seconds, played.makespan_seconds
+    ends: list[float] = []
     others = [change for change in changes if change.options[0] not in ("--to", "--host")]
     if others:
         names = " ".join(change.options[0] for change in others)
-        low, high = gain_beside(run - seconds, run, names, figures_of(setting.recorded_on))
+        low, high = gain_beside(run - after, run, names, figures_of(setting.recorded_on))
         ends += [run - high, run - low]
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
-            ends += run_between(outcome.played, setting.model, setting.recorded_on, change.node)
-    if not outcome.count:
-        ends = [seconds]  # nothing is changed, so nothing is predicted
-    if not ends:
-        return seconds_between(None, None, "calibrated", NOTHING_KNOWN)
-    return seconds_between(min(*ends, seconds), max(*ends, seconds), "calibrated")
+            ends += run_between(played, setting.model, setting.recorded_on, change.node)
+    if not applied.count:
+        ends = [after]  # nothing is changed, so nothing is predicted
+    keys = {
+        "title": title,
+        "touched": applied.count,
+        "bytes": applied.bytes,
+        "predicted_seconds": after,
+        "gain_seconds": run - after,
+        "gain_percent": 100 * (run - after) / run if run else 0.0,
+        "speedup": run / after if after else None,
+        "rests_on": applied.rests_on,
+    }
+    least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
+    return keys | seconds_between(least, most, "calibrated", NOTHING_KNOWN), played
 
 
 def _range(played: Played) -> list[float]:

@@ -14,6 +14,7 @@ from busfare.errors import InputError
 from busfare.node import Link, Node
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
+from busfare.timeline.build.host_calls import alike
 from busfare.timeline.model import Columns
 from busfare.trace.words import Words
 
@@ -147,21 +148,12 @@ def _rates(
     moves = words.among("kind", "copy", "migration") & words.among("direction", *DIRECTIONS)
     moves = moves & (size > 0) & (duration_ns > 0)
     rate = np.divide(size, duration_ns * 1e-9, out=np.zeros_like(size), where=moves)
-    path_of = np.full(len(size), -1, np.int64)
-    keys = (
-        operations.select(
-            pl.col("direction").cast(pl.String),
-            pl.col("device").fill_null(0).cast(pl.Int64),
-            pl.col("peer_device").fill_null(-1).cast(pl.Int64),
-        )
-        .with_row_index("row")
-        .filter(pl.Series(moves))
-        .group_by("direction", "device", "peer_device", maintain_order=True)
-        .agg("row")
+    device, peer = (
+        pl.col(name).fill_null(none).cast(pl.Int64) for name, none in (("device", 0), ("peer_device", -1))
     )
-    for number, rows in enumerate(keys["row"]):
-        path_of[rows.to_numpy()] = number
-    return rate, path_of, keys.select("direction", "device", "peer_device").rows()
+    path_of = np.full(len(size), -1, np.int64)
+    path_of[moves], paths = alike(operations.filter(pl.Series(moves)).select("direction", device, peer))
+    return rate, path_of, paths.cast({"direction": pl.String}).rows()
 
 
 def _walk(node: Node, direction: str, device: int, peer: int) -> list[Lane]:

@@ -20,10 +20,9 @@ from busfare.timeline.changes.repeated import dedupe, keep_on_gpu
 from busfare.timeline.changes.streams import streams
 from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
 from busfare.timeline.model import Timeline
-from busfare.timeline.play import Played, play
 
 __all__ = [
-    "OPTIONS", "Applied", "Change", "Option", "Outcome", "Setting", "WhatIf", "apply_all", "changes_of", "what_if",
+    "OPTIONS", "Applied", "Change", "Option", "Setting", "apply_all", "changes_of",
 ]  # fmt: skip
 
 
@@ -139,30 +138,6 @@ def changes_of(
     return changes
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a change (or all of them) makes of the run. `count` and `bytes`: what it touched."""
-
-    title: str
-    count: int
-    bytes: int
-    rests_on: list[str]
-    played: Played
-
-    def gain_seconds(self, baseline: Played) -> float:
-        """Run time saved against the unchanged replay; negative where the change costs time."""
-        return baseline.makespan_seconds - self.played.makespan_seconds
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """The unchanged replay, every change alone in the order given, and all together."""
-
-    baseline: Played
-    alone: list[Outcome]
-    together: Outcome
-
-
 def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -> Applied:
     """`timeline` after `changes`, in the order given; counts, bytes and conditions of all of them. Raises InputError."""
     done = Applied(timeline, 0)
@@ -171,18 +146,3 @@ def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -
         conditions = list(dict.fromkeys([*done.rests_on, *applied.rests_on]))
         done = Applied(applied.timeline, done.count + applied.count, done.bytes + applied.bytes, conditions)
     return done
-
-
-def what_if(timeline: Timeline, changes: Sequence[Change], setting: Setting) -> WhatIf:
-    """Plays `timeline` unchanged, with each of `changes`, and with all, applied in the order given.
-
-    Raises InputError where a change needs what the trace does not hold.
-    """
-
-    def outcome(title: str, chosen: Sequence[Change]) -> Outcome:
-        applied = apply_all(timeline, chosen, setting)
-        return Outcome(title, applied.count, applied.bytes, applied.rests_on, play(applied.timeline))
-
-    baseline = play(timeline)
-    alone = [outcome(change.title, [change]) for change in changes]
-    return WhatIf(baseline, alone, alone[0] if len(alone) == 1 else outcome("all together", changes))
