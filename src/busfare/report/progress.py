@@ -5,27 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from busfare.job.run import Progress as JobProgress
-
-
-class _Bar(JobProgress):
-    def __init__(self, shown: Progress, task: TaskID) -> None:
-        self._shown, self._task = shown, task
-
-    def say(self, text: str) -> None:
-        self._shown.update(self._task, description=text)
-
-    def warn(self, text: str) -> None:
-        self._shown.console.print(f"busfare: {text}", markup=False, highlight=False)
-
-    def parts(self, done: int, whole: int, failed: int) -> None:
-        sentence = f"{done}/{whole}{f', {failed} not readable' if failed else ''}"
-        self._shown.update(self._task, completed=done, total=whole, description=sentence)
+if TYPE_CHECKING:
+    from busfare.job.run import Progress as JobProgress
 
 
 def _bar() -> Progress:
@@ -36,11 +22,26 @@ def _bar() -> Progress:
 @contextmanager
 def job_progress() -> Iterator[JobProgress]:
     """A bar on standard error while it is a terminal."""
+    # Here, for whoever measures needs nothing of jobs.
+    from busfare.job.run import Progress as Silent
+
+    class Bar(Silent):
+        def say(self, text: str) -> None:
+            shown.update(task, description=text)
+
+        def warn(self, text: str) -> None:
+            shown.console.print(f"busfare: {text}", markup=False, highlight=False)
+
+        def parts(self, done: int, whole: int, failed: int) -> None:
+            sentence = f"{done}/{whole}{f', {failed} not readable' if failed else ''}"
+            shown.update(task, completed=done, total=whole, description=sentence)
+
     if not sys.stderr.isatty():
-        yield JobProgress()
+        yield Silent()
         return
     with _bar() as shown:
-        yield _Bar(shown, shown.add_task("looking for traces", total=None))
+        task = shown.add_task("looking for traces", total=None)
+        yield Bar()
 
 
 @contextmanager
