@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -51,6 +51,10 @@ class Work:
     @property
     def elements(self) -> int:
         return self.levels * self.level
+
+    @property
+    def whole(self) -> Span:
+        return Span(0, self.elements)
 
     @property
     def array_bytes(self) -> int:
@@ -142,29 +146,30 @@ class Program:
         return frozenset(index for op in self.operations for index in op.after)
 
 
-def _whole(work: Work) -> Span:
-    return Span(0, work.elements)
+def _copies(
+    work: Work, kind: Literal["h2d", "d2h"], stream: int = 0, part: Span | None = None
+) -> list[Operation]:
+    """One copy an array of the inputs, or of the outputs."""
+    arrays = work.kernel.inputs if kind == "h2d" else work.kernel.outputs
+    return [Operation(kind, stream, part or work.whole, (n,)) for n in range(arrays)]
 
 
 def explicit(work: Work) -> Program:
     """All in, the kernel, all out: one copy an array."""
-    whole, kernel = _whole(work), work.kernel
-    copies_in = [Operation("h2d", 0, whole, (n,)) for n in range(kernel.inputs)]
-    copies_out = [Operation("d2h", 0, whole, (n,)) for n in range(kernel.outputs)]
-    return Program("explicit", 1, (*copies_in, Operation("kernel", 0, whole), *copies_out))
+    kernel = Operation("kernel", 0, work.whole)
+    return Program("explicit", 1, (*_copies(work, "h2d"), kernel, *_copies(work, "d2h")))
 
 
 def batched(work: Work) -> Program:
-    """The same with all arrays of a way in one call."""
-    whole, kernel = _whole(work), work.kernel
-    into = Operation("h2d", 0, whole, tuple(range(kernel.inputs)))
-    out = Operation("d2h", 0, whole, tuple(range(kernel.outputs)))
-    return Program("batched", 1, (into, Operation("kernel", 0, whole), out))
+    """The same with all arrays of a direction in one call."""
+    into = Operation("h2d", 0, work.whole, tuple(range(work.kernel.inputs)))
+    out = Operation("d2h", 0, work.whole, tuple(range(work.kernel.outputs)))
+    return Program("batched", 1, (into, Operation("kernel", 0, work.whole), out))
 
 
 def mapped(work: Work) -> Program:
     """The kernel alone, on the host's memory."""
-    return Program("mapped", 1, (Operation("kernel", 0, _whole(work)),), mapped_in=True, mapped_out=True)
+    return Program("mapped", 1, (Operation("kernel", 0, work.whole),), mapped_in=True, mapped_out=True)
 
 
 def streams(
@@ -189,18 +194,14 @@ def streams(
     operations: list[Operation] = []
     last_copy: dict[int, int] = {}
     for chunk in copied:
-        for array in range(work.kernel.inputs):
-            last_copy[chunk] = len(operations)
-            stream = 0 if in_order else stream_of[chunk]
-            operations.append(Operation("h2d", stream, cut[chunk], (array,)))
+        operations += _copies(work, "h2d", 0 if in_order else stream_of[chunk], cut[chunk])
+        last_copy[chunk] = len(operations) - 1
     for chunk in chosen:
         # In order, the last copy stands for those before it.
         after = (last_copy[max(needed[chunk])],) if in_order else ()
         operations.append(Operation("kernel", stream_of[chunk], cut[chunk], after=after))
     for chunk in chosen if not mapped_out else ():
-        operations += [
-            Operation("d2h", stream_of[chunk], cut[chunk], (array,)) for array in range(work.kernel.outputs)
-        ]
+        operations += _copies(work, "d2h", stream_of[chunk], cut[chunk])
     used = len(stream_of) + in_order
     return Program(strategy, used, tuple(operations), mapped_out=mapped_out, as_graph=as_graph)
 
@@ -213,13 +214,12 @@ def three_streams(work: Work, count: int) -> Program:
     operations: list[Operation] = []
     last_copy: list[int] = []
     for part in cut:
-        operations += [Operation("h2d", 0, part, (array,)) for array in range(work.kernel.inputs)]
+        operations += _copies(work, "h2d", 0, part)
         last_copy.append(len(operations) - 1)
         awaited = last_copy[max(work.chunks_of(part, cut))]
-        kernel = len(operations)
         operations.append(Operation("kernel", 1, part, after=(awaited,)))
-        for array in range(work.kernel.outputs):
-            operations.append(Operation("d2h", 2, part, (array,), (kernel,) if array == 0 else ()))
+        first, *others = _copies(work, "d2h", 2, part)
+        operations += [replace(first, after=(len(operations) - 1,)), *others]
     return Program("three-streams", 3, tuple(operations))
 
 
@@ -233,12 +233,8 @@ def kernels_alone(work: Work, count: int) -> Program:
     return Program("kernel", 1, tuple(Operation("kernel", 0, part) for part in work.cut(count)))
 
 
-def link_alone(work: Work, way: Literal["h2d", "d2h"] | None = None) -> Program:
-    """All copies in and all copies out at once, in two streams, or those of one way: what the link takes."""
-    whole, kernel = _whole(work), work.kernel
-    copies_in = [Operation("h2d", 0, whole, (n,)) for n in range(kernel.inputs)]
-    if way is None:
-        copies_out = [Operation("d2h", 1, whole, (n,)) for n in range(kernel.outputs)]
-        return Program("link", 2, (*copies_in, *copies_out))
-    copies_out = [Operation("d2h", 0, whole, (n,)) for n in range(kernel.outputs)]
-    return Program("link", 1, tuple(copies_in if way == "h2d" else copies_out))
+def link_alone(work: Work, kind: Literal["h2d", "d2h"] | None = None) -> Program:
+    """All copies in and all copies out at once, in two streams, or those of one direction: what the link takes."""
+    if kind is not None:
+        return Program("link", 1, tuple(_copies(work, kind)))
+    return Program("link", 2, (*_copies(work, "h2d"), *_copies(work, "d2h", 1)))
