@@ -64,33 +64,22 @@ def test_an_earlier_result_is_shown_again(command: str, tmp_path: Path) -> None:
     shown = run(command, "--from", str(kept), "--html", str(page))
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("VIRTUAL")
+    assert all(len(line) <= 160 for line in shown.stdout.splitlines())
     assert "VIRTUAL" in page.read_text(encoding="utf-8")
     other = {"methods": "strategies", "strategies": "methods"}[command]
     assert run(other, "--from", str(kept)).returncode == 2
+    broken = json.loads(first.stdout) | {"cells": [{"name": "nothing else"}]}
+    schema = {"schema": f"busfare.bench-{command}/1"}
     for text, message in (
         ("{", "not of schema"),
         ("[]", "not of schema"),
         (first.stdout[:300], "not of schema"),
+        (json.dumps(broken), "a figure is missing or wrong"),
+        (json.dumps(schema), "a figure is missing"),
     ):
         kept.write_text(text)
         done = run(command, "--from", str(kept))
         assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
-    broken = json.loads(first.stdout)
-    broken["cells"] = [{"name": "nothing else"}]
-    kept.write_text(json.dumps(broken))
-    done = run(command, "--from", str(kept))
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert "a figure is missing or wrong" in done.stderr
-    kept.write_text('{"schema": "busfare.bench-' + command + '/1"}')
-    assert "a figure is missing" in run(command, "--from", str(kept)).stderr
-
-
-@pytest.mark.parametrize("command", ["methods", "strategies"])
-def test_a_virtual_result_says_that_it_is_one(command: str) -> None:
-    done = run(command, "--virtual", "gtx-titan", "--quick", "--node", "gtx-titan")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("VIRTUAL")
-    assert all(len(line) <= 160 for line in done.stdout.splitlines())
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
