@@ -45,20 +45,17 @@ def test_what_waits_for_another_stream_or_follows_a_kernel_starts_later() -> Non
 
 
 def test_a_kernel_that_reads_and_writes_mapped_memory_takes_what_was_measured_of_it() -> None:
-    both = Curve(
-        direction="both", memory="mapped", up_to_bytes=(MEGA,), latency_overhead_s=(4e-5, 5e-5),
-        gap_per_byte_s=(1.5e-10, 1.4e-10),
-    )  # fmt: skip
-    rules = GpuRules(Contention(mapped_both=Shares(0.8, 0.8)), mapped_both=both)
+    rules = GpuRules(Contention(mapped_both=Shares(0.8, 0.8), mapped_both_start_s=45e-6))
 
     def micros(reads: float, writes: float) -> float:
         program = Program(rules)
         program.kernel(1e-9, 0, (), Mapped(reads, IN), Mapped(writes, OUT))
         return program.play().seconds * 1e6
 
-    assert micros(MEGA, MEGA) == pytest.approx(40 + 150)
-    # As much beyond its L+o and slowed bytes as a megabyte: 190 - 20 - 125 µs; half of it where it writes half as much.
+    # L+o each way, the bytes slowed to 0.8 of their rate, and the start: half of it for half a mebibyte each, and where the
+    # kernel writes half of what it reads.
     assert micros(8 * MEGA, 8 * MEGA) == pytest.approx(20 + 1000 + 45)
+    assert micros(1 << 19, 1 << 19) == pytest.approx(20 + (1 << 19) * 1e-4 / 0.8 + 22.5, abs=0.1)
     assert micros(8 * MEGA, 4 * MEGA) == pytest.approx(20 + 800 * (1 + 0.25 / 4) + 22.5)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from busfare.node.arrays import FloatArray
 from busfare.node.curve import MOST_PIECES
 
-__all__ = ["LEAST_GAP", "Fit", "fit", "joined"]
+__all__ = ["LEAST_GAP", "Fit", "fit"]
 
 #: Another piece must lower the root-mean-square error to this share, or it is not worth its three numbers …
 WORTH = 0.75
@@ -51,15 +51,6 @@ def fit(
         if best.error > NEAR and found.error < WORTH * best.error:
             best = found
     return best
-
-
-def joined(sizes: FloatArray, seconds: FloatArray) -> Fit:
-    """Lines from each of a few points to the next, the last one beyond it too. Raises ValueError for less than two."""
-    if len(sizes) < 2:
-        raise ValueError("nothing to join")
-    gaps = np.maximum(np.diff(seconds) / np.diff(sizes), LEAST_GAP)
-    starts = np.maximum(seconds[1:] - gaps * sizes[1:], 0.0)
-    return Fit(tuple(int(size) for size in sizes[1:-1]), tuple(starts.tolist()), tuple(gaps.tolist()), 0.0)
 
 
 def _lines(

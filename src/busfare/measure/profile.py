@@ -9,11 +9,12 @@ import msgspec
 import numpy as np
 
 from busfare.measure.cases import HOST_DIRECTIONS, Case, is_held_out
-from busfare.measure.fit import LEAST_GAP, Fit, fit, joined
+from busfare.measure.fit import LEAST_GAP, Fit, fit
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median, spread
 from busfare.node import Contention, Cost, Curve, Shares, Together
 from busfare.node.arrays import FloatArray
+from busfare.node.contention import START_BYTES
 from busfare.node.curve import Direction, MemoryKind
 
 __all__ = ["SOURCE", "Profile", "Residual", "profile", "residuals"]
@@ -24,8 +25,6 @@ SOURCE = "probe"
 ENGINE_BYTES = 4096
 #: Copies for which what goes before them is measured: longer ones vary by more than that.
 WAITING_BYTES = 1 << 20
-#: A kernel that reads and writes as few bytes each way has its first threads in it, which only read.
-FIRST_THREADS_BYTES = 1 << 20
 #: Streams that hold a copy each, for the issue intervals and for the detail. Into the GPU the number makes no difference
 #: but for the first; out of it more than some 180 take longer each. Where a probe lacks one, its next larger one.
 INTERVALS = {"h2d": (2, 256), "d2h": (2, 32, 256)}
@@ -39,7 +38,6 @@ _PATHS: tuple[tuple[Direction, MemoryKind, str, int], ...] = (
     ("d2h", "pageable", "copies", 2),
     ("h2d", "mapped", "kernel", 1),
     ("d2h", "mapped", "kernel", 1),
-    ("h2d", "mapped", "kernel-both", 2),
     ("h2d", "managed", "prefetch", 1),
     ("d2h", "managed", "prefetch", 1),
     ("h2d", "managed", "touch", 1),
@@ -69,8 +67,9 @@ def profile(record: Record) -> Profile:
     for gpu in gpus:
         own = {m.case: m for m in record.measurements if m.gpu == gpu}
         ordinal = gpu if len(gpus) > 1 else None
-        curves += _curves(own, gpu, ordinal)
-        contentions += _contention(own, gpu, ordinal)
+        paths = list(_curves(own, gpu, ordinal))
+        curves += paths
+        contentions += _contention(own, gpu, ordinal, paths)
         costs += _costs(own, gpu, ordinal)
     return Profile(tuple(curves), tuple(contentions), tuple(costs))
 
@@ -78,7 +77,7 @@ def profile(record: Record) -> Profile:
 def _curves(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Curve]:
     """The curve of every path of one GPU that was measured."""
     for direction, memory, mode, most in _PATHS:
-        yield from _curve(own, Case(direction, memory, mode, 1, 1, gpu), ordinal, most)  # type: ignore[arg-type]
+        yield from _curve(own, Case(direction, memory, mode, 1, 1, gpu), ordinal, most)
     for peer in sorted({c.peer for c in own if c.peer is not None}):
         yield from _curve(own, Case("p2p", "device", "copies", 1, 1, gpu, peer), ordinal, 1)
 
@@ -86,14 +85,12 @@ def _curves(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Curve]:
 def _curve(own: Cases, like: Case, ordinal: int | None, most: int) -> Iterator[Curve]:
     """The curve of the path of `like`, which gives all but the size; none where nothing was measured."""
     points = _points(own, like)
-    both = like.mode == "kernel-both"
-    if not len(points[0]) or (both and (points[0][0] > FIRST_THREADS_BYTES or len(points[0]) < 2)):
+    if not len(points[0]):
         return
-    # Few sizes, each of which counts: a line would hide the first threads.
-    found = joined(*points[:2]) if both else fit(*points, most)
+    found = fit(*points, most)
     pinned = like.memory == "pinned"
     yield Curve(
-        direction="both" if both else like.direction,  # type: ignore[arg-type]
+        direction=like.direction,  # type: ignore[arg-type]
         memory=like.memory,  # type: ignore[arg-type]
         up_to_bytes=found.up_to_bytes,
         latency_overhead_s=found.latency_overhead_s,
@@ -207,7 +204,7 @@ def _back_to_back(own: Cases, one: Case) -> dict[int, float]:
     return {1: max(rise / (longest.count - shorter.count), 0.0)}
 
 
-def _contention(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Contention]:
+def _contention(own: Cases, gpu: int, ordinal: int | None, paths: list[Curve]) -> Iterator[Contention]:
     """The shares of one GPU's paths; none where no data moved both ways at once."""
     one, mapped = Case("h2d", "pinned", "copies", 1, 1, gpu), Case("h2d", "mapped", "kernel", 1, 1, gpu)
     found = {
@@ -218,7 +215,23 @@ def _contention(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Contentio
     }
     known = {key: shares for key, shares in found.items() if shares is not None}
     if known:
-        yield msgspec.structs.replace(Contention(gpu=ordinal, source=SOURCE), **known)
+        shares = msgspec.structs.replace(Contention(gpu=ordinal, source=SOURCE), **known)
+        start = _mapped_both_start(
+            own.get(replace(mapped, mode="kernel-both", bytes=START_BYTES)), shares, paths
+        )
+        yield msgspec.structs.replace(shares, mapped_both_start_s=start)
+
+
+def _mapped_both_start(both: Measurement | None, shares: Contention, paths: list[Curve]) -> float:
+    """What a kernel that reads and writes START_BYTES each takes beyond the L+o and the slowed bytes of both directions."""
+    mapped = {c.direction: c for c in paths if c.memory == "mapped"}
+    if both is None or len(mapped) < 2:
+        return 0.0
+    kept = [(c, shares.mapped_both.of(direction)) for direction, c in mapped.items()]
+    moving = max(START_BYTES * float(c.gap_per_byte(START_BYTES)) / share for c, share in kept)
+    return max(
+        both.undisturbed_s - sum(float(c.latency_overhead(START_BYTES)) for c, _ in kept) - moving, 0.0
+    )
 
 
 def _shares(own: Cases, like: Case, mode: str) -> Shares | None:

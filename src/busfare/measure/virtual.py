@@ -140,10 +140,7 @@ class VirtualDevice:
         if case.memory == "managed":
             return self.migrated(case.direction, case.bytes, case.mode == "touch", case.gpu), _CALL_S
         curve = self.truth(case.direction, case.memory, case.gpu, case.peer)
-        both = self.node.curve("both", "mapped", case.gpu)
-        if case.mode == "kernel-both" and both:
-            curve = both
-        elif case.mode in _SHARES:
+        if case.mode in _SHARES:
             share = getattr(self.node.contention(case.gpu), _SHARES[case.mode]).of(case.direction)
             curve = curve.scaled(1 / share)
         further = case.bytes * curve.long_gap_per_byte_s
@@ -151,6 +148,10 @@ class VirtualDevice:
             streams = case.count if case.mode == "streams" else 1
             further += float(curve.issue_interval(streams))
         seconds = float(curve.seconds(case.bytes)) + (case.count - 1) * further
+        if case.mode == "kernel-both":
+            other = self.truth("d2h", "mapped", case.gpu)
+            start = self.node.contention(case.gpu).mapped_start(case.bytes, case.bytes)
+            seconds += float(other.latency_overhead(case.bytes)) + float(start)
         if case.mode == "after-kernel":
             seconds += curve.after_kernel_s
         if case.mode == "there-and-back":

@@ -7,10 +7,13 @@ from importlib.resources import files
 from typing import Literal
 
 import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
 
+from busfare.node.arrays import FloatArray
 from busfare.node.component import Gpu
 from busfare.node.link import C2cLink, Link, NvlinkLink, SocketLink
-from busfare.node.source import Count, Factor, Ordinal, Sourced, Text
+from busfare.node.source import Count, Factor, Ordinal, Seconds, Sourced, Text
 
 __all__ = ["Contention", "Rung", "Shares", "typical", "typical_sources"]
 
@@ -34,6 +37,8 @@ class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _UNDISTURBED = Shares(1.0, 1.0)
+#: A kernel that reads and writes as much each way holds all that `mapped_both_start_s` counts.
+START_BYTES = 1 << 20
 
 
 class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +47,8 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `both`: copies both ways at once. `mapped_both`: a kernel that reads and writes mapped memory.
     `copy_beside_mapped`: copies while a kernel accesses mapped memory the other way. `mapped_beside_copy`: that kernel.
     `mapped`: of the rate of copies, what a kernel alone on mapped memory reaches, where its curve was not measured.
+    `mapped_both_start_s`: what a kernel that reads and writes a mebibyte each of mapped memory takes besides: its first
+    threads only read, its last ones only write.
     """
 
     both: Shares = _UNDISTURBED
@@ -49,8 +56,17 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
     copy_beside_mapped: Shares = _UNDISTURBED
     mapped_beside_copy: Shares = _UNDISTURBED
     mapped: Shares = _UNDISTURBED
+    mapped_both_start_s: Seconds = 0.0
     rung: Rung = "probed"
     gpu: Ordinal | None = None
+
+    def mapped_start(self, reads: ArrayLike, writes: ArrayLike) -> FloatArray:
+        """Seconds that a kernel takes longer because its first threads only read its mapped memory and its last ones only
+        write: `mapped_both_start_s`, or in proportion where it moves fewer bytes, or fewer one way than the other.
+        """
+        even, most = np.minimum(reads, writes), np.maximum(reads, writes)
+        share = np.minimum(even / START_BYTES, 1.0) * even / np.maximum(most, 1.0)
+        return np.asarray(self.mapped_both_start_s * share, np.float64)
 
 
 class _Typical(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,8 +13,7 @@ from busfare.node.source import Count, Ordinal, Seconds, SecondsPerByte, Size, S
 
 __all__ = ["MOST_PIECES", "Curve", "Direction", "MemoryKind", "Together"]
 
-#: `both`: a kernel that reads and writes so many bytes each of mapped memory.
-Direction = Literal["h2d", "d2h", "d2d", "p2p", "both"]
+Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
 #: More pieces predict held-out sizes no better (docs/models.md).
 MOST_PIECES = 3

@@ -33,7 +33,7 @@ class Cut(NamedTuple):
 
     `h2d` and `d2h` are B·G of the whole problem, `kernel` is t_E of all chunks together; `h2d_latency` is L+o
     of one copy, `h2d_gap` the g of each further one. `h2d_slowdown` (≥ 1): how much longer all that takes while the
-    other direction moves data. `mapped_extra`: seconds that a kernel on mapped memory both ways takes besides.
+    other direction moves data. `mapped_start`: seconds that a kernel on mapped memory both ways takes besides.
     """
 
     streams: FloatArray
@@ -46,7 +46,7 @@ class Cut(NamedTuple):
     d2h_gap: FloatArray
     h2d_slowdown: FloatArray | float = 1.0
     d2h_slowdown: FloatArray | float = 1.0
-    mapped_extra: FloatArray | float = 0.0
+    mapped_start: FloatArray | float = 0.0
 
     @property
     def all_in(self) -> FloatArray:
@@ -134,7 +134,7 @@ def eq6(cut: Cut) -> FloatArray:
     slow-downs of 1 this is eq 6.
     """
     slowdowns = np.asarray(cut.h2d_slowdown), np.asarray(cut.d2h_slowdown)
-    moving = mapped_seconds(cut.h2d, cut.d2h, *slowdowns) + cut.mapped_extra
+    moving = mapped_seconds(cut.h2d, cut.d2h, *slowdowns) + cut.mapped_start
     return np.asarray(cut.h2d_latency + np.maximum(moving, cut.kernel) + cut.d2h_latency, np.float64)
 
 

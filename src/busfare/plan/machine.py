@@ -70,11 +70,6 @@ class Machine:
         return self.h2d if direction == "h2d" else self.d2h
 
     @property
-    def mapped_both(self) -> Curve | None:
-        """Kernels that read and write mapped memory, by the bytes each way; None where nobody measured them."""
-        return self.node.curve("both", "mapped")
-
-    @property
     def reads_in_place(self) -> bool:
         """Whether managed memory stays where it is when the GPU touches it."""
         return self.gpu.coherent or self.gpu.unified_memory

@@ -132,7 +132,6 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
             implicit_synchronization=machine.category == "implicit-synchronization",
             queues=problem.queues,
             call_s=0.0 if strategy == "graph" else problem.launch_seconds,
-            mapped_both=machine.mapped_both,
         )
     )
     last: list[tuple[int, ...]] = [()] * count

@@ -33,7 +33,7 @@ from busfare.plan.strategies import (
     program_of,
     shares_of,
 )  # fmt: skip
-from busfare.timeline.program import mapped_extra, share_beside
+from busfare.timeline.program import share_beside
 
 __all__ = [
     "MOST_PLAYED",
@@ -174,9 +174,7 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     last = out.latency + waits * (out.latency > 0)
     extra: FloatArray | float = 0.0
     if layout.into == layout.out == "mapped":
-        extra = mapped_extra(
-            sizes[0], sizes[1], copy_in, copy_out, machine.mapped_both, machine.contention.mapped_both
-        )
+        extra = machine.contention.mapped_start(sizes[0], sizes[1])
     return Cut(
         streams,
         moving[0],

@@ -25,12 +25,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.node import Contention, Curve, Shares
+from busfare.node import Contention, Curve
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
 from busfare.timeline.model import COLUMN_TYPES
 
-__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_extra", "mapped_seconds", "share_beside"]
+__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_beside"]
 
 NON_BLOCKING, WAITS_FOR_ITS_OWN = 2, 1
 #: Into so many parts the processors of the GPU are divided among kernels.
@@ -51,7 +51,7 @@ class GpuRules:
 
     `copy_engines`: one for both directions, or one each. `implicit_synchronization`: a copy out waits for all kernels
     issued before it [W14 §IV]. `queues`: hardware queues, which are worked off in order; None: one a stream. `call_s`: what
-    each call takes on the host. `mapped_both`: kernels that read and write mapped memory, where they were measured.
+    each call takes on the host.
     """
 
     contention: Contention = ALONE
@@ -59,7 +59,6 @@ class GpuRules:
     implicit_synchronization: bool = False
     queues: int | None = None
     call_s: float = 0.0
-    mapped_both: Curve | None = None
 
 
 class Mapped(NamedTuple):
@@ -126,21 +125,6 @@ def mapped_seconds(reads: Any, writes: Any, read_slowdown: Any, write_slowdown: 
     return np.maximum(reads * (1 + (read_slowdown - 1) * load**2), writes * (1 + (write_slowdown - 1) * load))
 
 
-def mapped_extra(reads: Any, writes: Any, into: Curve, out: Curve, both: Curve | None, shares: Shares) -> Any:
-    """Seconds that a kernel which reads and writes so many bytes of mapped memory takes beyond the L+o and the slowed bytes
-    of each direction: its first threads only read, its last ones only write. As measured where it reads as much as it
-    writes, and in proportion where it does not; beyond the last piece's start it stays as it is. Numbers or arrays.
-    """
-    even, most = np.minimum(reads, writes), np.maximum(reads, writes)
-    if both is None:
-        return 0.0 * even
-    sizes = np.minimum(even, both.up_to_bytes[-1] if both.up_to_bytes else np.inf)
-    moving = [sizes * curve.gap_per_byte(sizes) for curve in (into, out)]
-    alone = into.latency_overhead(sizes) + out.latency_overhead(sizes)
-    extra = both.seconds(sizes) - alone - mapped_seconds(moving[0], moving[1], 1 / shares.h2d, 1 / shares.d2h)
-    return np.where(even > 0, extra * even / np.maximum(most, 1.0), 0.0)
-
-
 def share_beside(share: Any, copying: Any, writing: Any, kernel: Any) -> Any:
     """The share of its rate that a copy keeps beside kernels on mapped memory: `share` while their data is on the link.
 
@@ -200,8 +184,7 @@ class Program:
         reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
         moving = float(mapped_seconds(reads, writes, 1 / shares.h2d, 1 / shares.d2h))
         if into and out:
-            both = self.rules.mapped_both
-            moving += float(mapped_extra(into.bytes, out.bytes, into.curve, out.curve, both, shares))
+            moving += float(self.rules.contention.mapped_start(into.bytes, out.bytes))
         whole = max(seconds, moving)
         begins, ends = (
             float(m.curve.latency_overhead(m.bytes)) if m and m.bytes else 0.0 for m in (into, out)

@@ -96,8 +96,7 @@ class VirtualStrategies(_Played):
     def _play(self, program: Program, call_s: float) -> float:
         engines = 1 if self._gpu.copy_engines == 1 else 2
         node = self._device.node
-        both = node.curve("both", "mapped")
-        rules = timeline.GpuRules(node.contention(), engines, call_s=call_s, mapped_both=both)
+        rules = timeline.GpuRules(node.contention(), engines, call_s=call_s)
         played = timeline.Program(rules)
         numbers: list[int] = []
         for op in program.operations:
@@ -161,7 +160,7 @@ class VirtualMethods(_Played):
         if self._method == "zero-copy":
             into, out = (self._mapped(direction, bytes_ * accesses) for direction in ("h2d", "d2h"))
             node = self._device.node
-            rules = timeline.GpuRules(node.contention(), mapped_both=node.curve("both", "mapped"))
+            rules = timeline.GpuRules(node.contention())
             played = timeline.Program(rules)
             played.kernel(alone, 0, (), into, out)
             ranges["kernel"] = _LAUNCH_S + played.play().seconds
