@@ -85,17 +85,13 @@ def runs(kind: str, archive: str = "strategies") -> Iterator[tuple[str, dict[str
         yield path.stem, json.loads(path.read_text("utf-8"))
 
 
-def data_sheet(result: dict[str, Any]) -> Node:
-    """The machine of which nothing but the GPU's name is known."""
-    return load_node("h100-sxm" if "H100" in result["gpu"] else "h200-sxm")
-
-
 def nodes(result: dict[str, Any]) -> dict[str, Node]:
     """The machine by what may be known of it."""
+    sheet = load_node("h100-sxm" if "H100" in result["gpu"] else "h200-sxm")
     whole = unpacked("unseen-machines") / "judged" / f"{result['probe']}.json"
     if whole.exists():
-        return {"unseen, probed": again(whole).node, "unseen, datasheet": data_sheet(result)}
-    return {"probed": probed_node(result["probe"]), "datasheet": data_sheet(result)}
+        return {"unseen, probed": again(whole).node, "unseen, datasheet": sheet}
+    return {"probed": probed_node(result["probe"]), "datasheet": sheet}
 
 
 def predicted_versions(cell: dict[str, Any], node: Node) -> tuple[Predicted, list[tuple[Version, float]]]:

@@ -11,7 +11,7 @@ from statistics import geometric_mean
 from typing import Any
 
 import polars as pl
-from bench import data_sheet, predicted_methods, predicted_versions, runs
+from bench import predicted_methods, predicted_versions, runs
 from node_change import KINDS, moved, targets
 from pairs.table import read_plan
 from published import (
@@ -37,7 +37,6 @@ from busfare.project.projection import transfers_priced
 from busfare.timeline import timeline
 from busfare.trace import read as read_trace
 
-DATA_SHEETS = {"h100": "h100-sxm", "h200": "h200-sxm"}
 FROM_DATA_SHEETS = ("datasheet", "ahead", "peak", "envelope")
 COPIED = ("pinned", "pageable", "managed")
 #: What notes say of copies between GPUs that do not go straight from one to the other, or by a kernel.
@@ -209,11 +208,7 @@ def benches() -> Iterator[Truth]:
     for kind in ("strategies", "methods"):
         for _, result in runs(kind):
             gpu = "h100" if "H100" in result["gpu"] else "h200"
-            known = {
-                "probed": probed_node(result["probe"]),
-                "elsewhere": load_node(f"{gpu}-probed"),
-                "datasheet": data_sheet(result),
-            }
+            known = _nodes(gpu, probed_node(result["probe"]))
             for figures, node in known.items():
                 for cell in result["cells"]:
                     yield from _benched(kind, figures, cell, node)
@@ -236,7 +231,7 @@ def _nodes(gpu: str, probed: Node) -> dict[str, Node]:
     return {
         "probed": probed,
         "elsewhere": load_node(f"{gpu}-probed"),
-        "datasheet": load_node(DATA_SHEETS[gpu]),
+        "datasheet": load_node(f"{gpu}-sxm"),
     }
 
 
@@ -276,7 +271,7 @@ def changes() -> Iterator[Truth]:
         nodes = {
             "probed": machine.node,
             "elsewhere": f"{machine.gpu}-probed",
-            "datasheet": DATA_SHEETS[machine.gpu],
+            "datasheet": f"{machine.gpu}-sxm",
         }
         for pair in plan.pair:
             for figures, node in nodes.items():
