@@ -17,8 +17,8 @@ def found_in(pattern: str, texts: pl.Series, option: str = "") -> pl.Series:
     try:
         return texts.cast(pl.String).str.contains(pattern).fill_null(False)
     except pl.exceptions.ComputeError as error:
-        found = re.search(r"(?m)^(?:regex )?error: (?!regex parse)(.*)", str(error))
-        why = found[1] if found else "it cannot be compiled"
+        match = re.search(r"(?m)^(?:regex )?error: (?!regex parse)(.*)", str(error))
+        why = match[1] if match else "it cannot be compiled"
         raise InputError(
             f"{option}{pattern[:80]!r} is not a regular expression ({why}); correct it"
         ) from None

@@ -51,11 +51,11 @@ class LinkTraffic(msgspec.Struct, frozen=True):
 
 def best_rates(trace: Trace, node: Node | None) -> list[LinkRate]:
     """The fastest large copy of each GPU and direction: pinned ones between host and GPU, and those between GPUs."""
-    direction = pl.col("direction")
-    pinned = ((direction == "h2d") & (pl.col("source_memory") == "pinned")) | (
-        (direction == "d2h") & (pl.col("destination_memory") == "pinned")
+    towards = pl.col("direction")
+    pinned = ((towards == "h2d") & (pl.col("source_memory") == "pinned")) | (
+        (towards == "d2h") & (pl.col("destination_memory") == "pinned")
     )
-    between_gpus = (direction == "p2p") & pl.col("peer_device").is_not_null()
+    between_gpus = (towards == "p2p") & pl.col("peer_device").is_not_null()
     copies = trace.operations.filter(
         pl.col("kind") == "copy",
         pinned | between_gpus,
@@ -70,10 +70,10 @@ def best_rates(trace: Trace, node: Node | None) -> list[LinkRate]:
         .sort("process", "device", "peer_device", "direction", nulls_last=True)
     )
     rates = []
-    for process, device, peer_device, way, rate in best.iter_rows():
-        peer = peer_device if way == "p2p" else None
-        sheet = _data_sheet(node, way, device, peer)
-        rates.append(LinkRate(*_gpu(trace, process, device), device, peer, way, rate, sheet))
+    for process, device, peer_device, direction, rate in best.iter_rows():
+        peer = peer_device if direction == "p2p" else None
+        sheet = _data_sheet(node, direction, device, peer)
+        rates.append(LinkRate(*_gpu(trace, process, device), device, peer, direction, rate, sheet))
     return rates
 
 

@@ -149,7 +149,7 @@ class LinkHealth(Struct):
 
 
 class Carried(Struct):
-    """One way over a link; predicted: at its full rate."""
+    """One direction of a link; predicted: at its full rate."""
 
     bytes: int
     wire_bytes: int
@@ -200,7 +200,7 @@ class JobFinding(Ranged, kw_only=True):
 
 
 class Left(Struct):
-    """What is not told; `traces` is None of what the report itself leaves out."""
+    """What is left out; `traces` is None of what the report itself leaves out."""
 
     id: str
     count: int | None

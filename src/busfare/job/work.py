@@ -42,7 +42,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """The stamp of what lies at `path` now; None if that cannot be told."""
+    """The stamp of what lies at `path` now; None if it cannot be read."""
     try:
         status = os.stat(path)  # noqa: PTH116  ten thousand of them: no object for each
         if not os.path.isdir(path):  # noqa: PTH112

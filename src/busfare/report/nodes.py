@@ -50,7 +50,7 @@ class NodeShown(NodeRow, tag_field="schema", tag="busfare.nodes/1", kw_only=True
 
 
 class Nodes(Struct, tag_field="schema", tag="busfare.nodes/1", kw_only=True):
-    """The catalogue, or what was found in it."""
+    """The catalogue, or the part of it that was asked for."""
 
     nodes: list[NodeRow]
     gpus_by_name: int | UnsetType = UNSET

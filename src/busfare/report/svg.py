@@ -12,7 +12,7 @@ from html import escape
 from busfare.advise import amounts
 from busfare.printable import printable
 
-#: After Okabe and Ito: told apart by those who see no red or no green.
+#: After Okabe and Ito: distinct to those who see no red or no green.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c")
 COLOUR = {
     "kernels": "#56b4e9",
@@ -26,7 +26,7 @@ COLOUR = {
 }
 WIDTH, LETTER, LINE = 1000, 7.2, 22
 LONGEST_LABEL, LONGEST_WHISKER = 40, 1.6
-#: Dashes of lines that are told apart by more than colour.
+#: Lines differ by more than colour.
 PREDICTED_DASH = "7 5"
 
 
