@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.runs import options_of, write
 from benchmarks.sqlite_columns import REPORT, Times, export_of, measure_alone
-from busfare.advise import MOST_ROWS
+from busfare.trace.bounds import REPLAYED_ROWS
 
 ARGUED = 100_000_000
 #: Fewer points are no line.
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             start, slope, worst = fitted(list(part), values)
             argued = (
                 f"; 10^8 rows: {start + slope * ARGUED:.1f} {unit}, by the fit"
-                if min(part) > MOST_ROWS
+                if min(part) > REPLAYED_ROWS
                 else ""
             )
             print(
@@ -67,8 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _groups(found: dict[int, Times]) -> dict[str, dict[int, Times]]:
     """Those that are replayed and those that are not, where they are enough for a line."""
     groups = {
-        "replayed": {rows: times for rows, times in found.items() if rows <= MOST_ROWS},
-        "not replayed": {rows: times for rows, times in found.items() if rows > MOST_ROWS},
+        "replayed": {rows: times for rows, times in found.items() if rows <= REPLAYED_ROWS},
+        "not replayed": {rows: times for rows, times in found.items() if rows > REPLAYED_ROWS},
     }
     return {name: part for name, part in groups.items() if len(part) >= LEAST_POINTS}
 
@@ -113,7 +113,7 @@ def _drawn(found: dict[int, Times]) -> str:
     for number, (label, value_of, colour) in enumerate(panels):
         for part in _groups(found).values():
             start, slope, _ = fitted(list(part), [value_of(times) for times in part.values()])
-            last = ARGUED if min(part) > MOST_ROWS else MOST_ROWS
+            last = ARGUED if min(part) > REPLAYED_ROWS else REPLAYED_ROWS
             line = " ".join(
                 f"{x(r):.1f},{y(start + slope * r):.1f}" for r in np.geomspace(min(part), last, 60)
             )
@@ -125,9 +125,9 @@ def _drawn(found: dict[int, Times]) -> str:
         parts.append(
             f'<text x="{LEFT + 15}" y="{40 + 18 * number}" fill="{colour}">{label}: points, and lines fitted</text>'
         )
-    parts.append(f'<path d="M{x(MOST_ROWS):.0f} 20V{HEIGHT - BOTTOM}" stroke="#888"/>')
+    parts.append(f'<path d="M{x(REPLAYED_ROWS):.0f} 20V{HEIGHT - BOTTOM}" stroke="#888"/>')
     parts.append(
-        f'<text x="{x(MOST_ROWS) + 5:.0f}" y="{HEIGHT - BOTTOM - 8}" fill="#555">longer: not replayed</text>'
+        f'<text x="{x(REPLAYED_ROWS) + 5:.0f}" y="{HEIGHT - BOTTOM - 8}" fill="#555">longer: not replayed</text>'
     )
     parts.append(
         f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" text-anchor="middle">rows of the trace</text></svg>'

@@ -1,8 +1,7 @@
 """Advice: findings in a trace, each with its evidence, the change to make and what it gains."""
 
 from busfare.advise.finding import Finding
-from busfare.advise.findings import findings, unions
-from busfare.advise.rebuilding import MOST_ROWS, rebuilt
+from busfare.advise.findings import findings, rebuilt, unions
 from busfare.advise.recorded_on import guess_node
 
-__all__ = ["MOST_ROWS", "Finding", "findings", "guess_node", "rebuilt", "unions"]
+__all__ = ["Finding", "findings", "guess_node", "rebuilt", "unions"]

@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from busfare.advise.directives import WORDS, language_of
 from busfare.advise.finding import Finding
-from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, Rule, mostly_copies, rules_for
+from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.node import Node
-from busfare.trace import Trace
+from busfare.trace import Trace, bounds
 from busfare.trace.beside import several
 from busfare.trace.lanes import is_transfer, is_work
 
 if TYPE_CHECKING:
     from busfare.timeline import Timeline
 
-__all__ = ["findings", "unions"]
+__all__ = ["findings", "rebuilt", "unions"]
 
 
 def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> list[Finding]:
@@ -34,13 +34,14 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     # All at once: each is then known when a rule asks for it.
     trace.lanes.lengths(*unions())
     rules = rules_for(trace, node)
-    by_rule = several(trace.operations.height, [partial(_found, rule, trace, node) for rule in rules])
-    found = [finding for of_rule in by_rule for finding in of_rule]
+    by_rule = several(trace.operations.height, [partial(rule, trace, node) for rule in rules])
+    found = [finding for finding in by_rule if finding is not None]
     if run is not None and found:
         from busfare.advise.by_replay import priced_by_replay
 
         found = priced_by_replay(run, node, found)
-    found += mostly_copies(trace, node, found) if rules else ()
+    if rules and (rest := mostly_copies(trace, node, found)):
+        found.append(rest)
     kept = _ranked([finding for finding in found if finding.predicted_gain_seconds > WORTH_SAYING * makespan])
     language = language_of(trace) if kept else None
     words = WORDS.get(language or "", {})
@@ -48,10 +49,6 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
         replace(finding, change=words.get(finding.id, finding.change), overlaps_with=overlapping)
         for finding, overlapping in zip(kept, _overlaps(kept, trace.operations.height), strict=True)
     ]
-
-
-def _found(rule: Rule, trace: Trace, node: Node | None) -> list[Finding]:
-    return list(rule(trace, node))
 
 
 def _ranked(found: Sequence[Finding]) -> list[Finding]:
@@ -96,3 +93,14 @@ def unions() -> list[pl.Expr]:
         copies | is_work(),
         *ONE_WAY,
     ]
+
+
+def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
+    """The run as it replays; None without calls, with too many rows, or where they were only added up."""
+    if trace.sums is not None or trace.calls.is_empty():
+        return None
+    if trace.calls.height + trace.operations.height > bounds.REPLAYED_ROWS:
+        return None
+    from busfare.timeline import timeline  # imported only where it replays: that takes a while
+
+    return timeline(trace, node)

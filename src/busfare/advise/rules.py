@@ -7,7 +7,7 @@ can be replayed, the gain is what the replay saves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
@@ -58,12 +58,12 @@ def _pinning(size: int, node: Node | None) -> tuple[float, str]:
     return cost.seconds(size), f"as measured on {node.name}"
 
 
-def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     large = rows_of(trace, COPY & PAGEABLE, least=LATENCY_BOUND_BYTES + 1)
     small = _handed_over(trace)
     copies = large.beside(small) if small else large
     if not copies.height:
-        return
+        return None
     size, seconds = copies.bytes(), copies.seconds()
     prices = None if node is None else copies.repriced(node, "pinned")
     largest = int(copies.sizes.max())
@@ -87,7 +87,7 @@ def _pageable(trace: Trace, node: Node | None) -> Iterator[Finding]:
             f"{amounts.several(small.height, 'copy')} of at most {SMALL_SAID} to the GPU moved "
             f"{amounts.size(small.bytes())}: the host itself writes these bytes into the commands, which its calls wait for."
         )
-    yield Finding(
+    return Finding(
         "pageable-copies",
         f"{'Copies' if small else 'Large copies'} from or to pageable memory",
         " ".join([*evidence, *repaid]),
@@ -109,12 +109,12 @@ def _handed_over(trace: Trace) -> Chosen | None:
     return small if taken > WORTH_SAYING * trace.makespan_seconds else None
 
 
-def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _small(trace: Trace, node: Node | None) -> Finding | None:
     small = rows_of(trace, COPY & TO_OR_FROM_HOST, most=LATENCY_BOUND_BYTES - 1)
     if small.height < MANY:
-        return
+        return None
     size, seconds = small.bytes(), small.seconds()
-    yield Finding(
+    return Finding(
         "small-copies",
         "Many small copies",
         f"{amounts.several(small.height, 'copy')} of less than {SMALL_SAID} took {amounts.time(seconds)} for "
@@ -129,15 +129,15 @@ def _small(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _symbols(trace: Trace, node: Node | None) -> Finding | None:
     calls = trace.calls_named(SYMBOL_COPY)
     static = pl.col("destination_memory") == "static"
     called = rows_of_calls(trace, COPY & ~static.fill_null(False), SYMBOL_COPY)
     copies = called.beside(rows_of(trace, COPY & static.fill_null(False)))
     if max(copies.height, calls.height) < MANY:
-        return
+        return None
     host = _seconds(calls)
-    yield Finding(
+    return Finding(
         "symbol-copies",
         "Copies to symbols in a loop",
         f"{amounts.several(max(copies.height, calls.height), 'copy')} to __constant__ or __device__ symbols took "
@@ -148,15 +148,15 @@ def _symbols(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def _synchronous(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _synchronous(trace: Trace, node: Node | None) -> Finding | None:
     calls = trace.calls_named(BLOCKING_COPY)
     if calls.is_empty():
-        return
+        return None
     copies = rows_of_calls(trace, is_transfer(), BLOCKING_COPY)
     if not copies.height:
-        return
+        return None
     exposed = copies.exposed
-    yield Finding(
+    return Finding(
         "synchronous-copies",
         "Copies that hold the host up",
         f"{amounts.several(calls.height, 'blocking copy call')} kept host threads for "
@@ -174,22 +174,22 @@ def _kernel_seconds_without_copies(trace: Trace) -> float:
     return (either - transfers) * NS
 
 
-def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _unoverlapped(trace: Trace, node: Node | None) -> Finding | None:
     lanes = trace.lanes
     copies = COPY & TO_OR_FROM_HOST
     copied, work, either = lanes.lengths(copies, is_work(), copies | is_work())
     total = copied * NS
     if total == 0 or work == 0:
-        return
+        return None
     exposed = (either - work) * NS
     if exposed < 0.5 * total:
-        return
+        return None
     # Behind kernels, and, with two engines, one direction behind the other.
     one_way = min(lanes.lengths(*ONE_WAY)) * NS
     kernels = _kernel_seconds_without_copies(trace)
     hideable = min(exposed, kernels + one_way)
     rest = f" At most {amounts.time(hideable)} can hide: behind kernels, and one direction behind the other."
-    yield Finding(
+    return Finding(
         "exposed-copies",
         "Copies that no kernel overlaps",
         f"copies between host and GPU run for {amounts.time(total)}, {amounts.time(exposed)} of it "
@@ -202,15 +202,15 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _migrations(trace: Trace, node: Node | None) -> Finding | None:
     moved = rows_of(trace, pl.col("kind") == "migration")
     if moved.height < MANY:
-        return
+        return None
     size, seconds = moved.bytes(), moved.seconds()
     directions = moved.columns("direction")["direction"]
     ways = {d: moved.where((directions == d).fill_null(False).to_numpy()).bytes() for d in ("h2d", "d2h")}
     turns = int((directions != directions.shift(1)).sum())
-    yield Finding(
+    return Finding(
         "managed-migrations",
         "Managed memory moves page by page",
         f"{amounts.several(moved.height, 'migration')} of {amounts.size(size / moved.height)} on average moved "
@@ -226,20 +226,20 @@ def _migrations(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _slow_link(trace: Trace, node: Node | None) -> Finding | None:
     if node is None or node.link_is_estimated(0):
-        return
+        return None
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("destination_memory") == "pinned")
     large = rows_of(trace, COPY & pinned, least=1 << 24)
     large = large.where(large.ends > large.starts)
     if not large.height:
-        return
+        return None
     best = float((large.sizes / (large.ends - large.starts)).max()) / NS
     prices = large.repriced(node)
     expected, size = float(prices.sum()), large.bytes()
     if expected <= 0 or best > 0.7 * size / expected:
-        return
-    yield Finding(
+        return None
+    return Finding(
         "slow-link",
         "The link is slower than it should be",
         f"the fastest of {amounts.several(large.height, 'large pinned copy')} ran at {amounts.rate(best)}; the data "
@@ -252,12 +252,12 @@ def _slow_link(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def _one_memory(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _one_memory(trace: Trace, node: Node | None) -> Finding | None:
     """In place of what is advised about a link, where there is none."""
     copies = rows_of(trace, COPY & TO_OR_FROM_HOST)
     if not copies.height:
-        return
-    yield Finding(
+        return None
+    return Finding(
         "one-memory",
         "Copies within one memory",
         f"GPU and host share one memory: {amounts.count(copies.height)} copies of {amounts.size(copies.bytes())} took "
@@ -269,19 +269,19 @@ def _one_memory(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def _ping_pong(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
     from busfare.timeline.changes.repeated import KNOWN_BY, SMALLEST_BYTES, returned_copies
 
     # Sizes and order tell of chunks that pass through, too; regions of directives copy the same arrays each time.
     addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
     if not addresses and language_of(trace) is None:
-        return
+        return None
     large = rows_of(trace, COPY & TO_OR_FROM_HOST, least=SMALLEST_BYTES + 1)
     returned, known_by = returned_copies(large.columns(*PLACED, *addresses), node)
     copies = large.where(returned)
     if copies.height < 2 * MANY_RETURNS:
-        return
-    yield Finding(
+        return None
+    return Finding(
         "ping-pong",
         "Buffers that come back and go in again",
         f"What {amounts.count(copies.height // 2)} copies brought back to the host, up to "
@@ -293,19 +293,19 @@ def _ping_pong(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _repeated(trace: Trace, node: Node | None) -> Finding | None:
     if "fingerprint" not in trace.operations.columns:
-        return
+        return None
     from busfare.timeline.changes.repeated import repeated_copies
 
     repeated = repeated_copies(trace.operations)
     if repeated is None or not repeated.again.any():
-        return
+        return None
     copies = Chosen(trace, np.flatnonzero(repeated.again).astype(np.uint32))
     stood = (
         f"{amounts.count(copies.height - int(repeated.elsewhere.sum()))} of them where those stood already"
     )
-    yield Finding(
+    return Finding(
         "repeated-copies",
         "Buffers that are sent again unchanged",
         f"{amounts.count(copies.height)} of the copies to the GPU sent bytes that had been sent before, {stood} "
@@ -317,13 +317,13 @@ def _repeated(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
+def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     waits = trace.calls_named("Synchronize").filter(pl.col("waits_for").is_in(["stream", "device", "event"]))
     if waits.height < MANY_WAITS:
-        return
+        return None
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
     idle = max(0.0, trace.makespan_seconds - trace.lanes.lengths(pl.lit(True))[0] * NS)
-    yield Finding(
+    return Finding(
         "synchronisations",
         "The host waits for the GPU again and again",
         f"{amounts.several(waits.height, 'synchronising call')} held host threads for {amounts.time(_seconds(waits))}; "
@@ -333,7 +333,7 @@ def _synchronisations(trace: Trace, node: Node | None) -> Iterator[Finding]:
     )
 
 
-def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Iterator[Finding]:
+def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Finding | None:
     """What is left to say where copies that nothing hides are most of the run, and no other finding gains half of them."""
     moved = COPY & TO_OR_FROM_HOST
     copied, work, either = trace.lanes.lengths(moved, is_work(), moved | is_work())
@@ -342,11 +342,11 @@ def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) ->
         (finding.predicted_gain_seconds for finding in others if finding.touches is not None), default=0.0
     )
     if exposed <= 0 or exposed < max(0.5 * makespan, 2 * best):
-        return
+        return None
     copies = rows_of(trace, moved)
     rate = amounts.rate(copies.bytes() / (copied * NS))
     link = "" if node else " With --node this report also holds their rate against the link's data sheet."
-    yield Finding(
+    return Finding(
         "mostly-copies",
         "Most of the run is copies",
         f"copies between host and GPU run for {amounts.time(copied * NS)}, and for {amounts.time(exposed)} of it "
@@ -361,7 +361,7 @@ def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) ->
 
 #: Rules about the link between host and GPU, and what stands in their place where both share one memory.
 OF_A_LINK = (_pageable, _unoverlapped, _slow_link)
-Rule = Callable[[Trace, "Node | None"], Iterator[Finding]]
+Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     _ping_pong,
     _pageable,

@@ -14,6 +14,7 @@ from busfare.results import Sized, ranged, rows_of
 from busfare.trace import Trace
 from busfare.trace import totals as account
 from busfare.trace.beside import beside
+from busfare.trace.bounds import REPLAYED_ROWS
 from busfare.trace.model import INCOMPLETE
 
 MOST_ROWS, MOST_GAPS = 10, 5
@@ -34,7 +35,7 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
         if run is None:
             raise InputError(
                 f"{trace.path}: --unrecorded needs a run that can be replayed: one with its API calls, and no more than "
-                f"{advise.MOST_ROWS:,} calls and operations"
+                f"{REPLAYED_ROWS:,} calls and operations"
             )
         from busfare.report.what_ifs import without_recorder
 
