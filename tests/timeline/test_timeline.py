@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.timeline import critical_path, play, timeline
+from busfare.timeline import critical_path_shares, play, timeline, unexplained_seconds
 from busfare.timeline.model import LONGEST_NS
 from busfare.trace import Trace, read
 from tests.traces import call, copy, kernel, trace
@@ -261,10 +260,8 @@ def test_what_the_recording_contradicts_is_left_out_and_counted() -> None:
 def test_a_wait_that_nothing_explains_is_kept_and_called_unexplained() -> None:
     operations, calls = launched((10, 110, 7), (400, 500, 7))
     taken_apart = timeline(trace(*operations, calls=calls))
-    assert taken_apart.unexplained_ns > 250_000
-    steps = critical_path(taken_apart)
-    unexplained = steps.filter(pl.col("step") == "unexplained")
-    assert int((unexplained["end_ns"] - unexplained["start_ns"]).sum()) == taken_apart.unexplained_ns
+    extra = int(taken_apart.columns["operation_extra"].sum()) * 1e-9
+    assert 250e-6 < extra == pytest.approx(unexplained_seconds(critical_path_shares(taken_apart)))
 
 
 def test_the_critical_path_names_what_the_run_waited_for() -> None:
@@ -277,14 +274,9 @@ def test_the_critical_path_names_what_the_run_waited_for() -> None:
             call(9, 1120, "cudaDeviceSynchronize", "device"),
         ],
     )
-    steps = critical_path(timeline(recorded))
-    length = dict(
-        steps.group_by(pl.col("step").cast(pl.String))
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-        .iter_rows()
-    )
-    assert length["copy"] == 1_000_000 and length["kernel"] == 100_000
-    assert sum(length.values()) == 1_120_000
+    parts = {part.part: part.seconds for part in critical_path_shares(timeline(recorded))}
+    assert parts["copies"] == pytest.approx(1e-3) and parts["kernels"] == pytest.approx(100e-6)
+    assert sum(parts.values()) == pytest.approx(1120e-6)
 
 
 def test_a_trace_of_nothing_is_refused() -> None:

@@ -5,7 +5,6 @@ from busfare.timeline.model import Timeline
 from busfare.timeline.play import (
     PathPart,
     Played,
-    critical_path,
     critical_path_shares,
     play,
     unexplained_seconds,
@@ -15,7 +14,6 @@ __all__ = [
     "PathPart",
     "Played",
     "Timeline",
-    "critical_path",
     "critical_path_shares",
     "play",
     "timeline",

@@ -69,11 +69,6 @@ class Timeline:
     #: What gaps on the GPU, and around it, are shorter by than the columns say when this plays.
     closer_ns: int = 0
 
-    @property
-    def unexplained_ns(self) -> int:
-        """Waits of operations that nothing in the trace explains."""
-        return int(self.columns["operation_extra"].sum())
-
     def with_columns(self, **columns: NDArray[Any]) -> Timeline:
         """The same run with some columns of the core replaced."""
         return replace(self, columns={**self.columns, **columns})

@@ -6,24 +6,15 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from busfare.timeline import _core
 from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline
 from busfare.trace.lanes import Union
-from busfare.trace.tables import KINDS, WAITS_FOR
+from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, Words, kind_codes
 
-__all__ = [
-    "STEPS",
-    "PathPart",
-    "Played",
-    "critical_path",
-    "critical_path_shares",
-    "play",
-    "unexplained_seconds",
-]
+__all__ = ["PathPart", "Played", "critical_path_shares", "play", "unexplained_seconds"]
 
 Times = NDArray[np.int64]
 NS = 1e-9
@@ -81,27 +72,6 @@ def play(timeline: Timeline) -> Played:
     times = _core.play(_columns(timeline))
     names = ("call_start", "call_end", "operation_start", "operation_end")
     return Played(timeline, makespan_ns=int(times["makespan"]), **{name: times[name] for name in names})
-
-
-def critical_path(timeline: Timeline) -> pl.DataFrame:
-    """The chain of waits that makes the run as long as it is: step, row, start_ns, end_ns, from 0 to the makespan.
-
-    `step` is of STEPS; an operation's is its kind in place of 'operation'. `row` is of the timeline's operations for
-    operation, launch, queue and unexplained, and of its calls otherwise.
-    """
-    path = _core.play(_columns(timeline), path=True)
-    step, row = path["path_step"].astype(np.int64), path["path_row"]
-    operation = step == STEPS.index("operation")
-    # Steps by number, and behind them operations by kind.
-    step[operation] = len(STEPS) + Words(timeline.operations).codes("kind")[row[operation]]
-    return pl.DataFrame(
-        {
-            "step": pl.Series(np.array([*STEPS, *KINDS])[step], dtype=pl.Enum([*STEPS, *KINDS])),
-            "row": row,
-            "start_ns": path["path_start"],
-            "end_ns": path["path_end"],
-        }
-    )
 
 
 def critical_path_shares(timeline: Timeline) -> list[PathPart]:
