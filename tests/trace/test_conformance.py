@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,7 @@ import polars as pl
 import pytest
 
 from busfare.trace import Trace, read
+from tests.trace.test_sqlite_direct import unlike
 
 pytestmark = pytest.mark.conformance
 
@@ -45,6 +48,7 @@ def listed() -> list[Listed]:
 
 
 ROWS = listed()
+SQLITE = (".sqlite", ".nvvp", ".rpd")
 #: What a reader is to be told of each file; of those not named here, nothing.
 OMISSIONS: dict[str, set[str]] = {
     "amd/raptor.rpd": {"opaque-graphs", "unknown-memory", "tracer-calls"},
@@ -104,3 +108,12 @@ def test_times_start_at_nought_and_calls_have_names(row: Listed) -> None:
     assert trace.calls["name"].null_count() == 0
     assert trace.operations.filter(kind="kernel")["name"].null_count() == 0
     assert trace.calls.filter(pl.col("waits_for") != "none").height > 0 or "graph_execution" in row.file
+
+
+@pytest.mark.parametrize("file", [row.file for row in ROWS if row.file.endswith(SQLITE)])
+def test_every_value_of_every_table_is_sqlites_own(file: str) -> None:
+    path = Path(SHARED or "", "data/traces", file)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    assert tables
+    assert {table: found for table in tables if (found := unlike(path, table))} == {}

@@ -54,11 +54,6 @@ def test_the_content_tells_the_format_and_the_name_does_not(name: str, tmp_path:
     assert read(str(path)).format == "kineto"
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
-    (tmp_path / "t.sqlite").touch()
-    assert "the file is empty" in refused(tmp_path / "t.sqlite")
-
-
 def zipped() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -108,28 +103,21 @@ def test_an_nsys_report_is_to_be_exported(name: str, content: bytes, tmp_path: P
     assert f"nsys export --type sqlite {name}" in refused(tmp_path / name)
 
 
-def test_a_database_of_something_else(tmp_path: Path) -> None:
-    path = write_sqlite(tmp_path / "mail.sqlite", {"messages": ["id"], "StringIds": ["id"]}, {})
-    assert "no tables of a trace" in refused(path)
-
-
-def test_a_directory_without_tables(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("x")
-    assert "no tables of a trace" in refused(tmp_path)
-
-
-def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+def test_paths_and_databases_that_are_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "t.sqlite").touch()
+    assert "the file is empty" in refused(tmp_path / "t.sqlite")
     assert "No such file" in refused(tmp_path / "absent.sqlite")
-
-
-def test_a_path_that_no_system_can_open(tmp_path: Path) -> None:
     assert "not a usable path" in refused(f"{tmp_path}/a\0b")
     assert "too long" in refused(tmp_path / ("x" * 5000))
-
-
-def test_a_loop_of_links(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert "cannot be read" in refused(tmp_path / "loop")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("x")
+    assert "no tables of a trace" in refused(tmp_path / "folder")
+    mail = write_sqlite(tmp_path / "mail.sqlite", {"messages": ["id"], "StringIds": ["id"]}, {})
+    assert "no tables of a trace" in refused(mail)
+    tables = {name: ["BeginNs"] for name in ("COPY", "HIP", "KERN", "OPS")}
+    assert "--output-format rocpd" in refused(write_sqlite(tmp_path / "results.db", tables, {}))
 
 
 def test_a_link_to_a_trace_is_followed(tmp_path: Path) -> None:
@@ -189,11 +177,6 @@ def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
     assert may_be_trace(tmp_path / "nothing.sqlite")
     os.mkfifo(tmp_path / "pipe.json")
     assert not may_be_trace(tmp_path / "pipe.json")
-
-
-def test_a_database_of_rocprof_is_known(tmp_path: Path) -> None:
-    tables = {"COPY": ["BeginNs"], "HIP": ["BeginNs"], "KERN": ["BeginNs"], "OPS": ["BeginNs"]}
-    assert "--output-format rocpd" in refused(write_sqlite(tmp_path / "results.db", tables, {}))
 
 
 def test_compressed_databases_are_read_and_leave_nothing(

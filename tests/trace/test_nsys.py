@@ -237,15 +237,6 @@ def test_graph_nodes_share_one_launch(tmp_path: Path) -> None:
     assert trace.operations.select("correlation", "graph_node").rows() == [(6, None), (6, 41), (6, 42)]
 
 
-def test_a_cut_window_keeps_the_operations_and_counts_the_lost_calls(tmp_path: Path) -> None:
-    export = small_export()
-    export.kernel("before the window", 120, 130, 9000)
-    export.copy(1, (1, 2), 16, 140, 150, 9001)
-    trace = written(export, tmp_path)
-    assert trace.operations.height == 6
-    assert omitted(trace)["cut-window"] == 2
-
-
 @pytest.mark.parametrize("empty_tables", [set(), {KERNEL, MEMCPY}], ids=["no tables", "empty tables"])
 def test_no_gpu_rows_at_all_is_said_and_is_no_idle_gpu(empty_tables: set[str], tmp_path: Path) -> None:
     export = NsysExport()
@@ -305,15 +296,6 @@ def test_a_name_column_that_others_added_changes_nothing(tmp_path: Path) -> None
     trace = written(export, tmp_path, after=f"CREATE INDEX mine ON {MEMCPY}(start);")
     assert trace.operations["bytes"].to_list() == [4096, 512, None, 8192]
     assert trace.calls["name"].to_list()[0] == "cudaMemcpyAsync"
-
-
-def test_rows_out_of_order_come_out_in_order(tmp_path: Path) -> None:
-    export = small_export()
-    for table in (KERNEL, MEMCPY, RUNTIME):
-        export.rows[table].reverse()
-    trace = written(export, tmp_path)
-    assert trace.operations["start_ns"].to_list() == [100, 210, 230, 340]
-    assert trace.calls["start_ns"].to_list() == [0, 60, 80, 95, 510]
 
 
 def test_kernels_without_a_name_keep_their_time(tmp_path: Path) -> None:
@@ -418,14 +400,6 @@ def test_a_view_in_place_of_a_table_is_refused_not_empty(instead: str, tmp_path:
     # Those that a profiler makes beside its tables do no harm.
     path = small_export().write(tmp_path / "run.sqlite", after=f'CREATE VIEW top AS SELECT * FROM "{table}"')
     assert read(path).operations.height == 4
-
-
-def test_an_asynchronous_copy_into_pageable_memory_blocks_its_call(tmp_path: Path) -> None:
-    export = NsysExport()
-    for correlation, kinds in ((1, (2, 0)), (2, (2, 1))):
-        export.call("cudaMemcpyAsync_v3020", 100 * correlation, 100 * correlation + 50, correlation)
-        export.copy(2, kinds, 64, 100 * correlation + 10, 100 * correlation + 40, correlation)
-    assert written(export, tmp_path).calls["waits_for"].to_list() == ["operation", "none"]
 
 
 def test_the_grid_says_how_many_blocks_a_kernel_has(tmp_path: Path) -> None:

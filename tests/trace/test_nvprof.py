@@ -279,12 +279,6 @@ def test_times_that_were_not_collected_make_no_run_of_decades(tmp_path: Path) ->
     ]
 
 
-def test_nothing_of_the_gpu_is_said(tmp_path: Path) -> None:
-    file = NvprofFile()
-    file.call(31, 0, 10, 1)
-    assert list(omitted(written(file, tmp_path))) == ["no-gpu-records"]
-
-
 def test_wrong_types_become_unknown(tmp_path: Path) -> None:
     file = NvprofFile()
     file.copy(1, (2, 3), "lots", 0, 10, 1)

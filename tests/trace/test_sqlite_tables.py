@@ -76,16 +76,6 @@ def test_views_virtual_tables_and_generated_columns_are_not_run(tmp_path: Path) 
     assert tables.read("G", {"a": INT, "b": TEXT}).rows() == [(3, None)]
 
 
-def test_text_that_is_no_utf8_is_replaced(tmp_path: Path) -> None:
-    tables = table(tmp_path, after="INSERT INTO T VALUES (CAST(x'61ff62' AS TEXT));")
-    assert tables.read("T", {"a": TEXT})["a"].to_list() == ["a\ufffdb"]
-
-
-def test_many_rows_come_out_whole_and_in_order(tmp_path: Path) -> None:
-    values = list(range(70_000))
-    assert table(tmp_path, *values).read("T", {"a": INT})["a"].to_list() == values
-
-
 @pytest.mark.parametrize("text", [False, True])
 def test_a_tree_that_reaches_its_leaves_again_and_again_ends(text: bool, tmp_path: Path) -> None:
     value: Value = "x" * 400 if text else 5
