@@ -44,14 +44,11 @@ def probe_document(result: ProbeResult) -> Document:
         else ""
     )
     blocks: list[Block] = [_paths(node.curves), _shares(node.contention), _costs(node.costs)]
-    health = []
-    for h in result.health:
-        share = h.measured_bytes_per_second / h.predicted_bytes_per_second
-        rates = (
-            f"{rate(h.measured_bytes_per_second)} of {rate(h.predicted_bytes_per_second)} by the data sheet"
-        )
-        health.append(f"GPU {h.gpu} {h.direction}: {rates} ({share:.0%}): {h.verdict or 'sound'}")
-    blocks += [Text(sentence, title="Is it sound?" if not n else "") for n, sentence in enumerate(health)]
+    for n, h in enumerate(result.health):
+        measured, due = h.measured_bytes_per_second, h.predicted_bytes_per_second
+        rates = f"{rate(measured)} of {rate(due)} by the data sheet ({measured / due:.0%})"
+        sentence = f"GPU {h.gpu} {h.direction}: {rates}: {h.verdict or 'sound'}"
+        blocks.append(Text(sentence, title="Is it sound?" if not n else ""))
     for name, own in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
         if own.count and own.median_percent is not None:
             cases = several(own.count, f"{name} case")
@@ -60,11 +57,7 @@ def probe_document(result: ProbeResult) -> Document:
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
     reasons = Counter(row.why for row in result.left_out)
     blocks += [Text(f"left out, {several(count, 'case')}: {why}") for why, count in reasons.items()]
-    blocks += [
-        *_figures(result),
-        *_peers(result.cases),
-        machine(result.facts),
-    ]
+    blocks += [*_figures(result), *_peers(result.cases), machine(result.facts)]
     return Document(f"busfare probe: {node.name}", played + node.title, "", blocks, PROBED)
 
 
@@ -230,29 +223,19 @@ def _error(row: Beside) -> str:
     return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
 
 
-def _host(version: Version) -> str:
-    seconds = version.measured_host_seconds
-    return "–" if seconds is None else time(seconds)
+def _version(v: Version) -> tuple[str, ...]:
+    host = v.measured_host_seconds
+    return (
+        v.strategy, str(v.streams), time(v.measured_seconds), _due(v), _error(v), "–" if host is None else time(host)
+    )  # fmt: skip
 
 
 def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     fastest, best = cell.fastest(), cell.best
-
     title = (
         f"{cell.name}: {cell.title}; {size(cell.h2d_bytes)} in, {size(cell.d2h_bytes)} out, "
         f"kernel alone {time(cell.measured_kernel_seconds)}"
     )
-    rows = [
-        (
-            v.strategy,
-            str(v.streams),
-            time(v.measured_seconds),
-            _due(v),
-            _error(v),
-            _host(v),
-        )
-        for v in fastest
-    ]
     sentence = (
         f"fastest: {_name(best.measured)}, {'picked' if best.picked else 'NOT picked'}: predicted "
         f"{_name(best.predicted)}; streams reach {cell.limit.streams_share_percent:.1f} % of the limit (the "
@@ -263,28 +246,26 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
         f"{time(cell.measured_link_seconds)}; "
         + (f"checked against {cell.checked_against}" if cell.checked_against else "not checked")
     )
-    columns = words("strategy") + numbers("streams", seen, "predicted", "error", "host's clock")
+    heads = words("strategy") + numbers("streams", seen, "predicted", "error", "host's clock")
     measured = [Bar(v.measured_seconds, time(v.measured_seconds)) for v in fastest]
     predicted = [
         Bar(v.predicted_seconds, _due(v), v.low_seconds, v.high_seconds, predicted=True) for v in fastest
     ]
-    series = [
-        BarSeries(seen, MEASURED, measured),
-        BarSeries("predicted", PREDICTED, predicted),
-    ]
+    series = [BarSeries(seen, MEASURED, measured), BarSeries("predicted", PREDICTED, predicted)]
     labels = [v.strategy + (f" ({v.streams})" if v.streams > 1 else "") for v in fastest]
-    every = [
-        (v.strategy, str(v.streams), time(v.measured_seconds), " – ".join(map(time, v.measured_interval_seconds)),
-         _due(v), _error(v), _host(v), "yes" if v.checked else "no")
-        for v in cell.versions
-    ]  # fmt: skip
-    heads = words("strategy") + numbers("streams", seen, "interval", "predicted", "error", "host's clock")
+    every = []
+    for v in cell.versions:
+        row, interval = _version(v), " – ".join(map(time, v.measured_interval_seconds))
+        every.append((*row[:3], interval, *row[3:], "yes" if v.checked else "no"))
     return [
-        Table(columns, rows, title, [sentence, facts]),
+        Table(heads, [_version(v) for v in fastest], title, [sentence, facts]),
         Figure(f"cell{number}", Bars(labels, series, "time; dotted: the limit", mark=cell.limit.seconds)),
         Figure(f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False)),
-        Table(heads + words("checked"), every, "every version", folded=True, face="page"),
-    ]
+        Table(
+            (*heads[:3], *numbers("interval"), *heads[3:], *words("checked")),
+            every, "every version", folded=True, face="page",
+        ),
+    ]  # fmt: skip
 
 
 def _name(one: Fastest) -> str:
