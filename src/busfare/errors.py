@@ -10,7 +10,7 @@ class BusfareError(Exception):
 
 
 class InputError(BusfareError):
-    """Input that cannot be used. The message says what, where, and the mend."""
+    """Input that cannot be used. The message says what, where, and how to mend it."""
 
 
 class NoGpuError(BusfareError):
