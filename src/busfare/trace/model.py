@@ -26,11 +26,11 @@ INCOMPLETE = frozenset({"cut", "damaged", "damaged-gzip", "missing", "torn", "tr
 class Omissions:
     """Omissions in the order in which they were found; the same one found again adds to its count."""
 
-    found: dict[tuple[str, str], int] = field(default_factory=dict)
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, id: str, what: str, count: int = 0) -> None:
         """Note an omission. `count` is the number of records concerned, 0 where records cannot be counted."""
-        self.found[id, what] = self.found.get((id, what), 0) + count
+        self.counts[id, what] = self.counts.get((id, what), 0) + count
 
     def add_if(self, count: int, id: str, what: str) -> None:
         """Note an omission of `count` records, if there are any."""
@@ -38,7 +38,7 @@ class Omissions:
             self.add(id, what, count)
 
     def list(self) -> list[Omission]:
-        return [Omission(id, count, what) for (id, what), count in self.found.items()]
+        return [Omission(id, count, what) for (id, what), count in self.counts.items()]
 
 
 @dataclass(frozen=True, slots=True)

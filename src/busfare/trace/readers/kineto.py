@@ -307,8 +307,8 @@ def _decoded(text: bytes | None, kind: type[object] | object) -> object:
 
 def _devices(header: dict[str, bytes]) -> pl.DataFrame:
     """Rows of `DEVICES`; none where the file lists no GPUs."""
-    found = _decoded(header.get("deviceProperties"), list[_Device])
-    if not isinstance(found, list):
+    listed = _decoded(header.get("deviceProperties"), list[_Device])
+    if not isinstance(listed, list):
         return empty(DEVICES)
     rows = [
         {
@@ -318,7 +318,7 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
             "multiprocessors": d.numSms,
             "compute_capability": None if d.computeMajor is None else f"{d.computeMajor}.{d.computeMinor}",
         }
-        for d in found
+        for d in listed
         if d.id is not None and abs(d.id) < 1 << 31
     ]
     return conform(pl.DataFrame(rows, strict=False), DEVICES)

@@ -19,7 +19,7 @@ from busfare.trace.readers.cupti import (
     TIMES,
     with_blocks,
 )  # fmt: skip
-from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
+from busfare.trace.readers.tables import INT, TableSource, ints, meant, texts
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
@@ -78,11 +78,10 @@ def read(tables: TableSource) -> Trace:
 
 @cache
 def _call_names() -> pl.DataFrame:
-    """(driver: bool, cbid) → plain name."""
-    text = resources.files(__package__).joinpath("nvprof_calls.tsv").read_text(encoding="utf-8")
-    rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
-    schema = {"driver": pl.Boolean(), "cbid": INT, "name": TEXT}
-    names = pl.DataFrame([(r[0] == "driver", int(r[1]), r[2]) for r in rows], schema, orient="row")
+    """Interface and number of each call; its plain name and what that waits for."""
+    file = resources.files(__package__).joinpath("nvprof_calls.tsv").read_bytes()
+    columns = ["interface", "cbid", "name"]
+    names = pl.read_csv(file, separator="\t", comment_prefix="#", has_header=False, new_columns=columns)
     names = names.with_columns(api_calls.plain_name(pl.col("name")))
     return names.with_columns(waits_for=api_calls.waits_for(pl.col("name")))
 
@@ -90,18 +89,16 @@ def _call_names() -> pl.DataFrame:
 def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
     wanted = TIMES | ints("cbid processId threadId correlationId")
     parts = [
-        tables.read(ACTIVITY + table, wanted).with_columns(driver=pl.lit(table == "DRIVER"))
-        for table in ("RUNTIME", "DRIVER")
+        tables.read(ACTIVITY + interface.upper(), wanted).with_columns(interface=pl.lit(interface))
+        for interface in ("runtime", "driver")
     ]
-    frame = pl.concat(parts).join(_call_names(), on=["driver", "cbid"], how="left")
-    unnamed = frame.filter(pl.col("name").is_null()).height
+    frame = pl.concat(parts).join(_call_names(), on=["interface", "cbid"], how="left")
     omissions.add_if(
-        unnamed,
+        frame["name"].null_count(),
         "unnamed-calls",
         "API calls known by number only (minor ones): shown as numbers, taken to wait for nothing",
     )
-    interface = pl.when("driver").then(pl.lit("driver")).otherwise(pl.lit("runtime"))
-    number = pl.concat_str(interface, pl.lit(" call "), "cbid")
+    number = pl.concat_str("interface", pl.lit(" call "), "cbid")
     frame = frame.with_columns(
         name=pl.coalesce("name", number), waits_for=pl.col("waits_for").fill_null("none")
     ).rename(RENAMES | {"processId": "process", "threadId": "thread"}, strict=False)
@@ -247,16 +244,16 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
         compute_capability=pl.format("{}.{}", "computeCapabilityMajor", "computeCapabilityMinor"),
     )
     links = tables.read(ACTIVITY + "PCIE", ints("type pcieGeneration linkWidth"))
-    told = links.filter(pl.col("type") == 0).select("pcieGeneration", "linkWidth")
-    of_gpus = told.unique()
+    lanes = links.filter(pl.col("type") == 0).select("pcieGeneration", "linkWidth")
+    of_gpus = lanes.unique()
     # Of several GPUs the file may name the link of one only, and not whose it is.
-    if of_gpus.height == 1 and told.height >= frame.height:
+    if of_gpus.height == 1 and lanes.height >= frame.height:
         frame = frame.with_columns(
             pcie_generation=pl.lit(of_gpus["pcieGeneration"][0]), pcie_lanes=pl.lit(of_gpus["linkWidth"][0])
         )
     elif of_gpus.height:
         omissions.add(
-            "links-unlike", "PCIe links of some GPUs, or unlike ones: not told which is whose", told.height
+            "links-unlike", "PCIe links of some GPUs, or unlike ones: not told which is whose", lanes.height
         )
     return conform(frame, DEVICES)
 

@@ -34,7 +34,7 @@ from busfare.trace.tables import DEVICES, OPERATIONS, OPERATIONS_OF_KERNELS, STR
 #: ENUM_DIAGNOSTIC_SEVERITY_LEVEL: unknown, information, verbose; between these are 2 warning and 3 error.
 NOT_GRAVE = [0, 1, 4]
 #: So many different warnings are shown.
-MOST_SAID = 5
+MOST_WARNINGS = 5
 
 
 def matches(tables: TableSource) -> bool:
@@ -135,18 +135,18 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
     of_gpu = pl.col("text").str.contains("CUDA|GPU|Unified Memory")
     grave = pl.col("severity").replace(NOT_GRAVE, 0).fill_null(0)
     rank = grave + 4 * lost.cast(INT) + 2 * of_gpu.cast(INT)
-    said = (
+    warnings = (
         frame.filter(lost | (grave > 0))
         .group_by("text", maintain_order=True)
         .agg(pl.len(), rank.max().alias("rank"))
     )
-    said = said.sort("rank", descending=True, maintain_order=True)
-    for text, count in said.select("text", "len").head(MOST_SAID).iter_rows():
+    warnings = warnings.sort("rank", descending=True, maintain_order=True)
+    for text, count in warnings.select("text", "len").head(MOST_WARNINGS).iter_rows():
         omissions.add(
             "profiler-said", f"the profiler said while it recorded: {' '.join(text[:200].split())}", count
         )
     omissions.add_if(
-        int(said["len"].slice(MOST_SAID).sum()),
+        int(warnings["len"].slice(MOST_WARNINGS).sum()),
         "profiler-said",
         "further warnings of the profiler; see DIAGNOSTIC_EVENT in the file",
     )
@@ -260,10 +260,10 @@ def _host(tables: TableSource) -> dict[str, str]:
         "CudaDriverVersion": "cuda",
         "Hostname": "hostname",
     }
-    found: dict[str, str] = {}
+    known: dict[str, str] = {}
     for name, value in frame.iter_rows():
         if name in wanted and value:
-            found.setdefault(wanted[name], value)
+            known.setdefault(wanted[name], value)
         elif name == "DeviceEnvironment" and value and (rank := _rank(dict(RANK.findall(value)))):
-            found.setdefault("rank", rank)
-    return found
+            known.setdefault("rank", rank)
+    return known

@@ -300,11 +300,11 @@ def _calls_of(tables: list[pl.DataFrame], calls: pl.DataFrame, names: pl.Series)
     ids = pl.concat(frame.select(process_of("globalPid"), correlation="correlationId") for frame in tables)
     ids = ids.drop_nulls("correlation")
     picked = occurs(ids, calls.select("process", "correlation"))
-    found = calls.select("process", "correlation", "start_ns", "end_ns").with_columns(
+    known = calls.select("process", "correlation", "start_ns", "end_ns").with_columns(
         call=names if len(names) else pl.lit(None, dtype=pl.String)
     )
-    found = found.filter(picked).with_columns(pl.col("call").cast(pl.String))
-    return found.unique(["process", "correlation"], keep="first")
+    known = known.filter(picked).with_columns(pl.col("call").cast(pl.String))
+    return known.unique(["process", "correlation"], keep="first")
 
 
 def _some_id(column: str) -> pl.Expr:
@@ -320,10 +320,10 @@ def with_waits(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
     row = calls.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), "process", "correlation", "waits_for"
     )
-    found = row.filter(waiting).join(waits, on=["process", "correlation"], how="inner")
+    known = row.filter(waiting).join(waits, on=["process", "correlation"], how="inner")
     columns = []
     for name in ("stream", "event"):
-        part = found.filter((pl.col("waits_for") == name) & pl.col(name).is_not_null())
+        part = known.filter((pl.col("waits_for") == name) & pl.col(name).is_not_null())
         columns.append(calls[name].clone().scatter(part["row"], part[name]))
     return calls.with_columns(columns)
 

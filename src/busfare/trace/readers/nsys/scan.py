@@ -152,9 +152,9 @@ def _with_events(file: SqliteFile, pages: Pages, most: int) -> PairMarks:
 
 def threads() -> int:
     """How many native code starts: as many as Polars does."""
-    said = os.environ.get("POLARS_MAX_THREADS", "")
-    if said.isdecimal() and int(said) > 0:
-        return int(said)
+    setting = os.environ.get("POLARS_MAX_THREADS", "")
+    if setting.isdecimal() and int(setting) > 0:
+        return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""What a scan of a very large Nsight Systems export found, as `Sums`."""
+"""What a scan of a very large Nsight Systems export gives, as `Sums`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sums_of(
     parts = [_part(table, one, keys[table], omissions) for table, one in scans]
     begin, end = min(int(one.starts[0]) for _, one in scans), max(one.last for _, one in scans)
     # Times of two clocks, and what is not known, are repaired elsewhere.
-    if omissions.found or max(begin, scan.calls.first) > min(end, scan.calls.last):
+    if omissions.counts or max(begin, scan.calls.first) > min(end, scan.calls.last):
         return None
     first = min(begin, scan.calls.first)
     names = strings.select(plain_name(pl.col("value"))).to_series()

@@ -271,13 +271,13 @@ def read_recording(path: Path) -> Recording:
     )
     blobs: list[bytes] = []
     for chunk in _chunks(text, recording):
-        found = _parts(chunk)
-        if found is None:
+        decoded = _parts(chunk)
+        if decoded is None:
             recording.damaged_chunks += 1
         elif chunk.table not in TABLES:
             recording.unknown_chunks += 1
         else:
-            parts, blob = found
+            parts, blob = decoded
             tables[TABLES[chunk.table][0]].add(chunk.rows, parts)
             blobs.append(blob)
     _read_strings(tables["strings"], b"".join(blobs), recording.strings)

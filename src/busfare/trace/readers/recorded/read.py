@@ -105,24 +105,15 @@ def _note(recording: Recording, omissions: Omissions) -> None:
             "cut",
             f"{name}: the program ended without closing its recording; what it did after the last flush is missing",
         )
-    if recording.torn_bytes:
-        omissions.add(
-            "torn", f"{name}: its last bytes are no whole chunk and were left out", recording.torn_bytes
-        )
-    if recording.damaged_chunks:
-        omissions.add(
-            "damaged", f"{name}: chunks fail their checksum and were left out", recording.damaged_chunks
-        )
-    if recording.missing_chunks > recording.damaged_chunks:
-        omissions.add("missing", f"{name}: chunks are missing from its middle", recording.missing_chunks)
-    if recording.header_damaged:
-        omissions.add("damaged-header", f"{name}: its header is damaged: process and clock may be wrong", 1)
-    if recording.unknown_chunks:
-        omissions.add(
-            "unknown-tables",
-            f"{name}: holds tables that only a later version knows",
-            recording.unknown_chunks,
-        )
+    damaged, missing = recording.damaged_chunks, recording.missing_chunks
+    for count, id, what in (
+        (recording.torn_bytes, "torn", "its last bytes are no whole chunk and were left out"),
+        (damaged, "damaged", "chunks fail their checksum and were left out"),
+        (missing if missing > damaged else 0, "missing", "chunks are missing from its middle"),
+        (recording.header_damaged, "damaged-header", "its header is damaged: process and clock may be wrong"),
+        (recording.unknown_chunks, "unknown-tables", "holds tables that only a later version knows"),
+    ):
+        omissions.add_if(int(count), id, f"{name}: {what}")
     losses = recording.table("losses")
     for loss, count in zip(losses["loss"].tolist(), losses["count"].tolist(), strict=True):
         id, what = LOSS_OF.get(loss, ("unknown-loss", "losses of a kind that this version does not know"))

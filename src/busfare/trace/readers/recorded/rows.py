@@ -178,15 +178,15 @@ def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFr
     rows = first_rows(table["correlation"], copies["correlation"].fill_null(0).to_numpy().astype(np.uint64))
     rows[copies["graph_node"].is_not_null().to_numpy()] = -1
     names = {"source_address": "source", "destination_address": "destination", "fingerprint": "fingerprint"}
-    found = copies.with_columns(
+    made = copies.with_columns(
         pl.Series(name, at(table[column], rows)).replace(0, None) for name, column in names.items()
     )
-    times = (found["start_ns"].fill_null(0) - process.shift_ns).to_numpy()
+    times = (made["start_ns"].fill_null(0) - process.shift_ns).to_numpy()
     allocations = process.recording.table("allocations")
     for side in ("source", "destination"):
-        sizes = allocation_sizes(allocations, found[f"{side}_address"].fill_null(0).to_numpy(), times)
-        found = found.with_columns(pl.Series(f"{side}_allocation_bytes", sizes).replace(0, None))
-    return found
+        sizes = allocation_sizes(allocations, made[f"{side}_address"].fill_null(0).to_numpy(), times)
+        made = made.with_columns(pl.Series(f"{side}_allocation_bytes", sizes).replace(0, None))
+    return made
 
 
 def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
