@@ -48,10 +48,10 @@ def parse_bytes(text: str, *, most: int = MOST_BYTES) -> int:
     return round(_parsed(text, _BYTES, str.lower, what, most, limit))
 
 
-def parse_seconds(text: str) -> float:
+def parse_seconds(text: str, most: float = MOST_SECONDS) -> float:
     """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError for anything else: a time needs its unit."""
     what = f"time; write a unit ({', '.join(TIME_UNITS)}), as in 12ms"
-    return _parsed(text, TIME_UNITS, str, what, MOST_SECONDS, f"{MOST_SECONDS:g} s")
+    return _parsed(text, TIME_UNITS, str, what, most, f"{most:g} s")
 
 
 def parse_count(text: str) -> float:

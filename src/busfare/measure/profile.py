@@ -98,7 +98,9 @@ def _curve(own: Cases, like: Case, ordinal: int | None, most: int) -> Iterator[C
         issue_interval_s=_intervals(own, like, found) if pinned else {},
         detail=_detail(own, like) if pinned else (),
         after_kernel_s=_after_kernel(own, like) if pinned else 0.0,
-        event_wait_s=_added(own, like, "event-kernel", _launch_s(own, like.gpu)) if pinned else 0.0,
+        event_wait_s=_added(own, like, "event-kernel", _launch_s(own, like.gpu))
+        if like.direction == "h2d"
+        else 0.0,
         faults=like.mode == "touch",
         timing="call" if like.memory == "pageable" else "device",
         gpu=ordinal,

@@ -21,6 +21,8 @@ __all__ = ["KEYS", "MOST_CHUNKS", "PlanFile", "problem_of", "read_plan_file", "w
 MOST_LINK_BYTES = 10**15
 #: More chunks than any program keeps in flight.
 MOST_CHUNKS = 4096
+#: A call that takes the host longer is no call's own time.
+MOST_CALL_SECONDS = 1.0
 #: Of a plan file: 10,000 kernels are about a megabyte.
 MOST_BYTES, MOST_KERNELS = 16 << 20, 100_000
 MEMORY = ("pinned", "pageable")
@@ -83,6 +85,7 @@ def _number(parse: Callable[[str], float], value: Any, key: str, refuse: Refuse)
 
 _size: Read = partial(_number, partial(parse_bytes, most=MOST_LINK_BYTES))
 _seconds: Read = partial(_number, parse_seconds)
+_call_seconds: Read = partial(_number, partial(parse_seconds, most=MOST_CALL_SECONDS))
 _count: Read = partial(_number, parse_count)
 
 
@@ -136,7 +139,7 @@ READ: dict[str, tuple[str, Read]] = {
     "h2d": ("h2d_bytes", _size),
     "d2h": ("d2h_bytes", _size),
     "kernel": ("kernel_seconds", _seconds),
-    "launch": ("launch_seconds", _seconds),
+    "launch": ("launch_seconds", _call_seconds),
     **{key: (key, _size) for key in ("device_bytes", "access_bytes")},
     **{key: (key, _count) for key in ("flops", "accesses_in", "accesses_out")},
     **{

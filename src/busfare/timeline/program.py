@@ -213,13 +213,12 @@ class Program:
         self._operations.append(operation)
         return len(self._operations) - 1
 
-    def _late(self, o: _Operation, before: int | None) -> float:
-        """Seconds by which an operation starts later than what it waits for ends."""
-        waits = [self._operations[n] for n in (*o.after, *(() if before is None else (before,)))]
+    def _lag(self, o: _Operation, other: int) -> float:
+        """Seconds from the end of an operation to the start of one that waits for it."""
+        awaited = self._operations[other]
         if o.curve:
-            return o.curve.after_kernel_s * any(other.kind == "kernel" for other in waits)
-        others = [other.curve.event_wait_s for other in waits if other.curve and other.stream != o.stream]
-        return max(others, default=0.0)
+            return o.curve.after_kernel_s * (awaited.kind == "kernel")
+        return awaited.curve.event_wait_s if awaited.curve and awaited.stream != o.stream else 0.0
 
     def _gaps(self) -> list[float]:
         """Each copy's g: of one stream behind the copy before it in its own, else of the number of streams; and of the other
@@ -260,30 +259,32 @@ class Program:
         at_once = SLOTS // min((o.slots for o in self._operations if o.kind == "kernel"), default=SLOTS)
         fresh = self.rules.queues or 0
         for number, (o, gap) in enumerate(zip(self._operations, self._gaps(), strict=True)):
-            waits = [done[other] for other in o.after]
+            lags = {done[other]: self._lag(o, other) for other in o.after}
             before = last.get(o.stream)
             if before is not None:
                 # The engine keeps a train of copies in order: what holds the first one holds all.
                 train = self._operations[before].kind == o.kind != "kernel"
-                waits.append(rows[first[before]].after if train else done[before])
+                behind = rows[first[before]].after if train else done[before]
+                lags[behind] = self._lag(o, before)
             if o.kind == "d2h" and self.rules.implicit_synchronization:
-                waits += kernels[-at_once:]
-            waits = [wait for wait in waits if wait >= 0]
+                lags |= {kernel: lags.get(kernel, 0.0) for kernel in kernels[-at_once:]}
+            waits = [(wait, lag) for wait, lag in lags.items() if wait >= 0]
             if self.rules.queues or len(waits) > 1:
-                # One row a wait, in one stream: that of the hardware queue, or a fresh one.
-                rows += [
-                    _Row(number, o.stream % self.rules.queues if self.rules.queues else fresh, after=wait)
-                    for wait in waits or [-1]
-                ]
-                waits = [len(rows) - 1]
-            latency = o.latency + self._late(o, before)
+                # One row a wait, in one stream: that of the hardware queue, or a fresh one. The later ones first: what is
+                # behind another in a stream adds its lag to it.
+                stream = o.stream % self.rules.queues if self.rules.queues else fresh
+                for wait, lag in sorted(waits, key=lambda wait: -wait[1]) or [(-1, 0.0)]:
+                    rows.append(_Row(number, stream, after=wait, latency=lag))
+                waits = [(len(rows) - 1, 0.0)]
             engine = {"h2d": 0, "d2h": min(self.rules.copy_engines - 1, 1), "kernel": 2}[o.kind]
-            behind = waits[0] if waits else -1
+            behind, lag = waits[0] if waits else (-1, 0.0)
             # Alone nothing is slowed, however the curve's other pieces compare with the last one.
             rate = min([o.rate, *(self._capacity[link] for link in o.links)])
             first.append(len(rows))
             rows.append(
-                _Row(number, fresh + 1, o.seconds, behind, engine, o.slots, latency, gap, rate, o.links)
+                _Row(
+                    number, fresh + 1, o.seconds, behind, engine, o.slots, o.latency + lag, gap, rate, o.links
+                )
             )
             if o.completion > 0:
                 rows.append(_Row(number, fresh + 2, o.completion, first[-1]))
