@@ -12,7 +12,7 @@ from busfare.errors import InputError, StoppedError
 from busfare.job.parts import How, Part, find_parts, shown
 from busfare.job.reduce import Job
 from busfare.job.work import Outcome, decoded, do_part, keeping
-from busfare.job.workers import Processes, read_by
+from busfare.job.workers import Processes, interrupts, read_by
 from busfare.node import Node
 from busfare.printable import printable
 
@@ -63,8 +63,9 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
                     yield part
 
         try:
-            with closing(_read(remaining(), node, how, progress)) as outcomes:
+            with interrupts() as interrupted, closing(_read(remaining(), node, how, progress)) as outcomes:
                 for part, encoded in outcomes:
+                    interrupted()
                     outcome = decoded(encoded)
                     if outcome.partial is not None:
                         kept.keep(part, outcome.stamp, outcome.partial)

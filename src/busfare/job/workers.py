@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from types import FrameType
 from typing import Any, Protocol
 
 from busfare.errors import InputError
@@ -143,6 +145,30 @@ class Processes:
             except BrokenProcessPool:
                 self._pool = self._started()
                 return self._pool.submit(task, *arguments)
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], None]]:
+    """What raises KeyboardInterrupt once Ctrl-C was pressed: Python loses one that comes while it frees an object."""
+    pressed = False
+
+    def pressed_now(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, pressed_now)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -43,6 +43,7 @@ def test_the_pick_costs_next_to_nothing_and_nothing_played_is_called_checked(
     assert len(cells) == len(WORKS) and not run.left_out
     for cell in cells:
         assert cell.best.cost_percent is not None and cell.best.cost_percent < 2
+        assert cell.streams.cost_percent is not None and cell.streams.cost_percent < 2
         assert cell.checked_against is None
         assert not any(v.checked for v in cell.versions)
 
