@@ -2,7 +2,7 @@
 
 Run `python validation/bench.py [--cells]`. Reads `judged/` of `results/strategies.tar.xz`: 84 cells of W14's strategies on
 seven machines, and methods on three, which the models were not made from; and `results/unseen-machines.tar.xz`, 24 cells on
-two machines that ran after the models were fixed. Nothing predicted when they ran is read. A pick
+two machines that no number of the models is from. Nothing predicted when they ran is read. A pick
 is right where the strategy predicted to be the fastest was the fastest, or no slower than the measurements tell apart;
 streams by a stream a chunk and by three streams are one pick. Exit status 1 where a goal is missed.
 """
