@@ -146,7 +146,7 @@ def import_ahead(*modules: str) -> None:
         for module in modules:
             try:
                 import_module(module)
-            except Exception:
+            except Exception:  # a package may raise anything: the import that needs it says so
                 return
 
     Thread(target=imported, name="import ahead").start()
@@ -158,6 +158,6 @@ def _import_numpy() -> None:
         return
     os.environ[BLAS_THREADS] = "1"
     try:
-        import numpy  # noqa: F401
+        import_module("numpy")
     finally:
         del os.environ[BLAS_THREADS]  # programs that are started from here are not to hear of it

@@ -114,7 +114,10 @@ def _allocate(case: Case, board: Board, repeats: int) -> Samples:
 def _register(case: Case, board: Board, repeats: int) -> Samples:
     """Pinning pages that exist and are resident."""
     at = board.buffer("pageable", "target", case.bytes)
-    undo: Callable[[Any], Any] = lambda made: checked(driver.cuMemHostUnregister(at))  # noqa: E731
+
+    def undo(_: object) -> None:
+        checked(driver.cuMemHostUnregister(at))
+
     return _called(lambda: register(at, case.bytes), repeats, undo)
 
 

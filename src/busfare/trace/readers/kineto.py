@@ -278,15 +278,23 @@ def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame
     return pl.concat(conform(frame.with_columns(nobody), EVENTS) for frame in (waits, records, implied))
 
 
-class _Device(msgspec.Struct):
+class _Device(
+    msgspec.Struct,
+    rename={
+        "memory_bytes": "totalGlobalMem",
+        "major": "computeMajor",
+        "minor": "computeMinor",
+        "multiprocessors": "numSms",
+    },
+):
     """An entry of `deviceProperties`."""
 
     id: int | None = None
     name: str | None = None
-    totalGlobalMem: int | None = None  # noqa: N815  the file's own spelling
-    computeMajor: int | None = None  # noqa: N815
-    computeMinor: int | None = None  # noqa: N815
-    numSms: int | None = None  # noqa: N815
+    memory_bytes: int | None = None
+    major: int | None = None
+    minor: int | None = None
+    multiprocessors: int | None = None
 
 
 class _Job(msgspec.Struct):
@@ -314,9 +322,9 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
         {
             "device": d.id,
             "name": d.name,
-            "memory_bytes": d.totalGlobalMem,
-            "multiprocessors": d.numSms,
-            "compute_capability": None if d.computeMajor is None else f"{d.computeMajor}.{d.computeMinor}",
+            "memory_bytes": d.memory_bytes,
+            "multiprocessors": d.multiprocessors,
+            "compute_capability": None if d.major is None else f"{d.major}.{d.minor}",
         }
         for d in listed
         if d.id is not None and abs(d.id) < 1 << 31
