@@ -92,6 +92,8 @@ def connected(address: str) -> Iterator[Any]:
             f"--scheduler {printable(address)}: no Dask scheduler answers there ({short(error)}); "
             "give tcp://HOST:PORT or a scheduler file"
         ) from None
+    except AssertionError:  # it gives its event loop ten seconds to start
+        raise InputError("Dask could not start on this machine, which is busy; try again") from None
     try:
         yield client
     finally:
