@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from busfare.errors import InputError
+from busfare.measure.node_file import encode
 from busfare.node import load_node
 from busfare.node.file import MOST_BYTES, decode
 from busfare.node.load import ALIASES, known_names
@@ -58,6 +59,12 @@ both = { h2d = 0.9, d2h = 0.8 }
 [[cost]]
 call = "launch"
 call_s = 4e-6
+
+[[kernels]]
+launch_s = 1.2e-6
+memory_bytes_per_s = { read = 3e12, copy = 2.9e12 }
+flops_per_s = { fp32 = 6e13, fp16_tensor = 8e14 }
+gemm = [{ type = "fp16", m = 16, n = 4096, k = 8192, seconds = 3.1e-5 }]
 """
 
 
@@ -116,6 +123,12 @@ def test_a_good_file_reads_and_ranges_expand() -> None:
         ('call = "launch"', 'call = "lunch"', "lunch"),
         ("call_s = 4e-6", "call_s = 4e-6\ngpu = 9", "no GPU 9"),
         ('direction = "h2d"', 'direction = "up"', "direction"),
+        ("fp32 = 6e13", "fp23 = 6e13", "did you mean 'fp32'"),
+        ("fp32 = 6e13", "fp32 = 0", "> 0"),
+        ("launch_s = 1.2e-6", "lunch_s = 1.2e-6", "did you mean 'launch_s'"),
+        ("{ read = 3e12", "{ reads = 3e12", "did you mean 'read'"),
+        ("n = 4096", "p = 4096", "unknown key"),
+        ("n = 4096", "n = 0", ">= 1"),
         ("[sources.sheet]", "[sources.sheet", "not TOML"),
         ("lanes = 16", "lanes = 16\nlanes = 16", "not TOML"),
     ],
@@ -125,6 +138,16 @@ def test_a_mistake_is_named_with_its_line(good: str, bad: str, says: str) -> Non
     assert says in said
     number = int(said.split(":")[1])
     assert abs(number - line(good)) <= 1, said
+
+
+def test_what_kernels_reach_reads_and_is_written_again() -> None:
+    node = decode(GOOD, "mine.toml")
+    kernels = node.probed_kernels(1)
+    assert kernels is not None
+    assert kernels.flops_per_s == {"fp32": 6e13, "fp16_tensor": 8e14}
+    assert kernels.gemm[0].flops == 2 * 16 * 4096 * 8192
+    assert decode(encode(node), "again.toml").kernels == node.kernels
+    assert decode(GOOD[: GOOD.index("[[kernels]]")], "none.toml").probed_kernels() is None
 
 
 def test_a_missing_key_is_named_with_its_table() -> None:

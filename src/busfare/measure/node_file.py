@@ -23,7 +23,7 @@ _WIDE = 100
 
 def encode(node: Node) -> str:
     """TOML of `node`: figures that are not known are left out, and the tag that most tables name stands on top."""
-    measured = (node.curves, node.contentions, node.costs)
+    measured = (node.curves, node.contentions, node.costs, node.kernels)
     tags = Counter(one.source for tables in measured for one in tables if one.source)
     tag = tags.most_common(1)[0][0] if tags else None
     top = {"name": node.name, "title": node.title, "description": node.description, "source": tag}
@@ -35,7 +35,8 @@ def encode(node: Node) -> str:
     for group, rows in short.items():
         if rows:
             lines += ["", f"{group} = [", *(f"  {_value(_given(row, tag))}," for row in rows), "]"]
-    for group, tables in {"contention": node.contentions, "curve": node.curves}.items():
+    tables_of = {"contention": node.contentions, "kernels": node.kernels, "curve": node.curves}
+    for group, tables in tables_of.items():
         for table in tables:
             lines += ["", f"[[{group}]]", *_pairs(_given(table, tag))]
     return "\n".join(lines) + "\n"

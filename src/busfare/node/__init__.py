@@ -4,6 +4,7 @@ from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Nic, Switc
 from busfare.node.contention import Contention, Shares
 from busfare.node.curve import Curve, Together
 from busfare.node.graph import Node, Path
+from busfare.node.kernels import Gemm, Kernels
 from busfare.node.link import C2cLink, FabricLink, Flow, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
 from busfare.node.load import catalogue_names, load_node
 from busfare.node.source import Source
@@ -17,7 +18,9 @@ __all__ = [
     "Curve",
     "FabricLink",
     "Flow",
+    "Gemm",
     "Gpu",
+    "Kernels",
     "Link",
     "Memory",
     "MemoryLink",

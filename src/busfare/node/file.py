@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import combinations, pairwise, product
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -13,6 +13,7 @@ from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Nic, Switc
 from busfare.node.contention import Contention, Shares
 from busfare.node.curve import Curve, Together
 from busfare.node.graph import Node
+from busfare.node.kernels import Gemm, Kernels, Pipeline, Stream
 from busfare.node.link import C2cLink, FabricLink, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
 from busfare.node.older import renew
 from busfare.node.source import Name, Source, Tag, Text
@@ -51,6 +52,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     curve: tuple[Curve, ...] = ()
     contention: tuple[Contention, ...] = ()
     cost: tuple[Cost, ...] = ()
+    kernels: tuple[Kernels, ...] = ()
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
 
 
@@ -66,6 +68,9 @@ def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | Non
     unknown = re.search(r"unknown field `(.*)`", what)
     if unknown:
         return unknown_key(unknown[1], _fields(path, raw)), f"{path}.{unknown[1]}"
+    rate = re.search(r"Invalid enum value '(.*)'", what)
+    if rate and path.endswith(("flops_per_s", "memory_bytes_per_s")):
+        return unknown_key(rate[1], list(get_args(Pipeline if "flops" in path else Stream))), path
     tag = re.search(r"Invalid value '(.*)'", what)
     if tag and path.endswith(".kind") and ("component" in path or "link" in path):
         known = list(_LINKS if path.startswith("$.link") else _COMPONENTS)
@@ -75,9 +80,9 @@ def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | Non
 
 def _fields(path: str, raw: dict[str, Any]) -> list[str]:
     """The keys that the table at `path` may have."""
-    if found := re.match(r"\$\.(curve|contention|cost)\[", path):
-        tables: _Kinds = {"curve": Curve, "contention": Contention, "cost": Cost}
-        inner = {"detail": Together, "both": Shares, "mapped": Shares, "copy_": Shares}
+    if found := re.match(r"\$\.(curve|contention|cost|kernels)\[", path):
+        tables: _Kinds = {"curve": Curve, "contention": Contention, "cost": Cost, "kernels": Kernels}
+        inner = {"detail": Together, "gemm": Gemm, "both": Shares, "mapped": Shares, "copy_": Shares}
         within = next((own for key, own in inner.items() if f"].{key}" in path), tables[found[1]])
         return list(within.__struct_fields__)
     if path.startswith("$.sources"):
@@ -108,13 +113,14 @@ def _build(file: _File) -> Node:
         curves=_sourced(file.curve, file.source),
         contentions=_sourced(file.contention, file.source),
         costs=_sourced(file.cost, file.source),
+        kernels=_sourced(file.kernels, file.source),
         sources={str(tag): source for tag, source in file.sources.items()},
     )
     node.host_path(0)
     return node
 
 
-_Table = TypeVar("_Table", bound=Component | Link | Curve | Contention | Cost)
+_Table = TypeVar("_Table", bound=Component | Link | Curve | Contention | Cost | Kernels)
 
 
 def _sourced(tables: Iterable[_Table], source: str | None) -> tuple[_Table, ...]:
@@ -181,6 +187,7 @@ def _check_sources(file: _File) -> None:
         ("curve", file.curve),
         ("contention", file.contention),
         ("cost", file.cost),
+        ("kernels", file.kernels),
     )
     if file.source is not None and file.source not in file.sources:
         raise WrongError("$.source", f"no [sources.{file.source}]; add it, or correct the tag")
@@ -199,7 +206,12 @@ def _check_sources(file: _File) -> None:
 
 
 def _check_ordinals(file: _File, gpus: int) -> None:
-    groups = (("curve", file.curve), ("contention", file.contention), ("cost", file.cost))
+    groups = (
+        ("curve", file.curve),
+        ("contention", file.contention),
+        ("cost", file.cost),
+        ("kernels", file.kernels),
+    )
     for group, tables in groups:
         for n, table in enumerate(tables):
             for key in ("gpu", "peer"):

@@ -15,6 +15,7 @@ from busfare.node.arrays import FloatArray
 from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Switch
 from busfare.node.contention import Contention, typical
 from busfare.node.curve import Curve
+from busfare.node.kernels import Kernels
 from busfare.node.link import Flow, Link
 from busfare.node.source import Source, Sourced
 
@@ -74,6 +75,7 @@ class Node:
     curves: tuple[Curve, ...] = ()
     contentions: tuple[Contention, ...] = ()
     costs: tuple[Cost, ...] = ()
+    kernels: tuple[Kernels, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
 
     @cached_property
@@ -196,6 +198,10 @@ class Node:
         """What the call `name` (`launch`, `synchronise` ...) takes besides any copy; None where nobody measured it."""
         return _of_gpu([cost for cost in self.costs if cost.call == name], gpu % len(self._gpus))
 
+    def probed_kernels(self, gpu: int = 0) -> Kernels | None:
+        """What was measured of a GPU's kernels; None where nobody did."""
+        return _of_gpu(self.kernels, gpu % len(self._gpus))
+
     def measured_both_ways(self, memory: str) -> bool:
         """Whether copies of host memory of this kind were measured into the first GPU and out of it."""
         return all(self.curve(direction, memory) is not None for direction in ("h2d", "d2h"))
@@ -211,7 +217,7 @@ class Node:
         return None if tag is None else self.sources.get(tag)
 
 
-_Table = TypeVar("_Table", Curve, Contention, Cost)
+_Table = TypeVar("_Table", Curve, Contention, Cost, Kernels)
 
 
 def _of_gpu(tables: Sequence[_Table], ordinal: int) -> _Table | None:

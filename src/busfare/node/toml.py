@@ -158,7 +158,7 @@ def _finite(value: Any, path: str, depth: int) -> None:
 def _explained(message: str, raw: dict[str, Any], explain: Explain) -> tuple[str, str]:
     """msgspec's message as (what and the mend, path)."""
     what, _, path = message.partition(" - at `")
-    path = path.rstrip("`") or "$"
+    path = path.rstrip("`").removeprefix("key` in `") or "$"
     if special := explain(what, path, raw):
         return special
     missing = re.search(r"missing required field `(.*)`", what)
