@@ -17,7 +17,7 @@ struct CategoryName {
     Category category;
 };
 // Those in capitals are of 2021 and before.
-constexpr std::array<CategoryName, 13> kCategories{{
+constexpr std::array<CategoryName, 15> kCategories{{
     {"kernel", Category::kernel},
     {"gpu_memcpy", Category::copy},
     {"gpu_memset", Category::set},
@@ -31,6 +31,8 @@ constexpr std::array<CategoryName, 13> kCategories{{
     {"Memset", Category::set},
     {"Runtime", Category::runtime_call},
     {"hip_runtime", Category::runtime_call},
+    {"cpu_op", Category::operator_},
+    {"Operator", Category::operator_},
 }};
 
 Category category_of(std::string_view text) {
@@ -44,7 +46,9 @@ struct Arguments {
     std::int64_t bytes = kMissing, device = kMissing, context = kMissing, stream = kMissing,
                  correlation = kMissing;
     std::int64_t graph_node = kMissing, waited_stream = kMissing, waited_event = kMissing,
-                 waited_correlation = kMissing, blocks = kMissing;
+                 waited_correlation = kMissing;
+    std::array<std::int64_t, 3> grid{kMissing, kMissing, kMissing}, block = grid;
+    std::int64_t registers = kMissing, shared_bytes = kMissing, external = kMissing;
     JsonString sync_kind;
 };
 
@@ -65,6 +69,19 @@ constexpr std::array<IntegerArgument, 12> kIntegerArguments{{
     {"cuda_event_id", &Arguments::waited_event},
     {"event_id", &Arguments::waited_event},
     {"size", &Arguments::bytes},
+}};
+// Those that tell of a launch.
+constexpr std::array<IntegerArgument, 4> kLaunchArguments{{
+    {"registers per thread", &Arguments::registers},
+    {"shared memory", &Arguments::shared_bytes},
+    {"External id", &Arguments::external},
+    {"external id", &Arguments::external},
+}};
+// What a signature has beside the name, in its order; by two spellings.
+constexpr std::array<std::array<std::string_view, 2>, 3> kInputs{{
+    {"Input Dims", "Input dims"},
+    {"Input type", "Input types"},
+    {"Concrete Inputs", "Concrete inputs"},
 }};
 
 // Calls `field(key, value)` for each member of the object whose text is complete, until it returns false.
@@ -89,26 +106,34 @@ void each_member(std::string_view object, Field&& field) {
     }
 }
 
-// Sides of the largest grid; their product fits 64 bits.
-constexpr std::array<std::int64_t, 3> kMostBlocks{(std::int64_t{1} << 31) - 1, (1 << 16) - 1, (1 << 16) - 1};
-
-// How many blocks a kernel's `"grid": [x, y, z]` has; kMissing of what no grid can have.
-std::int64_t blocks_of(std::string_view grid) {
-    if (grid.size() < 2 || grid.front() != '[') return kMissing;
-    grid = grid.substr(1, grid.size() - 2);
-    std::int64_t blocks = 1;
-    for (std::size_t side = 0; side < kMostBlocks.size(); ++side) {
-        const std::size_t comma = grid.find(',');
-        if ((comma == std::string_view::npos) != (side + 1 == kMostBlocks.size())) return kMissing;
-        std::string_view number = grid.substr(0, comma);
+// The numbers of `[x, y, z]`; kMissing where there are none, or others.
+std::array<std::int64_t, 3> sides_of(std::string_view list) {
+    constexpr std::array<std::int64_t, 3> kNone{kMissing, kMissing, kMissing};
+    std::array<std::int64_t, 3> sides = kNone;
+    if (list.size() < 2 || list.front() != '[') return kNone;
+    list = list.substr(1, list.size() - 2);
+    for (std::size_t side = 0; side < sides.size(); ++side) {
+        const std::size_t comma = list.find(',');
+        if ((comma == std::string_view::npos) != (side + 1 == sides.size())) return kNone;
+        std::string_view number = list.substr(0, comma);
         number.remove_prefix(std::min(number.find_first_not_of(" \t\r\n"), number.size()));
-        number = number.substr(0, number.find_last_not_of(" \t\r\n") + 1);
-        const std::int64_t count = decimal(number, 0);
-        if (count < 1 || count > kMostBlocks[side]) return kMissing;
-        blocks *= count;
-        grid.remove_prefix(comma == std::string_view::npos ? grid.size() : comma + 1);
+        sides[side] = decimal(number.substr(0, number.find_last_not_of(" \t\r\n") + 1), 0);
+        list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
     }
-    return blocks;
+    return sides;
+}
+
+// Takes what an argument of a kernel tells of its launch.
+void launch_argument(std::string_view key, std::string_view value, Arguments& arguments) {
+    if (key == "grid") {
+        arguments.grid = sides_of(value);
+    } else if (key == "block") {
+        arguments.block = sides_of(value);
+    } else {
+        for (const auto& known : kLaunchArguments) {
+            if (known.key == key) arguments.*known.field = decimal(value, 0);
+        }
+    }
 }
 
 bool is_string(std::string_view value) {
@@ -256,6 +281,7 @@ void EventScanner::keep(std::string_view text) {
     each_member(text, [&](std::string_view key, std::string_view value) {
         if (key == "cat") {
             if (is_string(value)) category = category_of(as_string(value).raw);
+            if (category == Category::operator_ && !launches_) category = Category::other;
             return category != Category::other;
         } else if (key == "ph") {
             if (value.size() == 3) phase = value[1];
@@ -279,19 +305,25 @@ void EventScanner::keep(std::string_view text) {
     if (category == Category::other) return;
     if (!timed) {
         // A range whose end is another event: no writer of these categories makes them.
-        if (phase == 'B') ++unusable_;
+        if (phase == 'B' && category != Category::operator_) ++unusable_;
         return;
     }
 
+    if (category == Category::operator_) {
+        const std::int64_t start_ns = decimal(start, 3);
+        if (start_ns == kMissing || !is_string(name)) return;
+        operators_.start_ns.push_back(start_ns);
+        operators_.duration_ns.push_back(decimal(duration, 3));
+        operators_.process.push_back(decimal(process, 0));
+        operators_.thread.push_back(decimal(thread, 0));
+        keep_operator(name, arguments_text);
+        return;
+    }
     Arguments arguments;
     if (!arguments_text.empty() && arguments_text.front() == '{') {
         each_member(arguments_text, [&](std::string_view key, std::string_view value) {
             if (key == "cuda_sync_kind") {
                 if (is_string(value)) arguments.sync_kind = as_string(value);
-                return true;
-            }
-            if (key == "grid") {
-                arguments.blocks = blocks_of(value);
                 return true;
             }
             for (const auto& known : kIntegerArguments) {
@@ -300,6 +332,7 @@ void EventScanner::keep(std::string_view text) {
                     return true;
                 }
             }
+            if (launches_) launch_argument(key, value, arguments);
             return true;
         });
     }
@@ -318,13 +351,44 @@ void EventScanner::keep(std::string_view text) {
     columns_.context.push_back(arguments.context);
     columns_.stream.push_back(arguments.stream);
     columns_.correlation.push_back(arguments.correlation);
-    columns_.blocks.push_back(arguments.blocks);
     columns_.graph_node.push_back(arguments.graph_node);
     columns_.waited_stream.push_back(arguments.waited_stream);
     columns_.waited_event.push_back(arguments.waited_event);
     columns_.waited_correlation.push_back(arguments.waited_correlation);
     columns_.name.push_back(is_string(name) ? name_id(as_string(name)) : -1);
     columns_.sync_kind.push_back(arguments.sync_kind.raw.empty() ? -1 : name_id(arguments.sync_kind));
+    if (!launches_) return;
+    for (std::size_t side = 0; side < arguments.grid.size(); ++side) {
+        columns_.grid[side].push_back(arguments.grid[side]);
+        columns_.block[side].push_back(arguments.block[side]);
+    }
+    columns_.registers.push_back(arguments.registers);
+    columns_.shared_bytes.push_back(arguments.shared_bytes);
+    columns_.external.push_back(arguments.external);
+}
+
+void EventScanner::keep_operator(std::string_view name, std::string_view arguments) {
+    std::array<std::string_view, 4> parts{name};
+    std::int64_t external = kMissing;
+    if (!arguments.empty() && arguments.front() == '{') {
+        each_member(arguments, [&](std::string_view key, std::string_view value) {
+            if (key == "External id" || key == "external id") external = decimal(value, 0);
+            for (std::size_t part = 0; part < kInputs.size(); ++part) {
+                if (key == kInputs[part][0] || key == kInputs[part][1]) parts[part + 1] = value;
+            }
+            return true;
+        });
+    }
+    std::string together;
+    for (const auto part : parts) together.append(part).push_back('\0');
+    const auto [entry, added] =
+        signature_ids_.try_emplace(std::move(together), static_cast<std::int32_t>(signatures_.size()));
+    if (added) {
+        Signature& signature = signatures_.emplace_back();
+        std::copy(parts.begin(), parts.end(), signature.begin());
+    }
+    operators_.external.push_back(external);
+    operators_.signature.push_back(entry->second);
 }
 
 std::int32_t EventScanner::name_id(const JsonString& name) {

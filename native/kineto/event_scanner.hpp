@@ -1,6 +1,7 @@
 // Reads the events of a Kineto (Chrome) trace into columns, from text that arrives in pieces.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@ enum class Category : std::uint8_t {
     sync,
     event_record,
     annotation,
+    operator_,  // of PyTorch, on the host
     other
 };
 
@@ -29,15 +31,30 @@ enum class Category : std::uint8_t {
 struct EventColumns {
     std::vector<std::uint8_t> category;
     std::vector<std::int64_t> start_ns, duration_ns, process, thread, bytes, device, context, stream,
-        correlation, blocks;
+        correlation;
     std::vector<std::int64_t> graph_node, waited_stream, waited_event, waited_correlation;
     std::vector<std::int32_t> name, sync_kind;  // indices into names(), -1: none
+    // Only where launches are read.
+    std::array<std::vector<std::int64_t>, 3> grid, block;
+    std::vector<std::int64_t> registers, shared_bytes, external;
 };
+
+// PyTorch's operators, one row a call of one.
+struct OperatorColumns {
+    std::vector<std::int64_t> external, process, thread, start_ns, duration_ns;
+    std::vector<std::int32_t> signature;  // index into signatures()
+};
+
+// Name, dimensions, types and values of an operator's inputs, as their JSON text; empty: none.
+using Signature = std::array<std::string, 4>;
 
 class EventScanner {
   public:
     // The longest single event or header field; a longer one is an error, so that memory stays bounded.
     static constexpr std::size_t kLongest = std::size_t{64} << 20;
+
+    // `launches`: reads how kernels are launched, and the operators that launch them, too.
+    explicit EventScanner(bool launches = false) : launches_(launches) {}
 
     // Takes the next piece of the file. Does nothing after an error: see error().
     void feed(const char* text, std::size_t size);
@@ -46,6 +63,8 @@ class EventScanner {
 
     const EventColumns& columns() const { return columns_; }
     const std::vector<std::string>& names() const { return names_; }
+    const OperatorColumns& operators() const { return operators_; }
+    const std::vector<Signature>& signatures() const { return signatures_; }
     // Fields of the top-level object other than the events, as JSON text: key, value.
     const std::vector<std::pair<std::string, std::string>>& header() const { return header_; }
     // Why reading stopped before the end of the file; empty if it did not.
@@ -66,8 +85,10 @@ class EventScanner {
     bool top_field(JsonCursor& cursor);
     bool event(JsonCursor& cursor);
     void keep(std::string_view text);
+    void keep_operator(std::string_view name, std::string_view arguments);
     std::int32_t name_id(const JsonString& name);
 
+    bool launches_;
     State state_ = State::start;
     bool bare_list_ = false;
     bool truncated_ = false;
@@ -79,6 +100,9 @@ class EventScanner {
     std::string error_;
     std::uint64_t error_position_ = 0;
     EventColumns columns_;
+    OperatorColumns operators_;
+    std::vector<Signature> signatures_;
+    std::unordered_map<std::string, std::int32_t> signature_ids_;
     std::vector<std::string> names_;
     std::unordered_map<std::string, std::int32_t> name_ids_;
     std::vector<std::pair<std::string, std::string>> header_;

@@ -33,13 +33,43 @@ nb::dict columns(const EventScanner& scanner) {
     out["context"] = column(c.context);
     out["stream"] = column(c.stream);
     out["correlation"] = column(c.correlation);
-    out["blocks"] = column(c.blocks);
     out["graph_node"] = column(c.graph_node);
     out["waited_stream"] = column(c.waited_stream);
     out["waited_event"] = column(c.waited_event);
     out["waited_correlation"] = column(c.waited_correlation);
     out["name"] = column(c.name);
     out["sync_kind"] = column(c.sync_kind);
+    if (c.external.size() != c.start_ns.size()) return out;  // nobody asked for launches
+    constexpr const char* kSides[] = {"x", "y", "z"};
+    for (std::size_t side = 0; side < c.grid.size(); ++side) {
+        out[(std::string("grid_") + kSides[side]).c_str()] = column(c.grid[side]);
+        out[(std::string("block_") + kSides[side]).c_str()] = column(c.block[side]);
+    }
+    out["registers"] = column(c.registers);
+    out["shared_bytes"] = column(c.shared_bytes);
+    out["external"] = column(c.external);
+    return out;
+}
+
+nb::dict operators(const EventScanner& scanner) {
+    const auto& c = scanner.operators();
+    nb::dict out;
+    out["external"] = column(c.external);
+    out["process"] = column(c.process);
+    out["thread"] = column(c.thread);
+    out["start_ns"] = column(c.start_ns);
+    out["duration_ns"] = column(c.duration_ns);
+    out["signature"] = column(c.signature);
+    return out;
+}
+
+nb::list signatures(const EventScanner& scanner) {
+    nb::list out;
+    for (const auto& signature : scanner.signatures()) {
+        nb::list parts;
+        for (const auto& part : signature) parts.append(nb::bytes(part.data(), part.size()));
+        out.append(nb::tuple(parts));
+    }
     return out;
 }
 
@@ -63,7 +93,7 @@ NB_MODULE(_kineto_events, module) {
     module.doc() = "Events of a Kineto trace as columns, from text that arrives in pieces.";
     module.attr("MISSING") = busfare::kMissing;
     nb::class_<EventScanner>(module, "EventScanner")
-        .def(nb::init<>())
+        .def(nb::init<bool>(), nb::arg("launches") = false)
         .def(
             "feed",
             [](EventScanner& scanner, nb::bytes text) {
@@ -76,6 +106,8 @@ NB_MODULE(_kineto_events, module) {
         .def("finish", &EventScanner::finish)
         .def_prop_ro("columns", &columns)
         .def_prop_ro("names", &names)
+        .def_prop_ro("operators", &operators)
+        .def_prop_ro("signatures", &signatures)
         .def_prop_ro("header", &header)
         .def_prop_ro("error", [](const EventScanner& s) { return s.error(); })
         .def_prop_ro("error_position", &EventScanner::error_position)

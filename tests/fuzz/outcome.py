@@ -29,6 +29,7 @@ SCHEMAS: dict[str, tables.Schema] = {
     "markers": tables.MARKERS,
     "devices": tables.DEVICES,
     "streams": tables.STREAMS,
+    "launches": tables.LAUNCHES,
 }
 
 
@@ -71,7 +72,7 @@ def _failure_of(path: Path) -> str:
         if path.suffix == ".toml":
             node = decode(path.read_bytes().decode("utf-8", "replace"), path.name)
             return "" if isinstance(node, Node) else f"gave a {type(node).__name__}"
-        return _unsound(read(path))
+        return _unsound(read(path, launches=True))
     except InputError as error:
         message = str(error)
         return (
@@ -105,10 +106,13 @@ def _unsound(trace: Trace) -> str:
     operations = trace.operations
     if (operations["bytes"] < 0).any() or (operations["copy_count"] < 1).any():
         return "operations: impossible sizes or counts"
-    if "blocks" in operations.columns and (operations["blocks"] < 1).any():
-        return "operations: a kernel without blocks"
     if operations["kind"].null_count() or trace.calls["waits_for"].null_count():
         return "a null kind, or a call that is not known to wait or not"
+    of_kernels = operations.filter(pl.col("launch").is_not_null())
+    if (of_kernels["kind"] != "kernel").any() or (of_kernels["launch"] >= trace.launches.height).any():
+        return "operations: a launch of no kernel, or one that is not there"
+    if (trace.launches["grid_x"] < 1).any() or (trace.launches["shared_bytes"] < 0).any():
+        return "launches: impossible ones"
     for omission in trace.omissions:
         if omission.count < 0 or not omission.what.isprintable():
             return f"omission {omission!r}"

@@ -17,6 +17,7 @@ from tests.fuzz.outcome import failure_of
 from tests.fuzz.run import input_number, supervise
 
 SEED = 7
+LAUNCHED = {**tables.OPERATIONS, **tables.OPERATIONS_OF_KERNELS}
 
 
 @pytest.mark.parametrize("reader", CORPUS)
@@ -62,16 +63,16 @@ def trace_with(**changed: object) -> Trace:
 @pytest.mark.parametrize(
     ("read", "reason"),
     [
-        (lambda _: 1 / 0, "ZeroDivisionError"),
-        (lambda _: sys.exit(0), "SystemExit"),
-        (lambda _: (_ for _ in ()).throw(InputError("two\nlines")), "not one line"),
-        (lambda _: (_ for _ in ()).throw(InputError("")), "not one line"),
-        (lambda _: trace_with(end_ns=-1), "impossible times"),
-        (lambda _: trace_with(end_ns=None), "null times"),
-        (lambda _: trace_with(bytes=-1), "impossible sizes"),
-        (lambda _: trace_with(kind=None), "null kind"),
-        (lambda _: Trace(Path("x"), "", "", pl.DataFrame({"start_ns": [0]})), "columns"),
-        (lambda _: Trace(Path("x"), "", "a\nb", tables.empty(tables.OPERATIONS)), "producer"),
+        (lambda _, launches: 1 / 0, "ZeroDivisionError"),
+        (lambda _, launches: sys.exit(0), "SystemExit"),
+        (lambda _, launches: (_ for _ in ()).throw(InputError("two\nlines")), "not one line"),
+        (lambda _, launches: (_ for _ in ()).throw(InputError("")), "not one line"),
+        (lambda _, launches: trace_with(end_ns=-1), "impossible times"),
+        (lambda _, launches: trace_with(end_ns=None), "null times"),
+        (lambda _, launches: trace_with(bytes=-1), "impossible sizes"),
+        (lambda _, launches: trace_with(kind=None), "null kind"),
+        (lambda _, launches: Trace(Path("x"), "", "", pl.DataFrame({"start_ns": [0]})), "columns"),
+        (lambda _, launches: Trace(Path("x"), "", "a\nb", tables.empty(LAUNCHED)), "producer"),
     ],
 )
 def test_the_fuzzer_sees_each_kind_of_failure(
@@ -83,5 +84,5 @@ def test_the_fuzzer_sees_each_kind_of_failure(
 
 def test_the_fuzzer_ends_what_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(outcome, "STALLED_SECONDS", 0.2)
-    monkeypatch.setattr(outcome, "read", lambda _: time.sleep(60))
+    monkeypatch.setattr(outcome, "read", lambda _, launches: time.sleep(60))
     assert "waited" in failure_of(tmp_path / "input")

@@ -34,6 +34,10 @@ EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 NONE_32 = 4294967295
 PROCESS = 71
 
+LAUNCH = [
+    *[f"{what}{side}" for what in ("grid", "block") for side in "XYZ"],
+    *["registersPerThread", "staticSharedMemory", "dynamicSharedMemory"],
+]
 TIMED = ["start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid"]
 
 
@@ -51,7 +55,7 @@ def columns_of(generation: str) -> dict[str, list[str]]:
     mangled = ["mangledName"] if year >= 2022 else []
     columns = {
         "StringIds": ["id", "value"],
-        KERNEL: [*place, "demangledName", "shortName", *mangled, "gridX", "blockX", "graphNodeId"],
+        KERNEL: [*place, "demangledName", "shortName", *mangled, *LAUNCH, "graphNodeId"],
         MEMCPY: [
             *place,
             *["bytes", "copyKind", "deprecatedSrcId", "srcKind", "dstKind", "srcDeviceId", "srcContextId"],

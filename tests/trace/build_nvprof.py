@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.trace.build_nsys import LAUNCH
 from tests.trace.sqlite_file import Tables, Value, write_sqlite
 
 PREFIX = "CUPTI_ACTIVITY_KIND_"
@@ -14,7 +15,7 @@ EPOCH = 1_722_359_465_000_000_000
 TIMED = ["_id_", "start", "end", "deviceId", "contextId", "streamId", "correlationId"]
 COPY = [*TIMED, "copyKind", "srcKind", "dstKind", "flags", "bytes", "runtimeCorrelationId", "graphNodeId"]
 CALL = ["_id_", "cbid", "start", "end", "processId", "threadId", "correlationId", "returnValue"]
-KERNEL = [*TIMED, "name", "gridX", "gridY", "gridZ", "queued", "graphNodeId"]
+KERNEL = [*TIMED, "name", *LAUNCH, "queued", "graphNodeId"]
 COLUMNS: dict[str, list[str]] = {
     "StringTable": ["_id_", "value"],
     "Version": ["version"],

@@ -10,6 +10,8 @@ PROCESS = 3131
 
 TIMED = ["start", "end", "event_id"]
 PLACED = ["id", "guid", "nid", "pid", "tid"]
+LAUNCH = [f"{what}_size_{side}" for what in ("grid", "workgroup") for side in "xyz"] + ["group_segment_size"]
+REGISTERS = ["arch_vgpr_count", "accum_vgpr_count"]
 COLUMNS: dict[str, list[str]] = {
     "rocpd_metadata": ["id", "tag", "value"],
     "rocpd_string": ["id", "guid", "string"],
@@ -19,11 +21,21 @@ COLUMNS: dict[str, list[str]] = {
         *["id", "guid", "nid", "pid", "type", "absolute_index", "logical_index", "type_index", "name"],
         *["product_name", "extdata"],
     ],
-    "rocpd_info_kernel_symbol": ["id", "guid", "nid", "pid", "code_object_id", "kernel_name", "display_name"],
+    "rocpd_info_kernel_symbol": [
+        "id",
+        "guid",
+        "nid",
+        "pid",
+        "code_object_id",
+        "kernel_name",
+        "display_name",
+        *REGISTERS,
+    ],
     "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id"],
     "rocpd_region": [*PLACED, *TIMED, "name_id", "extdata"],
     "rocpd_kernel_dispatch": [
         *[*PLACED, *TIMED, "agent_id", "kernel_id", "dispatch_id", "queue_id", "stream_id"],
+        *LAUNCH,
     ],
     "rocpd_memory_copy": [
         *[*PLACED, *TIMED, "name_id", "dst_agent_id", "dst_address", "src_agent_id", "src_address", "size"],
@@ -36,7 +48,7 @@ COLUMNS_4: dict[str, list[str]] = COLUMNS | {
     "rocpd_timestamp": ["id", "guid", "value"],
     "rocpd_track": ["id", "guid", "nid", "pid", "tid", "agent_id", "queue_id", "stream_id", "name_id"],
     "rocpd_region": ["id", "guid", *TIMED_4, "name_id"],
-    "rocpd_kernel_dispatch": ["id", "guid", *TIMED_4, "kernel_id"],
+    "rocpd_kernel_dispatch": ["id", "guid", *TIMED_4, "kernel_id", *LAUNCH],
     "rocpd_memory_copy": ["id", "guid", *TIMED_4, "name_id", "dst_agent_id", "src_agent_id", "size"],
 }
 
@@ -85,11 +97,15 @@ class ProcessTables(Tables):
         start_id, end_id = self.add("rocpd_timestamp", value=start), self.add("rocpd_timestamp", value=end)
         return {"start_id": start_id, "end_id": end_id, "track_id": track, "event_id": event}
 
-    def kernel(self, name: str, start: Value, end: Value, stack: int, agent: int = GPU_0) -> None:
-        symbol = self.add("rocpd_info_kernel_symbol", kernel_name=f"{name}.kd", display_name=name)
-        self.add(
-            "rocpd_kernel_dispatch", **self.place(start, end, stack, DISPATCH, agent) | {"kernel_id": symbol}
-        )
+    def kernel(
+        self, name: str, start: Value, end: Value, stack: int, agent: int = GPU_0, **more: Value
+    ) -> None:
+        """A dispatch; of what `more` says, registers are the kernel's."""
+        of_symbol = {name: more.pop(name) for name in REGISTERS if name in more}
+        named: dict[str, Value] = {"kernel_name": f"{name}.kd", "display_name": name}
+        symbol = self.add("rocpd_info_kernel_symbol", **named | of_symbol)
+        place = self.place(start, end, stack, DISPATCH, agent)
+        self.add("rocpd_kernel_dispatch", **place | {"kernel_id": symbol} | more)
 
     def copy(
         self,

@@ -18,7 +18,10 @@ COLUMNS: dict[str, list[str]] = {
         *["api_ptr_id", "stream", "size", "width", "height", "kind", "dst", "src", "dstDevice", "srcDevice"],
         *["sync", "pinned"],
     ],
-    "rocpd_kernelapi": ["api_ptr_id", "stream", "gridX", "workgroupX", "kernelName_id"],
+    "rocpd_kernelapi": [
+        *["api_ptr_id", "stream", *[f"{what}{side}" for what in ("grid", "workgroup") for side in "XYZ"]],
+        *["groupSegmentSize", "kernelName_id"],
+    ],
 }
 
 

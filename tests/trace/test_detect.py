@@ -150,7 +150,7 @@ def test_a_panic_of_polars_is_an_input_error(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "trace.json"
     path.write_text(document(small_events()))
 
-    def panics(_: Path) -> None:
+    def panics(*_: object) -> None:
         raise pl.exceptions.PanicException("index out of bounds\nnote: run with a backtrace")
 
     monkeypatch.setattr(kineto, "read", panics)

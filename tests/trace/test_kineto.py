@@ -546,25 +546,3 @@ def test_deep_nesting_is_no_matter(opening: bytes, tmp_path: Path) -> None:
 def test_deep_nesting_in_a_header_field_that_is_decoded(tmp_path: Path) -> None:
     text = b'{"deviceProperties": ' + b"[" * 20_000 + b"]" * 20_000 + b', "traceEvents": []}'
     assert of_bytes(text, tmp_path).devices.is_empty()
-
-
-@pytest.mark.parametrize(
-    ("grid", "blocks"),
-    [
-        ([16, 2, 3], 96),
-        ([2147483647, 65535, 65535], 2147483647 * 65535**2),
-        ([0, 1, 1], None),
-        ([1, 65536, 1], None),
-        ([16, 2], None),
-        ([16, 2, 3, 1], None),
-        ([], None),
-        (["a", 1, 1], None),
-        ([[1], 1, 1], None),
-        ("16, 2, 3", None),
-        (96, None),
-    ],
-)
-def test_the_grid_says_how_many_blocks_a_kernel_has(grid: object, blocks: int | None, tmp_path: Path) -> None:
-    events = [kernel("known", 10, 5, 1, grid=[5, 1, 1]), kernel("asked", 20, 5, 2, grid=grid)]
-    assert written(events, tmp_path).operations["blocks"].to_list() == [5, blocks]
-    assert "blocks" not in written(small_events(), tmp_path).operations.columns

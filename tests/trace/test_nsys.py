@@ -400,13 +400,3 @@ def test_a_view_in_place_of_a_table_is_refused_not_empty(instead: str, tmp_path:
     # Those that a profiler makes beside its tables do no harm.
     path = small_export().write(tmp_path / "run.sqlite", after=f'CREATE VIEW top AS SELECT * FROM "{table}"')
     assert read(path).operations.height == 4
-
-
-def test_the_grid_says_how_many_blocks_a_kernel_has(tmp_path: Path) -> None:
-    export = NsysExport("2025.1")
-    export.columns[KERNEL] += ["gridY", "gridZ"]
-    sides = [(16, 2, 3), (1, 1, 1), (0, 1, 1), ((1 << 31) - 1, 65535, 65535), (1 << 40, 1, 1), (None, 1, 1)]
-    for at, (x, y, z) in enumerate(sides):
-        export.kernel("k", at * 10, at * 10 + 5, at + 1, gridX=x, gridY=y, gridZ=z)
-    blocks = written(export, tmp_path).operations["blocks"].to_list()
-    assert blocks == [96, 1, None, ((1 << 31) - 1) * 65535**2, None, None]

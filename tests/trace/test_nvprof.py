@@ -72,15 +72,6 @@ def test_kernels_of_all_three_tables(table: str, tmp_path: Path) -> None:
     assert written(file, tmp_path).operations.select("kind", "name").rows() == [("kernel", "_Z4axpyPf")]
 
 
-def test_the_grid_says_how_many_blocks_a_kernel_has(tmp_path: Path) -> None:
-    file = small_file()
-    file.kernel("known", 2000, 2010, 21, gridX=16, gridY=2, gridZ=3)
-    file.kernel("impossible", 2020, 2030, 22, gridX=1 << 40, gridY=1, gridZ=1)
-    file.kernel("without", 2040, 2050, 23)
-    blocks = {row["name"]: row["blocks"] for row in written(file, tmp_path).operations.iter_rows(named=True)}
-    assert (blocks["known"], blocks["impossible"], blocks["without"]) == (96, None, None)
-
-
 @pytest.mark.parametrize(
     ("table", "number", "name", "waits_for"),
     [

@@ -34,12 +34,12 @@ def answer(result: object, document: Callable[[], Document], json: bool, html: P
         note(f"page written: {html}")
 
 
-def read_trace(path: Path, sums_above: int | None = None) -> Trace:
+def read_trace(path: Path, sums_above: int | None = None, launches: bool = False) -> Trace:
     """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
     from busfare.trace import read
 
     with _sign_of_life(path):
-        return read(path, sums_above)
+        return read(path, sums_above, launches)
 
 
 def _sign_of_life(path: Path) -> AbstractContextManager[object]:

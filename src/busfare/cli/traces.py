@@ -179,7 +179,7 @@ def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
     from busfare.report.export import export as write
 
-    write(read_trace(trace), to, output)
+    write(read_trace(trace, launches=to != "perfetto"), to, output)
     note(f"{output} written")
 
 

@@ -15,7 +15,7 @@ from busfare.trace.lanes import is_transfer
 from busfare.trace.write.nsys import export_nsys
 
 FORMATS = ("parquet", "perfetto", "nsys-sqlite")
-TABLES = ("operations", "calls", "events", "markers", "devices", "streams")
+TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
 #: Rows of GPU operations get process ids of their own, above any real one; and those of a predicted run beside another's.
 GPU_ROWS, PREDICTED_ROWS = 1 << 32, 1 << 33
 

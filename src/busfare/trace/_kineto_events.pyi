@@ -4,15 +4,24 @@ from numpy.typing import NDArray
 MISSING: int
 
 class EventScanner:
-    """Takes the text of a trace piece by piece and keeps, as columns, the events that busfare reads."""
+    """Takes the text of a trace piece by piece and keeps, as columns, the events that busfare reads.
 
-    def __init__(self) -> None: ...
+    With `launches`, also how kernels are launched, and the operators on the host.
+    """
+
+    def __init__(self, launches: bool = False) -> None: ...
     def feed(self, text: bytes) -> None: ...
     def finish(self) -> None: ...
     @property
     def columns(self) -> dict[str, NDArray[np.int64]]: ...
     @property
     def names(self) -> list[bytes]: ...
+    @property
+    def operators(self) -> dict[str, NDArray[np.int64]]:
+        """A row a call: external, process, thread, start_ns, duration_ns, signature."""
+    @property
+    def signatures(self) -> list[tuple[bytes, bytes, bytes, bytes]]:
+        """JSON text of name, dimensions, types and values of the inputs; empty: the event does not say."""
     @property
     def header(self) -> dict[bytes, bytes]: ...
     @property

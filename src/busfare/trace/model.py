@@ -72,6 +72,7 @@ class Trace:
     markers: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.MARKERS))
     devices: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DEVICES))
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
+    launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
     sums: Sums | None = None

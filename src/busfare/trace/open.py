@@ -51,15 +51,20 @@ ROCPROF = {"COPY", "HIP", "KERN"}
 TABLE_READERS = ("nsys.read", "nvprof", "rocpd", "rpd")
 
 
-def read(path: str | Path, sums_above: int | None = None) -> Trace:
+def read(path: str | Path, sums_above: int | None = None, launches: bool = False) -> Trace:
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
-    With `sums_above`, a reader may give a trace of more calls and operations together as sums (`Trace.sums`).
+    With `sums_above`, a reader may give a trace of more calls and operations together as sums (`Trace.sums`). With
+    `launches`, which no sums have, the trace has its table `launches`, and its operations the column `launch`.
     Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
     """
     path = Path(path)
     try:
-        trace = _read(path, sums_above)
+        trace = _read(path, None if launches else sums_above, launches)
+        if launches:
+            from busfare.trace.launches import number_launches
+
+            number_launches(trace)
         from busfare.trace.sound import make_sound
 
         make_sound(trace)
@@ -115,18 +120,18 @@ def may_be_trace(path: Path) -> bool:
     )
 
 
-def _read(path: Path, sums_above: int | None) -> Trace:
+def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
     if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and holds_recording(path):
         from busfare.trace.readers.recorded import read as recorded
 
-        return recorded.read(path)
+        return recorded.read(path, launches)
     if stat.S_ISDIR(mode):
         from busfare.trace.readers.tables import DirectoryTables
 
-        return _read_tables(DirectoryTables(path))
+        return _read_tables(DirectoryTables(path), launches)
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     with path.open("rb") as file:
@@ -136,7 +141,7 @@ def _read(path: Path, sums_above: int | None) -> Trace:
     packed = head.startswith(GZIP_MAGIC)
     inner = _unpacked(head) if packed else head
     if inner.startswith(SQLITE_MAGIC):
-        return _read_sqlite(path, packed, sums_above)
+        return _read_sqlite(path, packed, sums_above, launches)
     for magic, what in FAMILIAR:
         if inner.startswith(magic):
             raise InputError(f"{path}: this is {what}")
@@ -154,7 +159,7 @@ def _read(path: Path, sums_above: int | None) -> Trace:
             raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
     from busfare.trace.readers import kineto
 
-    return kineto.read(path)
+    return kineto.read(path, launches)
 
 
 def _unpacked(head: bytes) -> bytes:
@@ -166,7 +171,7 @@ def _unpacked(head: bytes) -> bytes:
     return b""
 
 
-def _read_sqlite(path: Path, packed: bool, sums_above: int | None) -> Trace:
+def _read_sqlite(path: Path, packed: bool, sums_above: int | None, launches: bool) -> Trace:
     from busfare.trace.readers.nsys.scan import begin
     from busfare.trace.readers.sqlite_file import SqliteFile, at_rest
 
@@ -177,14 +182,14 @@ def _read_sqlite(path: Path, packed: bool, sums_above: int | None) -> Trace:
         try:
             from busfare.trace.readers.tables import SqliteTables
 
-            return _read_tables(SqliteTables(file), scanning)
+            return _read_tables(SqliteTables(file), launches, scanning)
         finally:
             if scanning is not None:
                 scanning.end()
             file.close()
 
 
-def _read_tables(tables: TableSource, scanning: Scanning | None = None) -> Trace:
+def _read_tables(tables: TableSource, launches: bool, scanning: Scanning | None = None) -> Trace:
     reader = _reader_of(tables)
     if reader is None:
         if tables.names >= ROCPROF:
@@ -192,7 +197,8 @@ def _read_tables(tables: TableSource, scanning: Scanning | None = None) -> Trace
 
             raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
-    trace: Trace = reader.read(tables) if scanning is None else reader.read(tables, scanning)
+    more = {} if scanning is None else {"scanning": scanning}
+    trace: Trace = reader.read(tables, launches, **more)
     return trace
 
 

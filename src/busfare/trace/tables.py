@@ -50,10 +50,33 @@ OPERATIONS_RECORDED: Schema = {
     "fingerprint": pl.UInt64(),  # a hash of the bytes copied
 }
 
-#: What only kernels have, and not in every format; absent from traces that lack it.
+#: What only kernels have; absent from traces that were not read with their launches.
 OPERATIONS_OF_KERNELS: Schema = {
-    "blocks": pl.Int64(),  # of the grid
+    "launch": pl.UInt32(),  # row of `launches`
 }
+
+#: How a kernel is launched. Readers give it as columns of the operations, for `launches.py` to number.
+LAUNCH_SHAPE: Schema = {
+    "grid_x": pl.Int32(),  # blocks
+    "grid_y": pl.Int32(),
+    "grid_z": pl.Int32(),
+    "block_x": pl.Int32(),  # threads
+    "block_y": pl.Int32(),
+    "block_z": pl.Int32(),
+    "registers": pl.Int32(),  # a thread
+    "shared_bytes": pl.Int64(),  # a block, static and dynamic
+}
+
+#: The PyTorch operator that launches it; lists are compact JSON.
+OPERATORS: Schema = {
+    "operator": pl.String(),  # aten::mm
+    "shapes": pl.String(),  # of its inputs: [[64,128],[128,32]]
+    "types": pl.String(),  # of its inputs, as the trace spells them: ["float","c10::BFloat16"]
+    "inputs": pl.String(),  # those that are no tensors, as text: ["","[1, 1]","False"]
+}
+
+#: Kernel launches that are alike in all that the trace says of them, each once.
+LAUNCHES: Schema = {**LAUNCH_SHAPE, **OPERATORS}
 
 CALLS: Schema = {
     "start_ns": pl.Int64(),

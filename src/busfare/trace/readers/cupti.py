@@ -28,17 +28,24 @@ RENAMES = {
     "correlationId": "correlation",
     "graphNodeId": "graph_node",
 }
-#: How many blocks lie in each direction, and the sides of the largest grid; their product fits 64 bits.
-GRID = ints("gridX gridY gridZ")
-MOST_BLOCKS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
+#: How a kernel is launched: the columns of SQLite traces, and what they are as those of a trace's tables.
+LAUNCH = ints(
+    "gridX gridY gridZ blockX blockY blockZ registersPerThread staticSharedMemory dynamicSharedMemory"
+)
 
 
-def with_blocks(frame: pl.DataFrame) -> pl.DataFrame:
-    """`blocks` in place of the columns of `GRID`: null of what no grid can have; as it was where it has none of them."""
-    if not GRID.keys() <= set(frame.columns):
+def shared_bytes(static: str, dynamic: str) -> pl.Expr:
+    """Static and dynamic shared memory together; null where either is not known, or negative."""
+    both = pl.col(static), pl.col(dynamic)
+    return pl.when(pl.all_horizontal(one.is_between(0, 1 << 32) for one in both)).then(both[0] + both[1])
+
+
+def with_launch(frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with the columns of `LAUNCH_SHAPE` in place of those of `LAUNCH`; as it was where it has none of them."""
+    if not LAUNCH.keys() <= set(frame.columns):
         return frame
-    possible = pl.all_horizontal(
-        pl.col(side).is_between(1, most) for side, most in zip(GRID, MOST_BLOCKS, strict=True)
+    renames = {f"{what}{side.upper()}": f"{what}_{side}" for what in ("grid", "block") for side in "xyz"}
+    made = frame.with_columns(shared_bytes=shared_bytes("staticSharedMemory", "dynamicSharedMemory"))
+    return made.rename(renames | {"registersPerThread": "registers"}).drop(
+        "staticSharedMemory", "dynamicSharedMemory"
     )
-    blocks = pl.when(possible).then(pl.col("gridX") * pl.col("gridY") * pl.col("gridZ"))
-    return frame.with_columns(blocks=blocks).drop(*GRID)

@@ -13,6 +13,7 @@ from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.gunzip import pieces
+from busfare.trace.readers.operators import operators_of
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.tables import (
     CALLS,
@@ -20,10 +21,10 @@ from busfare.trace.tables import (
     DIRECTIONS,
     EVENTS,
     KINDS,
+    LAUNCH_SHAPE,
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
-    OPERATIONS_OF_KERNELS,
     conform,
     empty,
 )
@@ -72,14 +73,16 @@ KEYS = {
 CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_instant_event|fwdbwd)"')
 
 
-def read(path: Path) -> Trace:
-    """Reads a Kineto trace. Raises InputError if it holds no list of events, or another program's.
+def read(path: Path, launches: bool = False) -> Trace:
+    """Reads a Kineto trace, with its launches or not.
+
+    Raises InputError if it holds no list of events, or another program's.
 
     A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an
     omission.
     """
     omissions = Omissions()
-    scanner = EventScanner()
+    scanner = EventScanner(launches=True) if launches else EventScanner()
     head = b""
     for piece in pieces(path, omissions):
         head = head or piece[:HEAD]
@@ -130,6 +133,10 @@ def read(path: Path) -> Trace:
         "taken in the order observed",
     )
     trace.omissions = omissions.list()
+    if launches:
+        external = events.filter(pl.col("category") <= SET)["external"]
+        launch, trace.launches = operators_of(scanner, operations, external, calls)
+        trace.operations = trace.operations.with_columns(launch)
     return trace
 
 
@@ -211,9 +218,7 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         "unknown-memory",
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
-    if frame["blocks"].null_count() == frame.height:
-        frame = frame.drop("blocks")
-    return conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS)
+    return conform(frame, OPERATIONS, LAUNCH_SHAPE)
 
 
 def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

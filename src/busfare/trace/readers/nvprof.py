@@ -11,13 +11,13 @@ from busfare.trace import api_calls
 from busfare.trace.model import OPEN_RANGES, Omissions, Trace, name_process
 from busfare.trace.readers.cupti import (
     DIRECTION_OF,
-    GRID,
+    LAUNCH,
     MEMORY_OF,
     NO_ID,
     RENAMES,
     STREAM_KIND_OF,
     TIMES,
-    with_blocks,
+    with_launch,
 )  # fmt: skip
 from busfare.trace.readers.tables import INT, TableSource, ints, meant, texts
 from busfare.trace.tables import (
@@ -25,10 +25,10 @@ from busfare.trace.tables import (
     DEVICES,
     DIRECTIONS,
     EVENTS,
+    LAUNCH_SHAPE,
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
-    OPERATIONS_OF_KERNELS,
     STREAM_KINDS,
     STREAMS,
     conform,
@@ -49,8 +49,8 @@ def matches(tables: TableSource) -> bool:
     return {"StringTable", "Version"} <= tables.names
 
 
-def read(tables: TableSource) -> Trace:
-    """Reads an nvprof file. Raises InputError if a table that is there cannot be read."""
+def read(tables: TableSource, launches: bool = False) -> Trace:
+    """Reads an nvprof file, with its launches or not. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
     strings = tables.read("StringTable", ints("_id_") | texts("value")).unique("_id_", keep="first")
     waits = _waits(tables)
@@ -62,7 +62,12 @@ def read(tables: TableSource) -> Trace:
         format="nvprof",
         producer="nvprof" + (f" (file version {number})" if number is not None else ""),
         operations=pl.concat(
-            [_kernels(tables, strings), _copies(tables, omissions), _sets(tables), _migrations(tables)],
+            [
+                _kernels(tables, strings, launches),
+                _copies(tables, omissions),
+                _sets(tables),
+                _migrations(tables),
+            ],
             how="diagonal",
         ),
         calls=calls,
@@ -114,13 +119,14 @@ def _operations(frame: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
     frame = _timed(frame.rename(RENAMES, strict=False))
     if "graph_node" in frame.columns:
         frame = frame.with_columns(pl.col("graph_node").replace(0, None))
-    return conform(frame.with_columns(**columns), OPERATIONS, OPERATIONS_OF_KERNELS)
+    return conform(frame.with_columns(**columns), OPERATIONS, LAUNCH_SHAPE)
 
 
-def _kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
+def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.DataFrame:
     parts = []
+    wanted = TIMES | PLACE | ints("name") | (LAUNCH if launches else {})
     for table in KERNEL_TABLES:
-        frame = with_blocks(tables.read(ACTIVITY + table, TIMES | PLACE | ints("name") | GRID))
+        frame = with_launch(tables.read(ACTIVITY + table, wanted))
         frame = frame.rename({"name": "name_id"}).join(
             strings, left_on="name_id", right_on="_id_", how="left"
         )

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from busfare.trace import api_calls
+from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.tables import TEXT, TableSource, ints, texts
 from busfare.trace.tables import (
     CALLS,
     DEVICES,
     DIRECTIONS,
+    LAUNCH_SHAPE,
     MARKERS,
     OPERATIONS,
     STREAMS,
@@ -34,6 +36,11 @@ DIRECTION_OF_NAME = {
     "DEVICE_TO_DEVICE": "d2d",
     "HOST_TO_HOST": "h2h",
 }
+#: Of a dispatch and of its kernel; vector registers, ordinary and accumulating ones, which share a file since CDNA 2.
+LAUNCH = ints(
+    "grid_size_x grid_size_y grid_size_z workgroup_size_x workgroup_size_y workgroup_size_z group_segment_size"
+)
+REGISTERS = ints("arch_vgpr_count accum_vgpr_count")
 DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CPU>CPU": "h2h"}
 
 
@@ -42,8 +49,8 @@ def matches(tables: TableSource) -> bool:
     return any(re.fullmatch("rocpd_kernel_dispatch" + SUFFIX, name) for name in tables.names)
 
 
-def read(tables: TableSource) -> Trace:
-    """Reads a rocprofv3 database. Raises InputError if a table that is there cannot be read."""
+def read(tables: TableSource, launches: bool = False) -> Trace:
+    """Reads a rocprofv3 database, with its launches or not. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
     strings = _lookup(tables, "rocpd_string", ints("id") | texts("string"))
     agents = _agents(tables)
@@ -52,7 +59,7 @@ def read(tables: TableSource) -> Trace:
     metadata = dict(_all(tables, "rocpd_metadata", texts("tag value")).select("tag", "value").iter_rows())
 
     context = _Context(tables, strings, agents, events, processes)
-    operations = pl.concat([_kernels(context), _copies(context, omissions)])
+    operations = pl.concat([_kernels(context, launches), _copies(context, omissions)], how="diagonal")
     calls, markers = _calls_and_markers(context)
     if operations.filter(pl.col("kind") == "copy").height:
         omissions.add(
@@ -142,14 +149,27 @@ def _devices(agents: pl.DataFrame) -> pl.DataFrame:
     return conform(gpus.with_columns(device="type_index", name=pl.coalesce("product_name", "name")), DEVICES)
 
 
-def _kernels(context: _Context) -> pl.DataFrame:
-    frame = context.rows("rocpd_kernel_dispatch", ints("agent_id kernel_id queue_id stream_id"))
+def _kernels(context: _Context, launches: bool) -> pl.DataFrame:
+    of_launch, of_symbol = (LAUNCH, REGISTERS) if launches else ({}, {})
+    frame = context.rows("rocpd_kernel_dispatch", ints("agent_id kernel_id queue_id stream_id") | of_launch)
     symbols = _lookup(
-        context.tables, "rocpd_info_kernel_symbol", ints("id") | texts("display_name kernel_name")
+        context.tables,
+        "rocpd_info_kernel_symbol",
+        ints("id") | texts("display_name kernel_name") | of_symbol,
     )
     frame = frame.join(symbols, left_on=["kernel_id", "part"], right_on=["id", "part"], how="left")
     ordinals = context.agents.select("id", "part", device="type_index")
     frame = frame.join(ordinals, left_on=["agent_id", "part"], right_on=["id", "part"], how="left")
+    if launches:
+        frame = frame.with_columns(
+            *(
+                grid_side("grid_size_" + side, "workgroup_size_" + side).alias("grid_" + side)
+                for side in "xyz"
+            ),
+            *(pl.col("workgroup_size_" + side).alias("block_" + side) for side in "xyz"),
+            registers=pl.col("arch_vgpr_count") + pl.col("accum_vgpr_count").fill_null(0),
+            shared_bytes="group_segment_size",
+        )
     return conform(
         frame.with_columns(
             kind=pl.lit("kernel"),
@@ -157,6 +177,7 @@ def _kernels(context: _Context) -> pl.DataFrame:
             stream=pl.coalesce("stream_id", "queue_id"),
         ),
         OPERATIONS,
+        LAUNCH_SHAPE,
     )
 
 

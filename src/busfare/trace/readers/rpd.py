@@ -5,15 +5,18 @@ from __future__ import annotations
 import polars as pl
 
 from busfare.trace import api_calls
+from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.tables import TableSource, ints, meant, texts
-from busfare.trace.tables import CALLS, DIRECTIONS, MARKERS, OPERATIONS, conform
+from busfare.trace.tables import CALLS, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, conform
 
 #: hipMemcpyKind.
 DIRECTION_OF = {0: "h2h", 1: "h2d", 2: "d2h", 3: "d2d"}
 DIRECTION_OF_TYPE = {"CopyHostToDevice": "h2d", "CopyDeviceToHost": "d2h", "CopyDeviceToDevice": "d2d"}
 KERNEL_TYPE = "KernelExecution"
 GRAPH_LAUNCH = "hipGraphLaunch"
+#: Calls that take the grid in work-items.
+CALLS_IN_ITEMS = "^hip(Hcc|Ext)ModuleLaunchKernel"
 #: The tracer's own work, recorded among the program's calls.
 TRACER_CALLS = (
     r"^(ApiTable|CopyApiTable|KernelApiTable|MonitorTable|OpTable|StringTable)::"
@@ -29,8 +32,8 @@ def matches(tables: TableSource) -> bool:
     return {"rocpd_op", "rocpd_api", "rocpd_string"} <= tables.names
 
 
-def read(tables: TableSource) -> Trace:
-    """Reads an RPD file. Raises InputError if a table that is there cannot be read."""
+def read(tables: TableSource, launches: bool = False) -> Trace:
+    """Reads an RPD file, with its launches or not. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
     strings = tables.read("rocpd_string", ints("id") | texts("string")).unique("id", keep="first")
     version = dict(tables.read("rocpd_metadata", texts("tag value")).iter_rows()).get("schema_version")
@@ -45,7 +48,7 @@ def read(tables: TableSource) -> Trace:
         path=tables.path,
         format="rpd",
         producer="rocmProfileData" + (f" (schema {version})" if version else ""),
-        operations=_operations(tables, strings, api, omissions),
+        operations=_operations(tables, strings, api, omissions, launches),
         calls=_calls(api, omissions),
         markers=_markers(api, strings),
     )
@@ -54,7 +57,7 @@ def read(tables: TableSource) -> Trace:
 
 
 def _operations(
-    tables: TableSource, strings: pl.DataFrame, api: pl.DataFrame, omissions: Omissions
+    tables: TableSource, strings: pl.DataFrame, api: pl.DataFrame, omissions: Omissions, launches: bool
 ) -> pl.DataFrame:
     operations = tables.read(
         "rocpd_op",
@@ -104,7 +107,37 @@ def _operations(
         start_ns="start",
         end_ns="end",
     )
-    return conform(frame.with_columns(pl.when(is_copy).then(pl.col(OF_COPIES))), OPERATIONS)
+    if launches:
+        frame = _with_launch(frame, tables)
+    return conform(frame.with_columns(pl.when(is_copy).then(pl.col(OF_COPIES))), OPERATIONS, LAUNCH_SHAPE)
+
+
+def _with_launch(frame: pl.DataFrame, tables: TableSource) -> pl.DataFrame:
+    """`frame` with columns of `LAUNCH_SHAPE`, which stand with the call.
+
+    What the tracer took from HIP's calls counts the grid in blocks but for two of them, and names dynamic shared memory
+    alone; what it took from dispatches counts work-items, of whole groups, and names all. The file does not say which: it
+    is of dispatches if no grid has a part of a group.
+    """
+    sides = [(f"grid{side}", f"workgroup{side}", side.lower()) for side in "XYZ"]
+    wanted = ints(" ".join(name for grid, group, _ in sides for name in (grid, group)))
+    kernels = tables.read("rocpd_kernelapi", ints("api_ptr_id groupSegmentSize") | wanted)
+    frame = frame.join(
+        kernels.unique("api_ptr_id", keep="first"),
+        left_on="api_id", right_on="api_ptr_id", how="left", maintain_order="left",
+    )  # fmt: skip
+    in_items = pl.col("call").str.contains(CALLS_IN_ITEMS).fill_null(False)
+    whole = pl.all_horizontal(pl.col(grid) % pl.col(group) == 0 for grid, group, _ in sides)
+    dispatched = bool(frame.select((whole | in_items).all()).item())
+    in_items |= pl.lit(dispatched)
+    return frame.with_columns(
+        *(
+            pl.when(in_items).then(grid_side(grid, group)).otherwise(pl.col(grid)).alias(f"grid_{side}")
+            for grid, group, side in sides
+        ),
+        *(pl.col(group).alias(f"block_{side}") for _, group, side in sides),
+        shared_bytes=pl.when(pl.lit(dispatched)).then("groupSegmentSize"),
+    )
 
 
 def _with_memory(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:

@@ -1,8 +1,7 @@
 """Writes a `Trace` as the SQLite file that readers of Nsight Systems exports expect.
 
 Tables, columns and encodings are those of export schema 3.25; as there, a table without rows is left out. What a
-`Trace` does not hold (blocks' sizes, registers) is NULL. Of a kernel's grid it holds the number of blocks: they are written
-as one row.
+`Trace` does not hold is NULL. Shared memory, of which it holds the sum, is written as if it were all dynamic.
 """
 
 from __future__ import annotations
@@ -180,7 +179,7 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
     is_driver = ~name.cast(pl.String).str.starts_with("cuda")
     made = {
         "CUPTI_ACTIVITY_KIND_KERNEL": kernels.select(
-            **place, **node, demangledName=text(name), shortName=text(pl.col("short")), **_grid(kernels)
+            **place, **node, demangledName=text(name), shortName=text(pl.col("short")), **_launch(trace)
         ),
         "CUPTI_ACTIVITY_KIND_MEMCPY": copies.select(
             "bytes",
@@ -247,11 +246,18 @@ def _number(column: str, number_of: Mapping[str, int], otherwise: int) -> pl.Exp
     return pl.col(column).cast(pl.String).replace_strict(number_of, default=otherwise, return_dtype=pl.Int64)
 
 
-def _grid(kernels: pl.DataFrame) -> dict[str, pl.Expr]:
-    if "blocks" not in kernels.columns:
+def _launch(trace: Trace) -> dict[str, pl.Expr]:
+    """How kernels were launched, where the trace was read with that."""
+    if "launch" not in trace.operations.columns:
         return {}
-    one = pl.when(pl.col("blocks").is_not_null()).then(1)
-    return {"gridX": pl.col("blocks"), "gridY": one, "gridZ": one}
+    columns = {f"{what}{side.upper()}": f"{what}_{side}" for what in ("grid", "block") for side in "xyz"}
+    columns |= {"registersPerThread": "registers", "dynamicSharedMemory": "shared_bytes"}
+    static = pl.when(pl.col("launch").is_not_null()).then(0)
+    rows = pl.Series(range(trace.launches.height), dtype=pl.UInt32)
+    return {
+        column: pl.col("launch").replace_strict(rows, trace.launches[name], default=None)
+        for column, name in columns.items()
+    } | {"staticSharedMemory": static}
 
 
 def _within_bits(numbers: Iterable[int]) -> dict[int, int]:

@@ -29,7 +29,7 @@ from busfare.trace.readers.nsys.scan import CALLS_TABLE, STRINGS, Scanning
 from busfare.trace.readers.nsys.sums import sums_of
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.sound import with_printable
-from busfare.trace.tables import DEVICES, OPERATIONS, OPERATIONS_OF_KERNELS, STREAM_KINDS, STREAMS, conform
+from busfare.trace.tables import DEVICES, LAUNCH_SHAPE, OPERATIONS, STREAM_KINDS, STREAMS, conform
 
 #: ENUM_DIAGNOSTIC_SEVERITY_LEVEL: unknown, information, verbose; between these are 2 warning and 3 error.
 NOT_GRAVE = [0, 1, 4]
@@ -47,8 +47,8 @@ def matches(tables: TableSource) -> bool:
     )
 
 
-def read(tables: TableSource, scanning: Scanning | None = None) -> Trace:
-    """Reads an export; as sums where `scanning` is a scan of it that has begun.
+def read(tables: TableSource, launches: bool = False, scanning: Scanning | None = None) -> Trace:
+    """Reads an export, with its launches or not; as sums where `scanning` is a scan of it that has begun.
 
     Raises InputError if a table that is there cannot be read.
     """
@@ -64,12 +64,12 @@ def read(tables: TableSource, scanning: Scanning | None = None) -> Trace:
     calls, names = calls_of(tables.read(CALLS_TABLE, of_calls), strings, omissions)
     events, waits = events_of(*event_tables(tables), calls, names, omissions)
     made = (
-        kernels(tables, strings),
+        kernels(tables, strings, launches),
         copies(copy_table(tables), omissions),
         sets(set_table(tables)),
         graphs(tables, omissions),
     )
-    operations = [conform(frame, OPERATIONS, OPERATIONS_OF_KERNELS) for frame in made]
+    operations = [conform(frame, OPERATIONS, LAUNCH_SHAPE) for frame in made]
     trace = Trace(
         operations=pl.concat(operations, how="diagonal"),
         calls=with_waits(calls, waits),

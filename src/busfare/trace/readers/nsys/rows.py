@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from busfare.trace import api_calls
 from busfare.trace.columns import occurring, occurs, places, taken
 from busfare.trace.model import OPEN_RANGES, Omissions
-from busfare.trace.readers.cupti import DIRECTION_OF, GRID, NO_ID, RENAMES, TIMES, with_blocks
+from busfare.trace.readers.cupti import DIRECTION_OF, LAUNCH, NO_ID, RENAMES, TIMES, with_launch
 from busfare.trace.readers.nsys.scan import (
     COPIES,
     GRAPHS,
@@ -123,9 +123,10 @@ COPY_COLUMNS: dict[str, pl.DataType] = {
 OF_SETS: dict[str, pl.DataType] = ints("bytes memKind")
 
 
-def kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
-    """Kernels as rows of `operations`."""
-    frame = tables.read(KERNELS, {**OF_OPERATIONS, **GRID, "demangledName": INT})
+def kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.DataFrame:
+    """Kernels as rows of `operations`; how they are launched, too, if `launches`."""
+    wanted = {**OF_OPERATIONS, "demangledName": INT} | (LAUNCH if launches else {})
+    frame = tables.read(KERNELS, wanted)
     if frame.is_empty():
         return empty(OPERATIONS)
     named = Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
@@ -138,7 +139,7 @@ def kernels(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
             ids = others.select(pl.coalesce(*known)).to_series()
             named = Texts.of(ids, strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
-    frame = with_blocks(frame).drop("demangledName", strict=False)
+    frame = with_launch(frame).drop("demangledName", strict=False)
     return placed(frame).with_columns(kind=pl.lit("kernel"), name=name)
 
 

@@ -33,8 +33,8 @@ LOSS_OF = {
 }
 
 
-def read(path: Path) -> Trace:
-    """Reads a recording, or all recordings of a directory on one time line.
+def read(path: Path, launches: bool = False) -> Trace:
+    """Reads a recording, or all recordings of a directory on one time line, with their launches or not.
 
     Raises InputError when there is none, or none that can be read.
     """
@@ -62,7 +62,7 @@ def read(path: Path) -> Trace:
         path=path,
         format="recorded",
         producer=recordings[0].facts.get("producer", "busfare record"),
-        operations=_together([operations(part, omissions) for part in parts]),
+        operations=_together([operations(part, omissions, launches) for part in parts]),
         calls=_together([calls(part) for part in parts]),
         events=_together([events(part, omissions) for part in parts]),
         markers=_together([markers(part, omissions) for part in parts]),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from busfare.trace import api_calls
 from busfare.trace.columns import distinct, first_rows
 from busfare.trace.model import OPEN_RANGES, Omissions
-from busfare.trace.readers.cupti import DIRECTION_OF, MEMORY_OF, MOST_BLOCKS, STREAM_KIND_OF
+from busfare.trace.readers.cupti import DIRECTION_OF, MEMORY_OF, STREAM_KIND_OF, shared_bytes
 from busfare.trace.readers.recorded.allocations import allocation_sizes, held_up
 from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.readers.tables import meant
@@ -19,10 +19,10 @@ from busfare.trace.tables import (
     DEVICES,
     DIRECTIONS,
     EVENTS,
+    LAUNCH_SHAPE,
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
-    OPERATIONS_OF_KERNELS,
     OPERATIONS_RECORDED,
     STREAM_KINDS,
     STREAMS,
@@ -111,16 +111,16 @@ def _identified(*names: str) -> pl.Expr:
     return pl.when(pl.col(names) != NO_ID).then(pl.col(names))
 
 
-def operations(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
-    """Rows of `OPERATIONS`, with what only recordings and kernels have."""
+def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -> pl.DataFrame:
+    """Rows of `OPERATIONS`, with what only recordings have, and how kernels are launched, if `launches`."""
     parts = [
-        _kernels(process),
+        _kernels(process, launches),
         _copies(process, omissions),
         _sets(process),
         _migrations(process),
         _graphs(process, omissions),
     ]
-    optional = {**OPERATIONS_RECORDED, **OPERATIONS_OF_KERNELS}
+    optional = {**OPERATIONS_RECORDED, **LAUNCH_SHAPE}
     frames = [conform(part, OPERATIONS, optional) for part in parts if part.height]
     frame = pl.concat(frames, how="diagonal") if frames else empty(OPERATIONS)
     omissions.add_if(
@@ -138,19 +138,24 @@ def _operations(process: RecordedProcess, kind: str, table: str, *columns: str) 
     return frame.with_columns(_nonzero("correlation", "graph_node"), kind=pl.lit(kind))
 
 
-def _kernels(process: RecordedProcess) -> pl.DataFrame:
+#: What the table of kernels says of their launches.
+LAUNCH = (
+    *(name for name in LAUNCH_SHAPE if name != "shared_bytes"),
+    "static_shared_bytes",
+    "dynamic_shared_bytes",
+)
+
+
+def _kernels(process: RecordedProcess, launches: bool) -> pl.DataFrame:
     table = process.recording.table("kernels")
-    # Whatever stands in a damaged file.
-    sides = zip("xyz", MOST_BLOCKS, strict=True)
-    grid = [np.minimum(table[f"grid_{side}"], most).astype(np.int64) for side, most in sides]
-    blocks = pl.Series("blocks", grid[0] * grid[1] * grid[2])
     demangled = process.recording.table("demangled")
     readable = dict(zip(demangled["mangled"].tolist(), demangled["readable"].tolist(), strict=True))
     used, places = distinct(table["name"], max(process.recording.strings, default=0))
     shown = np.array([readable.get(number, number) for number in used.tolist()], np.uint64)
-    return _operations(process, "kernel", "kernels").with_columns(
-        name=process.names(shown[places]), copy_count=pl.lit(1), blocks=pl.when(blocks > 0).then(blocks)
+    frame = _operations(process, "kernel", "kernels", *(LAUNCH if launches else ())).with_columns(
+        name=process.names(shown[places]), copy_count=pl.lit(1)
     )
+    return frame.with_columns(shared_bytes=shared_bytes(*LAUNCH[-2:])) if launches else frame
 
 
 def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:

@@ -1,0 +1,127 @@
+"""What a trace tells of how its kernels were launched: the distinct launches, and which one each kernel is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from busfare.trace.columns import first_pairs, numbered, plain
+from busfare.trace.model import Trace
+from busfare.trace.sound import with_printable
+from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, conform
+
+#: The sides of the largest grid and block, and the threads of the largest block [CUDA: compute capabilities; HIP has no
+#: larger ones].
+MOST_BLOCKS = {"grid_x": (1 << 31) - 1, "grid_y": (1 << 16) - 1, "grid_z": (1 << 16) - 1}
+MOST_THREADS = 1024
+#: AMD's CDNA has 512 vector registers a thread; no GPU's shared memory has come near a megabyte.
+MOST_REGISTERS, MOST_SHARED_BYTES = 512, 1 << 20
+#: A range of PyTorch's `emit_nvtx`: aten::mm, seq = 12, op_id = 34, sizes = [[64, 128], [128, 32]], input_op_ids = …
+RANGE = r"^(?P<operator>aten::[\w.]+)(?:,.*?\bsizes = (?P<shapes>\[[\[\]\d, -]*\]))?"
+
+
+def number_launches(trace: Trace) -> None:
+    """Makes the table of launches, and in the operations the column `launch` of the columns of `LAUNCH_SHAPE`.
+
+    A reader may already have given operators, as the rows of that table that `launch` names. What no launch can have is
+    null: sides of grids and blocks together, as one alone says nothing.
+    """
+    operations = trace.operations
+    if "launch" not in operations.columns:
+        operations = operations.with_columns(launch=_launched_in_ranges(trace))
+    operators = conform(trace.launches, OPERATORS)
+    shape = conform(operations, {**LAUNCH_SHAPE, "launch": pl.UInt32()})
+    shape = shape.with_columns(_sound()).with_row_index("row").with_columns(kind=operations["kind"])
+    known = (pl.col("kind") == "kernel") & pl.any_horizontal(pl.col(*LAUNCH_SHAPE, "launch").is_not_null())
+    of_kernels = shape.filter(known).drop("kind")
+    columns = [of_kernels[name] for name in (*LAUNCH_SHAPE, "launch")]
+    number_of, firsts = numbered([numbers for column in columns for numbers in plain(column)])
+    launches = of_kernels[pl.Series(firsts)]
+    named = operators.with_row_index("launch")
+    trace.launches = conform(launches.join(named, on="launch", how="left", maintain_order="left"), LAUNCHES)
+    for name in OPERATORS:
+        trace.launches = with_printable(trace.launches, name)
+    rows = of_kernels["row"].to_numpy()
+    given, numbers = np.zeros(operations.height, np.bool_), np.zeros(operations.height, np.uint32)
+    given[rows], numbers[rows] = True, number_of
+    launch = pl.select(pl.when(pl.Series(given)).then(pl.Series(numbers))).to_series()
+    trace.operations = operations.drop(*LAUNCH_SHAPE, strict=False).with_columns(launch=launch)
+
+
+def _sound() -> list[pl.Expr]:
+    """Columns of `LAUNCH_SHAPE`, null where they are what no launch can have."""
+    grid, block = [name for name in LAUNCH_SHAPE if name in MOST_BLOCKS], ("block_x", "block_y", "block_z")
+    threads = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
+    possible = pl.all_horizontal(
+        [pl.col(side).is_between(1, MOST_THREADS) for side in block] + [threads <= MOST_THREADS]
+    )
+    return [
+        pl.when(pl.all_horizontal(pl.col(side).is_between(1, most) for side, most in MOST_BLOCKS.items()))
+        .then(pl.col(grid)),
+        pl.when(possible).then(pl.col(block)),
+        pl.when(pl.col("registers").is_between(1, MOST_REGISTERS)).then("registers"),
+        pl.when(pl.col("shared_bytes").is_between(0, MOST_SHARED_BYTES)).then("shared_bytes"),
+    ]  # fmt: skip
+
+
+def grid_side(items: str, group: str) -> pl.Expr:
+    """How many work-groups there are along a side of so many work-items, as HSA counts it; null for groups of none."""
+    return (pl.col(items) + pl.col(group) - 1) // pl.when(pl.col(group) > 0).then(pl.col(group))
+
+
+def list_text(text: str | bytes | None, kind: Any) -> str | None:
+    """The JSON list `text` without spaces, or None where it is not of type `kind`."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(text or b"", type=kind)).decode()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def innermost(spans: pl.DataFrame, points: pl.DataFrame) -> pl.Series:
+    """Of each point the row of the innermost span around it on its thread; null where there is none.
+
+    Spans: process, thread, start_ns, end_ns; those of a thread lie within one another or apart. Points: process, thread,
+    start_ns.
+    """
+    place, at = ("process", "thread"), pl.col("start_ns")
+    spans = spans.select(*place, "start_ns", "end_ns").with_row_index("span").filter(at < pl.col("end_ns"))
+    edges = (
+        spans.select(*place, start_ns="end_ns", order=0, deeper=-1),
+        spans.with_columns(order=1, deeper=1),
+        points.select(*place, "start_ns", order=2, deeper=0).with_row_index("point"),
+    )
+    # The spans of a thread that are as deep lie apart: the last that has begun is the one.
+    order = [*place, "start_ns", "order", -pl.col("end_ns")]
+    within = (
+        pl.concat(edges, how="diagonal")
+        .sort(order)
+        .with_columns(depth=pl.col("deeper").cum_sum())
+        .filter(pl.col("order") > 0)
+        .with_columns(pl.col("span", "end_ns").forward_fill().over(*place, "depth"))
+        .filter(pl.col("order") == 2)
+        .sort("point")
+    )
+    return within.select(pl.when((pl.col("depth") > 0) & (at < pl.col("end_ns"))).then("span")).to_series()
+
+
+def _launched_in_ranges(trace: Trace) -> pl.Series:
+    """Of each operation the row in `trace.launches`, made here, of the operator around its call, of NVTX ranges."""
+    ranges = trace.markers.filter(pl.col("name").cast(pl.String).str.starts_with("aten::"))
+    height = trace.operations.height
+    if ranges.is_empty() or trace.calls.is_empty():
+        return pl.Series("launch", [None], dtype=pl.UInt32).extend_constant(None, height)[:height]
+    named = ranges.select(pl.col("name").cast(pl.String).str.extract_groups(RANGE).struct.unnest())
+    known = named.unique(maintain_order=True).with_row_index("launch")
+    of_range = named.join(known, on=named.columns, how="left", nulls_equal=True, maintain_order="left")[
+        "launch"
+    ]
+    shapes = [list_text(text, list[list[Any]]) for text in known["shapes"]]
+    trace.launches = conform(known.with_columns(pl.Series("shapes", shapes, dtype=pl.String)), LAUNCHES)
+    rows = first_pairs(trace.calls, trace.operations)
+    points = trace.calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
+    around = innermost(ranges, points)
+    called = pl.when(pl.Series(rows >= 0) & trace.operations["graph_node"].is_null()).then(around)
+    return of_range.gather(pl.select(called).to_series()).alias("launch")

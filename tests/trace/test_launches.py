@@ -1,0 +1,395 @@
+"""How kernels were launched: grids, blocks, registers, shared memory, and the operators that launched them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from busfare.trace import Trace, read
+from busfare.trace.launches import innermost
+from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES
+from busfare.trace.write.nsys import export_nsys
+from tests.trace.build_directory import export_directory
+from tests.trace.build_kineto import call, event, kernel, small_events, write_kineto
+from tests.trace.build_nsys import LAUNCH, NsysExport, global_pid, small_export
+from tests.trace.build_nvprof import NvprofFile
+from tests.trace.build_rocpd import ProcessTables, write_rocpd
+from tests.trace.build_rpd import RpdFile
+
+SHARED = os.environ.get("BUSFARE_SHARED", "")
+NOTHING = (None,) * len(LAUNCHES)
+SHAPE = (16, 2, 3, 128, 2, 1, 40, 3072)
+CUDA = dict(zip(LAUNCH, (16, 2, 3, 128, 2, 1, 40, 1024, 2048), strict=True))
+
+
+def of_kernels(trace: Trace) -> list[tuple[Any, ...]]:
+    """What the trace tells of each kernel's launch, in order of time."""
+    kernels = trace.operations.filter(kind="kernel").select("launch")
+    launches = trace.launches.with_row_index("launch")
+    return kernels.join(launches, on="launch", how="left", maintain_order="left").drop("launch").rows()
+
+
+def nsys(path: Path, launch: dict[str, Any]) -> Path:
+    export = NsysExport()
+    export.kernel("k", 0, 9, 1, **launch)
+    return export.write(path)
+
+
+def directory(path: Path, launch: dict[str, Any]) -> Path:
+    return export_directory(nsys(path.with_suffix(".sqlite"), launch), path, ".parquet")
+
+
+def nvprof(path: Path, launch: dict[str, Any]) -> Path:
+    file = NvprofFile()
+    file.kernel("k", 0, 9, 1, **launch)
+    return file.write(path)
+
+
+def kineto(path: Path, launch: dict[str, Any]) -> Path:
+    args = {what: [launch.get(what + side) for side in "XYZ"] for what in ("grid", "block")}
+    args["registers per thread"] = launch.get("registersPerThread")
+    static, dynamic = launch.get("staticSharedMemory"), launch.get("dynamicSharedMemory")
+    args["shared memory"] = static + dynamic if isinstance(static, int) and isinstance(dynamic, int) else None
+    return write_kineto(path, [kernel("k", 0, 9, 1, **args)])
+
+
+def rocpd(path: Path, launch: dict[str, Any]) -> Path:
+    process = ProcessTables("")
+    given: dict[str, Any] = {}
+    for side in "xyz":
+        blocks, threads = launch.get("grid" + side.upper()), launch.get("block" + side.upper())
+        items = blocks * threads if isinstance(blocks, int) and isinstance(threads, int) else blocks
+        given |= {f"grid_size_{side}": items, f"workgroup_size_{side}": threads}
+    given |= {"arch_vgpr_count": launch.get("registersPerThread"), "accum_vgpr_count": 0}
+    static, dynamic = launch.get("staticSharedMemory"), launch.get("dynamicSharedMemory")
+    both = static + dynamic if isinstance(static, int) and isinstance(dynamic, int) else None
+    process.kernel("k", 0, 9, 1, **given, group_segment_size=both)
+    return write_rocpd(path, process)
+
+
+FORMATS: list[Callable[[Path, dict[str, Any]], Path]] = [nsys, directory, nvprof, kineto, rocpd]
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_grid_block_registers_and_shared_memory(
+    write: Callable[[Path, dict[str, Any]], Path], tmp_path: Path
+) -> None:
+    trace = read(write(tmp_path / "trace", CUDA), launches=True)
+    assert dict(trace.launches.schema) == dict(LAUNCHES)
+    assert of_kernels(trace) == [(*SHAPE, None, None, None, None)]
+    assert trace.operations["launch"].dtype == pl.UInt32
+    without = read(tmp_path / "trace")
+    assert without.launches.is_empty() and "launch" not in without.operations.columns
+    assert without.operations.equals(trace.operations.drop("launch"))
+
+
+#: What no launch can have, and which columns it makes unknown.
+IMPOSSIBLE: list[tuple[dict[str, Any], slice]] = [
+    ({"gridX": 0}, slice(0, 3)),
+    ({"gridY": 65536}, slice(0, 3)),
+    ({"gridX": -5}, slice(0, 3)),
+    ({"gridX": 1 << 50}, slice(0, 3)),
+    ({"blockX": 2048}, slice(3, 6)),
+    ({"blockX": 1024}, slice(3, 6)),  # times 2
+    ({"blockZ": -1}, slice(3, 6)),
+    ({"registersPerThread": -1}, slice(6, 7)),
+    ({"registersPerThread": 1 << 40}, slice(6, 7)),
+    ({"staticSharedMemory": -4096}, slice(7, 8)),
+    ({"dynamicSharedMemory": 1 << 62}, slice(7, 8)),
+    ({"registersPerThread": "many"}, slice(6, 7)),
+    ({"gridZ": "three"}, slice(0, 3)),
+    ({"gridX": None}, slice(0, 3)),
+]
+
+
+@pytest.mark.parametrize("write", [nsys, directory, nvprof, kineto])
+@pytest.mark.parametrize(("wrong", "unknown"), IMPOSSIBLE, ids=str)
+def test_what_no_launch_can_have_is_unknown(
+    write: Callable[[Path, dict[str, Any]], Path], wrong: dict[str, Any], unknown: slice, tmp_path: Path
+) -> None:
+    expected = list(SHAPE)
+    expected[unknown] = [None] * (unknown.stop - unknown.start)
+    found = of_kernels(read(write(tmp_path / "trace", CUDA | wrong), launches=True))
+    assert found == [(*expected, None, None, None, None)]
+
+
+@pytest.mark.parametrize("column", LAUNCH)
+def test_a_column_that_is_missing_is_unknown(column: str, tmp_path: Path) -> None:
+    given = {name: value for name, value in CUDA.items() if name != column}
+    assert None in of_kernels(read(nsys(tmp_path / "trace", given), launches=True))[0][:8]
+    export = NsysExport()
+    export.kernel("k", 0, 9, 1, **given)
+    export.columns["CUPTI_ACTIVITY_KIND_KERNEL"].remove(column)
+    found = of_kernels(read(export.write(tmp_path / "without"), launches=True))
+    assert found == of_kernels(read(tmp_path / "trace", launches=True))
+
+
+def test_a_launch_stands_once_and_other_operations_have_none(tmp_path: Path) -> None:
+    export = small_export()
+    for at in range(6):
+        export.kernel("k", 1000 + at * 10, 1005 + at * 10, None, **CUDA | {"gridX": 1 + at % 2})
+    trace = read(export.write(tmp_path / "trace"), launches=True)
+    assert trace.launches["grid_x"].to_list() == [1, 2]
+    expected = {"copy": [None, None], "set": [None], "kernel": [None, 0, 1, 0, 1, 0, 1]}
+    for kind, launches in expected.items():
+        assert trace.operations.filter(kind=kind)["launch"].to_list() == launches
+
+
+def test_launches_of_an_exported_trace_are_those_of_the_first(tmp_path: Path) -> None:
+    trace = read(nsys(tmp_path / "trace", CUDA), launches=True)
+    export_nsys(trace, tmp_path / "again.sqlite")
+    assert of_kernels(read(tmp_path / "again.sqlite", launches=True)) == of_kernels(trace)
+
+
+@pytest.mark.parametrize(
+    ("grid", "call_name", "expected"),
+    [
+        ([(64, 1, 1), (1, 1, 1)], "hipLaunchKernel", [(64, 1, 1, 256, None), (1, 1, 1, 256, None)]),
+        ([(512, 1, 1), (256, 3, 1)], "hipLaunchKernel", [(2, 1, 1, 256, 512), (1, 3, 1, 256, 512)]),
+        ([(512, 1, 1), (1, 1, 1)], "hipExtModuleLaunchKernel", [(2, 1, 1, 256, 512), (1, 1, 1, 256, 512)]),
+    ],
+)
+def test_rpd_counts_blocks_or_work_items(
+    grid: list[tuple[int, ...]], call_name: str, expected: list[tuple[int | None, ...]], tmp_path: Path
+) -> None:
+    file = RpdFile()
+    for at, sides in enumerate(grid):
+        launch = file.call(call_name, at * 10, at * 10 + 5)
+        file.operation("KernelExecution", at * 10 + 1, at * 10 + 6, launch, "k")
+        sized = dict(zip(("gridX", "gridY", "gridZ"), sides, strict=True))
+        group = {"workgroupX": 256, "workgroupY": 1, "workgroupZ": 1, "groupSegmentSize": 512}
+        file.add("rocpd_kernelapi", api_ptr_id=launch, **sized | group)
+    launches = read(file.write(tmp_path / "trace"), launches=True).launches
+    assert launches.select("grid_x", "grid_y", "grid_z", "block_x", "shared_bytes").rows() == expected
+
+
+def operator(name: str, start: float, duration: float, external: int, **args: Any) -> dict[str, Any]:
+    return event("cpu_op", name, start, duration, args={"External id": external} | args)
+
+
+MM = {
+    "Input Dims": [[64, 128], [128, 32]],
+    "Input type": ["float", "c10::BFloat16"],
+    "Concrete Inputs": ["", ""],
+}
+OF_MM = ("aten::mm", "[[64,128],[128,32]]", '["float","c10::BFloat16"]', '["",""]')
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # The operator of the id.
+        ([operator("aten::mm", 0, 9, 7, **MM), kernel("k", 20, 5, 1, **{"External id": 7})], OF_MM),
+        ([operator("aten::mm", 0, 9, 7, **MM), kernel("k", 20, 5, 1, **{"external id": 7})], OF_MM),
+        # Until 2023 the id is the correlation: the innermost one around the call.
+        (
+            [
+                operator("aten::add", 30, 9, 1),
+                operator("aten::linear", 0, 20, 6),
+                operator("aten::mm", 1, 9, 7, **MM),
+                call("cudaLaunchKernel", 5, 1, 1),
+                operator("aten::t", 12, 3, 8),
+                kernel("k", 20, 5, 1, **{"External id": 1}),
+            ],
+            OF_MM,
+        ),
+        # Another library's that has no shapes gives way to one around it that has.
+        (
+            [
+                operator("aten::mm", 1, 9, 7, **MM),
+                operator("mine::mm", 2, 3, 8),
+                kernel("k", 20, 5, 1, **{"External id": 8}),
+            ],
+            OF_MM,
+        ),
+        (
+            [operator("mine::mm", 2, 3, 8), kernel("k", 20, 5, 1, **{"External id": 8})],
+            ("mine::mm", None, None, None),
+        ),
+        (
+            [
+                operator("aten::linear", 1, 9, 7, **MM),
+                operator("aten::mm", 2, 3, 8),
+                kernel("k", 20, 5, 1, **{"External id": 8}),
+            ],
+            ("aten::mm", None, None, None),
+        ),
+        # Nothing known of who launched it.
+        ([operator("aten::mm", 1, 9, 7, **MM), kernel("k", 20, 5, 1)], NOTHING[8:]),
+        (
+            [
+                operator("aten::mm", 1, 9, 7, **MM),
+                call("cudaLaunchKernel", 5, 1, 1, tid=9),
+                kernel("k", 20, 5, 1),
+            ],
+            NOTHING[8:],
+        ),
+        # A graph's launch is not the operator that was captured.
+        (
+            [
+                operator("aten::mm", 1, 9, 7, **MM),
+                call("cudaGraphLaunch", 5, 1, 1),
+                kernel("k", 20, 5, 1, **{"External id": 7}),
+            ],
+            NOTHING[8:],
+        ),
+    ],
+)
+def test_the_operator_that_launched_a_kernel(
+    events: list[dict[str, Any]], expected: tuple[str | None, ...], tmp_path: Path
+) -> None:
+    trace = read(write_kineto(tmp_path / "trace", events), launches=True)
+    assert [row[8:] for row in of_kernels(trace)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({"Input Dims": "64, 128"}, (None, None, None)),
+        ({"Input Dims": [64, 128]}, (None, None, None)),
+        ({"Input Dims": {"0": [1]}, "Input type": 5, "Concrete Inputs": None}, (None, None, None)),
+        ({"Input Dims": [], "Input type": []}, ("[]", "[]", None)),
+        ({"Input Dims": [[[2, 3], [4]], []]}, ("[[[2,3],[4]],[]]", None, None)),
+        ({"Input type": ["a\x1b[31mb \U0001f600"]}, (None, '["a\\u001b[31mb \U0001f600"]', None)),
+    ],
+)
+def test_inputs_that_are_no_lists_are_unknown(
+    args: dict[str, Any], expected: tuple[str | None, ...], tmp_path: Path
+) -> None:
+    events = [operator("aten::x", 0, 9, 7, **args), kernel("k", 20, 5, 1, **{"External id": 7})]
+    trace = read(write_kineto(tmp_path / "trace", events), launches=True)
+    assert [row[8:] for row in of_kernels(trace)] == [("aten::x", *expected)]
+
+
+def test_operators_change_nothing_else(tmp_path: Path) -> None:
+    path = write_kineto(tmp_path / "trace", [*small_events(), {"ph": "B", "cat": "cpu_op", "ts": 1}])
+    plain, trace = read(path), read(path, launches=True)
+    assert trace.omissions == plain.omissions
+    assert trace.calls.equals(plain.calls) and trace.markers.equals(plain.markers)
+
+
+def test_ranges_of_emit_nvtx_name_the_operator(tmp_path: Path) -> None:
+    export = NsysExport()
+    texts = {
+        (0, 100): "step",
+        (10, 50): "aten::linear, seq = 4, op_id = 8, sizes = [[2, 3]], input_op_ids = [(1,0)]",
+        (12, 40): "aten::mm, op_id = 9, sizes = [[64, 128], [128, 32]]",
+        (60, 70): "aten::add, seq = 5",
+    }
+    for (start, end), text in texts.items():
+        export.add("NVTX_EVENTS", start=start, end=end, eventType=59, text=text, globalTid=global_pid() + 5)
+    for number, at in enumerate((20, 45, 65, 80), 1):
+        export.call("cudaLaunchKernel_v7000", at, at + 2, number)
+        export.kernel("k", 200 + at, 201 + at, number)
+    export.call("cudaLaunchKernel_v7000", 21, 22, 9, thread=6)
+    export.kernel("k", 400, 401, 9)
+    trace = read(export.write(tmp_path / "trace"), launches=True)
+    assert [row[8:10] for row in of_kernels(trace)] == [
+        ("aten::mm", "[[64,128],[128,32]]"),
+        ("aten::linear", "[[2,3]]"),
+        ("aten::add", None),
+        (None, None),
+        (None, None),
+    ]
+
+
+def test_the_innermost_span_is_that_of_a_search() -> None:
+    spans = [(0, 100), (0, 40), (5, 20), (20, 30), (30, 30), (50, 60), (60, 70), (60, 65), (65, 70)]
+    frame = pl.DataFrame(
+        [(1, thread, start + thread, end + thread) for thread in (1, 2) for start, end in spans],
+        schema=["process", "thread", "start_ns", "end_ns"],
+        orient="row",
+    ).sample(fraction=1.0, shuffle=True, seed=5)
+    points = pl.DataFrame({"process": [1] * 120, "thread": [1, 2, 3] * 40, "start_ns": range(120)})
+    expected = []
+    for _, thread, at in points.rows():
+        around = [
+            (end - start, row)
+            for row, (_, other, start, end) in enumerate(frame.rows())
+            if other == thread and start <= at < end
+        ]
+        expected.append(min(around)[1] if around else None)
+    assert innermost(frame, points).to_list() == expected
+    assert len(set(expected)) > 10
+    assert innermost(frame.clear(), points).to_list() == [None] * 120
+
+
+def listed(folder: str, pattern: str) -> list[Path]:
+    return sorted(Path(SHARED, "data/traces", folder).rglob(pattern)) if SHARED else []
+
+
+SQL = "SELECT {}, staticSharedMemory + dynamicSharedMemory, count(*) FROM {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize(
+    "path", [*listed("nsys", "*.sqlite"), *listed("nvprof", "*.nvvp")], ids=lambda p: p.name
+)
+def test_launches_of_published_files_are_sqlites_own(path: Path) -> None:
+    table = "CUPTI_ACTIVITY_KIND_" + ("KERNEL" if path.suffix == ".sqlite" else "CONCURRENT_KERNEL")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        rows = database.execute(SQL.format(", ".join(LAUNCH[:7]), table)).fetchall()
+    counted = read(path, launches=True).operations["launch"].drop_nulls().value_counts()
+    launches = read(path, launches=True).launches.with_row_index("launch").join(counted, on="launch")
+    found = launches.group_by(*LAUNCH_SHAPE).agg(pl.col("count").sum()).rows()
+    assert sorted(found) == sorted(rows)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("path", listed("amd", "*.rpd"), ids=lambda p: p.name)
+def test_launches_of_a_published_rpd_file(path: Path) -> None:
+    # hipExtModuleLaunchKernel takes work-items [HIP: module API].
+    items = "CASE WHEN c.string = 'hipExtModuleLaunchKernel' THEN workgroup{0} ELSE 1 END"
+    grid = ", ".join(f"grid{side} / {items.format(side)}" for side in "XYZ")
+    sql = (
+        f"SELECT {grid}, workgroupX, workgroupY, workgroupZ, count(*) "
+        "FROM rocpd_op o JOIN rocpd_api_ops ON op_id = o.id JOIN rocpd_kernelapi ON api_id = api_ptr_id "
+        "JOIN rocpd_api a ON a.id = api_id JOIN rocpd_string c ON c.id = apiName_id GROUP BY 1, 2, 3, 4, 5, 6"
+    )
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        rows = database.execute(sql).fetchall()
+    trace = read(path, launches=True)
+    counted = trace.operations["launch"].drop_nulls().value_counts()
+    launches = trace.launches.with_row_index("launch").join(counted, on="launch")
+    assert sorted(launches.group_by(*list(LAUNCH_SHAPE)[:6]).agg(pl.col("count").sum()).rows()) == sorted(
+        rows
+    )
+
+
+def examples() -> list[Path]:
+    return sorted(Path(str(resources.files("busfare.examples"))).glob("*-h?00.json.gz"))
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("path", [*listed("kineto", "*.gz"), *examples()], ids=lambda p: p.name)
+def test_launches_of_published_kineto_files_are_those_of_the_json(path: Path) -> None:
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    kernels, operators = [], {}
+    for one in (one for one in events if one.get("ph") == "X"):
+        args = one.get("args", {})
+        if one["cat"] == "cpu_op":
+            operators.setdefault(args.get("External id"), one)
+        elif one["cat"] == "kernel":
+            kernels.append((one["ts"], args))
+    found = of_kernels(read(path, launches=True))
+    assert len(found) == len(kernels)
+    for row, (_, args) in zip(found, sorted(kernels, key=lambda one: one[0]), strict=True):
+        sides = [*args.get("grid", [None] * 3), *args.get("block", [None] * 3)]
+        assert [*row[:8]] == [*sides, args.get("registers per thread"), args.get("shared memory")]
+        # Older files name the call in place of the operator.
+        named = operators.get(args.get("External id"))
+        if named and args["External id"] != args["correlation"] and named["name"].startswith("aten::"):
+            texts = [named["args"].get(key) for key in ("Input Dims", "Input type", "Concrete Inputs")]
+            lists = [None if text is None else json.loads(text) for text in row[9:]]
+            assert (row[8], lists) == (named["name"], texts)
