@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from busfare.errors import BusfareError, InputError
 from busfare.measure.cases import HOST_DIRECTIONS, Case, full, quick
 from busfare.measure.device import Device, command_line, gpu_count
+from busfare.measure.kernels import KERNELS_S, QUICK_KERNELS_S, kernel_cases
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Measurement, Record, read
 from busfare.measure.results import (
@@ -34,7 +36,9 @@ from busfare.node import Node
 
 __all__ = ["FULL_S", "QUICK_S", "Probed", "again", "evaluated", "measured", "open_device", "probe"]
 
-#: Seconds a GPU, of the goals that the project set itself.
+#: What may be measured by itself.
+Part = Literal["copies", "kernels"]
+#: Seconds a GPU of copies, of the goals that the project set itself.
 FULL_S, QUICK_S = 30.0, 10.0
 #: What remains of them after start-up, knees and fit.
 _MEASURING_SHARE = 0.88
@@ -81,8 +85,11 @@ def measured(
     progress: Progress | None = None,
     seed: int | None = None,
     gpus: Sequence[int] | None = None,
+    only: Part | None = None,
 ) -> tuple[Record, list[Knee]]:
-    """The samples alone, of every GPU of `device`, and where its paths jump."""
+    """The samples alone, of every GPU of `device`, and where its paths jump; of one part `only` where asked for. Raises
+    InputError where a virtual node has nothing of it.
+    """
     facts = device.facts()
     record = Record(
         virtual=device.virtual,
@@ -96,11 +103,19 @@ def measured(
     chosen = range(len(facts["gpus"])) if gpus is None else gpus
     knees: list[Knee] = []
     for gpu in chosen:
-        plan = (quick if fast else full)(gpu, [other for other in chosen if other != gpu])
-        budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
-        measure(device, plan.cases, record, budget, progress, clock)
-        for direction in HOST_DIRECTIONS:
-            knees += locate(device, record, Case(direction, "pinned", "copies", 1, 1, gpu), clock)
+        if only != "kernels":
+            plan = (quick if fast else full)(gpu, [other for other in chosen if other != gpu])
+            budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
+            measure(device, plan.cases, record, budget, progress, clock)
+            for direction in HOST_DIRECTIONS:
+                knees += locate(device, record, Case(direction, "pinned", "copies", 1, 1, gpu), clock)
+        # A node that nobody measured kernels on has none to play.
+        plays = facts["gpus"][gpu].get("kernels", True)
+        if only == "kernels" and not plays:
+            raise InputError(f"node {facts['plays']}: says nothing of kernels; play one with [[kernels]]")
+        if only != "copies" and plays:
+            cases = kernel_cases(facts["gpus"][gpu], gpu, fast)
+            measure(device, cases, record, QUICK_KERNELS_S if fast else KERNELS_S, progress, clock)
     _note_disturbances(record)
     return record, knees
 
@@ -118,7 +133,7 @@ def again(raw: Path) -> Probed:
 def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     """What the samples of a record say. Raises BusfareError where nothing could be measured."""
     parameters = profile(record)
-    if not parameters.curves:
+    if not parameters.curves and not parameters.kernels:
         reasons = sorted({row.why for row in record.left_out})
         raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
     gpu = record.facts["gpus"][0]["name"]
@@ -138,6 +153,7 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
             curves=node.curves,
             contention=node.contentions,
             costs=node.costs,
+            kernels=node.kernels,
             sources=node.sources,
         ),
         residuals=Residuals(**msgspec.structs.asdict(_in_all(pinned)), pageable=_in_all(pageable)),

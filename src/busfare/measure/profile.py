@@ -1,4 +1,4 @@
-"""Raw samples → a node's curves, contention and costs: nothing here asks a model of whole programs."""
+"""Raw samples → a node's curves, contention, costs and kernels: nothing here asks a model of whole programs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 
 from busfare.measure.cases import HOST_DIRECTIONS, Case, is_held_out
 from busfare.measure.fit import LEAST_GAP, Fit, fit
+from busfare.measure.kernels import kernels_of
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median, spread
-from busfare.node import Contention, Cost, Curve, Shares, Together
+from busfare.node import Contention, Cost, Curve, Kernels, Shares, Together
 from busfare.node.arrays import FloatArray
 from busfare.node.contention import START_BYTES
 from busfare.node.curve import Direction, MemoryKind
@@ -53,6 +54,7 @@ class Profile:
     curves: tuple[Curve, ...]
     contentions: tuple[Contention, ...]
     costs: tuple[Cost, ...]
+    kernels: tuple[Kernels, ...] = ()
 
 
 Cases = dict[Case, Measurement]
@@ -64,6 +66,7 @@ def profile(record: Record) -> Profile:
     curves: list[Curve] = []
     contentions: list[Contention] = []
     costs: list[Cost] = []
+    kernels: list[Kernels] = []
     for gpu in gpus:
         own = {m.case: m for m in record.measurements if m.gpu == gpu}
         ordinal = gpu if len(gpus) > 1 else None
@@ -71,7 +74,8 @@ def profile(record: Record) -> Profile:
         curves += paths
         contentions += _contention(own, gpu, ordinal, paths)
         costs += _costs(own, gpu, ordinal)
-    return Profile(tuple(curves), tuple(contentions), tuple(costs))
+        kernels += kernels_of(own, record.facts["gpus"][gpu], ordinal, SOURCE)
+    return Profile(tuple(curves), tuple(contentions), tuple(costs), tuple(kernels))
 
 
 def _curves(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Curve]:

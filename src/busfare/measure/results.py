@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.errors import InputError
-from busfare.node import Contention, Cost, Curve
+from busfare.node import Contention, Cost, Curve, Kernels
 
 Result = TypeVar("Result", bound="Struct")
 
@@ -278,6 +278,7 @@ class Profile(Struct, kw_only=True):
     curves: tuple[Curve, ...]
     contention: tuple[Contention, ...]
     costs: tuple[Cost, ...]
+    kernels: tuple[Kernels, ...]
     sources: dict[str, Any]
 
 

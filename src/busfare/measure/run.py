@@ -130,8 +130,8 @@ def measure(
 
 
 def _warm_up(device: Device, cases: Sequence[Case], clock: Callable[[], float]) -> None:
-    """Keeps the link busy with the largest plain copy that there is."""
-    copies = [c for c in cases if c.mode == "copies" and c.memory != "pageable"]
+    """Keeps the link busy with the largest plain copy that there is, or the GPU's memory with the largest stream."""
+    copies = [c for c in cases if c.mode in ("copies", "stream-copy") and c.memory != "pageable"]
     if not copies:
         return
     largest = max(copies, key=lambda c: c.bytes)

@@ -36,6 +36,7 @@ def node_of(record: Record, parameters: Profile, name: str) -> Node:
         curves=parameters.curves,
         contentions=parameters.contentions,
         costs=parameters.costs,
+        kernels=parameters.kernels,
         sources=bare.sources | {SOURCE: Source(kind, cite)},
     )
 

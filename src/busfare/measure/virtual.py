@@ -13,6 +13,7 @@ from typing import Any
 from busfare.errors import InputError
 from busfare.measure.cases import Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
+from busfare.measure.kernels import KERNEL_MODES, played
 from busfare.node import Curve, Flow, Node, PcieLink
 
 __all__ = ["FAULTS", "VirtualDevice"]
@@ -77,7 +78,14 @@ class VirtualDevice:
 
     def facts(self) -> dict[str, Any]:
         gpus = [
-            {"name": gpu.title or gpu.name, "bus_id": gpu.name, "numa_node": None} for gpu in self.node.gpus()
+            {
+                "name": gpu.title or gpu.name,
+                "bus_id": gpu.name,
+                "numa_node": None,
+                "multiprocessors": gpu.multiprocessors,
+                "kernels": self.node.probed_kernels(ordinal) is not None,
+            }
+            for ordinal, gpu in enumerate(self.node.gpus())
         ]
         return {"plays": self.node.name, "driver": None, "faults": sorted(self._faults), "gpus": gpus}
 
@@ -135,6 +143,8 @@ class VirtualDevice:
 
     def _seconds(self, case: Case) -> tuple[float | None, float]:
         """Device and API seconds of a case, without noise."""
+        if case.mode.startswith(KERNEL_MODES):
+            return self._kernel_s(case), _CALL_S * case.count
         if case.direction == "none":
             return self._cost(case)
         if case.memory == "managed":
@@ -164,6 +174,13 @@ class VirtualDevice:
         if "drift" in self._faults and case.direction == "h2d" and self.now_s > _DRIFT_AFTER_S:
             seconds *= _DRIFT
         return seconds, _CALL_S * (1 if case.mode in _ONE_CALL else case.count)
+
+    def _kernel_s(self, case: Case) -> float:
+        kernels, units = self.node.probed_kernels(case.gpu), self.node.gpu(case.gpu).multiprocessors
+        seconds = played(kernels, case, units or 1) if kernels else None
+        if seconds is None:
+            raise UnavailableError(f"node {self.node.name} does not say what this kernel reaches on its GPU")
+        return seconds * (3.0 if "throttled" in self._faults else 1.0)
 
     def _cost(self, case: Case) -> tuple[float | None, float]:
         slow = 3.0 if "throttled" in self._faults else 1.0

@@ -22,7 +22,7 @@ from busfare.measure.results import (
     StrategyCell,
     Version,
 )
-from busfare.node import Contention, Cost, Curve
+from busfare.node import Contention, Cost, Curve, Kernels
 from busfare.report.blocks import machine
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
@@ -43,7 +43,8 @@ def probe_document(result: ProbeResult) -> Document:
         if result.virtual
         else ""
     )
-    blocks: list[Block] = [_paths(node.curves), _shares(node.contention), _costs(node.costs)]
+    tables = (_paths(node.curves), _shares(node.contention), _costs(node.costs), _kernels(node.kernels))
+    blocks: list[Block] = [table for table in tables if table.rows]
     for n, h in enumerate(result.health):
         measured, due = h.measured_bytes_per_second, h.predicted_bytes_per_second
         rates = f"{rate(measured)} of {rate(due)} by the data sheet ({measured / due:.0%})"
@@ -105,6 +106,30 @@ def _costs(costs: Sequence[Cost]) -> Table:
         for cost in costs
     ]
     return Table(words("GPU", "call") + numbers("on the host", "a MiB", "on the GPU"), rows)
+
+
+def _kernels(kernels: Sequence[Kernels]) -> Table:
+    """What kernels reach: seconds, bytes and operations a second."""
+    rows = []
+    for one in kernels:
+        gpu = str(one.gpu or 0)
+        for name, seconds in (
+            ("an empty kernel", one.launch_s),
+            ("from launch to launch", one.launch_interval_s),
+        ):
+            rows += [(gpu, name, time(seconds))] if seconds is not None else []
+        streams = [*one.memory_bytes_per_s.items(), ("read of L2", one.l2_bytes_per_s)]
+        rows += [(gpu, f"stream: {name}", rate(value)) for name, value in streams if value]
+        rows += [(gpu, name, f"{value / 1e12:.4g} TFLOP/s") for name, value in one.flops_per_s.items()]
+        rows += [
+            (
+                gpu,
+                f"GEMM {g.type} {g.m} × {g.n} × {g.k}",
+                f"{time(g.seconds)}, {g.flops / g.seconds / 1e12:.4g} TFLOP/s",
+            )
+            for g in one.gemm
+        ]
+    return Table(words("GPU", "kernels") + numbers("reach"), rows)
 
 
 def _figures(result: ProbeResult) -> list[Figure]:

@@ -102,7 +102,7 @@ def _begun(
     probed = probe.open_device(virtual)
     try:
         # Only the first GPU is predicted for.
-        found = probe.probe(probed, True, progress, gpus=(0,)).node
+        found = probe.evaluated(*probe.measured(probed, True, progress, gpus=(0,), only="copies")).node
     finally:
         probed.close()
     return Run(device, machine_of(found), quick, "probed just before (--quick)", progress)

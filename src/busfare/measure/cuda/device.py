@@ -26,6 +26,7 @@ from busfare.measure.cuda.driver import (
     prefetch,
     register,
 )
+from busfare.measure.cuda.rates import RATES
 from busfare.measure.cuda.timing import record, sampled, seconds
 from busfare.measure.device import UnavailableError
 
@@ -157,6 +158,8 @@ class CudaDevice:
             board.enter()
             if case.mode in CALLS:
                 return CALLS[case.mode](case, board, repeats)
+            if (rate := RATES.get(case.mode.partition("-")[0])) is not None:
+                return rate(case, board, repeats)
             return self._copied(case, board, repeats)
         except CudaError as error:
             raise UnavailableError(str(error)) from None

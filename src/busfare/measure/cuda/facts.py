@@ -22,6 +22,7 @@ _ATTRIBUTES = {
     "memory_clock_hz": ("MEMORY_CLOCK_RATE", 1000),
     "memory_bus_bits": ("GLOBAL_MEMORY_BUS_WIDTH", 1),
     "clock_hz": ("CLOCK_RATE", 1000),
+    "l2_bytes": ("L2_CACHE_SIZE", 1),
 }
 _ABILITIES = {
     "coherent": "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES",

@@ -1,0 +1,217 @@
+"""Kernels that show what a GPU reaches: chains of empty ones, streams, pipelines of arithmetic, and cuBLAS's GEMMs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from busfare.measure.cases import MIB, Case, Samples
+from busfare.measure.cuda.board import Board
+from busfare.measure.cuda.driver import LONG, POINTER, Module, checked, driver
+from busfare.measure.cuda.timing import capture, sampled
+from busfare.measure.device import UnavailableError
+from busfare.measure.kernels import LOOPS, TILE_BYTES, gemm_of
+
+__all__ = ["RATES"]
+
+#: The first compute capability with each pipeline that not every GPU has. Double-precision tensor cores are in data centres'
+#: GPUs alone.
+_FIRST = {
+    "fp16_tensor": (7, 5), "int8_tensor": (7, 5), "bf16_tensor": (8, 0), "tf32_tensor": (8, 0), "fp64_tensor": (8, 0),
+    "fp8_tensor": (8, 9),
+}  # fmt: skip
+_WITH_FP64_TENSOR = ((8, 0), (9, 0), (10, 0))
+_STREAMS = ("stream_read", "stream_write", "stream_copy", "stream_triad")
+#: Arrays that a stream reads or writes.
+_ARRAYS = {"stream_copy": 2, "stream_triad": 3}
+#: By type: cuBLAS's numbers of the operands' type, the result's and the computation, bytes of an operand, and the mask and
+#: base of random words (rates.cu).
+_TYPES = {
+    "fp32": (0, 0, 68, 4, 0x807FFFFF, 0x3F000000),
+    "tf32": (0, 0, 77, 4, 0x807FFFFF, 0x3F000000),
+    "fp16": (2, 2, 68, 2, 0x83FF83FF, 0x38003800),
+    "bf16": (14, 14, 68, 2, 0x807F807F, 0x3F003F00),
+    "int8": (3, 10, 72, 1, 0xFFFFFFFF, 0),
+    "fp8": (28, 14, 68, 1, 0x87878787, 0x30303030),
+}
+#: Where weights, tokens and products lie. Each call takes other weights, as a program's layers do: they come from memory.
+_WEIGHTS, _TOKENS, _ALL = 512 * MIB, 768 * MIB, 1024 * MIB
+_TRANSPOSED, _AS_IT_IS, _ANY = 1, 0, -1
+_FAST_ACCUMULATION = 25
+
+
+@cache
+def _kernels(board: Board) -> Module:
+    source = resources.files("busfare.measure.cuda").joinpath("rates.cu").read_text("utf-8")
+    own = [name for name in LOOPS if board.capability >= _FIRST.get(name, (0, 0))]
+    return Module(source, "rates.cu", board.capability, ("random_words", *_STREAMS, *own))
+
+
+def _chain(case: Case, board: Board, repeats: int) -> Samples:
+    """Empty kernels behind each other: launched into a stream, or as a graph."""
+
+    def issue(stream: Any) -> None:
+        for _ in range(case.count):
+            board.kernels.launch("nothing", stream)
+
+    if case.mode == "chain-stream":
+        return sampled(board, lambda streams: issue(streams[0]), repeats)
+    stream = board.streams(1)[0]
+    runnable, free = capture(stream, lambda: issue(stream))
+    try:
+        return sampled(
+            board, lambda s: checked(driver.cuGraphLaunch(runnable, s[0]), "cuGraphLaunch"), repeats
+        )
+    finally:
+        free()
+
+
+def _stream(case: Case, board: Board, repeats: int) -> Samples:
+    """A stream once over its arrays; over a part of L2 many times, by no more blocks than run at once."""
+    name = case.mode.replace("-", "_").replace("l2", "stream")
+    each = case.bytes // _ARRAYS.get(name, 1)
+    tiles = each // TILE_BYTES
+    source = board.buffer("device", "source", 2 * each if name == "stream_triad" else each)
+    target = board.buffer("device", "target", each)
+    values = (target, source, source + each, tiles, tiles * case.count)
+    blocks = tiles if case.count == 1 else 8 * board.multiprocessors
+    launch = _kernels(board).launch
+    kinds = (POINTER, POINTER, POINTER, ctypes.c_uint, ctypes.c_uint)
+    return sampled(board, lambda s: launch(name, s[0], values, kinds, blocks, 256), repeats)
+
+
+def _pipeline(case: Case, board: Board, repeats: int) -> Samples:
+    """1,024 threads a multiprocessor that do nothing but one kind of arithmetic."""
+    name = case.mode.partition("-")[2]
+    version = board.capability
+    if version < _FIRST.get(name, (0, 0)) or (name == "fp64_tensor" and version not in _WITH_FP64_TENSOR):
+        raise UnavailableError(f"compute capability {version[0]}.{version[1]} has no {name} pipeline")
+    values, launch = (board.buffer("device", "target", 16), case.count), _kernels(board).launch
+    blocks = 4 * board.multiprocessors
+    return sampled(
+        board, lambda s: launch(name, s[0], values, (POINTER, ctypes.c_uint), blocks, 256), repeats
+    )
+
+
+@cache
+def _library(name: str) -> Any:
+    """cuBLAS or cuBLASLt, of the system, NVIDIA's packages or PyTorch's. Raises UnavailableError where there is none."""
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)
+    except (ImportError, RuntimeError, OSError) as error:
+        raise UnavailableError(
+            f"no {name} at hand ({type(error).__name__}); GEMMs need the nvidia-cublas package, PyTorch or a CUDA toolkit"
+        ) from None
+
+
+def _called(function: str, status: int) -> None:
+    if status:
+        raise UnavailableError(f"{function} answered {status}: this GPU or version has no such product")
+
+
+@cache
+def _handle(board: Board, name: str) -> ctypes.c_void_p:
+    """cuBLAS's state for a GPU, whose work goes to the first stream; freed with the process."""
+    handle, library = ctypes.c_void_p(), _library(name)
+    create = "cublasLtCreate" if name == "cublasLt" else "cublasCreate_v2"
+    _called(create, getattr(library, create)(ctypes.byref(handle)))
+    if name == "cublas":
+        stream = ctypes.c_void_p(int(board.streams(1)[0]))
+        _called("cublasSetStream", library.cublasSetStream_v2(handle, stream))
+    return handle
+
+
+def _gemm(case: Case, board: Board, repeats: int) -> Samples:
+    """Tokens (m × k) by weights (n × k, transposed), as a layer of a network calls it, back to back."""
+    one = gemm_of(case.mode)
+    operand, result, computation, size, mask, base = _TYPES[one.type]
+    at, stream = board.buffer("device", "target", _ALL), board.streams(1)[0]
+    words = (at, _TOKENS // 4, mask, base)
+    kinds = (POINTER, LONG, ctypes.c_uint, ctypes.c_uint)
+    _kernels(board).launch("random_words", stream, words, kinds, 8 * board.multiprocessors, 256)
+    product = (_of_fp8 if one.type == "fp8" else _of_others)(
+        board, (one.m, one.n, one.k), operand, result, computation
+    )
+    weights = one.n * one.k * size
+    apart = [i % (_WEIGHTS // weights) * weights for i in range(case.count)]
+
+    def issue(_: object) -> None:
+        for offset in apart:
+            product(at + offset, at + _WEIGHTS, at + _TOKENS)
+
+    # The library loads its kernels with the first call, which would wait for the blocking kernel for ever.
+    issue(None)
+    checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+    return sampled(board, issue, repeats)
+
+
+Product = Callable[[int, int, int], None]
+
+
+def _of_others(
+    board: Board, sides: tuple[int, int, int], operand: int, result: int, computation: int
+) -> Product:
+    """What hands weights, tokens and result to cublasGemmEx, whose matrices are stored by columns."""
+    m, n, k = sides
+    handle, call = _handle(board, "cublas"), _library("cublas").cublasGemmEx
+    scalar = ctypes.c_int32 if computation == 72 else ctypes.c_float
+    # ctypes takes a plain integer for 32 bits, and addresses have more.
+    alpha, beta, pointer = ctypes.byref(scalar(1)), ctypes.byref(scalar(0)), ctypes.c_void_p
+
+    def product(weights: int, tokens: int, to: int) -> None:
+        status = call(
+            handle, _TRANSPOSED, _AS_IT_IS, n, m, k, alpha, pointer(weights), operand, k, pointer(tokens), operand, k, beta,
+            pointer(to), result, n, computation, _ANY,
+        )  # fmt: skip
+        _called("cublasGemmEx", status)
+
+    return product
+
+
+def _of_fp8(
+    board: Board, sides: tuple[int, int, int], operand: int, result: int, computation: int
+) -> Product:
+    """The same of cublasLtMatmul, which alone takes fp8. Its descriptions are freed with the process."""
+    (m, n, k), handle, library = sides, _handle(board, "cublasLt"), _library("cublasLt")
+    what = ctypes.c_void_p()
+    _called("cublasLtMatmulDescCreate", library.cublasLtMatmulDescCreate(ctypes.byref(what), computation, 0))
+    for key, value in ((3, ctypes.c_int32(_TRANSPOSED)), (_FAST_ACCUMULATION, ctypes.c_int8(1))):
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        status = library.cublasLtMatmulDescSetAttribute(what, key, ctypes.byref(value), size)
+        _called("cublasLtMatmulDescSetAttribute", status)
+
+    def layout(kind: int, rows: int, columns: int) -> ctypes.c_void_p:
+        made, long = ctypes.c_void_p(), ctypes.c_uint64
+        status = library.cublasLtMatrixLayoutCreate(
+            ctypes.byref(made), kind, long(rows), long(columns), ctypes.c_int64(rows)
+        )
+        _called("cublasLtMatrixLayoutCreate", status)
+        return made
+
+    a, b, c = layout(operand, k, n), layout(operand, k, m), layout(result, n, m)
+    alpha, beta, pointer = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0)), ctypes.c_void_p
+    stream = pointer(int(board.streams(1)[0]))
+
+    def product(weights: int, tokens: int, to: int) -> None:
+        status = library.cublasLtMatmul(
+            handle, what, alpha, pointer(weights), a, pointer(tokens), b, beta, pointer(to), c, pointer(to), c, None, None,
+            ctypes.c_size_t(0), stream,
+        )  # fmt: skip
+        _called("cublasLtMatmul", status)
+
+    return product
+
+
+#: What measures each kind of case, by the first word of its mode.
+RATES: dict[str, Callable[[Case, Board, int], Samples]] = {
+    "chain": _chain,
+    "stream": _stream,
+    "l2": _stream,
+    "pipeline": _pipeline,
+    "gemm": _gemm,
+}
