@@ -332,5 +332,14 @@ def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None
         {"correlation": 3, "fingerprint_start": 6000, "fingerprint_duration": 99},  # the thread calls no more
         {"correlation": 77, "fingerprint_start": 10, "fingerprint_duration": 5},  # a call that is not here
     ]
-    recording = cast(Recording, Tables(calls=calls, copy_addresses=taken))
-    assert held_up(recording).tolist() == [0, 0, 70, 800]
+    counted = [
+        {
+            "correlation": 4,
+            "before_start": 8000,
+            "before_duration": 6,
+            "after_start": 9500,  # the thread calls no more
+            "after_duration": 9,
+        }
+    ]
+    recording = cast(Recording, Tables(calls=calls, copy_addresses=taken, counted_launches=counted))
+    assert held_up(recording).tolist() == [0, 6, 70, 800]

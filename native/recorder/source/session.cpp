@@ -43,6 +43,7 @@ Session::Session(const CuptiLibrary& cupti, Options options)
       decoder_(cupti, journal_, windows_, options_.kinds & kAllCalls),
       kinds_(cupti, options_.cupti_kinds()),
       calls_(cupti, options_, clock_, [this] { pool_.wake(); }),
+      counters_(cupti, options_, clock_),
       gate_(options_.nvtx_range) {}
 
 void Session::start() {
@@ -110,6 +111,7 @@ bool Session::subscribe() {
     watch(CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
     kinds_.enable_calls(true);
     calls_.subscribe(subscriber_, true);
+    counters_.subscribe(subscriber_, true);
     if (options_.capture == Capture::kNvtxRange) gate_.subscribe(cupti_, subscriber_);
     if (options_.capture == Capture::kProfilerCalls) {
         watch(CUPTI_DRIVER_TRACE_CBID_cuProfilerStart);
@@ -141,6 +143,7 @@ void Session::operations(bool on) {
     recording_ = on;
     windows_.turn(on, clock_.now());
     calls_.turn(on);
+    counters_.turn(on);
     kinds_.enable_operations(on);
 }
 
@@ -148,7 +151,9 @@ void Session::operations(bool on) {
 void Session::stop() {
     operations(false);
     kinds_.enable_calls(false);
-    if (subscriber_) calls_.subscribe(subscriber_, false);
+    if (!subscriber_) return;
+    calls_.subscribe(subscriber_, false);
+    counters_.subscribe(subscriber_, false);
 }
 
 void Session::flush_cupti(bool forced) {
@@ -215,6 +220,7 @@ void Session::write_once(bool everything) {
     lose(Loss::kNoBuffer, pool_.refused());
     windows_.drain(
         [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
+    counters_.write(journal_);
     if (everything) journal_.flush();
     pool_.prepare();
 }
@@ -296,7 +302,11 @@ void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_Call
 }
 
 void Session::on_call(CUpti_CallbackId call, const CUpti_CallbackData& data) {
+    if (Counters::busy()) return;
+    const bool begins = data.callbackSite == CUPTI_API_ENTER;
+    if (begins) counters_.note(call, data);
     calls_.note(call, data);
+    if (!begins) counters_.note(call, data);
     if (data.callbackSite != CUPTI_API_EXIT) return;
     switch (call) {
         case CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged: {

@@ -6,6 +6,7 @@
 
 #include "buffer_pool.h"
 #include "call_watch.h"
+#include "counters.h"
 #include "cupti_library.h"
 #include "decoder.h"
 #include "journal.h"
@@ -69,6 +70,7 @@ class Session {
     Decoder decoder_;
     Kinds kinds_;
     CallWatch calls_;
+    Counters counters_;
     NvtxGate gate_;
     CUpti_SubscriberHandle subscriber_ = nullptr;
 

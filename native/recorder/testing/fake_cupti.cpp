@@ -93,6 +93,10 @@ bool recorded(uint32_t runtime_call) {
 /// What the clock shows to callbacks; 0: what it shows to all.
 thread_local uint64_t t_now = 0;
 
+/// The kernel that is being launched.
+thread_local const char* t_kernel = nullptr;
+std::atomic<uint64_t> g_kernels{0};
+
 /// One call of one domain begins or ends. `shared` is what the two callbacks hand each other.
 void one_call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation,
                    CUpti_ApiCallbackSite site, const void* parameters, uint64_t* shared, uint64_t now) {
@@ -105,6 +109,7 @@ void one_call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correl
     data.correlationId = correlation;
     data.correlationData = shared;
     data.contextUid = 1;
+    data.symbolName = t_kernel;
     t_now = now;
     g_callback(g_userdata, domain, number, &data);
     t_now = 0;
@@ -162,6 +167,22 @@ void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t 
                   &inner, end - 2);
     one_call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT, runtime_parameters,
                   &outer, end);
+}
+
+void call_back_launch(const Call& call, uint32_t correlation, uint64_t start, const char* kernel,
+                      const void* parameters) {
+    t_kernel = kernel;
+    uint64_t shared = 0;
+    one_call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_ENTER, parameters, &shared,
+                  start + 2);
+    ++g_kernels;
+    one_call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_EXIT, parameters, &shared,
+                  start + 298);
+    t_kernel = nullptr;
+}
+
+uint64_t kernels() {
+    return g_kernels;
 }
 
 uint64_t tick(uint64_t by) {
@@ -243,6 +264,9 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent, "cuStreamWaitEvent"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuEventRecord, "cuEventRecord"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxGetDevice, "cuCtxGetDevice"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2,
+         "cuStreamBeginCapture_v2"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture, "cuStreamEndCapture"},
     };
     for (const Named& named : kNamed) {
         if (named.domain == domain && named.call == call) {

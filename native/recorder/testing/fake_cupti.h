@@ -43,6 +43,12 @@ void emit_call(const Call& call, uint32_t correlation, uint64_t start, uint64_t 
 void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t end,
                const void* runtime_parameters, const void* driver_parameters);
 
+/// The callbacks of a launch, to which CUPTI tells the kernel's name; and how many kernels were launched so
+/// far.
+void call_back_launch(const Call& call, uint32_t correlation, uint64_t start, const char* kernel,
+                      const void* parameters);
+uint64_t kernels();
+
 /// The callback of an NVTX call, where one is subscribed to.
 void call_back_nvtx(uint32_t call, const CUpti_NvtxData& data);
 

@@ -68,8 +68,12 @@ uint32_t fake_setting() {
 uint32_t fake_kernel(const char* name, uint64_t graph_node) {
     const uint32_t correlation = next_correlation();
     const uint64_t start = tick(1000);
-    const cuLaunchKernel_params parameters{};
-    call_back(kLaunch, correlation, start, start + 300, nullptr, &parameters);
+    cuLaunchKernel_params parameters{};
+    parameters.f = reinterpret_cast<CUfunction>(const_cast<char*>(name));
+    parameters.gridDimX = 64;
+    parameters.blockDimX = 256;
+    parameters.gridDimY = parameters.gridDimZ = parameters.blockDimY = parameters.blockDimZ = 1;
+    call_back_launch(kLaunch, correlation, start, name, &parameters);
     emit_call(kLaunch, correlation, start, start + 300);
     CUpti_ActivityKernel13 kernel{};
     kernel.name = name;
@@ -321,6 +325,14 @@ uint32_t fake_nvlink() {
     link.portDev0 = static_cast<uint32_t*>(std::malloc(18 * 4));
     link.portDev1 = static_cast<uint32_t*>(std::malloc(18 * 4));
     emit(CUPTI_ACTIVITY_KIND_NVLINK, link);
+    return 0;
+}
+
+uint32_t fake_capture(int begin) {
+    const Call call = {0, static_cast<uint32_t>(begin ? CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2
+                                                      : CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture)};
+    const uint64_t now = tick(100);
+    call_back(call, next_correlation(), now, now + 90, nullptr, nullptr);
     return 0;
 }
 

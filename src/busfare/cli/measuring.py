@@ -100,6 +100,11 @@ def probe(
     help="Whose calls: driver, both (the program's own, of runtime and driver) or none.",
 )
 @click.option("--fingerprint/--no-fingerprint", help="Hash each copied buffer, to find what is sent twice.")
+@click.option("--counters/--no-counters", help="Read hardware counters of each distinct kernel.")
+@click.option("--counted-kernels", metavar="N", default=200, help="Read counters of at most so many kernels.")
+@click.option(
+    "--counter-passes", metavar="N", default=1, help="Run a counted kernel so often; more counts more."
+)
 def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
     """Run any CUDA program and record its GPU work; returns the program's exit status."""
     from busfare.measure.record import record as run

@@ -76,14 +76,18 @@ def environment(
     kinds: Sequence[str] = (),
     calls: str = "driver",
     fingerprint: bool = False,
+    counters: bool = False,
+    counted_kernels: int = 200,
+    counter_passes: int = 1,
     library: Path | None = None,
 ) -> dict[str, str]:
     """The environment variables that make a program record itself, for launchers that cannot be wrapped.
 
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
-    `KINDS`, `calls` one of `CALLS`; `library` is the recorder to use. Raises InputError for values out of range and where
-    the recorder's library is not installed.
+    `KINDS`, `calls` one of `CALLS`. `counters` reads the hardware counters of `counted_kernels` distinct kernels, each run
+    `counter_passes` times (1 to 8), of which all but one are taken back. `library` is the recorder to use. Raises
+    InputError for values out of range and where the recorder's library is not installed.
     """
     for name, given, known in (
         ("--kinds", kinds, KINDS),
@@ -99,6 +103,12 @@ def environment(
     ):
         if not least <= seconds < float("inf"):
             raise InputError(f"{name} {seconds}: seconds from {least:g} up are needed")
+    for name, number, most in (
+        ("--counted-kernels", counted_kernels, 100_000),
+        ("--counter-passes", counter_passes, 8),
+    ):
+        if not 1 <= number <= most:
+            raise InputError(f"{name} {number}: a number from 1 to {most} is needed")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
     path = str(_library(library))
@@ -113,6 +123,8 @@ def environment(
         "KINDS": ",".join(kinds) or None,
         "CALLS": calls if calls != "driver" else None,
         "FINGERPRINT": "1" if fingerprint else None,
+        "COUNTERS": str(counted_kernels) if counters else None,
+        "COUNTER_PASSES": str(counter_passes) if counters else None,
     }
     variables = {"CUDA_INJECTION64_PATH": path, "NVTX_INJECTION64_PATH": path}
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}

@@ -73,6 +73,7 @@ class Trace:
     devices: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DEVICES))
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
     launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))
+    counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
     sums: Sums | None = None

@@ -92,7 +92,7 @@ CALLS: Schema = {
 
 #: Only of calls that busfare's own recorder held up by more than a moment; absent from other traces.
 CALLS_RECORDED: Schema = {
-    "recorder_ns": pl.Int64(),  # between the thread's call before and this one, for fingerprints
+    "recorder_ns": pl.Int64(),  # between the thread's call before and this one, for fingerprints and counters
 }
 
 #: Event records, and the waits of one stream for an event of another.
@@ -145,6 +145,32 @@ STREAMS: Schema = {
     "stream": pl.Int64(),
     "kind": pl.Enum(STREAM_KINDS),
     "priority": pl.Int32(),
+}
+
+#: Hardware counters, a row a distinct kernel (name, grid, block, shared memory) of a process and device: of its second
+#: launch, or of its only one. A null is a counter that the GPU lacks or that needs more passes than were allowed.
+COUNTERS: Schema = {
+    "process": pl.Int64(),
+    "device": pl.Int32(),
+    "name": pl.String(),  # as in `operations`
+    **LAUNCH_SHAPE,
+    "launch_number": pl.Int32(),  # 1: the first of its kernel, with cold caches; 2: the second
+    "correlation": pl.Int64(),
+    "seconds": pl.Float64(),
+    "dram_read_bytes": pl.Float64(),
+    "dram_write_bytes": pl.Float64(),
+    "l2_bytes": pl.Float64(),  # looked up in L2, by whomever
+    "l1_bytes": pl.Float64(),
+    "cycles": pl.Float64(),  # of a multiprocessor's clock, from the kernel's start to its end
+    "active_cycles": pl.Float64(),  # the sum over multiprocessors of those in which a warp was there
+    "occupancy": pl.Float64(),  # warps that were there over those that have room, in active cycles
+    # A warp's instruction of the pipeline counts as 32 FMAs of two operations (128 of fp16, which are pairs): too many
+    # where threads are masked, and where it adds, multiplies or does integer work there.
+    "fp16_flops": pl.Float64(),
+    "fp32_flops": pl.Float64(),
+    "fp64_flops": pl.Float64(),
+    "fp64_cycles": pl.Float64(),  # the sum over multiprocessors of cycles in which the pipeline was busy
+    "tensor_cycles": pl.Float64(),  # likewise
 }
 
 

@@ -12,18 +12,28 @@ ALLOCATED = 1
 
 
 def held_up(recording: Recording) -> NDArray[np.int64]:
-    """Before each call of the recording: ns that taking fingerprints held its thread up since its call before.
+    """Before each call of the recording: ns that the recorder held its thread up since its call before.
 
-    A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended.
+    A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended; counters
+    of a launch are made ready before it and read after it.
     """
-    table, calls = recording.table("copy_addresses"), recording.table("calls")
+    calls = recording.table("calls")
     ns = np.zeros(len(calls), np.int64)
-    taken = table["fingerprint_duration"] > 0
-    if not taken.any() or not len(calls):
+    held = [
+        np.stack([table["correlation"], table[f"{when}_start"], table[f"{when}_duration"]])
+        for name, when in (
+            ("copy_addresses", "fingerprint"),
+            ("counted_launches", "before"),
+            ("counted_launches", "after"),
+        )
+        if len(table := recording.table(name))
+    ]
+    correlation, began, lasted = np.concatenate(held, axis=1) if held else np.zeros((3, 0), np.uint64)
+    if not lasted.any() or not len(calls):
         return ns
-    row = first_rows(calls["correlation"], table["correlation"][taken])
-    began, lasted = (table[name][taken][row >= 0] for name in ("fingerprint_start", "fingerprint_duration"))
-    row = row[row >= 0]
+    row = first_rows(calls["correlation"], correlation)
+    known = (row >= 0) & (lasted > 0)
+    row, began, lasted = row[known], began[known], lasted[known]
     in_turn = np.lexsort((calls["start"], calls["thread"]))
     following = np.full(len(calls), -1, np.int64)
     same_thread = calls["thread"][in_turn][1:] == calls["thread"][in_turn][:-1]

@@ -95,6 +95,15 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     21: ("losses", ("loss", "time", "count")),
     22: ("end", ("reason", "time", "rows", "chunks")),
     23: ("windows", ("time", "on")),
+    24: (
+        "counted_launches",
+        (
+            "correlation", "context", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+            "dynamic_shared_bytes", "launch", "passes", "before_start", "before_duration", "after_start",
+            "after_duration",
+        ),
+    ),
+    25: ("counters", ("correlation", "metric", "value")),
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

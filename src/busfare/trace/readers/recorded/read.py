@@ -9,6 +9,7 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.recorded import is_recording
+from busfare.trace.readers.recorded.counters import counters
 from busfare.trace.readers.recorded.file import Recording, read_recording
 from busfare.trace.readers.recorded.rows import (
     RecordedProcess,
@@ -68,6 +69,7 @@ def read(path: Path, launches: bool = False) -> Trace:
         markers=_together([markers(part, omissions) for part in parts]),
         devices=_together([devices(part) for part in parts]),
         streams=_together([streams(part) for part in parts]),
+        counters=_together([counters(part, omissions) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
         | _rank(recordings),
     )

@@ -147,15 +147,19 @@ LAUNCH = (
 
 
 def _kernels(process: RecordedProcess, launches: bool) -> pl.DataFrame:
-    table = process.recording.table("kernels")
+    names = readable_names(process, process.recording.table("kernels")["name"])
+    frame = _operations(process, "kernel", "kernels", *(LAUNCH if launches else ()))
+    frame = frame.with_columns(name=names, copy_count=pl.lit(1))
+    return frame.with_columns(shared_bytes=shared_bytes(*LAUNCH[-2:])) if launches else frame
+
+
+def readable_names(process: RecordedProcess, numbers: NDArray[np.uint64]) -> pl.Series:
+    """The names of kernels, demangled where they can be."""
     demangled = process.recording.table("demangled")
     readable = dict(zip(demangled["mangled"].tolist(), demangled["readable"].tolist(), strict=True))
-    used, places = distinct(table["name"], max(process.recording.strings, default=0))
+    used, places = distinct(numbers, max(process.recording.strings, default=0))
     shown = np.array([readable.get(number, number) for number in used.tolist()], np.uint64)
-    frame = _operations(process, "kernel", "kernels", *(LAUNCH if launches else ())).with_columns(
-        name=process.names(shown[places]), copy_count=pl.lit(1)
-    )
-    return frame.with_columns(shared_bytes=shared_bytes(*LAUNCH[-2:])) if launches else frame
+    return process.names(shown[places])
 
 
 def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
