@@ -13,7 +13,7 @@ namespace {
 using busfare::EventScanner;
 
 EventScanner scan(const std::string& text, std::size_t piece) {
-    EventScanner scanner;
+    EventScanner scanner(true);
     for (std::size_t at = 0; at < text.size(); at += piece) {
         // A copy of its exact size, so that reading past its end is seen.
         const std::vector<char> part(
@@ -33,10 +33,13 @@ bool same(const EventScanner& a, const EventScanner& b) {
            x.context == y.context && x.stream == y.stream && x.correlation == y.correlation &&
            x.graph_node == y.graph_node && x.waited_stream == y.waited_stream &&
            x.waited_event == y.waited_event && x.waited_correlation == y.waited_correlation &&
-           x.name == y.name && x.sync_kind == y.sync_kind && a.names() == b.names() &&
-           a.header() == b.header() && a.error() == b.error() && a.truncated() == b.truncated() &&
-           a.saw_events() == b.saw_events() && a.events() == b.events() && a.unusable() == b.unusable() &&
-           (a.error().empty() || a.error_position() == b.error_position());
+           x.name == y.name && x.sync_kind == y.sync_kind && x.grid == y.grid && x.block == y.block &&
+           x.registers == y.registers && x.shared_bytes == y.shared_bytes && x.external == y.external &&
+           a.operators().signature == b.operators().signature &&
+           a.operators().start_ns == b.operators().start_ns && a.signatures() == b.signatures() &&
+           a.names() == b.names() && a.header() == b.header() && a.error() == b.error() &&
+           a.truncated() == b.truncated() && a.saw_events() == b.saw_events() && a.events() == b.events() &&
+           a.unusable() == b.unusable() && (a.error().empty() || a.error_position() == b.error_position());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from busfare.errors import InputError
+from busfare.trace import read
 from busfare.trace.model import Trace
 from busfare.trace.readers.nsys import read as nsys
 from busfare.trace.readers.recorded import holds_recording
@@ -95,6 +96,16 @@ def test_operations(everything: Path) -> None:
     ]
     assert trace.omissions == []
     assert trace.format == "recorded" and trace.producer.startswith("busfare record")
+
+
+def test_kernels_know_how_they_were_launched(everything: Path, tmp_path: Path) -> None:
+    """The stand-in for CUPTI says 64 blocks of 256 threads, 24 registers each and no shared memory."""
+    trace = read(everything, launches=True)
+    assert trace.operations.filter(kind="kernel")["launch"].to_list() == [0, 0]
+    assert trace.operations["launch"].null_count() == trace.operations.height - 2
+    assert trace.launches.rows() == [(64, 1, 1, 256, 1, 1, 24, 0, None, None, None, None)]
+    export_nsys(trace, tmp_path / "trace.sqlite")
+    assert read(tmp_path / "trace.sqlite", launches=True).launches.equals(trace.launches)
 
 
 def test_copies_know_their_addresses_and_allocations(everything: Path) -> None:

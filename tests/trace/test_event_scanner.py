@@ -19,7 +19,7 @@ TEXT = document(
 
 
 def scanned(*pieces: bytes) -> EventScanner:
-    scanner = EventScanner()
+    scanner = EventScanner(launches=True)
     for piece in pieces:
         scanner.feed(piece)
     scanner.finish()
@@ -28,6 +28,8 @@ def scanned(*pieces: bytes) -> EventScanner:
 
 def same(left: EventScanner, right: EventScanner) -> bool:
     columns = all(np.array_equal(left.columns[name], right.columns[name]) for name in left.columns)
+    columns &= all(np.array_equal(left.operators[name], right.operators[name]) for name in left.operators)
+    columns &= left.signatures == right.signatures
     return columns and (left.names, left.header, left.events, left.unusable, left.error, left.truncated) == (
         *(right.names, right.header, right.events, right.unusable, right.error, right.truncated),
     )
@@ -38,6 +40,18 @@ def test_a_cut_at_any_byte_changes_nothing() -> None:
     assert (whole.events, whole.error, whole.truncated) == (17, "", False)
     for at in range(len(TEXT) + 1):
         assert same(whole, scanned(TEXT[:at], TEXT[at:])), at
+
+
+def test_without_launches_the_other_columns_are_the_same() -> None:
+    plain = EventScanner()
+    plain.feed(TEXT)
+    plain.finish()
+    whole = scanned(TEXT)
+    more = {f"{what}_{side}" for what in ("grid", "block") for side in "xyz"}
+    assert whole.columns.keys() - plain.columns.keys() == more | {"registers", "shared_bytes", "external"}
+    assert all(np.array_equal(values, whole.columns[name]) for name, values in plain.columns.items())
+    assert (plain.names, plain.signatures, len(plain.operators["start_ns"])) == (whole.names, [], 0)
+    assert len(whole.operators["start_ns"]) == 1 and len(whole.signatures) == 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 15, 16, 17, 31, 33])

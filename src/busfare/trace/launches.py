@@ -109,19 +109,21 @@ def innermost(spans: pl.DataFrame, points: pl.DataFrame) -> pl.Series:
 
 def _launched_in_ranges(trace: Trace) -> pl.Series:
     """Of each operation the row in `trace.launches`, made here, of the operator around its call, of NVTX ranges."""
-    ranges = trace.markers.filter(pl.col("name").cast(pl.String).str.starts_with("aten::"))
-    height = trace.operations.height
-    if ranges.is_empty() or trace.calls.is_empty():
-        return pl.Series("launch", [None], dtype=pl.UInt32).extend_constant(None, height)[:height]
-    named = ranges.select(pl.col("name").cast(pl.String).str.extract_groups(RANGE).struct.unnest())
-    known = named.unique(maintain_order=True).with_row_index("launch")
-    of_range = named.join(known, on=named.columns, how="left", nulls_equal=True, maintain_order="left")[
-        "launch"
-    ]
+    texts = trace.markers["name"].unique().drop_nulls()
+    texts = texts.filter(texts.cast(pl.String).str.starts_with("aten::"))
+    if texts.is_empty() or trace.calls.is_empty():
+        return pl.repeat(None, trace.operations.height, dtype=pl.UInt32, eager=True).alias("launch")
+    groups = pl.col("name").cast(pl.String).str.extract_groups(RANGE)
+    named = texts.to_frame().with_columns(groups.struct.unnest()).drop_nulls("operator")
+    known = named.select("operator", "shapes").unique(maintain_order=True).with_row_index("launch")
+    named = named.join(known, on=["operator", "shapes"], how="left", nulls_equal=True).select(
+        "name", "launch"
+    )
+    ranges = trace.markers.join(named, on="name", how="inner", maintain_order="left")
     shapes = [list_text(text, list[list[Any]]) for text in known["shapes"]]
     trace.launches = conform(known.with_columns(pl.Series("shapes", shapes, dtype=pl.String)), LAUNCHES)
     rows = first_pairs(trace.calls, trace.operations)
     points = trace.calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
     around = innermost(ranges, points)
     called = pl.when(pl.Series(rows >= 0) & trace.operations["graph_node"].is_null()).then(around)
-    return of_range.gather(pl.select(called).to_series()).alias("launch")
+    return ranges["launch"].gather(pl.select(called).to_series())
