@@ -312,11 +312,11 @@ void EventScanner::keep(std::string_view text) {
     if (category == Category::operator_) {
         const std::int64_t start_ns = decimal(start, 3);
         if (start_ns == kMissing || !is_string(name)) return;
+        keep_operator(name, arguments_text);  // first: it throws where these are malformed
         operators_.start_ns.push_back(start_ns);
         operators_.duration_ns.push_back(decimal(duration, 3));
         operators_.process.push_back(decimal(process, 0));
         operators_.thread.push_back(decimal(thread, 0));
-        keep_operator(name, arguments_text);
         return;
     }
     Arguments arguments;

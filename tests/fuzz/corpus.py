@@ -34,7 +34,12 @@ def full_export(generation: str) -> build_nsys.NsysExport:
         export.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=71)
     for i in range(150):  # enough for tables of several pages
         export.call("cudaLaunchKernel_v7000", 1000 + 10 * i, 1005 + 10 * i, 100 + i)
-        export.kernel(f"void kernel_{i}<float, {'x' * i}>(int)", 1003 + 10 * i, 1009 + 10 * i, 100 + i)
+        shape = dict.fromkeys(build_nsys.LAUNCH, i)
+        name = f"void kernel_{i}<float, {'x' * i}>(int)"
+        export.kernel(name, 1003 + 10 * i, 1009 + 10 * i, 100 + i, **shape)
+        text = f"aten::mm, op_id = {i}, sizes = [[{i}, 2], [2, 3]]"
+        where = {"start": 999 + 10 * i, "end": 1006 + 10 * i, "globalTid": build_nsys.global_pid() + 5}
+        export.add("NVTX_EVENTS", eventType=59, text=text, domainId=0, **where)
     return export
 
 
@@ -48,6 +53,7 @@ def nsys_directory(folder: Path) -> list[Path]:
 
 
 def kineto(folder: Path) -> list[Path]:
+    sides = {"grid": [2, 3, 1], "block": [128, 1, 1]}
     waited = {"wait_on_stream": 7, "wait_on_cuda_event_id": 5, "wait_on_cuda_event_record_corr_id": 60}
     events = [
         *build_kineto.small_events(),
@@ -57,6 +63,14 @@ def kineto(folder: Path) -> list[Path]:
         build_kineto.on_gpu("cuda_event", "cudaEventRecord", 60.5, 0, 60, event_id=5),
         build_kineto.call("cudaGraphLaunch", 70, 1, 62),
         build_kineto.kernel('node "é🚀"', 72, 3, 62, **{"graph node id": 9}),
+        build_kineto.event(
+            "cpu_op", "aten::mm", 80, 9, args={"External id": 4, "Input Dims": [[2, 3], [3, 1]]}
+        ),
+        build_kineto.event("cpu_op", "mine::mm", 81, 7, args={"External id": 5, "Input type": ["float"]}),
+        build_kineto.call("cudaLaunchKernel", 82, 2, 63),
+        build_kineto.kernel("mm", 85, 3, 63, **{"External id": 5, "registers per thread": 32}, **sides),
+        build_kineto.call("cudaLaunchKernel", 86, 1, 64),
+        build_kineto.kernel("mm", 89, 3, 64, **{"External id": 64, "shared memory": 512}, **sides),
     ]
     header = {
         "deviceProperties": [{"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}],
@@ -92,7 +106,8 @@ def nvprof(folder: Path) -> list[Path]:
     file.add("UNIFIED_MEMORY_COUNTER", counterKind=1, value=65536, srcId=0, dstId=0, **times)
     for i in range(100):
         file.call(211, 1000 + 10 * i, 1005 + 10 * i, 100 + i)
-        file.kernel(f"_Z{'x' * i}", 1003 + 10 * i, 1009 + 10 * i, 100 + i)
+        shape = dict.fromkeys(build_nvprof.LAUNCH, i)
+        file.kernel(f"_Z{'x' * i}", 1003 + 10 * i, 1009 + 10 * i, 100 + i, **shape)
     return [file.write(folder / "run.nvvp")]
 
 
@@ -102,7 +117,8 @@ def rocpd(folder: Path) -> list[Path]:
         first = build_rocpd.small_process("_0001", 3131, schema)
         second = build_rocpd.small_process("_0002", 4141, schema)
         for i in range(60):
-            second.kernel(f"kernel_{i}", 2000 + 10 * i, 2009 + 10 * i, 20 + i, build_rocpd.GPU_1)
+            shape = dict.fromkeys([*build_rocpd.LAUNCH, *build_rocpd.REGISTERS], i)
+            second.kernel(f"kernel_{i}", 2000 + 10 * i, 2009 + 10 * i, 20 + i, build_rocpd.GPU_1, **shape)
         files.append(build_rocpd.write_rocpd(folder / f"results-{schema}.db", first, second))
     return files
 
@@ -114,6 +130,9 @@ def rpd(folder: Path) -> list[Path]:
         file.operation(
             "KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node {i}"
         )
+        own = file.call("hipLaunchKernel", 1600 + 10 * i, 1603 + 10 * i)
+        file.operation("KernelExecution", 3000 + 10 * i, 3005 + 10 * i, own, "k")
+        file.add("rocpd_kernelapi", **dict.fromkeys(file.columns["rocpd_kernelapi"], i) | {"api_ptr_id": own})
     return [file.write(folder / "trace.rpd")]
 
 

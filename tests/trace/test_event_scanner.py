@@ -42,6 +42,13 @@ def test_a_cut_at_any_byte_changes_nothing() -> None:
         assert same(whole, scanned(TEXT[:at], TEXT[at:])), at
 
 
+def test_arguments_of_an_operator_that_are_malformed_leave_columns_of_one_length() -> None:
+    event = b'{"ph":"X","cat":"cpu_op","name":"aten::x","ts":1,"dur":1,"args":{"External id":1%s}}'
+    scanner = scanned(b"[" + event % b"" + b"," + event % b",5" + b"]")
+    assert scanner.error
+    assert {len(column) for column in scanner.operators.values()} == {1}
+
+
 def test_without_launches_the_other_columns_are_the_same() -> None:
     plain = EventScanner()
     plain.feed(TEXT)
