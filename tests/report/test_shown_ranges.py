@@ -29,7 +29,7 @@ from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 HERE, THERE = (str(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz") for gpu in ("h100", "h200"))
 TRAIN = str(EXAMPLES / "train-images-h100.json.gz")
 KERNEL = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms")
-RUNGS = {"datasheet", "typical", "probed", "calibrated"}
+RUNGS = {"datasheet", "typical", "probed", "calibrated", "class", "counters"}
 #: Limits, which are no predictions of what will be: what a link takes at its full rate, what a benchmark cannot beat.
 LIMITS = {"forward", "back", "limit"}
 

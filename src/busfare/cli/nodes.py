@@ -21,20 +21,51 @@ from busfare.output import PATH, as_html, as_json, print_json
     help="Catalogue name, GPU, TOML file or link (pcie:4x16).",
 )
 @click.option(
-    "--bytes", "bytes_", metavar="N", required=True, help="Size of the copy: 4096, 64M, 64MiB, 1.5GB."
+    "--bytes",
+    "bytes_",
+    metavar="N",
+    help="Of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, what it moves.",
 )
 @click.option("--direction", default="h2d", help="h2d, d2h, d2d or p2p.")
 @click.option("--memory", default="pinned", help="pageable, pinned, managed, mapped or device.")
 @click.option("--latency-from", metavar="NODE", help="Node whose measured L+o to take.")
+@click.option(
+    "--kernel", metavar="CLASS", help="A kernel in place of a copy: gemm, elementwise, reduction, other …"
+)
+@click.option("--from", "from_", metavar="NODE", help="Where the kernel took --seconds.")
+@click.option("--seconds", metavar="TIME", help="What a launch took there: 1.2ms.")
+@click.option(
+    "--type", "number_type", metavar="TYPE", default="fp32", help="fp64, fp32, tf32, fp16, bf16, fp8 or int8."
+)
+@click.option("--flops", metavar="N", help="Operations of a launch: 12G.")
+@click.option("--shape", metavar="M,N,K", help="Sides of a product of matrices.")
+@click.option("--grid", metavar="X,Y,Z", help="Blocks of the launch.")
+@click.option("--block", metavar="X,Y,Z", help="Threads of a block.")
+@click.option("--registers", metavar="N", type=int, help="Registers a thread.")
+@click.option("--shared-bytes", metavar="SIZE", help="Shared memory a block.")
 @as_json
-def price(node: str, bytes_: str, direction: str, memory: str, latency_from: str | None, json: bool) -> None:
-    """What one copy costs on a node, by every model that applies."""
+def price(
+    node: str,
+    bytes_: str | None,
+    direction: str,
+    memory: str,
+    latency_from: str | None,
+    json: bool,
+    **kernel: Any,
+) -> None:
+    """What one copy costs on a node, by every model that applies; or one kernel that was recorded on another."""
     from busfare.node import load_node
     from busfare.quantities import parse_bytes
-    from busfare.report.nodes import prices
-    from busfare.report.prediction_documents import prices_document
+    from busfare.report.nodes import kernel_price, prices
+    from busfare.report.prediction_documents import kernel_price_document, prices_document
 
-    size = parse_bytes(bytes_)
+    size = parse_bytes(bytes_) if bytes_ else None
+    if kernel["kernel"]:
+        priced = kernel_price(load_node(node), size, **kernel)
+        answer(priced, lambda: kernel_price_document(priced), json)
+        return
+    if size is None:
+        raise InputError("price: give --bytes, the size of the copy, or --kernel with --from and --seconds")
     result = prices(load_node(node), direction, memory, size, optional_node(latency_from))
     answer(result, lambda: prices_document(result), json)
 

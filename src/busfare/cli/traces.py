@@ -90,7 +90,7 @@ def what_if(
 
     changes_of(asked, None, check_only=True)
     bare = parse_seconds(unrecorded) if unrecorded else None
-    read = read_trace(trace)
+    read = read_trace(trace, launches=asked.get("node") is not None)
     recorded_on = optional_node(from_) or guess_node(read)
     changes, setting = changes_of(asked, recorded_on), Setting(recorded_on, model)
     result, played = answer_what_if(read, changes, setting, from_ is None, bare)
@@ -132,7 +132,7 @@ def project(
     from busfare.timeline import timeline
 
     targets = [load_node(text) for text in to]
-    read = read_trace(trace)
+    read = read_trace(trace, launches=True)
     recorded_on = where_recorded(read, from_, "--from")
     rebuilt = timeline(read, recorded_on)
     projections = [
@@ -161,7 +161,7 @@ def compare(
     from busfare.project import compared
     from busfare.report.prediction_documents import comparison_document
 
-    first, second = read_trace(predicted), read_trace(actual)
+    first, second = (read_trace(path, launches=True) for path in (predicted, actual))
     recorded_on, target = where_recorded(first, from_, "--from"), where_recorded(second, to, "--to")
     result = compared(first, second, recorded_on, target, model)
     answer(result, lambda: comparison_document(result), json)

@@ -17,7 +17,7 @@ from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, Soc
 from busfare.node.short import node_of_short
 from busfare.node.source import Source
 
-__all__ = ["Gpu", "Recorded", "gpu_names", "gpu_of_device_name", "gpus", "node_of_gpu"]
+__all__ = ["Gpu", "Recorded", "gpu_names", "gpu_of_device_name", "gpus", "node_of_gpu", "reached_share"]
 
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
 _IDLE = re.compile(
@@ -94,8 +94,14 @@ class _Group(msgspec.Struct, forbid_unknown_fields=True):
     copy_engines: int | None = None
 
 
+class _Reached(msgspec.Struct, forbid_unknown_fields=True):
+    share: float
+    source: str
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[str, Source]
+    reached: dict[str, _Reached]
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
     lanes: dict[str, int]
@@ -171,6 +177,13 @@ def _named() -> dict[str, list[Gpu]]:
         for name in dict.fromkeys([gpu.name, *map(_plain, gpu.called)]):
             found.setdefault(name, []).append(gpu)
     return found
+
+
+def reached_share(name: str, compute_capability: str) -> float:
+    """What streams reach of the memory bandwidth of the GPU called `name` in the table, or of GPUs of its capability."""
+    shares = _file().reached
+    known = next((key for key in shares if name.startswith(key)), compute_capability)
+    return shares.get(known, shares["other"]).share
 
 
 def gpu_names() -> list[str]:

@@ -11,6 +11,7 @@ from busfare.cost import model_names
 from busfare.cost.ranges import rung_of
 from busfare.errors import InputError
 from busfare.node import Node
+from busfare.project.kernels import compare_kernels
 from busfare.project.projection import ENDS, NS, PATH, transfers_priced, whole_sum
 from busfare.project.results import Compared, Comparison, PathCompared, paths_of
 from busfare.trace import Trace
@@ -100,6 +101,7 @@ def compared(
         actual=str(actual.path),
         recorded_on=recorded_on.name,
         to=to.name,
+        kernels=compare_kernels(trace, actual, recorded_on, to),
         models=every,
     )
 

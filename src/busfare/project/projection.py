@@ -10,14 +10,25 @@ from msgspec.structs import asdict
 
 from busfare import cost
 from busfare.cost.calibrated import how_staged
+from busfare.cost.kernels.price import KernelPrices
 from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.project.results import PathThere, Projected, Projection, RunThere, TransfersThere, paths_of
+from busfare.project.kernels import kernel_classes
+from busfare.project.results import (
+    KernelsThere,
+    PathThere,
+    Projected,
+    Projection,
+    RunThere,
+    TransfersThere,
+    paths_of,
+)
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import host_changes, kernel_changes, on_node
 from busfare.timeline.edit import with_durations
+from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 
@@ -83,16 +94,19 @@ def project(
     )
     before = play(rebuilt or timeline(trace, recorded_on))
     rules = kernel_changes(kernels, recorded_on, to)
-    pace = host_changes(host, recorded_on, to)
-    changed = before.timeline
+    host_rules = host_changes(host, recorded_on, to)
+    changed, rests_on = before.timeline, []
     setting = Setting(recorded_on, model)
-    for change in (on_node(to), *rules, *pace):
-        changed = change.apply(changed, setting).timeline
+    for change in (on_node(to), *rules, *host_rules):
+        applied = change.apply(changed, setting)
+        changed = applied.timeline
+        rests_on += applied.rests_on if change in rules else []
     after = play(changed)
+    prices = _prices(before.timeline, recorded_on, to) if not kernels else None
     rung = rung_of(model)
     low, high = transfers.select(whole_sum(name) for name in ENDS[1:]).row(0)
-    host_rule = ", ".join(rule.title for rule in pace) or "the host at its recorded times"
-    kernel_rule = ", ".join(rule.title for rule in rules) or "kernels at their recorded times"
+    host_rule = ", ".join(rule.title for rule in host_rules) or "the host at its recorded times"
+    kernel_rule = ", ".join(rests_on or (rule.title for rule in rules)) or "kernels at their recorded times"
     return Projection(
         recorded_on=recorded_on.name,
         to=to.name,
@@ -107,9 +121,10 @@ def project(
             recorded_seconds=before.timeline.recorded_ns * NS,
             replayed_seconds=before.makespan_seconds,
             predicted_seconds=after.makespan_seconds,
-            **seconds_between(*run_between(after, model, recorded_on, to), rung),
+            **seconds_between(*run_between(after, model, recorded_on, to, prices), rung),
             method=f"{MAKESPAN_METHOD}{host_rule}, {kernel_rule}",
         ),
+        kernels=_kernels(trace, prices, kernel_rule),
         pageable_copies=_staging(by_path, recorded_on, to) if model == "calibrated" else None,
         by_path=paths_of(PathThere, by_path, rung),
     )
@@ -124,6 +139,24 @@ def projected(projections: Sequence[Projection], guessed: bool = False) -> Proje
     return Projected(**asdict(every[0]), from_guessed_from_gpu_name=guessed, projections=every)
 
 
+def _prices(recorded: Timeline, recorded_on: Node, to: Node) -> KernelPrices | None:
+    try:
+        return kernel_prices(recorded, recorded_on, to)
+    except InputError:  # what cannot be known of one of the GPUs; the kernels' rule says so
+        return None
+
+
+def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThere:
+    kernels = trace.operations.filter(kind="kernel")
+    return KernelsThere(
+        count=kernels.height,
+        recorded_seconds=float((kernels["end_ns"] - kernels["start_ns"]).sum()) * NS,
+        rule=rule,
+        not_predicted=kernels.height if prices is None else int(np.isnan(prices.seconds).sum()),
+        by_class=[] if prices is None else kernel_classes(prices),
+    )
+
+
 def _staging(by_path: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
     """By what pageable copies change, each direction of them."""
     staged = by_path.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
@@ -136,14 +169,20 @@ def whole_sum(name: str) -> pl.Expr:
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
 
 
-def run_between(run: Played, model: str, recorded_on: Node, to: Node) -> tuple[float, float]:
-    """The 80 % range of a run that was played with copies at their times on `to`, in seconds: the run with all copies at
-    their lows and at their highs, or what whole runs on another node were off, where that is wider.
+def run_between(
+    run: Played, model: str, recorded_on: Node, to: Node, prices: KernelPrices | None = None
+) -> tuple[float, float]:
+    """The 80 % range of a run that was played with copies at their times on `to`, in seconds: the run with all copies, and
+    kernels by their `prices`, at their lows and at their highs, or what whole runs on another node were off, where that is
+    wider.
     """
     whole = range_of("run", "calibrated", figures_of(recorded_on, to))
     seconds = run.makespan_seconds
     ends = [seconds * factor for factor in whole or (1.0, 1.0)]
-    for factors in ranged(run.timeline.operations, model, to, recorded_on):
+    limits = (None, None) if prices is None else (prices.low, prices.high)
+    for factors, kernels in zip(ranged(run.timeline.operations, model, to, recorded_on), limits, strict=True):
         times = np.where(np.isfinite(factors), factors, 1.0) * run.timeline.columns["operation_duration"]
+        if prices is not None and kernels is not None:
+            times = nanoseconds_of_kernels(times, prices, kernels)
         ends.append(play(with_durations(run.timeline, times)).makespan_seconds)
     return min(*ends, seconds), max(*ends, seconds)

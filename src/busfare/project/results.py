@@ -31,6 +31,27 @@ class PathThere(Predicted, kw_only=True):
     recorded_seconds: float
 
 
+class KernelClassThere(Predicted, kw_only=True):
+    """Kernels of a class that went by the same bound; `factor`: predicted over recorded."""
+
+    kind: str = field(name="class")
+    bound: str
+    count: int
+    recorded_seconds: float
+    factor: float | None
+    why: str
+
+
+class KernelsThere(Struct, kw_only=True):
+    """`rule`: how their times were had. `by_class` is empty where a rule of the user's was followed."""
+
+    count: int
+    recorded_seconds: float
+    rule: str
+    not_predicted: int = 0
+    by_class: list[KernelClassThere] = []
+
+
 class Projection(Struct, kw_only=True):
     """A run on another node, by one model."""
 
@@ -39,6 +60,7 @@ class Projection(Struct, kw_only=True):
     model: str
     transfers: TransfersThere
     makespan: RunThere
+    kernels: KernelsThere
     pageable_copies: str | None
     by_path: list[PathThere]
 
@@ -60,6 +82,31 @@ class PathCompared(Predicted, kw_only=True):
     inside_percent: float | None
 
 
+class KernelCompared(Struct, kw_only=True):
+    """Of a kernel, or of all kernels of an operator: means a launch."""
+
+    name: str
+    kind: str = field(name="class")
+    rung: str | None
+    recorded_seconds: float
+    predicted_seconds: float
+    low_seconds: float
+    high_seconds: float
+    actual_seconds: float
+    count: int
+
+
+class KernelsCompared(Struct, kw_only=True):
+    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have."""
+
+    count: int
+    wmape_percent: float | None
+    median_percent: float | None
+    inside_percent: float | None
+    unmatched: int
+    by_kernel: list[KernelCompared]
+
+
 class Comparison(Struct, kw_only=True):
     """One model against what was recorded."""
 
@@ -79,6 +126,7 @@ class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=
     actual: str
     recorded_on: str = field(name="from")
     to: str
+    kernels: KernelsCompared | None
     models: list[Comparison]
 
 

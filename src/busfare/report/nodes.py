@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET, Struct, UnsetType
+from math import prod
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare import cost
+from busfare.cost.kernels.price import price_kernel
 from busfare.errors import InputError
 from busfare.node import Node, catalogue_names, load_node
 from busfare.node.gpus import Gpu as GpuSheet
 from busfare.node.gpus import gpu_names, gpus
 from busfare.node.link import Link
+from busfare.quantities import parse_count, parse_seconds
 from busfare.results import Ranged, rows_of
 
 
@@ -32,6 +37,22 @@ class Prices(Struct, tag_field="schema", tag="busfare.price/1"):
     bytes: int
     prices: list[Price]
     trust: Trusted | None
+
+
+class KernelPrice(Ranged, kw_only=True):
+    """One kernel by one rung: from the data sheets (`class`), by what both nodes measured (`probed`) or counted bytes."""
+
+    seconds: float | None
+
+
+class KernelPrices(Struct, tag_field="schema", tag="busfare.price/1"):
+    """The best rung first."""
+
+    recorded_on: str = field(name="from")
+    node: str
+    kind: str = field(name="kernel")
+    recorded_seconds: float
+    prices: list[KernelPrice]
 
 
 class NodeRow(Struct, kw_only=True):
@@ -89,6 +110,56 @@ def prices(node: Node, direction: str, memory: str, bytes_: int, latency_from: N
     return Prices(
         node.name, direction, memory, bytes_, rows_of(Price, rows), Trusted(**trust) if trust else None
     )
+
+
+def kernel_price(
+    node: Node,
+    bytes_: int | None,
+    kernel: str,
+    from_: str | None,
+    seconds: str | None,
+    number_type: str,
+    flops: str | None,
+    shape: str | None,
+    **launch: Any,
+) -> KernelPrices:
+    """One kernel on `node`, of options as they were given. Raises InputError for what is missing or cannot be read."""
+    if from_ is None or seconds is None:
+        raise InputError(
+            "--kernel: say where a launch was recorded, and what it took: --from NODE --seconds 1.2ms"
+        )
+    recorded_on, took = load_node(from_), _time(seconds)
+    sizes = {name: _whole(launch[name], f"--{name}") for name in ("grid", "block") if launch.get(name)}
+    rows = price_kernel(
+        recorded_on,
+        node,
+        kernel,
+        took,
+        number_type,
+        flops=parse_count(flops) if flops else None,
+        bytes_=bytes_,
+        shape=_whole(shape, "--shape") if shape else None,
+        blocks=prod(sizes["grid"]) if "grid" in sizes else None,
+        threads=prod(sizes["block"]) if "block" in sizes else None,
+    )
+    return KernelPrices(recorded_on.name, node.name, kernel, took, rows_of(KernelPrice, rows))
+
+
+def _time(text: str) -> float:
+    """Seconds, with a unit or without."""
+    try:
+        return float(text)
+    except ValueError:
+        return parse_seconds(text)
+
+
+def _whole(text: str, option: str) -> tuple[int, int, int]:
+    """'128,1,1', or fewer numbers, as three."""
+    parts = [part.strip() for part in text.split(",")]
+    if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
+        raise InputError(f"{option} {text!r}: give up to three whole numbers above 0, as 128,1,1")
+    x, y, z = [*map(int, parts), 1, 1][:3]
+    return x, y, z
 
 
 def _row(node: Node) -> NodeRow:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from busfare.advise import amounts
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.node.gpus import Gpu
 from busfare.report.blocks import bar, omitted, parts, percent, ranges, recorder
 from busfare.report.document import Block, Document, Face, Figure, Items, Table, Text, numbers, words
 from busfare.report.lanes import Lanes
-from busfare.report.nodes import Nodes, Prices
+from busfare.report.nodes import KernelPrices, Nodes, Prices
 from busfare.report.results import Outcome, WhatIf, path_name
 from busfare.report.svg import COLOUR, Bars, BarSeries
 from busfare.report.trace_document import ZOOM
 
 if TYPE_CHECKING:
-    from busfare.project.results import Compared, Projected, Projection
+    from busfare.project.results import Compared, KernelsCompared, Projected, Projection
 
 __all__ = [
     "comparison_document",
+    "kernel_price_document",
     "nodes_document",
     "prices_document",
     "projection_blocks",
@@ -48,7 +50,22 @@ def projection_document(result: Projected, trace: str) -> Document:
             notes.append(f"Without a price by this model: {copies}; the recorded time is kept.")
         columns = words("path") + numbers("count", "recorded", "predicted", "change")
         blocks.append(Table(columns, rows, f"{p.to}, by path", notes))
+        blocks.append(_kernels(p))
     return Document(f"busfare: {trace}", heading, "", blocks)
+
+
+def _kernels(projection: Projection) -> Block:
+    kernels = projection.kernels
+    if not kernels.by_class:
+        return Text(f"{projection.to}: {several(kernels.count, 'kernel')}, {kernels.rule}.")
+    rows = [
+        (row.kind, count(row.count), time(row.recorded_seconds),
+         f"{time(row.predicted_seconds)} (kept)" if row.bound == "none" else str(row),
+         _change(row.recorded_seconds, row.predicted_seconds), row.rung or "–", row.why)
+        for row in kernels.by_class
+    ]  # fmt: skip
+    columns = words("kernels") + numbers("count", "recorded", "predicted", "change") + words("rung", "why")
+    return Table(columns, rows, f"{projection.to}, kernels by class")
 
 
 def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:
@@ -105,8 +122,29 @@ def comparison_document(result: Compared) -> Document:
         Table(words("model") + numbers("copies compared", "WMAPE", "in range"), models, error),
         Table(columns, rows, f"Best model, {best.model}, by path", notes if best.unmatched else []),
     ]
+    if result.kernels is not None and result.kernels.by_kernel:
+        blocks.append(_kernels_compared(result.kernels))
     heading = f"Predicted from {result.predicted} for {result.to}, against {result.actual} (recorded)"
     return Document(f"busfare compare: {result.predicted}", heading, "", blocks)
+
+
+def _kernels_compared(kernels: KernelsCompared, most: int = 20) -> Table:
+    rows = [
+        (row.name[:60], row.kind, count(row.count), time(row.recorded_seconds),
+         amounts.between(row.predicted_seconds, row.low_seconds, row.high_seconds), time(row.actual_seconds),
+         _change(row.actual_seconds, row.predicted_seconds))
+        for row in kernels.by_kernel[:most]
+    ]  # fmt: skip
+    columns = words("kernel or operator", "class") + numbers("count", "from", "predicted", "actual", "error")
+    notes = [
+        f"Of {kernels.count:,} launches that both have, the sum is {kernels.wmape_percent:.1f} % off, and the median "
+        f"kernel {kernels.median_percent:.1f} %; {kernels.inside_percent:.0f} % are in range."
+    ]
+    if kernels.unmatched:
+        notes.append(
+            f"Not compared, for in one of the two traces only: {several(kernels.unmatched, 'kernel')}."
+        )
+    return Table(columns, rows, "Kernels, means a launch; the longest first", notes)
 
 
 def what_if_document(
@@ -165,6 +203,18 @@ def prices_document(result: Prices) -> Document:
     columns = words("model") + numbers("time (80 % range)", "rate") + words("rung")
     trust = [f"Trust {result.trust.model}: {result.trust.why}."] if result.trust else []
     return Document(f"busfare price: {what}", "", "", [Table(columns, rows, what, trust)])
+
+
+def kernel_price_document(result: KernelPrices) -> Document:
+    """One kernel by every rung."""
+    what = f"{result.kind} kernel on {result.node} (predicted), {time(result.recorded_seconds)} on {result.recorded_on}"
+    rows = [
+        (p.rung or "–", "not predicted" if p.seconds is None else p.shown(p.seconds),
+         "–" if p.seconds is None else _change(result.recorded_seconds, p.seconds))
+        for p in result.prices
+    ]  # fmt: skip
+    columns = words("rung") + numbers("time (80 % range)", "change")
+    return Document(f"busfare price: {what}", "", "", [Table(columns, rows, what)])
 
 
 def nodes_document(result: Nodes) -> Document:

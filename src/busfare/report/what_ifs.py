@@ -9,11 +9,15 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
+from busfare.errors import InputError
+from busfare.node import Node
 from busfare.project.projection import run_between
 from busfare.report.results import Baseline, Omission, Outcome, Part, RecordingCost, WhatIf
 from busfare.results import rows_of
 from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
+from busfare.timeline.changes.elsewhere import PREDICTED
+from busfare.timeline.prices import kernel_prices
 from busfare.timeline.recording_cost import unrecorded
 from busfare.trace import Trace
 
@@ -76,14 +80,14 @@ def _outcome(
     played = play(applied.timeline)
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends: list[float] = []
-    others = [change for change in changes if change.options[0] not in ("--to", "--host")]
+    others = [change for change in changes if change.node is None and change.options[0] != "--host"]
     if others:
         names = " ".join(change.options[0] for change in others)
         low, high = gain_beside(run - after, run, names, figures_of(setting.recorded_on))
         ends += [run - high, run - low]
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
-            ends += run_between(played, setting.model, setting.recorded_on, change.node)
+            ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
     if not applied.count:
         ends = [after]  # nothing is changed, so nothing is predicted
     keys = {
@@ -98,6 +102,24 @@ def _outcome(
     }
     least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
     return keys | seconds_between(least, most, "calibrated", NOTHING_KNOWN), played
+
+
+def _between(
+    change: Change, played: Played, baseline: Played, setting: Setting, recorded_on: Node, to: Node
+) -> tuple[float, ...]:
+    """The range of a run on another node: that of its copies; that of its kernels as far as they make the run without any
+    other change uncertain.
+    """
+    if change.options[-1] != PREDICTED:
+        return run_between(played, setting.model, recorded_on, to)
+    try:
+        prices = kernel_prices(baseline.timeline, recorded_on, to)
+    except InputError:
+        return ()
+    alone = play(change.apply(baseline.timeline, setting).timeline)
+    low, high = run_between(alone, setting.model, recorded_on, to, prices)
+    scale = played.makespan_seconds / max(alone.makespan_seconds, NS)
+    return low * scale, high * scale
 
 
 def _range(played: Played) -> list[float]:

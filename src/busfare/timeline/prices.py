@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
+from busfare.cost.kernels.price import KernelPrices, price_kernels
 from busfare.cost.model import as_copies_of
 from busfare.errors import InputError
 from busfare.node import Node
@@ -16,6 +17,8 @@ from busfare.trace.words import Words
 __all__ = [
     "STAGED_ABOVE_BYTES",
     "as_they_are",
+    "kernel_prices",
+    "nanoseconds_of_kernels",
     "nanoseconds_on",
     "nanoseconds_packed",
     "nanoseconds_pinned",
@@ -48,6 +51,19 @@ def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) 
     transfer = operations["kind"].is_in(["copy", "migration"]).to_numpy()
     kept = timeline.columns["operation_duration"].astype(np.float64)
     return np.where(transfer & np.isfinite(predicted), predicted, kept)
+
+
+def kernel_prices(timeline: Timeline, recorded_on: Node, to: Node) -> KernelPrices:
+    """What every kernel takes on `to`. Raises InputError where what bounds kernels on one of the GPUs is not known."""
+    trace = timeline.trace
+    return price_kernels(as_they_are(timeline), trace.launches, recorded_on, to, trace.counters)
+
+
+def nanoseconds_of_kernels(times: Times, prices: KernelPrices, seconds: Times) -> Times:
+    """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
+    changed = times.astype(np.float64)
+    changed[prices.rows] = np.where(np.isfinite(seconds), seconds * 1e9, changed[prices.rows])
+    return changed
 
 
 def pinned_source(node: Node) -> str:

@@ -15,7 +15,7 @@ from busfare.timeline.changes.change import Applied, Change, Setting, applied
 from busfare.timeline.changes.prefetch import kernels_held
 from busfare.timeline.edit import among, matching, with_durations
 from busfare.timeline.model import Timeline
-from busfare.timeline.prices import nanoseconds_on
+from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels, nanoseconds_on
 
 __all__ = [
     "RATIOS",
@@ -26,6 +26,7 @@ __all__ = [
     "kernel_changes",
     "kernel_times",
     "on_node",
+    "predicted_kernels",
 ]
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU, and how it is called.
@@ -36,7 +37,9 @@ RATIOS = {
 #: Calls by which hosts compare: a fixed piece of the processor's work at quiet moments (on a machine probed twice 1 to 8 %
 #: apart, where launches and synchronisations are 0 to 16 %), else what programs call most.
 HOST_CALLS = (("pace",), ("launch", "synchronise"))
-KEPT = "kernels keep their times, and the host where not both were measured, unless a rule is given"
+#: The rule where none is given.
+PREDICTED = "predicted"
+KEPT = "the host keeps its times where not both were measured, unless a rule is given"
 
 
 def on_node(node: Node) -> Change:
@@ -79,6 +82,25 @@ def kernel_times(factor: float, pattern: str = "", why: str = "") -> Change:
     return Change(title, ("--kernels", f"{pattern}={factor:g}x" if pattern else f"{factor:g}x"), apply)
 
 
+def predicted_kernels(to: Node) -> Change:
+    """Kernels take what is predicted for `to`; those of which nothing is predicted keep their times."""
+
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        if setting.recorded_on is None:
+            return Applied(timeline, 0)
+        try:
+            prices = kernel_prices(timeline, setting.recorded_on, to)
+        except InputError as error:
+            return Applied(timeline, 0, 0, [f"kernels keep their recorded times, for {error}"])
+        known = np.isfinite(prices.seconds)
+        times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
+        kept = int((~known).sum())
+        rests_on = [f"{kept} kernels that are not predicted keep their recorded times"] if kept else []
+        return Applied(with_durations(timeline, times), int(known.sum()), 0, rests_on)
+
+    return Change(f"kernels as predicted for {to.name}", ("--kernels", PREDICTED), apply, to)
+
+
 def host_times(factor: float, why: str = "") -> Change:
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for."""
 
@@ -115,13 +137,14 @@ def host_changes(rule: str, recorded_on: Node | None, to: Node | None) -> list[C
 
 
 def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | None) -> list[Change]:
-    """Kernel times by rule: `keep`, `bandwidth`, `clock`, a factor, or REGEX=FACTOR. Raises InputError.
-
-    Whatever rule is not given, kernels keep their recorded times.
+    """Kernel times by rule: `predicted` for the other node, where there is one, which goes without saying; `keep`,
+    `bandwidth`, `clock`, a factor, or REGEX=FACTOR. Raises InputError.
     """
     changes: list[Change] = []
-    for rule in rules:
-        if rule in RATIOS:
+    for rule in rules or (PREDICTED,):
+        if rule == PREDICTED:
+            changes += [] if to is None else [predicted_kernels(to)]
+        elif rule in RATIOS:
             changes.append(_by_ratio(rule, recorded_on, to))
         elif rule != "keep":
             pattern, _, factor = rule.rpartition("=")

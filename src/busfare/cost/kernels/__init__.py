@@ -1,0 +1,1 @@
+"""Kernel times on another GPU."""

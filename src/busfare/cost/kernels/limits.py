@@ -1,0 +1,120 @@
+"""What bounds kernels on a GPU: rates of its memory, caches and pipelines, as measured there or from its data sheet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.node.gpus import Recorded, gpu_of_device_name, gpus, reached_share
+
+__all__ = ["Limits", "limits_of"]
+
+#: An empty kernel's time on the GPU by CUPTI, s; 1.0 to 2.2 µs on the GPUs that were probed.
+LAUNCH_S = 1.5e-6
+#: Bytes that one multiprocessor takes from L2 in a cycle: the width of its port [CUDA C++ Best Practices Guide].
+L2_PORT_BYTES = 64
+#: What the largest dense products reach of a pipeline's peak, on every GPU alike (docs/kernels.md).
+SHARE_OF_PEAK = 0.83
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A GPU's rates that kernels can reach: bytes and operations a second.
+
+    `rung`: `probed` where the node's own kernels were measured, else `class`. `peaks` by pipeline (`fp16_tensor`).
+    """
+
+    name: str
+    rung: str
+    vendor: str
+    generation: str
+    multiprocessors: float
+    clock_hz: float
+    memory: float
+    l2_bytes: float
+    l2: float
+    launch_s: float
+    peaks: dict[str, float]
+
+    @property
+    def threads(self) -> int:
+        """The most threads that a multiprocessor holds [CUDA C++ Programming Guide, compute capabilities]."""
+        return _THREADS.get(self.generation, 2048)
+
+    @property
+    def units(self) -> float:
+        """Threads in flight times the clock: what kernels without another limit go by."""
+        threads = {"7.5": 1024, "8.6": 1536, "8.9": 1536, "12.0": 1536, "8.7": 1536}.get(
+            self.generation, 2048
+        )
+        return self.multiprocessors * self.clock_hz * threads
+
+    def peak(self, pipeline: str) -> float | None:
+        """Operations a second of a pipeline; of one that the GPU lacks, of that which runs such numbers there."""
+        plain = pipeline.removesuffix("_tensor")
+        keys = [pipeline, plain]
+        if pipeline == plain or f"{plain}_tensor" not in _SINCE:
+            keys.append(f"{plain}_tensor")
+        elif self.vendor == "nvidia" and float(self.generation or 0) < _SINCE[pipeline]:
+            keys.append("fp32")
+        return next((self.peaks[key] for key in keys if key in self.peaks), None)
+
+
+_THREADS = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
+#: Tensor pipelines and the first compute capability that has them; before it, fp32's does their work.
+_SINCE = {"fp16_tensor": 7.0, "tf32_tensor": 8.0, "bf16_tensor": 8.0}
+
+
+def limits_of(node: Node, measured: bool = True) -> Limits:
+    """The limits of the first GPU of `node`; with `measured` False, of its data sheet whatever was measured.
+
+    Raises InputError, which says what is missing, where they are not known.
+    """
+    gpu = node.gpu(0)
+    # A node file need not repeat a data sheet: the table knows GPUs by the names that drivers give them.
+    sheet = next((row for row in gpus().values() if row.node == node.name), None) or gpu_of_device_name(
+        gpu.title, Recorded(multiprocessors=gpu.multiprocessors)
+    )
+    probed = node.probed_kernels() if measured else None
+    memory = gpu.memory_bandwidth_bytes_per_s or (sheet and sheet.memory_bandwidth_bytes_per_s)
+    units = gpu.multiprocessors or (sheet and sheet.multiprocessors)
+    clock = gpu.clock_hz or (sheet and sheet.clock_hz)
+    capability = gpu.compute_capability or (sheet.compute_capability if sheet else "")
+    missing = [
+        name
+        for name, value in (
+            ("memory_bandwidth_bytes_per_s", memory), ("multiprocessors", units), ("clock_hz", clock),
+        )
+        if not value
+    ]  # fmt: skip
+    if not memory or not units or not clock:
+        raise InputError(
+            f"{node.name}: its GPU's {' and '.join(missing)} are not known, which prices of kernels need"
+        )
+    peaks = {kind: SHARE_OF_PEAK * rate for kind, rate in (sheet.peaks if sheet else {}).items()}
+    if not peaks and gpu.flops_per_s:
+        peaks = {"fp32": SHARE_OF_PEAK * gpu.flops_per_s}
+    l2_rate = L2_PORT_BYTES * units * clock / 2
+    reached = memory * reached_share(sheet.name if sheet else "", capability)
+    launch = LAUNCH_S
+    if probed is not None:
+        streams = probed.memory_bytes_per_s
+        reached = max(
+            (streams[kind] for kind in ("triad", "copy", "write", "read") if kind in streams), default=reached
+        )
+        l2_rate, launch = probed.l2_bytes_per_s or l2_rate, probed.launch_s or launch
+        peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
+    return Limits(
+        name=node.name,
+        rung="probed" if probed is not None else "class",
+        vendor="amd" if capability.startswith("gfx") else "nvidia",
+        generation=capability,
+        multiprocessors=float(units),
+        clock_hz=float(clock),
+        memory=reached,
+        l2_bytes=float((sheet and sheet.l2_bytes) or 4 << 20),
+        l2=l2_rate,
+        launch_s=launch,
+        peaks=peaks,
+    )

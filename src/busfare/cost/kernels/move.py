@@ -1,0 +1,233 @@
+"""A kernel's recorded time, moved from one GPU to another by what bounds it on each.
+
+A time is split into the floor that no kernel escapes, latency, and work at a limit; each goes by its own ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busfare.cost.kernels.classes import MEMORY
+from busfare.cost.kernels.gemm import gemm_seconds
+from busfare.cost.kernels.limits import Limits
+from busfare.node.arrays import FloatArray
+
+__all__ = ["BOUNDS", "Evidence", "Moved", "move"]
+
+Rows = NDArray[np.intp]
+#: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
+#: `none`: not predicted.
+BOUNDS = ("between", "memory", "compute", "counted", "none")
+#: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
+LATENCY_S = 6e-6
+#: Where shapes are known, a library reaches more or less than the model; half of that (its logarithm) shows on a GPU of
+#: another generation too, all of it where the same code runs.
+CARRIED_ELSEWHERE = 0.5
+#: The share of a kernel's time that the memory takes, where nothing but its class is known: of products of matrices, and of
+#: kernels that nothing is known of, unless they move so few bytes a thread that they may be streams.
+DENSE_SHARE = 0.1
+UNKNOWN_SHARE = 0.1
+STREAM_SHARE = 0.6
+STREAM_BYTES = (8.0, 128.0)
+#: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
+LEAST_WORK = 0.1
+#: Times the size of L2, above which nothing of what a kernel moves is there any more.
+L2_TIMES = 2.0
+#: Threads of a multiprocessor whose loads fill the memory's queue.
+THREADS_NEEDED = 512.0
+#: Threads that a multiprocessor begins and ends in a cycle, where they do next to nothing.
+THREADS_A_CYCLE = 0.8
+#: The norm by which times at memory and elsewhere add up where they overlap.
+OVERLAP = 4.0
+#: Of the streams' rate, what counters show of kernels that are bound by the memory.
+COUNTED_SHARE = 1.03
+
+
+@dataclass
+class Evidence:
+    """What is known of distinct kernels, a row each; columns that are not there, and NaN, are not known.
+
+    `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
+    `dram_bytes` as counted; `blocks` of the grid and `threads` of a block; `batch`, `m`, `n`, `k` and `element_bytes` of a
+    product of matrices.
+    """
+
+    kinds: list[str]
+    pipelines: list[str | None]
+    columns: dict[str, FloatArray] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        column = self.columns.get(name)
+        return np.full(len(self.kinds), np.nan) if column is None else column
+
+
+@dataclass
+class Moved:
+    """Seconds there of each kernel, NaN where not predicted, and the place in BOUNDS of what it went by: shape (rows,)."""
+
+    seconds: FloatArray
+    bounds: NDArray[np.int8]
+
+
+def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there: Limits) -> Moved:
+    """Kernels that took `seconds` `here`, there; `of`: the row of `evidence` of each. Shape (rows,) both."""
+    kinds = np.array(evidence.kinds, dtype=object)
+    memory = np.isin(kinds, list(MEMORY))
+    own, other = _products(evidence, here, there)
+    product = np.isfinite(own) & np.isfinite(other)
+    ratio = np.where(
+        np.isin(kinds, ["gemm", "convolution", "attention"]), _peaks(evidence, here, there), np.nan
+    )
+    counted = np.isfinite(evidence["dram_bytes"])
+    bound = np.select(
+        [kinds == "communication", counted, memory, product | np.isfinite(ratio)],
+        [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],
+        BOUNDS.index("between"),
+    ).astype(np.int8)[of]
+    result = np.full(len(seconds), np.nan)
+    grid = Grid(evidence["blocks"][of], evidence["threads"][of])
+    prices: tuple[tuple[str, Callable[[Rows], FloatArray]], ...] = (
+        ("between", lambda r: _unknown(seconds[r], grid.rows(r), here, there)),
+        ("memory", lambda r: _streamed(seconds[r], evidence["bytes"][of[r]], grid.rows(r), here, there)),
+        ("counted", lambda r: _counted(seconds[r], evidence["dram_bytes"][of[r]], here, there)),
+    )
+    for name, price in prices:
+        rows = np.flatnonzero(bound == BOUNDS.index(name))
+        if len(rows):
+            result[rows] = price(rows)
+    compute = bound == BOUNDS.index("compute")
+    rows = np.flatnonzero(compute & product[of])
+    if len(rows):
+        result[rows] = _as_product(seconds[rows], own[of[rows]], other[of[rows]], here, there)
+    rows = np.flatnonzero(compute & ~product[of])
+    faster = ratio[of[rows]] ** (1 - DENSE_SHARE) * (here.memory / there.memory) ** DENSE_SHARE
+    work, floor = _parted(seconds[rows], here, there)
+    result[rows] = floor + work * faster
+    return Moved(result, bound)
+
+
+@dataclass
+class Grid:
+    """Blocks and threads of a block of each kernel, NaN where not known; shape (rows,)."""
+
+    blocks: FloatArray
+    threads: FloatArray
+
+    def rows(self, rows: Rows) -> Grid:
+        """Those of some kernels."""
+        return Grid(self.blocks[rows], self.threads[rows])
+
+    def filled(self, limits: Limits) -> FloatArray:
+        """The share of the memory's rate that so many threads can ask for at once; 1 where their number is not known."""
+        in_flight = np.minimum(self.blocks * self.threads / limits.multiprocessors, limits.threads)
+        share = np.minimum(self.blocks / limits.multiprocessors, 1) * np.minimum(
+            in_flight / THREADS_NEEDED, 1
+        )
+        return np.where(np.isnan(share), 1.0, share)
+
+    def busy(self, work: FloatArray, limits: Limits) -> FloatArray:
+        """The share of `work` seconds in which multiprocessors do nothing but begin and end threads; 0 where not known."""
+        took = self.blocks * self.threads / (limits.multiprocessors * limits.clock_hz * THREADS_A_CYCLE)
+        return np.nan_to_num(np.clip(took / work, 0, 1))
+
+
+def memory_seconds(moved: FloatArray, limits: Limits) -> FloatArray:
+    """What `moved` bytes take: as much of them comes from L2 as may still be there."""
+    missed = np.clip(moved / (L2_TIMES * limits.l2_bytes), 0, 1)
+    return np.asarray(moved * ((1 - missed) / max(limits.l2, limits.memory) + missed / limits.memory))
+
+
+def moved_in(seconds: FloatArray, limits: Limits) -> FloatArray:
+    """The most bytes that can be moved in so many seconds: what `memory_seconds` takes them for."""
+    moved = seconds * limits.memory
+    for _ in range(8):
+        moved = 0.5 * (moved + seconds * moved / np.maximum(memory_seconds(moved, limits), 1e-15))
+    return np.asarray(moved)
+
+
+def _parted(seconds: FloatArray, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:
+    """A kernel's work here, and what the floor under every kernel is there."""
+    work = np.maximum(seconds - here.launch_s, LEAST_WORK * seconds)
+    return work, (seconds - work) * there.launch_s / here.launch_s
+
+
+def _overlapped(one: FloatArray, other: FloatArray) -> FloatArray:
+    return np.asarray((one**OVERLAP + other**OVERLAP) ** (1 / OVERLAP))
+
+
+def _streamed(
+    seconds: FloatArray, moved: FloatArray, grid: Grid, here: Limits, there: Limits, most: float = 1.0
+) -> FloatArray:
+    """Kernels that move each byte once: at the memory's rate as far as they reach it, else by the threads in flight.
+
+    `most`: the largest share of the time that the memory takes.
+    """
+    work, floor = _parted(seconds, here, there)
+    known = np.fmin(memory_seconds(moved, here), work)
+    latency = np.where(np.isnan(known), 0.0, np.clip(work - known, 0, LATENCY_S))
+    took = work - latency
+    share = np.where(np.isnan(known), 1.0, known / np.maximum(took, 1e-15))
+    # What few threads, or threads that do little, cannot ask for is no time of the memory.
+    share = np.minimum(share, grid.filled(here)) * (1 - grid.busy(work, here) ** 2)
+    share = np.clip(share, 0, most)
+    rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * here.units / there.units
+    moved = moved_in(np.where(np.isnan(known), took, known), here)
+    faster = memory_seconds(moved, there) / np.maximum(memory_seconds(moved, here), 1e-15)
+    return floor + latency * here.clock_hz / there.clock_hz + took * _overlapped(share * faster, rest)
+
+
+def _unknown(seconds: FloatArray, grid: Grid, here: Limits, there: Limits) -> FloatArray:
+    """Kernels of which nothing but times and launches is known."""
+    work, floor = _parted(seconds, here, there)
+    each = work * here.memory / (grid.blocks * grid.threads)
+    streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
+    memory, units = np.log(here.memory / there.memory), np.log(here.units / there.units)
+    typical = floor + work * np.exp(UNKNOWN_SHARE * memory + (1 - UNKNOWN_SHARE) * units)
+    streamed = _streamed(seconds, np.full(len(seconds), np.nan), grid, here, there, STREAM_SHARE)
+    return np.where(streams, streamed, typical)
+
+
+def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:
+    """Seconds here and there of the products of matrices whose sides are known; NaN of others."""
+    result = np.full((2, len(evidence.kinds)), np.nan)
+    shaped = np.isfinite(evidence["m"]) & np.array([kind == "gemm" for kind in evidence.kinds], bool)
+    pipelines = np.array(evidence.pipelines, dtype=object)
+    for pipeline in {pipelines[row] for row in np.flatnonzero(shaped)}:
+        rows = np.flatnonzero(shaped & (pipelines == pipeline))
+        sides = [evidence[name][rows] for name in ("batch", "m", "n", "k", "element_bytes")]
+        for place, limits in enumerate((here, there)):
+            peak = limits.peak(pipeline or "fp32")
+            if peak:
+                result[place, rows] = limits.launch_s + gemm_seconds(sides, peak, limits)
+    return result[0], result[1]
+
+
+def _as_product(
+    seconds: FloatArray, own: FloatArray, other: FloatArray, here: Limits, there: Limits
+) -> FloatArray:
+    carried = 1.0 if here.generation == there.generation else CARRIED_ELSEWHERE
+    latency = np.clip(seconds - own, 0, LATENCY_S)
+    return np.asarray(
+        latency * here.clock_hz / there.clock_hz + other * ((seconds - latency) / own) ** carried
+    )
+
+
+def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
+    """The ratio of the peaks of each kernel's pipeline; NaN where one is not known."""
+    ratios = {}
+    for pipeline in set(evidence.pipelines):
+        own, other = here.peak(pipeline or "fp32"), there.peak(pipeline or "fp32")
+        ratios[pipeline] = own / other if own and other else np.nan
+    return np.array([ratios[pipeline] for pipeline in evidence.pipelines], np.float64)
+
+
+def _counted(seconds: FloatArray, moved: FloatArray, here: Limits, there: Limits) -> FloatArray:
+    """A roofline by the share of the memory's rate that was counted (docs/kernels.md)."""
+    work, floor = _parted(seconds, here, there)
+    share = np.clip(moved / (work * here.memory * COUNTED_SHARE), 0, 1)
+    rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * here.units / there.units
+    return floor + work * _overlapped(share * here.memory / there.memory, rest)

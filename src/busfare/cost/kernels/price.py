@@ -1,0 +1,244 @@
+"""Prices of recorded kernels on another GPU, with their ranges and what they rest on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import isfinite, sqrt
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_named, type_of
+from busfare.cost.kernels.limits import Limits, limits_of
+from busfare.cost.kernels.move import BOUNDS, Evidence, move
+from busfare.cost.kernels.work import Work, work_of
+from busfare.cost.ranges import Ranged, range_of
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.node.arrays import FloatArray
+from busfare.trace.api_calls import COMMUNICATION
+
+__all__ = ["KernelPrices", "price_kernel", "price_kernels"]
+
+#: Columns of counted bytes: what DRAM read and wrote.
+COUNTED = ("dram_read_bytes", "dram_write_bytes")
+#: What kernels of unknown bounds are off by beyond both bounds.
+BEYOND = 1.1
+_CARRIES = re.compile(COMMUNICATION)
+#: Classes whose bytes, where somebody gives them, are counted ones: nothing says that each is moved once.
+_UNSTREAMED = frozenset({"other", "sort", "random", "fft"})
+
+
+@dataclass
+class KernelPrices:
+    """Of the kernels of a table of operations: shape (kernels,), seconds; NaN where not predicted.
+
+    `rows`: where they are in the table. `kinds`, `bounds`: places in CLASSES and BOUNDS. `rung`: of all that counters do not
+    tell.
+    """
+
+    rows: NDArray[np.intp]
+    recorded: FloatArray
+    seconds: FloatArray
+    low: FloatArray
+    high: FloatArray
+    kinds: NDArray[np.int8]
+    bounds: NDArray[np.int8]
+    rung: str
+
+    def rung_of(self, bound: int) -> str | None:
+        """The rung of prices by that bound; None where there is none."""
+        return {"counted": "counters", "none": None}.get(BOUNDS[bound], self.rung)
+
+
+def price_kernels(
+    operations: pl.DataFrame,
+    launches: pl.DataFrame,
+    recorded_on: Node,
+    to: Node,
+    counters: pl.DataFrame | None = None,
+) -> KernelPrices:
+    """What the kernels of `operations` take on `to`. `launches`: of the trace; `counters`: counted, of the same program.
+
+    Raises InputError where what bounds kernels on one of the GPUs is not known.
+    """
+    here, there = limits_of(recorded_on), limits_of(to)
+    chosen = (operations["kind"] == "kernel").fill_null(False).to_numpy()
+    rows = np.flatnonzero(chosen)
+    columns = ["name", *(["launch"] if "launch" in operations.columns else [])]
+    kernels = operations[rows].select(*columns, recorded=(pl.col("end_ns") - pl.col("start_ns")) * 1e-9)
+    distinct = kernels.select(columns).unique(maintain_order=True).with_row_index("of")
+    of = kernels.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")[
+        "of"
+    ].to_numpy()
+    known = _known(distinct, launches, counters)
+    evidence, kinds = _evidence(known)
+    recorded = kernels["recorded"].to_numpy()
+    moved = move(evidence, of.astype(np.intp), recorded, here, there)
+    low, high = _ranges(moved.seconds, recorded, moved.bounds, kinds[of], here, there)
+    rung = "probed" if here.rung == there.rung == "probed" else "class"
+    return KernelPrices(rows, recorded, moved.seconds, low, high, kinds[of], moved.bounds, rung)
+
+
+def price_kernel(
+    recorded_on: Node,
+    to: Node,
+    kind: str,
+    seconds: float,
+    number_type: str = "fp32",
+    flops: float | None = None,
+    bytes_: float | None = None,
+    shape: tuple[int, int, int] | None = None,
+    blocks: int | None = None,
+    threads: int | None = None,
+) -> list[dict[str, object]]:
+    """`rung`, `seconds`, `low_seconds` and `high_seconds` on `to` of a kernel that took `seconds` on `recorded_on`, by each
+    rung that the nodes have. `kind`: a class; `flops`, `bytes_`: of its work; `shape`: m, n, k of a product of matrices.
+
+    Raises InputError for a class, type or size that is not known.
+    """
+    known = class_named(kind)
+    if known is None:
+        raise InputError(f"--kernel {kind!r}: no class of kernels; one of {', '.join(CLASSES)}")
+    typed = type_named(number_type, known)
+    if typed is None:
+        raise InputError(f"--type {number_type!r}: not known; fp64, fp32, tf32, fp16, bf16, fp8 or int8")
+    if not 0 < seconds < 1e9:
+        raise InputError(f"--seconds {seconds:g}: give the time of one launch, above 0")
+    pipeline, width = typed
+    if known == "gemm" and shape is None and flops and bytes_:
+        shape = _square_shape(flops, bytes_ / width)
+    sides = dict(zip("mnk", shape or (), strict=False))
+    given = {
+        "bytes": bytes_,
+        "flops": flops,
+        "batch": 1.0 if shape else None,
+        "element_bytes": width,
+        **sides,
+    }
+    # Bytes of a kernel whose class says nothing are counted ones: they show how much of its time the memory takes.
+    if known not in ("gemm", "convolution", "attention") and bytes_ and known in _UNSTREAMED:
+        given["dram_bytes"] = bytes_
+    columns = {
+        name: np.array([np.nan if value is None else value], np.float64) for name, value in given.items()
+    }
+    evidence = Evidence([known], [pipeline], columns)
+    prices: list[dict[str, object]] = []
+    pairs = {"class": [limits_of(node, measured=False) for node in (recorded_on, to)]}
+    measured = [limits_of(node) for node in (recorded_on, to)]
+    if all(limits.rung == "probed" for limits in measured):
+        pairs["probed"] = measured
+    for rung, (here, there) in pairs.items():
+        took = np.array([seconds])
+        moved = move(evidence, np.zeros(1, np.intp), took, here, there)
+        kinds = np.array([CLASSES.index(known)], np.int8)
+        low, high = _ranges(moved.seconds, took, moved.bounds, kinds, here, there)
+        name = "counters" if BOUNDS[moved.bounds[0]] == "counted" else rung
+        numbers = [float(value[0]) if np.isfinite(value[0]) else None for value in (moved.seconds, low, high)]
+        prices.append(
+            {"rung": name, **dict(zip(("seconds", "low_seconds", "high_seconds"), numbers, strict=True))}
+        )
+    return prices[-1:] + prices[:-1]
+
+
+def _square_shape(flops: float, elements: float) -> tuple[int, int, int] | None:
+    """The m of an m × k by k × k product of so many operations that reads and writes so many elements."""
+    # 2·m·k² = flops and 2·m·k + k² = elements: k from the root of k³ − elements·k + flops = 0 that is nearest to the square.
+    side = sqrt(elements / 3)
+    for _ in range(100):
+        slope = 3 * side * side - elements
+        if abs(slope) < 1e-9 * elements:
+            side *= 1.05
+            continue
+        step = (side**3 - elements * side + flops) / slope
+        side -= step
+        if not isfinite(side) or side <= 0:
+            return None
+        if abs(step) < 1e-6 * side:
+            break
+    m = flops / (2 * side * side)
+    return (max(1, round(m)), max(1, round(side)), max(1, round(side)))
+
+
+def _known(distinct: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFrame | None) -> pl.DataFrame:
+    """The distinct kernels with what their launches say of them."""
+    if "launch" in distinct.columns and not launches.is_empty():
+        distinct = distinct.join(
+            launches.with_row_index("launch").with_columns(pl.col("launch").cast(pl.UInt32)),
+            on="launch", how="left", maintain_order="left",
+        )  # fmt: skip
+    distinct = distinct.with_columns(pl.col("name").cast(pl.String))
+    if counters is None or counters.is_empty():
+        return distinct
+    sizes = [
+        name
+        for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+        if name in distinct.columns
+    ]
+    counted = counters.with_columns(pl.col("name").cast(pl.String)).unique(["name", *sizes], keep="first")
+    found = [name for name in COUNTED if name in counted.columns]
+    return distinct.join(
+        counted.select("name", *sizes, *found),
+        on=["name", *sizes],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+
+
+def _evidence(known: pl.DataFrame) -> tuple[Evidence, NDArray[np.int8]]:
+    texts = [
+        known[name].to_list() if name in known.columns else [None] * known.height
+        for name in ("name", "operator", "shapes", "types")
+    ]
+    kinds, pipelines, works = [], [], []
+    for name, operator, shapes, types in zip(*texts, strict=True):
+        kind = "communication" if name and _CARRIES.search(name) else class_of(name or "", operator)
+        work = (
+            Work() if kind == "gemm" and "reduce" in name.lower() else work_of(kind, operator, shapes, types)
+        )
+        kinds.append(kind)
+        # The kernel's name knows better than its inputs whether a product of fp32 ran as tf32, and nothing else better.
+        plain = work.pipeline in (None, "fp32")
+        pipelines.append((type_of(name or "") if plain else None) or work.pipeline)
+        works.append(work)
+    fields = ("flops", "bytes", "batch", "m", "n", "k", "element_bytes")
+    columns = {field: np.array([getattr(work, field) for work in works], np.float64) for field in fields}
+    for side, name in (("grid", "blocks"), ("block", "threads")):
+        sides = [f"{side}_{axis}" for axis in "xyz"]
+        if all(column in known.columns for column in sides):
+            product = known.select(pl.fold(1.0, lambda left, right: left * right, sides)).to_series()
+            columns[name] = product.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    if all(name in known.columns for name in COUNTED):
+        counted = known.select(pl.sum_horizontal(*COUNTED, ignore_nulls=False)).to_series()
+        columns["dram_bytes"] = counted.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return Evidence(kinds, pipelines, columns), np.array([CLASSES.index(kind) for kind in kinds], np.int8)
+
+
+def _ranges(
+    seconds: FloatArray,
+    recorded: FloatArray,
+    bounds: NDArray[np.int8],
+    kinds: NDArray[np.int8],
+    here: Limits,
+    there: Limits,
+) -> tuple[FloatArray, FloatArray]:
+    """The lows and highs of moved times. Of kernels without evidence: both bounds; across makers, and of classes without
+    held-out data, the same around the price.
+    """
+    work = np.maximum(recorded - here.launch_s, 0)
+    ends = np.array([here.memory / there.memory, here.units / there.units])
+    both = [there.launch_s + work * end for end in (ends.min() / BEYOND, ends.max() * BEYOND)]
+    low, high = np.minimum(both[0], seconds), np.maximum(both[1], seconds)
+    rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
+    crossed = here.vendor != there.vendor
+    for place, bound in enumerate(BOUNDS):
+        rows = bounds == place
+        ranged: Ranged | None = None if crossed else range_of("kernel", bound, rung)
+        if bound in ("between", "none") or not rows.any() or ranged is None:
+            continue
+        low[rows], high[rows] = seconds[rows] * ranged.low, seconds[rows] * ranged.high
+    low[np.isnan(seconds)] = high[np.isnan(seconds)] = np.nan
+    return low, high
