@@ -71,19 +71,17 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
         rung=pl.Series([prices.rung_of(int(bound)) for bound in prices.bounds], dtype=pl.String),
     )  # fmt: skip
     ours, theirs = _summed(priced.filter(pl.col("predicted").is_not_nan())), _summed(_named(actual, there))
-    both = ours.join(theirs.select("key", "actual_a_launch", kernels_there="kernels"), on="key")
+    both = ours.join(theirs.select("key", actual="recorded", kernels_there="kernels"), on="key")
     if both.is_empty():
         return KernelsCompared(
             count=0, wmape_percent=None, median_percent=None, inside_percent=None,
             unmatched=prices.rows.size + there.rows.size, by_kernel=[],
         )  # fmt: skip
-    error = (pl.col("predicted") - pl.col("actual_a_launch")).abs()
-    inside = pl.col("actual_a_launch").is_between(pl.col("low") - 1e-9, pl.col("high") + 1e-9)
+    error = (pl.col("predicted") - pl.col("actual")).abs()
+    inside = pl.col("actual").is_between(pl.col("low") - 1e-9, pl.col("high") + 1e-9)
     figures = both.select(
-        wmape=100
-        * (error * pl.col("launches")).sum()
-        / (pl.col("actual_a_launch") * pl.col("launches")).sum(),
-        median=100 * (error / pl.col("actual_a_launch")).median(),
+        wmape=100 * (error * pl.col("launches")).sum() / (pl.col("actual") * pl.col("launches")).sum(),
+        median=100 * (error / pl.col("actual")).median(),
         inside=100 * inside.mean(),
         count=pl.col("launches").sum(),
     ).to_dicts()[0]
@@ -99,7 +97,7 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
             KernelCompared(
                 name=row["name"], kind=CLASSES[row["kind"]], rung=row["rung"], recorded_seconds=row["recorded"],
                 predicted_seconds=row["predicted"], low_seconds=row["low"], high_seconds=row["high"],
-                actual_seconds=row["actual_a_launch"], count=row["launches"],
+                actual_seconds=row["actual"], count=row["launches"],
             )
             for row in rows
         ],
@@ -146,4 +144,4 @@ def _summed(kernels: pl.DataFrame) -> pl.DataFrame:
         **{name: pl.col(name).first() for name in first},
     )  # fmt: skip
     a_launch = [(pl.col(name) / pl.col("launches")).alias(name) for name in seconds]
-    return by_key.with_columns(*a_launch).with_columns(actual_a_launch=pl.col("recorded"))
+    return by_key.with_columns(*a_launch)

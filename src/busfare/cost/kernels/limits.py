@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from busfare.errors import InputError
@@ -10,8 +11,8 @@ from busfare.node.gpus import Recorded, gpu_of_device_name, gpus, reached_share
 
 __all__ = ["Limits", "limits_of"]
 
-#: An empty kernel's time on the GPU by CUPTI, s; 1.0 to 2.2 µs on the GPUs that were probed.
-LAUNCH_S = 1.5e-6
+#: The least that a kernel takes by CUPTI, s: 0.67 to 0.99 µs in recordings of nine GPUs.
+LAUNCH_S = 0.9e-6
 #: Bytes that one multiprocessor takes from L2 in a cycle: the width of its port [CUDA C++ Best Practices Guide].
 L2_PORT_BYTES = 64
 #: What the largest dense products reach of a pipeline's peak, on every GPU alike (docs/kernels.md).
@@ -44,11 +45,10 @@ class Limits:
 
     @property
     def units(self) -> float:
-        """Threads in flight times the clock: what kernels without another limit go by."""
-        threads = {"7.5": 1024, "8.6": 1536, "8.9": 1536, "12.0": 1536, "8.7": 1536}.get(
-            self.generation, 2048
-        )
-        return self.multiprocessors * self.clock_hz * threads
+        """What kernels without another limit go by: multiprocessors, clock, and half (its logarithm) of their threads, for
+        some are bound by the instructions that they issue and some by the loads that they have in flight.
+        """
+        return self.multiprocessors * self.clock_hz * math.sqrt(self.threads)
 
     def peak(self, pipeline: str) -> float | None:
         """Operations a second of a pipeline; of one that the GPU lacks, of that which runs such numbers there."""

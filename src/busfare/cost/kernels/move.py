@@ -41,8 +41,8 @@ L2_TIMES = 2.0
 THREADS_NEEDED = 512.0
 #: Threads that a multiprocessor begins and ends in a cycle, where they do next to nothing.
 THREADS_A_CYCLE = 0.8
-#: The norm by which times at memory and elsewhere add up where they overlap.
-OVERLAP = 4.0
+#: The norms by which times at memory and elsewhere add up where they overlap: by bytes that shapes tell, and counted ones.
+OVERLAP, COUNTED_OVERLAP = 3.0, 4.0
 #: Of the streams' rate, what counters show of kernels that are bound by the memory.
 COUNTED_SHARE = 1.03
 
@@ -135,9 +135,9 @@ class Grid:
         return np.nan_to_num(np.clip(took / work, 0, 1))
 
 
-def memory_seconds(moved: FloatArray, limits: Limits) -> FloatArray:
-    """What `moved` bytes take: as much of them comes from L2 as may still be there."""
-    missed = np.clip(moved / (L2_TIMES * limits.l2_bytes), 0, 1)
+def memory_seconds(moved: FloatArray, limits: Limits, l2_bytes: float | None = None) -> FloatArray:
+    """What `moved` bytes take: as much of them comes from L2, or so many bytes of it, as may still be there."""
+    missed = np.clip(moved / (L2_TIMES * (l2_bytes or limits.l2_bytes)), 0, 1)
     return np.asarray(moved * ((1 - missed) / max(limits.l2, limits.memory) + missed / limits.memory))
 
 
@@ -155,8 +155,10 @@ def _parted(seconds: FloatArray, here: Limits, there: Limits) -> tuple[FloatArra
     return work, (seconds - work) * there.launch_s / here.launch_s
 
 
-def _overlapped(one: FloatArray, other: FloatArray) -> FloatArray:
-    return np.asarray((one**OVERLAP + other**OVERLAP) ** (1 / OVERLAP))
+def _overlapped(share: FloatArray, faster: FloatArray | float, units: float, norm: float) -> FloatArray:
+    """What of a time is left where `share` of it is the memory's and goes by `faster`, and the rest by `units`."""
+    rest = (1 - share**norm) ** (1 / norm) * units
+    return np.asarray(((share * faster) ** norm + rest**norm) ** (1 / norm))
 
 
 def _streamed(
@@ -174,10 +176,15 @@ def _streamed(
     # What few threads, or threads that do little, cannot ask for is no time of the memory.
     share = np.minimum(share, grid.filled(here)) * (1 - grid.busy(work, here) ** 2)
     share = np.clip(share, 0, most)
-    rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * here.units / there.units
     moved = moved_in(np.where(np.isnan(known), took, known), here)
-    faster = memory_seconds(moved, there) / np.maximum(memory_seconds(moved, here), 1e-15)
-    return floor + latency * here.clock_hz / there.clock_hz + took * _overlapped(share * faster, rest)
+    # What a small L2 does not hold, a larger one need not: nothing says that it is used twice.
+    smaller = min(here.l2_bytes, there.l2_bytes)
+    faster = memory_seconds(moved, there, smaller) / np.maximum(memory_seconds(moved, here), 1e-15)
+    return (
+        floor
+        + latency * here.clock_hz / there.clock_hz
+        + took * _overlapped(share, faster, here.units / there.units, OVERLAP)
+    )
 
 
 def _unknown(seconds: FloatArray, grid: Grid, here: Limits, there: Limits) -> FloatArray:
@@ -229,5 +236,5 @@ def _counted(seconds: FloatArray, moved: FloatArray, here: Limits, there: Limits
     """A roofline by the share of the memory's rate that was counted (docs/kernels.md)."""
     work, floor = _parted(seconds, here, there)
     share = np.clip(moved / (work * here.memory * COUNTED_SHARE), 0, 1)
-    rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * here.units / there.units
-    return floor + work * _overlapped(share * here.memory / there.memory, rest)
+    units = here.units / there.units
+    return floor + work * _overlapped(share, here.memory / there.memory, units, COUNTED_OVERLAP)
