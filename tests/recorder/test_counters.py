@@ -53,6 +53,13 @@ def test_each_distinct_kernel_is_counted_at_its_second_launch_or_its_only_one(
     assert omissions(trace) == {"counters": 4, "kernels-without-counters": 2}
 
 
+def test_no_pcie_links_are_asked_for_since_cupti_would_refuse_its_profiler(
+    recorded: Callable[..., Run],
+) -> None:
+    assert len(recorded("counted", str(ROUNDS)).only.table("pcie_links")) == 1
+    assert len(counted(recorded)[0].only.table("pcie_links")) == 0
+
+
 def test_more_passes_count_more(recorded: Callable[..., Run]) -> None:
     run, trace = counted(recorded, counter_passes=2)
     assert trace.counters["fp64_cycles"].to_list() == [11001, 11003, 11008]
@@ -96,6 +103,7 @@ def test_a_cupti_that_makes_no_ranges_of_kernels_gets_them_made(recorded: Callab
     [
         ("denied", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("no-nvperf", "libnvperf_host.so"),
+        ("legacy", "legacy event API"),
         ("broken", "cuptiRangeProfilerSetConfig: CUPTI_ERROR_OF_THE_TEST"),
     ],
 )

@@ -68,6 +68,8 @@ bool RangeProfiler::step(const char* name, CUptiResult result) {
             "with NVreg_RestrictProfilingToAdminUsers=0";
     } else if (result == CUPTI_ERROR_NOT_INITIALIZED && std::string_view(name).ends_with("Initialize")) {
         error_ = "libnvperf_host.so or libnvperf_target.so, which belong beside CUPTI, cannot be loaded";
+    } else if (result == CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED) {
+        error_ = "this process uses CUPTI's legacy event API, or its records of PCIe links";
     } else {
         error_ = std::string(name) + ": " + text;
     }
@@ -106,6 +108,11 @@ bool RangeProfiler::initialize() {
     if (missing) {
         error_ = cupti_.path + " lacks " + missing + "; CUPTI of CUDA 12.8 or newer is needed";
         return false;
+    }
+    if (talk_) {
+        Dl_info place{};
+        ::dladdr(reinterpret_cast<void*>(initialize_), &place);
+        sayf("counters: %s, version %u", place.dli_fname, cupti_.version);
     }
     if (void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD)) {
         synchronize_ = reinterpret_cast<decltype(synchronize_)>(::dlsym(driver, "cuCtxSynchronize"));

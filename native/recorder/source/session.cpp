@@ -104,7 +104,7 @@ bool Session::subscribe() {
     if (cupti_.set_thread_id_type) cupti_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
     std::string why = "CUPTI gives no buffers here, so nothing is recorded";
     if (cupti_.register_callbacks(&Session::on_request, &Session::on_complete) != CUPTI_SUCCESS ||
-        !kinds_.enable_setting(&why)) {
+        !kinds_.enable_setting(options_.counted_kernels > 0, &why)) {
         say(why.c_str());
         return false;
     }

@@ -24,6 +24,7 @@ CUpti_CallbackFunc g_callback;
 void* g_userdata;
 std::set<uint64_t> g_callbacks, g_calls;
 std::set<int> g_kinds;
+bool g_legacy = false;  ///< as with CUPTI 13.0, whose records of PCIe links come by its legacy event API
 std::atomic<uint64_t> g_clock{1'000'000'000};
 std::atomic<uint32_t> g_correlation{0};
 uint8_t* g_buffer;
@@ -181,6 +182,11 @@ void call_back_launch(const Call& call, uint32_t correlation, uint64_t start, co
     t_kernel = nullptr;
 }
 
+bool legacy() {
+    const std::lock_guard lock(g_mutex);
+    return g_legacy;
+}
+
 uint64_t kernels() {
     return g_kernels;
 }
@@ -284,6 +290,7 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
 }
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
     const std::lock_guard lock(g_mutex);
+    if (kind == CUPTI_ACTIVITY_KIND_PCIE) g_legacy = true;
     g_kinds.insert(kind);
     return CUPTI_SUCCESS;
 }

@@ -49,6 +49,9 @@ void call_back_launch(const Call& call, uint32_t correlation, uint64_t start, co
                       const void* parameters);
 uint64_t kernels();
 
+/// Whether the legacy event API was used, which shuts the profiler out.
+bool legacy();
+
 /// The callback of an NVTX call, where one is subscribed to.
 void call_back_nvtx(uint32_t call, const CUpti_NvtxData& data);
 

@@ -2,7 +2,7 @@
 //
 // FAKE_CUPTI_COUNTERS   `denied`: not to this user; `no-nvperf`; `own-ranges`: CUPTI makes no ranges of
 // kernels;
-//                       `broken`: of nobody
+//                       `broken`: of nobody; `legacy`: the program uses the event API
 
 #include <cupti_profiler_host.h>
 #include <cupti_range_profiler.h>
@@ -51,6 +51,7 @@ extern "C" {
 
 CUptiResult cuptiProfilerInitialize(CUpti_Profiler_Initialize_Params*) {
     if (told("no-nvperf")) return CUPTI_ERROR_NOT_INITIALIZED;
+    if (told("legacy") || fake::legacy()) return CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED;
     g_initialized = true;
     return CUPTI_SUCCESS;
 }
