@@ -7,12 +7,12 @@ import tomllib
 from functools import cache, lru_cache
 from pathlib import Path
 
-__all__ = ["CLASSES", "MEMORY", "class_named", "class_of", "is_hand_written", "type_named", "type_of"]
+__all__ = ["CLASSES", "MEMORY", "class_named", "class_of", "type_named", "type_of"]
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
-MEMORY = frozenset({"elementwise", "reduction", "softmax", "norm", "copy", "gather", "pooling", "optimizer"})
+MEMORY = frozenset({"elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer"})
 CLASSES = (
-    "gemm", "convolution", "attention", "fft", *sorted(MEMORY), "sort", "random", "communication", "other",
+    "gemm", "convolution", "attention", "fft", *sorted(MEMORY), "gather", "sort", "random", "communication", "other",
 )  # fmt: skip
 
 #: Of a name; those of templates may be megabytes.
@@ -81,8 +81,3 @@ def type_named(word: str, kind: str, tensor: bool = True) -> tuple[str, int] | N
     matrix = kind in ("gemm", "convolution", "attention")
     on_tensor = tensor and matrix and plain not in ("fp32", "fp64")
     return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), _BYTES[plain]
-
-
-def is_hand_written(kind: str) -> bool:
-    """Whether nothing is known of what bounds kernels of this class."""
-    return kind in ("other", "sort", "random", "fft")

@@ -27,6 +27,7 @@ LATENCY_S = 6e-6
 #: Where shapes are known, a library reaches more or less than the model; half of that (its logarithm) shows on a GPU of
 #: another generation too, all of it where the same code runs.
 CARRIED_ELSEWHERE = 0.5
+MOST_RESIDUAL = 3.0
 #: The share of a kernel's time that the memory takes, where nothing but its class is known: of products of matrices, and of
 #: kernels that nothing is known of, unless they move so few bytes a thread that they may be streams.
 DENSE_SHARE = 0.1
@@ -218,9 +219,11 @@ def _as_product(
 ) -> FloatArray:
     carried = 1.0 if here.generation == there.generation else CARRIED_ELSEWHERE
     latency = np.clip(seconds - own, 0, LATENCY_S)
-    return np.asarray(
-        latency * here.clock_hz / there.clock_hz + other * ((seconds - latency) / own) ** carried
-    )
+    residual = (seconds - latency) / own
+    # What is further off than any library is no product of this shape, and says nothing of another generation's libraries.
+    library = np.clip(residual, 1 / MOST_RESIDUAL, MOST_RESIDUAL)
+    moved = other * library**carried * (residual / library)
+    return np.asarray(latency * here.clock_hz / there.clock_hz + moved)
 
 
 def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:

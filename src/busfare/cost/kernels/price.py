@@ -28,7 +28,7 @@ COUNTED = ("dram_read_bytes", "dram_write_bytes")
 BEYOND = 1.1
 _CARRIES = re.compile(COMMUNICATION)
 #: Classes whose bytes, where somebody gives them, are counted ones: nothing says that each is moved once.
-_UNSTREAMED = frozenset({"other", "sort", "random", "fft"})
+_UNSTREAMED = frozenset({"other", "sort", "random", "fft", "gather"})
 
 
 @dataclass

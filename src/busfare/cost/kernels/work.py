@@ -57,8 +57,6 @@ def work_of(kind: str, operator: str | None, shapes: str | None, types: str | No
             return Work()
         # What is read, and a result as large as the largest of it; a reduction's result is small.
         written = 0 if kind == "reduction" else max(elements)
-        if kind == "gather":
-            return Work(pipeline=pipeline, element_bytes=width)
         return Work(bytes=float(width * (sum(elements) + written)), pipeline=pipeline, element_bytes=width)
     return Work(pipeline=pipeline, element_bytes=width)
 

@@ -1,0 +1,200 @@
+"""Kernels on another GPU: what names and operators say, the limits of GPUs, and moved times."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_of
+from busfare.cost.kernels.gemm import gemm_seconds
+from busfare.cost.kernels.limits import limits_of
+from busfare.cost.kernels.move import BOUNDS, Evidence, move
+from busfare.cost.kernels.price import price_kernel, price_kernels
+from busfare.cost.kernels.work import work_of
+from busfare.errors import InputError
+from busfare.node import load_node
+from busfare.node.short import node_of_short
+from busfare.trace import read
+from tests.traces import EXAMPLES
+
+H100, H200, A100 = "h100-sxm", "h200-sxm", "a100-sxm4-80gb"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "pipeline"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", "elementwise", "fp32"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1", "gemm", "bf16_tensor"),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x6_tn", "gemm", "fp16_tensor"),
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "gemm", "bf16_tensor"),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", "gemm", "fp16_tensor"),
+        ("volta_sgemm_128x64_tn", "gemm", "fp32"),
+        ("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8x1", "gemm", "fp16_tensor"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "communication", "fp32"),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw", "convolution", "tf32_tensor"),
+        ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64, 4, cutlass::half_t>>", "attention", "fp16_tensor"),
+        ("triton_poi_fused_add_mul_0", "elementwise", None),
+        ("triton_red_fused_mean_1", "reduction", None),
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 32, true, 1, true>", "norm", "fp32"),
+        ("void (anonymous namespace)::softmax_warp_forward<c10::Half, c10::Half, float, 10>", "softmax", "fp16"),
+        ("jacobi_step(double const*, double*, int)", "other", "fp64"),
+        ("", "other", None),
+    ],
+)  # fmt: skip
+def test_names_of_kernels_tell_class_and_pipeline(name: str, kind: str, pipeline: str | None) -> None:
+    assert (class_of(name), type_of(name)) == (kind, pipeline)
+
+
+def test_an_operator_tells_the_class_of_a_kernel_whose_name_does_not() -> None:
+    assert class_of("k_77", "aten::mm") == "gemm"
+    assert class_of("k_77", "aten::_softmax") == "softmax"
+    assert class_of("k_77") == "other"
+    assert {class_named(word) for word in ("GEMM", "conv", "layernorm", "hand-written")} < {*CLASSES}
+    assert class_named("nonsense") is None
+
+
+def test_shapes_of_operators_tell_their_work() -> None:
+    half = '["c10::Half","c10::Half"]'
+    mm = work_of("gemm", "aten::mm", "[[64,128],[128,32]]", half)
+    assert (mm.m, mm.n, mm.k, mm.batch, mm.pipeline) == (64, 32, 128, 1, "fp16_tensor")
+    assert mm.flops == 2 * 64 * 32 * 128
+    assert mm.bytes == 2 * (64 * 32 + 64 * 128 + 128 * 32)
+    linear = work_of("gemm", "aten::linear", "[[4,16,128],[32,128],[32]]", '["float","float","float"]')
+    assert (linear.m, linear.n, linear.k, linear.batch, linear.pipeline) == (64, 32, 128, 1, "fp32")
+    assert work_of("gemm", "aten::bmm", "[[8,4,16],[8,16,2]]", half).batch == 8
+    assert work_of("gemm", "aten::addmm", "[[32],[64,128],[128,32],[],[]]", '["float"]').k == 128
+    assert (
+        work_of("elementwise", "aten::add", "[[1000],[1000],[]]", '["float","float","Scalar"]').bytes == 12000
+    )
+    assert work_of("reduction", "aten::sum", "[[1000,10]]", '["double"]').bytes == 80000
+
+
+@pytest.mark.parametrize(
+    "shapes", ["", "[", "{}", "[[-1,2],[2,3]]", '[["a"]]', "[[true,2],[2,2]]", f"[[{1 << 60},2],[2,3]]"]
+)
+def test_shapes_that_no_tensor_has_tell_nothing(shapes: str) -> None:
+    work = work_of("gemm", "aten::mm", shapes, '["float","float"]')
+    assert np.isnan(work.flops)
+    assert np.isnan(work.m)
+
+
+def test_limits_are_from_the_node_or_the_table_of_gpus() -> None:
+    h200, a100 = (limits_of(load_node(name)) for name in (H200, A100))
+    assert h200.rung == "class"
+    assert h200.memory == pytest.approx(4.8e12 * 0.865, rel=0.01)
+    assert h200.peak("fp16_tensor") == pytest.approx(0.83 * 989.5e12)
+    assert a100.peak("fp8_tensor") is None
+    # Before tensor pipelines, those for fp32 did their work; nobody says what those of a gaming board reach.
+    assert limits_of(load_node("gtx-1080-ti")).peak("tf32_tensor") == limits_of(
+        load_node("gtx-1080-ti")
+    ).peak("fp32")
+    assert limits_of(load_node("rtx-4090")).peak("fp16_tensor") is None
+    with pytest.raises(InputError, match="multiprocessors and clock_hz are not known"):
+        limits_of(node_of_short("pcie:4x16"))
+
+
+def everything() -> Evidence:
+    """A kernel of each class, with and without what shapes and counters tell."""
+    kinds = [*CLASSES, *CLASSES, "gemm"]
+    known = np.array([*[np.nan] * len(CLASSES), *[1e7] * len(CLASSES), np.nan])
+    side = np.array([*[np.nan] * 2 * len(CLASSES), 512.0])
+    columns = {
+        "bytes": known,
+        "dram_bytes": np.where(np.arange(len(kinds)) % 5 == 0, 2e7, np.nan),
+        "blocks": known / 1e4,
+    }
+    columns |= dict.fromkeys(("m", "n", "k"), side) | {
+        "batch": side / 512,
+        "element_bytes": side / 256,
+        "threads": known / 1e5,
+    }
+    return Evidence(kinds, ["fp16_tensor"] * len(kinds), columns)
+
+
+@given(st.floats(1e-7, 10.0), st.sampled_from([H100, A100, "t4", "mi300x"]))
+def test_a_kernel_moved_to_the_gpu_where_it_ran_takes_its_time(seconds: float, name: str) -> None:
+    evidence, limits = everything(), limits_of(load_node(name))
+    took = np.full(len(evidence.kinds), seconds)
+    moved = move(evidence, np.arange(len(took)), took, limits, limits)
+    kept = np.array([kind == "communication" for kind in evidence.kinds])
+    assert np.isnan(moved.seconds[kept]).all()
+    assert moved.seconds[~kept] == pytest.approx(took[~kept], rel=1e-6)
+    assert {BOUNDS[place] for place in moved.bounds} == {*BOUNDS}
+
+
+@given(st.floats(1e-7, 10.0))
+def test_a_gpu_that_is_faster_in_all_is_never_predicted_slower(seconds: float) -> None:
+    evidence = everything()
+    took = np.full(len(evidence.kinds), seconds)
+    here, there = limits_of(load_node("t4")), limits_of(load_node(A100))
+    moved = move(evidence, np.arange(len(took)), took, here, there).seconds
+    known = np.isfinite(moved)
+    assert (moved[known] <= 1.15 * took[known]).all()
+    assert (moved[known] > 0).all()
+
+
+def test_products_take_waves_of_tiles() -> None:
+    limits = limits_of(load_node(A100))
+    one = [np.array([value]) for value in (1.0, 4096.0, 4096.0, 4096.0, 2.0)]
+    peak = limits.peak("fp16_tensor") or 0.0
+    seconds = gemm_seconds(one, peak, limits)[0]
+    assert 2 * 4096**3 / peak < seconds < 1.4 * 2 * 4096**3 / peak
+    # One tile more than fits in a wave takes nearly as long as another wave.
+    full, more = (
+        gemm_seconds([np.array([value]) for value in (1.0, 128.0, 128.0 * tiles, 8192.0, 2.0)], peak, limits)[
+            0
+        ]
+        for tiles in (108, 109)
+    )
+    assert more > 1.1 * full
+    skinny = gemm_seconds([np.array([value]) for value in (1.0, 1.0, 8192.0, 8192.0, 2.0)], peak, limits)[0]
+    assert skinny > 2 * 8192 * 8192 / limits.memory
+
+
+@pytest.mark.parametrize(
+    ("example", "most"), [("train-images", 5.0), ("generate-text", 9.0), ("smooth-out-of-core", 4.0)]
+)
+def test_recorded_kernels_of_an_h100_are_near_those_of_an_h200(example: str, most: float) -> None:
+    """Real recordings of both GPUs that come with the project."""
+    from busfare.project.kernels import compare_kernels
+
+    here, there = (read(EXAMPLES / f"{example}-{gpu}.json.gz", launches=True) for gpu in ("h100", "h200"))
+    compared = compare_kernels(here, there, load_node(H100), load_node(H200))
+    assert compared is not None
+    assert compared.wmape_percent is not None
+    assert compared.wmape_percent < most
+    assert all(row.low_seconds <= row.predicted_seconds <= row.high_seconds for row in compared.by_kernel)
+
+
+def test_kernels_that_carry_data_between_gpus_are_not_predicted() -> None:
+    names = pl.Series("name", ["ncclDevKernel_AllReduce_Sum", "my_kernel", None], dtype=pl.Categorical)
+    operations = pl.DataFrame(
+        {"kind": ["kernel"] * 3, "name": names, "start_ns": [0, 10, 20], "end_ns": [10_000, 20_000, 30_000]}
+    )
+    prices = price_kernels(operations, pl.DataFrame(), load_node(H100), load_node(H200))
+    assert np.isnan(prices.seconds).tolist() == [True, False, False]
+    assert (prices.low[1:] < prices.seconds[1:]).all()
+    assert (prices.high[1:] > prices.seconds[1:]).all()
+    assert prices.rung_of(int(prices.bounds[0])) is None
+
+
+def test_one_kernel_has_a_price_on_every_rung_that_both_nodes_have() -> None:
+    here, there = load_node(H100), load_node(H200)
+    (row,) = price_kernel(here, there, "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
+    assert row["rung"] == "class"
+    assert row["low_seconds"] <= row["seconds"] <= row["high_seconds"]  # type: ignore[operator]
+    flops, moved = 2.0 * 64 * 8192 * 8192, 2.0 * (2 * 64 * 8192 + 8192 * 8192)
+    (skinny,) = price_kernel(here, there, "gemm", 5e-5, "fp16", flops=flops, bytes_=int(moved))
+    assert skinny["seconds"] < 0.85 * 5e-5  # type: ignore[operator]  # its weights are read once: the memory bounds it
+    (counted,) = price_kernel(here, there, "other", 1e-3, bytes_=int(2.9e9))
+    assert counted["rung"] == "counters"
+    assert counted["seconds"] == pytest.approx(1e-3 * 2.968 / 4.152, rel=0.12)
+    for wrong in ({"kind": "nonsense"}, {"number_type": "fp3"}, {"seconds": 0.0}):
+        with pytest.raises(InputError):
+            price_kernel(here, there, **({"kind": "gemm", "seconds": 1e-3} | wrong))  # type: ignore[arg-type]
+    json.dumps(row)
