@@ -17,6 +17,7 @@ SCRIPTS = (
     "bench",
     "replay_pairs",
     "node_change",
+    "kernels",
     "ranges",
     "hybrid",
     "gpus",

@@ -79,7 +79,10 @@ def from_machine(origin: Machine, gpu: str) -> list[list[Moved]]:
     here = probed_node(origin.times["probe"])
     found: dict[str, list[Moved]] = defaultdict(list)
     for program in read_plan("pairs.toml").programs:
-        trace, seconds = read(origin.recording(program, "before")), origin.seconds(program, "before")
+        trace, seconds = (
+            read(origin.recording(program, "before"), launches=True),
+            origin.seconds(program, "before"),
+        )
         rebuilt = timeline(trace, here)
         for name, told in targets(gpu).items():
             if measured := told["programs"].get(program):

@@ -290,10 +290,18 @@ def _changed(machine: Machine, pair: Any, figures: str, node: str) -> Truth:
     return Truth(figures, named, "change", 0, pair.program, predicted, after / before)
 
 
+def kernels() -> Iterator[Truth]:
+    """Kernels on another GPU."""
+    from kernels import truths
+
+    return truths()
+
+
 PARTS: dict[str, Any] = {
     "published": published,
     "probe": probes,
     "bench": benches,
     "moved": moves,
     "changes": changes,
+    "kernels": kernels,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,16 @@ def read_trace(path: Path, sums_above: int | None = None, launches: bool = False
 
     with _sign_of_life(path):
         return read(path, sums_above, launches)
+
+
+def with_counters(trace: Trace, path: Path | None) -> Trace:
+    """`trace` with the counters of the recording at `path`, where one is given. Raises InputError if it has none."""
+    if path is None:
+        return trace
+    counters = read_trace(path).counters
+    if counters.is_empty():
+        raise InputError(f"{path}: holds no counters; make it with `busfare record --counters`")
+    return replace(trace, counters=counters)
 
 
 def _sign_of_life(path: Path) -> AbstractContextManager[object]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from busfare.cli.answer import answer, optional_node, read_trace, where_recorded
+from busfare.cli.answer import answer, optional_node, read_trace, where_recorded, with_counters
 from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
 
 trace_path = click.argument(
@@ -21,6 +21,12 @@ kernel_rules = click.option(
     metavar="RULE",
     multiple=True,
     help="Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.",
+)
+counted = click.option(
+    "--counters",
+    metavar="RECORDING",
+    type=PATH,
+    help="Of the same program, by `busfare record --counters`: what its kernels' bytes tell of their times elsewhere.",
 )
 host_rule = click.option(
     "--host",
@@ -111,6 +117,7 @@ def what_if(
 @from_node
 @click.option("--model", default="calibrated", help="Cost model.")
 @kernel_rules
+@counted
 @host_rule
 @as_json
 @as_html
@@ -120,6 +127,7 @@ def project(
     from_: str | None,
     model: str,
     kernels: tuple[str, ...],
+    counters: Path | None,
     host: str,
     json: bool,
     html: Path | None,
@@ -132,7 +140,7 @@ def project(
     from busfare.timeline import timeline
 
     targets = [load_node(text) for text in to]
-    read = read_trace(trace, launches=True)
+    read = with_counters(read_trace(trace, launches=True), counters)
     recorded_on = where_recorded(read, from_, "--from")
     rebuilt = timeline(read, recorded_on)
     projections = [
@@ -153,15 +161,23 @@ def project(
 @from_node
 @click.option("--to", metavar="NODE", help="Where ACTUAL was recorded; guessed otherwise.")
 @click.option("--model", multiple=True, help="Cost model; may be repeated. All that apply otherwise.")
+@counted
 @as_json
 def compare(
-    predicted: Path, actual: Path, from_: str | None, to: str | None, model: tuple[str, ...], json: bool
+    predicted: Path,
+    actual: Path,
+    from_: str | None,
+    to: str | None,
+    model: tuple[str, ...],
+    counters: Path | None,
+    json: bool,
 ) -> None:
     """How far predictions for a node are from a trace recorded there, by every cost model."""
     from busfare.project import compared
     from busfare.report.prediction_documents import comparison_document
 
     first, second = (read_trace(path, launches=True) for path in (predicted, actual))
+    first = with_counters(first, counters)
     recorded_on, target = where_recorded(first, from_, "--from"), where_recorded(second, to, "--to")
     result = compared(first, second, recorded_on, target, model)
     answer(result, lambda: comparison_document(result), json)

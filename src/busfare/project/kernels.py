@@ -67,7 +67,7 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
     except InputError:
         return None
     priced = _named(trace, prices).with_columns(
-        predicted=prices.seconds, low=prices.low, high=prices.high,
+        predicted=prices.seconds, bound=prices.bounds, low=prices.low, high=prices.high,
         rung=pl.Series([prices.rung_of(int(bound)) for bound in prices.bounds], dtype=pl.String),
     )  # fmt: skip
     ours, theirs = _summed(priced.filter(pl.col("predicted").is_not_nan())), _summed(_named(actual, there))
@@ -95,9 +95,16 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
         unmatched=prices.rows.size + there.rows.size - matched,
         by_kernel=[
             KernelCompared(
-                name=row["name"], kind=CLASSES[row["kind"]], rung=row["rung"], recorded_seconds=row["recorded"],
-                predicted_seconds=row["predicted"], low_seconds=row["low"], high_seconds=row["high"],
-                actual_seconds=row["actual"], count=row["launches"],
+                name=row["name"],
+                kind=CLASSES[row["kind"]],
+                bound=BOUNDS[row["bound"]],
+                rung=row["rung"],
+                recorded_seconds=row["recorded"],
+                predicted_seconds=row["predicted"],
+                low_seconds=row["low"],
+                high_seconds=row["high"],
+                actual_seconds=row["actual"],
+                count=row["launches"],
             )
             for row in rows
         ],
@@ -135,7 +142,7 @@ def _named(trace: Trace, prices: KernelPrices) -> pl.DataFrame:
 def _summed(kernels: pl.DataFrame) -> pl.DataFrame:
     """By key: seconds a launch, where the kernel of an operator that is launched most says how often that was."""
     seconds = [name for name in ("recorded", "predicted", "low", "high") if name in kernels.columns]
-    first = [name for name in ("name", "kind", "rung") if name in kernels.columns]
+    first = [name for name in ("name", "kind", "bound", "rung") if name in kernels.columns]
     parts = kernels.group_by("key", "part").agg(
         pl.len().alias("count"), pl.col(seconds).sum(), pl.col(first).first()
     )

@@ -87,6 +87,7 @@ class KernelCompared(Struct, kw_only=True):
 
     name: str
     kind: str = field(name="class")
+    bound: str
     rung: str | None
     recorded_seconds: float
     predicted_seconds: float

@@ -17,6 +17,8 @@ LAUNCH_S = 0.9e-6
 L2_PORT_BYTES = 64
 #: What the largest dense products reach of a pipeline's peak, on every GPU alike (docs/kernels.md).
 SHARE_OF_PEAK = 0.83
+#: What the largest tile reaches of that (`gemm.py`): a measured product has it in its rate.
+LARGEST_TILE_SHARE = 0.945
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,15 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     launch = LAUNCH_S
     if probed is not None:
         streams = probed.memory_bytes_per_s
-        reached = max(
-            (streams[kind] for kind in ("triad", "copy", "write", "read") if kind in streams), default=reached
+        reached = next(
+            (streams[kind] for kind in ("triad", "copy", "write", "read") if kind in streams), reached
         )
         l2_rate, launch = probed.l2_bytes_per_s or l2_rate, probed.launch_s or launch
         peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
+        for product in probed.gemm:
+            pipeline = product.type if product.type in ("fp32", "fp64") else f"{product.type}_tensor"
+            fastest = max(one.flops / one.seconds for one in probed.gemm if one.type == product.type)
+            peaks[pipeline] = fastest / LARGEST_TILE_SHARE
     return Limits(
         name=node.name,
         rung="probed" if probed is not None else "class",

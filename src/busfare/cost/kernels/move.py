@@ -32,7 +32,7 @@ MOST_RESIDUAL = 3.0
 #: kernels that nothing is known of, unless they move so few bytes a thread that they may be streams.
 DENSE_SHARE = 0.1
 UNKNOWN_SHARE = 0.1
-STREAM_SHARE = 0.6
+STREAM_SHARE = 0.7
 STREAM_BYTES = (8.0, 128.0)
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
 LEAST_WORK = 0.1
@@ -41,7 +41,7 @@ L2_TIMES = 2.0
 #: Threads of a multiprocessor whose loads fill the memory's queue.
 THREADS_NEEDED = 512.0
 #: Threads that a multiprocessor begins and ends in a cycle, where they do next to nothing.
-THREADS_A_CYCLE = 0.8
+THREADS_A_CYCLE = 1.4
 #: The norms by which times at memory and elsewhere add up where they overlap: by bytes that shapes tell, and counted ones.
 OVERLAP, COUNTED_OVERLAP = 3.0, 4.0
 #: Of the streams' rate, what counters show of kernels that are bound by the memory.
@@ -162,13 +162,8 @@ def _overlapped(share: FloatArray, faster: FloatArray | float, units: float, nor
     return np.asarray(((share * faster) ** norm + rest**norm) ** (1 / norm))
 
 
-def _streamed(
-    seconds: FloatArray, moved: FloatArray, grid: Grid, here: Limits, there: Limits, most: float = 1.0
-) -> FloatArray:
-    """Kernels that move each byte once: at the memory's rate as far as they reach it, else by the threads in flight.
-
-    `most`: the largest share of the time that the memory takes.
-    """
+def _streamed(seconds: FloatArray, moved: FloatArray, grid: Grid, here: Limits, there: Limits) -> FloatArray:
+    """Kernels that move each byte once: at the memory's rate as far as they reach it, else by the threads in flight."""
     work, floor = _parted(seconds, here, there)
     known = np.fmin(memory_seconds(moved, here), work)
     latency = np.where(np.isnan(known), 0.0, np.clip(work - known, 0, LATENCY_S))
@@ -176,7 +171,7 @@ def _streamed(
     share = np.where(np.isnan(known), 1.0, known / np.maximum(took, 1e-15))
     # What few threads, or threads that do little, cannot ask for is no time of the memory.
     share = np.minimum(share, grid.filled(here)) * (1 - grid.busy(work, here) ** 2)
-    share = np.clip(share, 0, most)
+    share = np.clip(share, 0, 1)
     moved = moved_in(np.where(np.isnan(known), took, known), here)
     # What a small L2 does not hold, a larger one need not: nothing says that it is used twice.
     smaller = min(here.l2_bytes, there.l2_bytes)
@@ -189,14 +184,15 @@ def _streamed(
 
 
 def _unknown(seconds: FloatArray, grid: Grid, here: Limits, there: Limits) -> FloatArray:
-    """Kernels of which nothing but times and launches is known."""
+    """Kernels of which nothing but times and launches is known: they may be streams where they move few bytes a thread."""
     work, floor = _parted(seconds, here, there)
     each = work * here.memory / (grid.blocks * grid.threads)
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
+    missed = np.clip(work * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
+    as_stream = STREAM_SHARE * grid.filled(here) * (1 - grid.busy(work, here) ** 2) * missed
+    share = np.where(streams, np.maximum(as_stream, UNKNOWN_SHARE), UNKNOWN_SHARE)
     memory, units = np.log(here.memory / there.memory), np.log(here.units / there.units)
-    typical = floor + work * np.exp(UNKNOWN_SHARE * memory + (1 - UNKNOWN_SHARE) * units)
-    streamed = _streamed(seconds, np.full(len(seconds), np.nan), grid, here, there, STREAM_SHARE)
-    return np.where(streams, streamed, typical)
+    return np.asarray(floor + work * np.exp(share * memory + (1 - share) * units))
 
 
 def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:

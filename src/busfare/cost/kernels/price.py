@@ -14,13 +14,13 @@ from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_na
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move
 from busfare.cost.kernels.work import Work, work_of
-from busfare.cost.ranges import Ranged, range_of
+from busfare.cost.ranges import range_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.node.arrays import FloatArray
 from busfare.trace.api_calls import COMMUNICATION
 
-__all__ = ["KernelPrices", "price_kernel", "price_kernels"]
+__all__ = ["KernelPrices", "price_kernel", "price_kernels", "ranges"]
 
 #: Columns of counted bytes: what DRAM read and wrote.
 COUNTED = ("dram_read_bytes", "dram_write_bytes")
@@ -77,7 +77,7 @@ def price_kernels(
     evidence, kinds = _evidence(known)
     recorded = kernels["recorded"].to_numpy()
     moved = move(evidence, of.astype(np.intp), recorded, here, there)
-    low, high = _ranges(moved.seconds, recorded, moved.bounds, kinds[of], here, there)
+    low, high = ranges(moved.seconds, recorded, moved.bounds, here, there)
     rung = "probed" if here.rung == there.rung == "probed" else "class"
     return KernelPrices(rows, recorded, moved.seconds, low, high, kinds[of], moved.bounds, rung)
 
@@ -133,8 +133,7 @@ def price_kernel(
     for rung, (here, there) in pairs.items():
         took = np.array([seconds])
         moved = move(evidence, np.zeros(1, np.intp), took, here, there)
-        kinds = np.array([CLASSES.index(known)], np.int8)
-        low, high = _ranges(moved.seconds, took, moved.bounds, kinds, here, there)
+        low, high = ranges(moved.seconds, took, moved.bounds, here, there)
         name = "counters" if BOUNDS[moved.bounds[0]] == "counted" else rung
         numbers = [float(value[0]) if np.isfinite(value[0]) else None for value in (moved.seconds, low, high)]
         prices.append(
@@ -217,28 +216,24 @@ def _evidence(known: pl.DataFrame) -> tuple[Evidence, NDArray[np.int8]]:
     return Evidence(kinds, pipelines, columns), np.array([CLASSES.index(kind) for kind in kinds], np.int8)
 
 
-def _ranges(
-    seconds: FloatArray,
-    recorded: FloatArray,
-    bounds: NDArray[np.int8],
-    kinds: NDArray[np.int8],
-    here: Limits,
-    there: Limits,
+def ranges(
+    seconds: FloatArray, recorded: FloatArray, bounds: NDArray[np.int8], here: Limits, there: Limits
 ) -> tuple[FloatArray, FloatArray]:
-    """The lows and highs of moved times. Of kernels without evidence: both bounds; across makers, and of classes without
-    held-out data, the same around the price.
+    """The lows and highs of moved times, NaN where nothing is predicted; shape (kernels,).
+
+    Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other.
     """
-    work = np.maximum(recorded - here.launch_s, 0)
-    ends = np.array([here.memory / there.memory, here.units / there.units])
-    both = [there.launch_s + work * end for end in (ends.min() / BEYOND, ends.max() * BEYOND)]
-    low, high = np.minimum(both[0], seconds), np.maximum(both[1], seconds)
+    work = np.maximum(recorded - here.launch_s, 0.1 * recorded)
+    floor = recorded - work
+    ends = (here.memory / there.memory, here.units / there.units)
+    low = np.minimum(floor + work * min(ends) / BEYOND, seconds)
+    high = np.maximum(floor + work * max(ends) * BEYOND, seconds)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
-    crossed = here.vendor != there.vendor
+    what = "kernel-alike" if here.generation == there.generation else "kernel"
     for place, bound in enumerate(BOUNDS):
         rows = bounds == place
-        ranged: Ranged | None = None if crossed else range_of("kernel", bound, rung)
+        ranged = None if here.vendor != there.vendor else range_of(what, bound, rung)
         if bound in ("between", "none") or not rows.any() or ranged is None:
             continue
         low[rows], high[rows] = seconds[rows] * ranged.low, seconds[rows] * ranged.high
-    low[np.isnan(seconds)] = high[np.isnan(seconds)] = np.nan
     return low, high
