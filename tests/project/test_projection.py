@@ -63,9 +63,24 @@ def test_kernels_scale_with_the_memory_of_two_nodes() -> None:
         project(trace(copy(0, 100, MIB)), PCIE3, PCIE4, "calibrated", ("clock",))
 
 
-def test_a_trace_without_copies_has_nothing_to_project() -> None:
-    with pytest.raises(InputError, match="no copies"):
-        project(trace(kernel(0, 1)), PCIE3, PCIE4, "calibrated")
+def test_a_trace_without_copies_and_kernels_has_nothing_to_project() -> None:
+    with pytest.raises(InputError, match="no copies and no kernels"):
+        project(trace(), PCIE3, PCIE4, "calibrated")
+
+
+def test_kernels_without_copies_are_projected_and_those_on_unknown_gpus_say_that_they_are_kept() -> None:
+    run = trace(kernel(0, 1000), kernel(2000, 5000))
+    known = project(run, load_node("t4"), load_node("h100-sxm"), "calibrated")
+    assert known.transfers.predicted_seconds == 0
+    assert known.kernels.not_predicted == 0
+    assert known.makespan.predicted_seconds < known.makespan.recorded_seconds
+    unknown = project(run, PCIE3, PCIE4, "calibrated")
+    assert unknown.kernels.not_predicted == 2
+    assert "kernels keep their recorded times, for" in unknown.makespan.method
+    assert unknown.makespan.predicted_seconds == pytest.approx(unknown.makespan.recorded_seconds)
+    kept = project(run, load_node("t4"), load_node("h100-sxm"), "calibrated", ("keep",))
+    assert kept.kernels.rule == "kernels at their recorded times"
+    assert kept.makespan.predicted_seconds == pytest.approx(kept.makespan.recorded_seconds)
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:

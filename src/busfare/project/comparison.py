@@ -78,10 +78,11 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
 def compared(
     trace: Trace, actual: Trace, recorded_on: Node, to: Node, models: Sequence[str] | None = None
 ) -> Compared:
-    """The best model's errors at the top, every model's under `models`, best first.
+    """The best model's errors at the top, every model's under `models`, best first; and those of kernels.
 
-    Without `models`, every model that has a price for some copy. Raises InputError if there is none.
+    Without `models`, every model that has a price for some copy. Raises InputError if there is none, and no kernel either.
     """
+    kernels = compare_kernels(trace, actual, recorded_on, to)
     comparisons: list[Comparison] = []
     refused: list[str] = []
     for name in models or model_names():
@@ -92,16 +93,19 @@ def compared(
                 raise
             # Its text alone: a kept error holds this frame, and with it both traces, until the interpreter ends.
             refused.append(str(error))
-    if not comparisons:
+    if not comparisons and not (kernels and kernels.count):
         raise InputError(refused[0])
-    every = sorted(comparisons, key=lambda one: one.wmape_percent)
+    every = sorted(comparisons, key=lambda one: one.wmape_percent or 0.0)
+    none = Comparison(
+        model="none", wmape_percent=None, inside_percent=None, count=0, unmatched=0, unpriced=0, by_path=[]
+    )
     return Compared(
-        **asdict(every[0]),
+        **asdict(every[0] if every else none),
         predicted=str(trace.path),
         actual=str(actual.path),
         recorded_on=recorded_on.name,
         to=to.name,
-        kernels=compare_kernels(trace, actual, recorded_on, to),
+        kernels=kernels,
         models=every,
     )
 

@@ -109,10 +109,10 @@ class KernelsCompared(Struct, kw_only=True):
 
 
 class Comparison(Struct, kw_only=True):
-    """One model against what was recorded."""
+    """One model against what was recorded; no error where no copy is in both."""
 
     model: str
-    wmape_percent: float
+    wmape_percent: float | None
     inside_percent: float | None
     count: int
     unmatched: int

@@ -49,7 +49,8 @@ def projection_document(result: Projected, trace: str) -> Document:
             copies = several(p.transfers.unpriced, "copy")
             notes.append(f"Without a price by this model: {copies}; the recorded time is kept.")
         columns = words("path") + numbers("count", "recorded", "predicted", "change")
-        blocks.append(Table(columns, rows, f"{p.to}, by path", notes))
+        if rows:
+            blocks.append(Table(columns, rows, f"{p.to}, by path", notes))
         blocks.append(_kernels(p))
     return Document(f"busfare: {trace}", heading, "", blocks)
 
@@ -109,7 +110,7 @@ def comparison_document(result: Compared) -> Document:
          "–" if m.inside_percent is None else f"{m.inside_percent:.0f} %")
         for m in result.models
     ]  # fmt: skip
-    best = result.models[0]
+    best = result
     rows = [
         (path_name(row), count(row.count), time(row.recorded_seconds), str(row),
          "–" if row.wmape_percent is None else f"{row.wmape_percent:.2f} %")
@@ -118,10 +119,12 @@ def comparison_document(result: Compared) -> Document:
     notes = [f"Not compared, for in one of the two traces only: {several(best.unmatched, 'copy')}."]
     columns = words("path") + numbers("count", "recorded", "predicted", "WMAPE")
     error = "Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded"
-    blocks = [
+    blocks: list[Block] = [
         Table(words("model") + numbers("copies compared", "WMAPE", "in range"), models, error),
         Table(columns, rows, f"Best model, {best.model}, by path", notes if best.unmatched else []),
     ]
+    if not models:
+        blocks = [Text("No copy is in both traces: only kernels are compared.")]
     if result.kernels is not None and result.kernels.by_kernel:
         blocks.append(_kernels_compared(result.kernels))
     heading = f"Predicted from {result.predicted} for {result.to}, against {result.actual} (recorded)"

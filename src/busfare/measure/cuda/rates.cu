@@ -1,5 +1,5 @@
-// What a kernel works on: random signs and mantissas, exponents of 0.5 to 1. Zeros and denormals would draw less power, and
-// clocks would be higher than programs see.
+// What a kernel works on: random signs and mantissas, exponents of 0.5 to 1. Zeros and denormals would draw
+// less power, and clocks would be higher than programs see.
 __device__ unsigned draw(unsigned at, unsigned mask, unsigned base) {
     at = (at ^ (at >> 16)) * 0x7feb352du;
     at = (at ^ (at >> 15)) * 0x846ca68bu;
@@ -10,19 +10,22 @@ __device__ unsigned mine(unsigned n, unsigned mask, unsigned base) {
     return draw((blockIdx.x * blockDim.x + threadIdx.x) * 64u + n, mask, base);
 }
 
-extern "C" __global__ void random_words(unsigned* to, unsigned long long count, unsigned mask, unsigned base) {
+extern "C" __global__ void random_words(unsigned* to, unsigned long long count, unsigned mask,
+                                        unsigned base) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count;
+         i += step)
         to[i] = draw((unsigned)i, mask, base);
 }
 
-// Streams: blocks of 256 threads visit tiles of 1024 times 16 bytes, four loads of each thread in flight. `visits` beyond
-// `tiles` begin again: then L2 answers, for .cg never asks L1.
-#define FOR_EACH_TILE(at)                                                                                \
-    for (unsigned visit = blockIdx.x, at = visit % tiles * 1024u + threadIdx.x; visit < visits;          \
+// Streams: blocks of 256 threads visit tiles of 1024 times 16 bytes, four loads of each thread in flight.
+// `visits` beyond `tiles` begin again: then L2 answers, for .cg never asks L1.
+#define FOR_EACH_TILE(at)                                                                       \
+    for (unsigned visit = blockIdx.x, at = visit % tiles * 1024u + threadIdx.x; visit < visits; \
          visit += gridDim.x, at = visit % tiles * 1024u + threadIdx.x)
 
-extern "C" __global__ void stream_read(uint4* sink, const uint4* from, const uint4*, unsigned tiles, unsigned visits) {
+extern "C" __global__ void stream_read(uint4* sink, const uint4* from, const uint4*, unsigned tiles,
+                                       unsigned visits) {
     unsigned sum = 0;
     FOR_EACH_TILE(at) {
         uint4 v[4];
@@ -34,14 +37,16 @@ extern "C" __global__ void stream_read(uint4* sink, const uint4* from, const uin
     if (sum == 0x9e3779b9u) sink->x = sum;
 }
 
-extern "C" __global__ void stream_write(uint4* to, const uint4*, const uint4*, unsigned tiles, unsigned visits) {
+extern "C" __global__ void stream_write(uint4* to, const uint4*, const uint4*, unsigned tiles,
+                                        unsigned visits) {
     FOR_EACH_TILE(at) {
 #pragma unroll
         for (int n = 0; n < 4; ++n) to[at + 256 * n] = make_uint4(at * 2654435761u, at, ~at, n);
     }
 }
 
-extern "C" __global__ void stream_copy(uint4* to, const uint4* from, const uint4*, unsigned tiles, unsigned visits) {
+extern "C" __global__ void stream_copy(uint4* to, const uint4* from, const uint4*, unsigned tiles,
+                                       unsigned visits) {
     FOR_EACH_TILE(at) {
         uint4 v[4];
 #pragma unroll
@@ -59,8 +64,8 @@ extern "C" __global__ void stream_triad(float4* to, const float4* one, const flo
         for (int n = 0; n < 4; ++n) v[n] = one[at + 256 * n], w[n] = other[at + 256 * n];
 #pragma unroll
         for (int n = 0; n < 4; ++n)
-            to[at + 256 * n] = make_float4(v[n].x + 0.4f * w[n].x, v[n].y + 0.4f * w[n].y, v[n].z + 0.4f * w[n].z,
-                                           v[n].w + 0.4f * w[n].w);
+            to[at + 256 * n] = make_float4(v[n].x + 0.4f * w[n].x, v[n].y + 0.4f * w[n].y,
+                                           v[n].z + 0.4f * w[n].z, v[n].w + 0.4f * w[n].w);
     }
 }
 
@@ -69,23 +74,45 @@ struct Half2 {
     unsigned bits;
 };
 
-__device__ void start(float& x, unsigned n) { x = __uint_as_float(mine(n, 0x807fffffu, 0x3f000000u)); }
+__device__ void start(float& x, unsigned n) {
+    x = __uint_as_float(mine(n, 0x807fffffu, 0x3f000000u));
+}
 __device__ void start(double& x, unsigned n) {
     x = __hiloint2double((int)mine(n, 0x800fffffu, 0x3fe00000u), (int)mine(n + 32, ~0u, 0));
 }
-__device__ void start(Half2& x, unsigned n) { x.bits = mine(n, 0x83ff83ffu, 0x38003800u); }
-__device__ void fuse(float s, float y, float& x) { x = __fmaf_rn(s, y, x); }
-__device__ void fuse(double s, double y, double& x) { x = __fma_rn(s, y, x); }
+__device__ void start(Half2& x, unsigned n) {
+    x.bits = mine(n, 0x83ff83ffu, 0x38003800u);
+}
+__device__ void fuse(float s, float y, float& x) {
+    x = __fmaf_rn(s, y, x);
+}
+__device__ void fuse(double s, double y, double& x) {
+    x = __fma_rn(s, y, x);
+}
 __device__ void fuse(Half2 s, Half2 y, Half2& x) {
     asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(x.bits) : "r"(s.bits), "r"(y.bits));
 }
-__device__ float minus(float s) { return -s; }
-__device__ double minus(double s) { return -s; }
-__device__ Half2 minus(Half2 s) { return {s.bits ^ 0x80008000u}; }
-__device__ unsigned word(float x) { return __float_as_uint(x); }
-__device__ unsigned word(double x) { return (unsigned)__double2loint(x); }
-__device__ unsigned word(Half2 x) { return x.bits; }
-__device__ unsigned word(int x) { return (unsigned)x; }
+__device__ float minus(float s) {
+    return -s;
+}
+__device__ double minus(double s) {
+    return -s;
+}
+__device__ Half2 minus(Half2 s) {
+    return {s.bits ^ 0x80008000u};
+}
+__device__ unsigned word(float x) {
+    return __float_as_uint(x);
+}
+__device__ unsigned word(double x) {
+    return (unsigned)__double2loint(x);
+}
+__device__ unsigned word(Half2 x) {
+    return x.bits;
+}
+__device__ unsigned word(int x) {
+    return (unsigned)x;
+}
 
 template <class T>
 __device__ void rotations(unsigned* sink, unsigned loops) {
@@ -105,16 +132,24 @@ __device__ void rotations(unsigned* sink, unsigned loops) {
     if (sum == 0x9e3779b9u) *sink = sum;
 }
 
-#define PIPELINE(name) extern "C" __global__ void __launch_bounds__(256, 4) name(unsigned* sink, unsigned loops)
-PIPELINE(fp64) { rotations<double>(sink, loops); }
-PIPELINE(fp32) { rotations<float>(sink, loops); }
-PIPELINE(fp16) { rotations<Half2>(sink, loops); }
+#define PIPELINE(name) \
+    extern "C" __global__ void __launch_bounds__(256, 4) name(unsigned* sink, unsigned loops)
+PIPELINE(fp64) {
+    rotations<double>(sink, loops);
+}
+PIPELINE(fp32) {
+    rotations<float>(sink, loops);
+}
+PIPELINE(fp16) {
+    rotations<Half2>(sink, loops);
+}
 
-// Tensor cores: products of 16 × K by K × 8 that a warp adds to as many accumulators as it needs to keep them busy.
+// Tensor cores: products of 16 × K by K × 8 that a warp adds to as many accumulators as it needs to keep them
+// busy.
 #define FOUR "{%0, %1, %2, %3}"
-#define PRODUCT(shape, types, kind, c, a, b)                                                          \
+#define PRODUCT(shape, types, kind, c, a, b)                                                           \
     asm("mma.sync.aligned." shape ".row.col." types " " FOUR ", {%4, %5, %6, %7}, {%8, %9}, " FOUR ";" \
-        : "+" kind(c[0]), "+" kind(c[1]), "+" kind(c[2]), "+" kind(c[3])                              \
+        : "+" kind(c[0]), "+" kind(c[1]), "+" kind(c[2]), "+" kind(c[3])                               \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
 template <class C, class Product>
@@ -133,16 +168,17 @@ __device__ void products(unsigned* sink, unsigned loops, unsigned mask, unsigned
 }
 
 PIPELINE(fp16_tensor) {
-    products<float>(sink, loops, 0x83ff83ffu, 0x38003800u, [](float* c, const unsigned* a, const unsigned* b) {
+    products<float>(sink, loops, 0x83ff83ffu, 0x38003800u,
+                    [](float* c, const unsigned* a, const unsigned* b) {
 #if __CUDA_ARCH__ >= 800
-        PRODUCT("m16n8k16", "f32.f16.f16.f32", "f", c, a, b);
+                        PRODUCT("m16n8k16", "f32.f16.f16.f32", "f", c, a, b);
 #else
         for (int n = 0; n < 2; ++n)
             asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 " FOUR ", {%4, %5}, {%6}, " FOUR ";"
                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                 : "r"(a[2 * n]), "r"(a[2 * n + 1]), "r"(b[n]));
 #endif
-    });
+                    });
 }
 
 PIPELINE(int8_tensor) {
@@ -160,15 +196,17 @@ PIPELINE(int8_tensor) {
 
 #if __CUDA_ARCH__ >= 800
 PIPELINE(bf16_tensor) {
-    products<float>(sink, loops, 0x807f807fu, 0x3f003f00u, [](float* c, const unsigned* a, const unsigned* b) {
-        PRODUCT("m16n8k16", "f32.bf16.bf16.f32", "f", c, a, b);
-    });
+    products<float>(sink, loops, 0x807f807fu, 0x3f003f00u,
+                    [](float* c, const unsigned* a, const unsigned* b) {
+                        PRODUCT("m16n8k16", "f32.bf16.bf16.f32", "f", c, a, b);
+                    });
 }
 
 PIPELINE(tf32_tensor) {
-    products<float>(sink, loops, 0x807fffffu, 0x3f000000u, [](float* c, const unsigned* a, const unsigned* b) {
-        PRODUCT("m16n8k8", "f32.tf32.tf32.f32", "f", c, a, b);
-    });
+    products<float>(sink, loops, 0x807fffffu, 0x3f000000u,
+                    [](float* c, const unsigned* a, const unsigned* b) {
+                        PRODUCT("m16n8k8", "f32.tf32.tf32.f32", "f", c, a, b);
+                    });
 }
 
 // 16 × 16 by 16 × 8, two accumulators: of doubles no more fit the registers.
@@ -184,8 +222,8 @@ PIPELINE(fp64_tensor) {
             asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 " FOUR
                 ", {%4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, " FOUR ";"
                 : "+d"(c[n][0]), "+d"(c[n][1]), "+d"(c[n][2]), "+d"(c[n][3])
-                : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]),
-                  "d"(b[1]), "d"(b[2]), "d"(b[3]));
+                : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
+                  "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
 #else
 #pragma unroll
             for (int k = 0; k < 8; ++k)
@@ -201,8 +239,9 @@ PIPELINE(fp64_tensor) {
 
 #if __CUDA_ARCH__ >= 890
 PIPELINE(fp8_tensor) {
-    products<float>(sink, loops, 0x87878787u, 0x30303030u, [](float* c, const unsigned* a, const unsigned* b) {
-        PRODUCT("m16n8k32", "f32.e4m3.e4m3.f32", "f", c, a, b);
-    });
+    products<float>(sink, loops, 0x87878787u, 0x30303030u,
+                    [](float* c, const unsigned* a, const unsigned* b) {
+                        PRODUCT("m16n8k32", "f32.e4m3.e4m3.f32", "f", c, a, b);
+                    });
 }
 #endif
