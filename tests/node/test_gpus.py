@@ -156,3 +156,27 @@ def test_a_gpu_beside_its_processor_has_one_memory() -> None:
 def test_a_name_of_several_rates_is_refused_with_the_remedy() -> None:
     with pytest.raises(InputError, match="busfare nodes orin"):
         load_node("orin")
+
+
+@pytest.mark.parametrize(
+    ("name", "fp16", "tf32"),
+    # As the makers' documents of these boards have them, dense, with sums in fp32.
+    [
+        ("rtx-3090", 71e12, 35.6e12),
+        ("rtx-4090", 165.2e12, 82.6e12),
+        ("rtx-2080-ti", 53.8e12, None),
+        ("rtx-a6000", 154.8e12, 77.4e12),
+    ],
+)
+def test_tensor_cores_reach_what_the_documents_of_boards_say(
+    name: str, fp16: float, tf32: float | None
+) -> None:
+    peaks = gpus()[name].peaks
+    assert peaks["fp16_tensor"] == pytest.approx(fp16, rel=0.02)
+    assert peaks.get("tf32_tensor") == (None if tf32 is None else pytest.approx(tf32, rel=0.02))
+
+
+def test_boards_without_tensor_cores_have_no_rate_of_them() -> None:
+    assert not any(
+        "tensor" in kind for name in ("gtx-1660-ti", "t1000", "gtx-1080") for kind in gpus()[name].peaks
+    )

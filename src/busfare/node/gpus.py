@@ -105,6 +105,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
     lanes: dict[str, int]
+    tensor: dict[str, int]
     group: list[_Group]
 
 
@@ -131,6 +132,8 @@ def _gpu(row: _Row, group: _Group, file: _File) -> Gpu:
     derived = not peaks and None not in (lanes, row.multiprocessors, row.mhz)
     if lanes and row.multiprocessors and row.mhz and derived:
         peaks = {"fp32": 2e-6 * lanes * row.multiprocessors * row.mhz}
+    cores = {} if row.peaks else _tensor_peaks(row, group, file)
+    peaks |= cores
     return Gpu(
         name=name,
         title=row.name,
@@ -154,9 +157,23 @@ def _gpu(row: _Row, group: _Group, file: _File) -> Gpu:
             "compute_capability": vendor,
             "l2_bytes": "gfx" if vendor == "gfx" else "l2",
             "copy_engines": "engines",
-            "peaks": "cuda-guide" if derived else own,
+            "peaks": "tensor-cores" if cores else "cuda-guide" if derived else own,
         },
     )
+
+
+def _tensor_peaks(row: _Row, group: _Group, file: _File) -> dict[str, float]:
+    """1e12 operations a second of tensor cores with sums in fp32, where the board has them."""
+    rate = file.tensor.get(group.compute_capability, 0) * (row.multiprocessors or 0) * (row.mhz or 0) * 1e-6
+    if not rate or "GTX" in row.name or group.source == "quadro-t":
+        return {}
+    half = rate / 2 if row.name.startswith("GeForce") else rate
+    peaks = {"fp16_tensor": half}
+    if float(group.compute_capability) >= 8.0:
+        peaks |= {"bf16_tensor": half, "tf32_tensor": half / 2}
+    if float(group.compute_capability) >= 8.9:
+        peaks["fp8_tensor"] = 2 * half
+    return peaks
 
 
 def _scaled(count: float | None, unit: int) -> int | None:

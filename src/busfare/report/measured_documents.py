@@ -1,6 +1,4 @@
-"""The documents of what was measured: a probe's parameters, curves and residuals; strategies and methods beside what was
-predicted of them, as in W14's and S16's figures.
-"""
+"""The documents of what was measured: probes, and strategies and methods beside their predictions, as in W14 and S16."""
 
 from __future__ import annotations
 
