@@ -17,7 +17,16 @@ from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, Soc
 from busfare.node.short import node_of_short
 from busfare.node.source import Source
 
-__all__ = ["Gpu", "Recorded", "gpu_names", "gpu_of_device_name", "gpus", "node_of_gpu", "reached_share"]
+__all__ = [
+    "Gpu",
+    "Recorded",
+    "clock_by_peak",
+    "gpu_names",
+    "gpu_of_device_name",
+    "gpus",
+    "node_of_gpu",
+    "reached_share",
+]
 
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
 _IDLE = re.compile(
@@ -201,6 +210,12 @@ def reached_share(name: str, compute_capability: str) -> float:
     shares = _file().reached
     known = next((key for key in shares if name.startswith(key)), compute_capability)
     return shares.get(known, shares["other"]).share
+
+
+def clock_by_peak(gpu: Gpu) -> float | None:
+    """The clock at which the GPU's multiprocessors reach its fp32 peak; None where that is not known."""
+    lanes, peak = _file().lanes.get(gpu.compute_capability), gpu.peaks.get("fp32")
+    return peak / (2 * lanes * gpu.multiprocessors) if lanes and peak and gpu.multiprocessors else None
 
 
 def gpu_names() -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.node.gpus import Recorded, gpu_of_device_name, gpus, reached_share
+from busfare.node.gpus import Recorded, clock_by_peak, gpu_of_device_name, gpus, reached_share
 
 __all__ = ["Limits", "limits_of"]
 
@@ -81,7 +81,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     probed = node.probed_kernels() if measured else None
     memory = gpu.memory_bandwidth_bytes_per_s or (sheet and sheet.memory_bandwidth_bytes_per_s)
     units = gpu.multiprocessors or (sheet and sheet.multiprocessors)
-    clock = gpu.clock_hz or (sheet and sheet.clock_hz)
+    clock = gpu.clock_hz or (sheet and (sheet.clock_hz or clock_by_peak(sheet)))
     capability = gpu.compute_capability or (sheet.compute_capability if sheet else "")
     missing = [
         name
@@ -92,7 +92,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     ]  # fmt: skip
     if not memory or not units or not clock:
         raise InputError(
-            f"{node.name}: its GPU's {' and '.join(missing)} are not known, which prices of kernels need"
+            f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not known, which prices of kernels need"
         )
     peaks = {kind: SHARE_OF_PEAK * rate for kind, rate in (sheet.peaks if sheet else {}).items()}
     if not peaks and gpu.flops_per_s:
