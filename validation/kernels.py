@@ -1,11 +1,13 @@
 """Kernels on another GPU, against times that others and we measured: `python validation/kernels.py`.
 
 LLM operators (Vidur: fp16, A40 and A100 to H100), fp32 operators over seven GPUs (NeuSight), both in the folder that
-BUSFARE_SHARED names, and the 17 programs of `validation/pairs/pairs.toml` recorded on an H100 and an H200. Medians and 90th
-percentiles of the error in percent, beside kept times and times by the ratio of bandwidths or peaks.
+BUSFARE_SHARED names; the 17 programs of `validation/pairs/pairs.toml` and the eight of `torch_steps.py`, recorded on an H100
+and an H200. Medians and 90th percentiles of the error in percent, beside kept times and times by the ratio of bandwidths or
+peaks.
 
 What was chosen on which: the constants of products (`cost/kernels/gemm.py`) on operators of six models on A40 and A100, none
-of which is judged here; those of streams (`cost/kernels/move.py`) on these operators, so their errors are of data seen.
+of which is judged here; those of streams and of unknown kernels (`cost/kernels/move.py`) on these operators and on the 17
+programs, so their errors are of data seen; those of the eight PyTorch programs are not.
 Exit status 1 where a goal is missed.
 """
 
@@ -19,7 +21,7 @@ import numpy as np
 import polars as pl
 from pairs.table import read_plan
 from published import SHARED
-from stored import machines
+from stored import machines, unpacked
 from truths import Truth
 
 from busfare.cost.kernels.limits import limits_of
@@ -155,8 +157,20 @@ def recorded_programs() -> Iterator[Case]:
     """Kernels of the programs that were recorded on both GPUs, each way."""
     recorded = {machine.gpu: machine for machine in machines("pairs")}
     nodes = {"h100": load_node("h100-sxm"), "h200": load_node("h200-sxm")}
-    for program in read_plan("pairs.toml").programs:
-        traces = {gpu: read(recorded[gpu].recording(program, "before"), launches=True) for gpu in nodes}
+    files = {
+        "17 programs": {
+            program: {gpu: recorded[gpu].recording(program, "before") for gpu in nodes}
+            for program in read_plan("pairs.toml").programs
+        },
+        "8 PyTorch programs": {
+            path.stem: {gpu: path.parents[1] / gpu / path.name for gpu in nodes}
+            for path in sorted((unpacked("kernels") / "h100").glob("*.json"))
+        },
+    }
+    for kind, program, paths in (
+        (kind, *item) for kind, programs in files.items() for item in programs.items()
+    ):
+        traces = {gpu: read(path, launches=True) for gpu, path in paths.items()}
         for here, there in (("h100", "h200"), ("h200", "h100")):
             found = compare_kernels(traces[here], traces[there], nodes[here], nodes[there])
             for row in found.by_kernel if found else []:
@@ -167,7 +181,7 @@ def recorded_programs() -> Iterator[Case]:
                     )
                 ]  # fmt: skip
                 ratio = limits_of(nodes[here]).memory / limits_of(nodes[there]).memory
-                title = f"17 programs, {here.upper()} → {there.upper()}"
+                title = f"{kind}, {here.upper()} → {there.upper()}"
                 yield Case(title, program, row.bound, *times, ratio, 1.0, True)
 
 
@@ -181,6 +195,8 @@ GOALS = {
     "fp32 GEMM, all pairs of seven GPUs": (25, None),
     "17 programs, H100 → H200": (4, 15),
     "17 programs, H200 → H100": (4, 15),
+    "8 PyTorch programs, H100 → H200": (4, 15),
+    "8 PyTorch programs, H200 → H100": (4, 15),
 }
 
 

@@ -92,7 +92,8 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     ]  # fmt: skip
     if not memory or not units or not clock:
         raise InputError(
-            f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not known, which prices of kernels need"
+            f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not known, "
+            "which prices of kernels need"
         )
     peaks = {kind: SHARE_OF_PEAK * rate for kind, rate in (sheet.peaks if sheet else {}).items()}
     if not peaks and gpu.flops_per_s:
