@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import polars as pl
 import pytest
@@ -186,15 +184,36 @@ def test_kernels_that_carry_data_between_gpus_are_not_predicted() -> None:
 def test_one_kernel_has_a_price_on_every_rung_that_both_nodes_have() -> None:
     here, there = load_node(H100), load_node(H200)
     (row,) = price_kernel(here, there, "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
-    assert row["rung"] == "class"
-    assert row["low_seconds"] <= row["seconds"] <= row["high_seconds"]  # type: ignore[operator]
+    assert row.rung == "class"
+    assert row.low_seconds is not None
+    assert row.seconds is not None
+    assert row.high_seconds is not None
+    assert row.low_seconds <= row.seconds <= row.high_seconds
     flops, moved = 2.0 * 64 * 8192 * 8192, 2.0 * (2 * 64 * 8192 + 8192 * 8192)
     (skinny,) = price_kernel(here, there, "gemm", 5e-5, "fp16", flops=flops, bytes_=int(moved))
-    assert skinny["seconds"] < 0.85 * 5e-5  # type: ignore[operator]  # its weights are read once: the memory bounds it
+    assert skinny.seconds is not None
+    assert skinny.seconds < 0.85 * 5e-5  # its weights are read once: the memory bounds it
     (counted,) = price_kernel(here, there, "other", 1e-3, bytes_=int(2.9e9))
-    assert counted["rung"] == "counters"
-    assert counted["seconds"] == pytest.approx(1e-3 * 2.968 / 4.152, rel=0.12)
-    for wrong in ({"kind": "nonsense"}, {"number_type": "fp3"}, {"seconds": 0.0}):
-        with pytest.raises(InputError):
-            price_kernel(here, there, **({"kind": "gemm", "seconds": 1e-3} | wrong))  # type: ignore[arg-type]
-    json.dumps(row)
+    assert counted.rung == "counters"
+    assert counted.seconds == pytest.approx(1e-3 * 2.968 / 4.152, rel=0.12)
+
+
+def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:
+    here, there = load_node(H100), load_node(H200)
+
+    def seconds(**launch: int) -> float:
+        return price_kernel(here, there, "elementwise", 1e-3, **launch)[0].seconds or 0.0
+
+    full = seconds(blocks=20000, threads=1024)
+    assert seconds() == pytest.approx(full, rel=0.05)
+    assert seconds(blocks=8, threads=256) > 1.2 * full
+    assert seconds(blocks=20000, threads=32, registers=255, shared_bytes=200 << 10) > 1.2 * full
+
+
+@pytest.mark.parametrize(
+    ("kind", "number_type", "seconds"),
+    [("nonsense", "fp32", 1.0), ("gemm", "fp3", 1.0), ("gemm", "fp32", 0.0)],
+)
+def test_what_no_kernel_is_has_no_price(kind: str, number_type: str, seconds: float) -> None:
+    with pytest.raises(InputError):
+        price_kernel(load_node(H100), load_node(H200), kind, seconds, number_type)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, get_args
 
+import msgspec
+
 from busfare.measure.cases import MIB, Case
 from busfare.measure.raw import Measurement
 from busfare.measure.summary import median
@@ -77,7 +79,7 @@ def gemm_of(mode: str, seconds: float = 1.0) -> Gemm:
     """The product that a case's `gemm-TYPE-MxNxK` stands for."""
     _, kind, sides = mode.split("-")
     m, n, k = map(int, sides.split("x"))
-    return Gemm(type=kind, m=m, n=n, k=k, seconds=seconds)  # type: ignore[arg-type]
+    return msgspec.convert({"type": kind, "m": m, "n": n, "k": k, "seconds": seconds}, Gemm)
 
 
 def kernels_of(
@@ -113,7 +115,12 @@ def kernels_of(
         launch_s=launch_s,
         launch_interval_s=interval_s,
         # The largest of each comes last, and stays.
-        memory_bytes_per_s={c.mode[len("stream-") :]: c.bytes / seconds[c] for c in streams},  # type: ignore[misc]
+        memory_bytes_per_s={
+            kind: c.bytes / seconds[c]
+            for kind in get_args(Stream)
+            for c in streams
+            if c.mode == f"stream-{kind}"
+        },
         l2_bytes_per_s=next((c.total_bytes / s for c, s in seconds.items() if c.mode == "l2-read"), None),
         flops_per_s=flops,
         gemm=tuple(one for one in gemms if (one.m, one.n, one.k) in KEPT.get(one.type, ())),
@@ -150,5 +157,6 @@ def played(kernels: Kernels, case: Case, multiprocessors: int) -> float | None:
         return None if each is None else case.count * each
     rates = dict[str, float]([*kernels.memory_bytes_per_s.items(), *kernels.flops_per_s.items()])
     rate = kernels.l2_bytes_per_s if what == "l2" else rates.get(name)
-    work = multiprocessors * LOOPS[name][0] * case.count if what == "pipeline" else case.total_bytes  # type: ignore[index]
+    operations = next((each for kind, (each, _) in LOOPS.items() if kind == name), 0)
+    work = multiprocessors * operations * case.count if what == "pipeline" else case.total_bytes
     return None if rate is None else work / rate

@@ -7,7 +7,7 @@ import polars as pl
 
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
-from busfare.cost.kernels.price import KernelPrices, price_kernels
+from busfare.cost.kernels.price import SIDES, KernelPrices, price_kernels
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.project.results import KernelClassThere, KernelCompared, KernelsCompared
@@ -123,11 +123,7 @@ def _named(trace: Trace, prices: KernelPrices) -> pl.DataFrame:
         launches = trace.launches.with_row_index("launch").with_columns(pl.col("launch").cast(pl.UInt32))
         kernels = kernels.join(launches, on="launch", how="left", maintain_order="left")
     name = pl.col("name").cast(pl.String).fill_null("")
-    sizes = [
-        name
-        for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-        if name in kernels.columns
-    ]
+    sizes = [side for side in SIDES if side in kernels.columns]
     part = pl.concat_str(name, *(pl.col(size).cast(pl.String).fill_null("") for size in sizes), separator=" ")
     key = part
     if "operator" in kernels.columns:

@@ -15,7 +15,7 @@ from busfare.node import Node, catalogue_names, load_node
 from busfare.node.gpus import Gpu as GpuSheet
 from busfare.node.gpus import gpu_names, gpus
 from busfare.node.link import Link
-from busfare.quantities import parse_count, parse_seconds
+from busfare.quantities import parse_bytes, parse_count, parse_seconds
 from busfare.results import Ranged, rows_of
 
 
@@ -141,6 +141,8 @@ def kernel_price(
         shape=_whole(shape, "--shape") if shape else None,
         blocks=prod(sizes["grid"]) if "grid" in sizes else None,
         threads=prod(sizes["block"]) if "block" in sizes else None,
+        registers=launch["registers"],
+        shared_bytes=parse_bytes(launch["shared_bytes"]) if launch["shared_bytes"] else None,
     )
     return KernelPrices(recorded_on.name, node.name, kernel, took, rows_of(KernelPrice, rows))
 

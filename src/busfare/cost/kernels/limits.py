@@ -11,7 +11,7 @@ from busfare.node.gpus import Recorded, clock_by_peak, gpu_of_device_name, gpus,
 
 __all__ = ["Limits", "limits_of"]
 
-#: The least that a kernel takes by CUPTI, s: 0.67 to 0.99 µs in recordings of nine GPUs.
+#: The least that a kernel takes by CUPTI, s: 0.67 to 0.96 µs in the recordings of `results/pairs` and `results/unseen`.
 LAUNCH_S = 0.9e-6
 #: Bytes that one multiprocessor takes from L2 in a cycle: the width of its port [CUDA C++ Best Practices Guide].
 L2_PORT_BYTES = 64
@@ -46,6 +46,11 @@ class Limits:
         return _THREADS.get(self.generation, 2048)
 
     @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a multiprocessor [CUDA C++ Programming Guide, compute capabilities]."""
+        return _SHARED_KIB.get(self.generation, 64) << 10
+
+    @property
     def units(self) -> float:
         """What kernels without another limit go by: multiprocessors, clock, and half (its logarithm) of their threads, for
         some are bound by the instructions that they issue and some by the loads that they have in flight.
@@ -64,6 +69,10 @@ class Limits:
 
 
 _THREADS = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
+_SHARED_KIB = {
+    "6.0": 64, "6.1": 96, "7.0": 96, "7.5": 64, "8.0": 164, "8.6": 100, "8.7": 164, "8.9": 100, "9.0": 228, "10.0": 228,
+    "12.0": 100, "3.5": 48, "3.7": 112, "5.2": 96,
+}  # fmt: skip
 #: Tensor pipelines and the first compute capability that has them; before it, fp32's does their work.
 _SINCE = {"fp16_tensor": 7.0, "tf32_tensor": 8.0, "bf16_tensor": 8.0}
 

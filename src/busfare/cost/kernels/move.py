@@ -16,12 +16,14 @@ from busfare.cost.kernels.gemm import gemm_seconds
 from busfare.cost.kernels.limits import Limits
 from busfare.node.arrays import FloatArray
 
-__all__ = ["BOUNDS", "Evidence", "Moved", "move"]
+__all__ = ["BOUNDS", "Evidence", "Moved", "move", "parted"]
 
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
 #: `none`: not predicted.
 BOUNDS = ("between", "memory", "compute", "counted", "none")
+# What half and twice of a constant that has no source would do to the errors: `python validation/kernels.py --constants`.
+
 #: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
 LATENCY_S = 6e-6
 #: Where shapes are known, a library reaches more or less than the model; half of that (its logarithm) shows on a GPU of
@@ -38,6 +40,8 @@ STREAM_BYTES = (8.0, 128.0)
 LEAST_WORK = 0.1
 #: Times the size of L2, above which nothing of what a kernel moves is there any more.
 L2_TIMES = 2.0
+#: Registers of a multiprocessor [CUDA C++ Programming Guide, compute capabilities].
+REGISTERS = 65536
 #: Threads of a multiprocessor whose loads fill the memory's queue.
 THREADS_NEEDED = 512.0
 #: Threads that a multiprocessor begins and ends in a cycle, where they do next to nothing.
@@ -53,8 +57,8 @@ class Evidence:
     """What is known of distinct kernels, a row each; columns that are not there, and NaN, are not known.
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
-    `dram_bytes` as counted; `blocks` of the grid and `threads` of a block; `batch`, `m`, `n`, `k` and `element_bytes` of a
-    product of matrices.
+    `dram_bytes` as counted; `blocks`, `threads` of a block, `registers`, `shared_bytes`; `batch`, `m`, `n`, `k` and
+    `element_bytes` of a product of matrices.
     """
 
     kinds: list[str]
@@ -90,7 +94,7 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         BOUNDS.index("between"),
     ).astype(np.int8)[of]
     result = np.full(len(seconds), np.nan)
-    grid = Grid(evidence["blocks"][of], evidence["threads"][of])
+    grid = Grid(*(evidence[name][of] for name in ("blocks", "threads", "registers", "shared_bytes")))
     prices: tuple[tuple[str, Callable[[Rows], FloatArray]], ...] = (
         ("between", lambda r: _unknown(seconds[r], grid.rows(r), here, there)),
         ("memory", lambda r: _streamed(seconds[r], evidence["bytes"][of[r]], grid.rows(r), here, there)),
@@ -106,25 +110,31 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         result[rows] = _as_product(seconds[rows], own[of[rows]], other[of[rows]], here, there)
     rows = np.flatnonzero(compute & ~product[of])
     faster = ratio[of[rows]] ** (1 - DENSE_SHARE) * (here.memory / there.memory) ** DENSE_SHARE
-    work, floor = _parted(seconds[rows], here, there)
+    work, floor = parted(seconds[rows], here, there)
     result[rows] = floor + work * faster
     return Moved(result, bound)
 
 
 @dataclass
 class Grid:
-    """Blocks and threads of a block of each kernel, NaN where not known; shape (rows,)."""
+    """Of each launch: blocks, threads of a block, registers of a thread, shared memory of a block; NaN where not known."""
 
     blocks: FloatArray
     threads: FloatArray
+    registers: FloatArray
+    shared_bytes: FloatArray
 
     def rows(self, rows: Rows) -> Grid:
         """Those of some kernels."""
-        return Grid(self.blocks[rows], self.threads[rows])
+        return Grid(self.blocks[rows], self.threads[rows], self.registers[rows], self.shared_bytes[rows])
 
     def filled(self, limits: Limits) -> FloatArray:
         """The share of the memory's rate that so many threads can ask for at once; 1 where their number is not known."""
-        in_flight = np.minimum(self.blocks * self.threads / limits.multiprocessors, limits.threads)
+        with np.errstate(divide="ignore"):
+            by_registers = REGISTERS / self.registers
+            by_shared = np.floor(limits.shared_bytes / self.shared_bytes) * self.threads
+        room = np.fmin(np.fmin(by_registers, by_shared), limits.threads)
+        in_flight = np.minimum(self.blocks * self.threads / limits.multiprocessors, room)
         share = np.minimum(self.blocks / limits.multiprocessors, 1) * np.minimum(
             in_flight / THREADS_NEEDED, 1
         )
@@ -150,7 +160,7 @@ def moved_in(seconds: FloatArray, limits: Limits) -> FloatArray:
     return np.asarray(moved)
 
 
-def _parted(seconds: FloatArray, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:
+def parted(seconds: FloatArray, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:
     """A kernel's work here, and what the floor under every kernel is there."""
     work = np.maximum(seconds - here.launch_s, LEAST_WORK * seconds)
     return work, (seconds - work) * there.launch_s / here.launch_s
@@ -164,7 +174,7 @@ def _overlapped(share: FloatArray, faster: FloatArray | float, units: float, nor
 
 def _streamed(seconds: FloatArray, moved: FloatArray, grid: Grid, here: Limits, there: Limits) -> FloatArray:
     """Kernels that move each byte once: at the memory's rate as far as they reach it, else by the threads in flight."""
-    work, floor = _parted(seconds, here, there)
+    work, floor = parted(seconds, here, there)
     known = np.fmin(memory_seconds(moved, here), work)
     latency = np.where(np.isnan(known), 0.0, np.clip(work - known, 0, LATENCY_S))
     took = work - latency
@@ -185,7 +195,7 @@ def _streamed(seconds: FloatArray, moved: FloatArray, grid: Grid, here: Limits, 
 
 def _unknown(seconds: FloatArray, grid: Grid, here: Limits, there: Limits) -> FloatArray:
     """Kernels of which nothing but times and launches is known: they may be streams where they move few bytes a thread."""
-    work, floor = _parted(seconds, here, there)
+    work, floor = parted(seconds, here, there)
     each = work * here.memory / (grid.blocks * grid.threads)
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
     missed = np.clip(work * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
@@ -233,7 +243,7 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
 
 def _counted(seconds: FloatArray, moved: FloatArray, here: Limits, there: Limits) -> FloatArray:
     """A roofline by the share of the memory's rate that was counted (docs/kernels.md)."""
-    work, floor = _parted(seconds, here, there)
+    work, floor = parted(seconds, here, there)
     share = np.clip(moved / (work * here.memory * COUNTED_SHARE), 0, 1)
     units = here.units / there.units
     return floor + work * _overlapped(share, here.memory / there.memory, units, COUNTED_OVERLAP)

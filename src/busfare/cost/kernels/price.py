@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_named, type_of
 from busfare.cost.kernels.limits import Limits, limits_of
-from busfare.cost.kernels.move import BOUNDS, Evidence, move
+from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
 from busfare.cost.kernels.work import Work, work_of
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
@@ -20,10 +21,12 @@ from busfare.node import Node
 from busfare.node.arrays import FloatArray
 from busfare.trace.api_calls import COMMUNICATION
 
-__all__ = ["KernelPrices", "price_kernel", "price_kernels", "ranges"]
+__all__ = ["SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
 
 #: Columns of counted bytes: what DRAM read and wrote.
 COUNTED = ("dram_read_bytes", "dram_write_bytes")
+#: Of a launch, what tells kernels of one name apart.
+SIDES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 #: What kernels of unknown bounds are off by beyond both bounds.
 BEYOND = 1.1
 _CARRIES = re.compile(COMMUNICATION)
@@ -51,6 +54,15 @@ class KernelPrices:
     def rung_of(self, bound: int) -> str | None:
         """The rung of prices by that bound; None where there is none."""
         return {"counted": "counters", "none": None}.get(BOUNDS[bound], self.rung)
+
+
+class KernelPrice(NamedTuple):
+    """One kernel on a rung: seconds, None where not predicted."""
+
+    rung: str
+    seconds: float | None
+    low_seconds: float | None
+    high_seconds: float | None
 
 
 def price_kernels(
@@ -93,9 +105,13 @@ def price_kernel(
     shape: tuple[int, int, int] | None = None,
     blocks: int | None = None,
     threads: int | None = None,
-) -> list[dict[str, object]]:
-    """`rung`, `seconds`, `low_seconds` and `high_seconds` on `to` of a kernel that took `seconds` on `recorded_on`, by each
-    rung that the nodes have. `kind`: a class; `flops`, `bytes_`: of its work; `shape`: m, n, k of a product of matrices.
+    registers: int | None = None,
+    shared_bytes: int | None = None,
+) -> list[KernelPrice]:
+    """Prices on `to` of a kernel that took `seconds` on `recorded_on`, by each rung that the nodes have, the best first.
+
+    `kind`: a class; `flops`, `bytes_`: of its work; `shape`: m, n, k of a product of matrices; of its launch: `blocks`,
+    `threads` and `shared_bytes` of a block, `registers` of a thread.
 
     Raises InputError for a class, type or size that is not known.
     """
@@ -112,20 +128,16 @@ def price_kernel(
         shape = _square_shape(flops, bytes_ / width)
     sides = dict(zip("mnk", shape or (), strict=False))
     given = {
-        "bytes": bytes_,
-        "flops": flops,
-        "batch": 1.0 if shape else None,
-        "element_bytes": width,
-        **sides,
-    }
-    # Bytes of a kernel whose class says nothing are counted ones: they show how much of its time the memory takes.
-    if known not in ("gemm", "convolution", "attention") and bytes_ and known in _UNSTREAMED:
-        given["dram_bytes"] = bytes_
+        "bytes": bytes_, "flops": flops, "batch": 1.0 if shape else None, "element_bytes": width, **sides,
+        "blocks": blocks, "threads": threads, "registers": registers, "shared_bytes": shared_bytes,
+        # Bytes of a kernel whose class says nothing are counted ones: they show how much of its time the memory takes.
+        "dram_bytes": bytes_ if known in _UNSTREAMED else None,
+    }  # fmt: skip
     columns = {
         name: np.array([np.nan if value is None else value], np.float64) for name, value in given.items()
     }
     evidence = Evidence([known], [pipeline], columns)
-    prices: list[dict[str, object]] = []
+    prices: list[KernelPrice] = []
     pairs = {"class": [limits_of(node, measured=False) for node in (recorded_on, to)]}
     measured = [limits_of(node) for node in (recorded_on, to)]
     if all(limits.rung == "probed" for limits in measured):
@@ -136,9 +148,7 @@ def price_kernel(
         low, high = ranges(moved.seconds, took, moved.bounds, here, there)
         name = "counters" if BOUNDS[moved.bounds[0]] == "counted" else rung
         numbers = [float(value[0]) if np.isfinite(value[0]) else None for value in (moved.seconds, low, high)]
-        prices.append(
-            {"rung": name, **dict(zip(("seconds", "low_seconds", "high_seconds"), numbers, strict=True))}
-        )
+        prices.append(KernelPrice(name, *numbers))
     return prices[-1:] + prices[:-1]
 
 
@@ -171,11 +181,7 @@ def _known(distinct: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFram
     distinct = distinct.with_columns(pl.col("name").cast(pl.String))
     if counters is None or counters.is_empty():
         return distinct
-    sizes = [
-        name
-        for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-        if name in distinct.columns
-    ]
+    sizes = [name for name in SIDES if name in distinct.columns]
     counted = counters.with_columns(pl.col("name").cast(pl.String)).unique(["name", *sizes], keep="first")
     found = [name for name in COUNTED if name in counted.columns]
     return distinct.join(
@@ -210,6 +216,9 @@ def _evidence(known: pl.DataFrame) -> tuple[Evidence, NDArray[np.int8]]:
         if all(column in known.columns for column in sides):
             product = known.select(pl.fold(1.0, lambda left, right: left * right, sides)).to_series()
             columns[name] = product.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    for name in ("registers", "shared_bytes"):
+        if name in known.columns:
+            columns[name] = known[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     if all(name in known.columns for name in COUNTED):
         counted = known.select(pl.sum_horizontal(*COUNTED, ignore_nulls=False)).to_series()
         columns["dram_bytes"] = counted.cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -223,8 +232,7 @@ def ranges(
 
     Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other.
     """
-    work = np.maximum(recorded - here.launch_s, 0.1 * recorded)
-    floor = recorded - work
+    work, floor = parted(recorded, here, there)
     ends = (here.memory / there.memory, here.units / there.units)
     low = np.minimum(floor + work * min(ends) / BEYOND, seconds)
     high = np.maximum(floor + work * max(ends) * BEYOND, seconds)
