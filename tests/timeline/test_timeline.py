@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from busfare.errors import InputError
 from busfare.timeline import critical_path_shares, play, timeline, unexplained_seconds
 from busfare.timeline.model import LONGEST_NS
 from busfare.trace import Trace, read
-from tests.traces import call, copy, kernel, trace
+from tests.traces import EXAMPLES, call, copy, kernel, trace
 from validation.stored import unpacked
 
 
@@ -312,3 +313,11 @@ def test_hashing_what_is_copied_is_out_of_the_gap_in_which_another_thread_hands_
     without = play(timeline(hashed)).makespan_ns
     hashed.calls = hashed.calls.drop("recorder_ns")
     assert without < 0.7 * play(timeline(hashed)).makespan_ns
+
+
+def test_a_trace_cut_before_anything_has_times_is_refused_and_says_that_it_was_cut(tmp_path: Path) -> None:
+    """The first bytes of a real recording."""
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes((EXAMPLES / "train-images-h100.json.gz").read_bytes()[:20000])
+    with pytest.raises(InputError, match=r"nothing in this trace has times.*\(.*(cut|end|trunc)"):
+        timeline(read(cut))

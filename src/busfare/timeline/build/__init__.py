@@ -25,6 +25,7 @@ from busfare.timeline.build.waits import acts, waits
 from busfare.timeline.model import COLUMN_TYPES, LONGEST_NS, NO_LINKS, Columns, Timeline
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
+from busfare.trace.model import INCOMPLETE
 from busfare.trace.words import Names, calls_named
 
 __all__ = ["timeline"]
@@ -41,7 +42,8 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
     if operations.height == 0 and calls.height == 0:
-        raise InputError(f"{trace.path}: nothing in this trace has times; there is nothing to replay")
+        lost = "".join(f" ({omission.what})" for omission in trace.omissions if omission.id in INCOMPLETE)
+        raise InputError(f"{trace.path}: nothing in this trace has times; there is nothing to replay{lost}")
     times = pl.concat([frame.select(TIMES) for frame in (calls, operations)])
     origin, end = int(times["start_ns"].min()), int(times["end_ns"].max())  # type: ignore[arg-type]
     done = acts(trace, host, work)
