@@ -15,16 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "Program",
-    "finish",
-    "finish_reference",
-    "measure_cupy",
-    "measure_jax",
-    "measure_torch",
-    "options_of",
-]
-
 
 @dataclass(frozen=True)
 class Program:

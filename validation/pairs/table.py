@@ -6,8 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["FOLDER", "Pair", "Plan", "Program", "read_plan"]
-
 FOLDER = Path(__file__).parent
 _LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy"}
 

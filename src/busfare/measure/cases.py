@@ -7,18 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-__all__ = [
-    "HOST_DIRECTIONS",
-    "Case",
-    "Direction",
-    "Memory",
-    "Plan",
-    "Samples",
-    "full",
-    "is_held_out",
-    "quick",
-]
-
 Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
 #: `registered` is pageable memory made pinned afterwards; `none` is a cost that moves nothing.
 Memory = Literal["pageable", "pinned", "registered", "write-combined", "mapped", "managed", "device", "none"]

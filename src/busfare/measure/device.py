@@ -8,16 +8,6 @@ from typing import Any, Protocol
 from busfare.errors import BusfareError, NoGpuError
 from busfare.measure.cases import Case, Samples
 
-__all__ = [
-    "Device",
-    "GpuHost",
-    "StalledError",
-    "UnavailableError",
-    "WrongDataError",
-    "command_line",
-    "gpu_count",
-]
-
 
 class UnavailableError(Exception):
     """This case cannot be measured here; the message is the reason, for the list of what was left out."""

@@ -10,8 +10,6 @@ import numpy as np
 from busfare.node.arrays import FloatArray
 from busfare.node.curve import MOST_PIECES
 
-__all__ = ["LEAST_GAP", "Fit", "fit"]
-
 #: Another piece must lower the root-mean-square error to this share, or it is not worth its three numbers …
 WORTH = 0.75
 #: … and medians of quiet cases repeat within this: no piece is added below it.

@@ -14,8 +14,6 @@ from busfare.measure.summary import median
 from busfare.node import Gemm, Kernels
 from busfare.node.kernels import Pipeline, Stream
 
-__all__ = ["KERNELS_S", "KERNEL_MODES", "QUICK_KERNELS_S", "gemm_of", "kernel_cases", "kernels_of", "played"]
-
 #: Seconds a GPU, and with `--quick`.
 KERNELS_S, QUICK_KERNELS_S = 9.0, 3.5
 #: Bytes that a stream moves; of 16 KiB tiles, in one, two or three arrays.

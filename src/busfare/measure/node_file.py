@@ -11,8 +11,6 @@ import msgspec
 
 from busfare.node import Node
 
-__all__ = ["encode"]
-
 #: Two probes of one machine agree in three digits.
 DIGITS = 4
 #: What a table is of stands before its figures.

@@ -34,8 +34,6 @@ from busfare.measure.summary import interquartile_mean, interval
 from busfare.measure.topology import node_of
 from busfare.node import Node
 
-__all__ = ["FULL_S", "QUICK_S", "Probed", "again", "evaluated", "measured", "open_device", "probe"]
-
 #: What may be measured by itself.
 Part = Literal["copies", "kernels"]
 #: Seconds a GPU of copies, of the goals that the project set itself.

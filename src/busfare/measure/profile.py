@@ -18,8 +18,6 @@ from busfare.node.arrays import FloatArray
 from busfare.node.contention import START_BYTES
 from busfare.node.curve import Direction, MemoryKind
 
-__all__ = ["SOURCE", "Profile", "Residual", "profile", "residuals"]
-
 #: The tag under which a node file says that its figures are from this probe.
 SOURCE = "probe"
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.

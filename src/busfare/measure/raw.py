@@ -16,8 +16,6 @@ from busfare.measure.results import LeftOut
 from busfare.measure.summary import fastest_part, interquartile_mean, median
 from busfare.output import write_file
 
-__all__ = ["QUIETEST_ONE_IN", "Measurement", "Moment", "Record", "nanoseconds", "read", "write"]
-
 _NS = 1e9
 #: One sample in so many of what moves data both ways is counted, the quickest ones.
 QUIETEST_ONE_IN = 4

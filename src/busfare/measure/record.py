@@ -16,8 +16,6 @@ from typing import Any
 
 from busfare.errors import InputError, NoGpuError
 
-__all__ = ["CALLS", "KINDS", "LIBRARY", "environment", "record"]
-
 LIBRARY = "libbusfare_recorder.so"
 
 #: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.

@@ -18,8 +18,6 @@ from busfare.measure.raw import Measurement, Moment, Record, nanoseconds
 from busfare.measure.results import Knee, LeftOut
 from busfare.measure.summary import interquartile_mean, spread
 
-__all__ = ["LOG_EVERY_S", "Progress", "jumps", "locate", "measure"]
-
 #: Called with the share done (0 to 1) and what is being measured.
 Progress = Callable[[float, str], None]
 

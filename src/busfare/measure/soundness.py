@@ -14,8 +14,6 @@ from busfare.measure.topology import link_of
 from busfare.node import Curve, Node, PcieLink
 from busfare.node.link import Flow
 
-__all__ = ["disturbances", "health"]
-
 #: Nine in ten published measurements lie within 8 % of the data-sheet model (validation/datasheet.py).
 SOUND = 0.8
 #: Half the lanes, or a generation lower, give half.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["fastest_part", "interquartile_mean", "interval", "median", "overlapping", "spread"]
-
 
 def median(samples: Sequence[float]) -> float:
     """The median, in the samples' unit. Raises ValueError for none."""

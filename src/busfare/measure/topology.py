@@ -12,8 +12,6 @@ from busfare.node import Node, Source, load_node
 from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
 from busfare.node.link import Link, MemoryLink, NvlinkLink, PcieLink
 
-__all__ = ["bare_node", "link_of", "node_of"]
-
 #: Transfers per second and lane that the system's files name, by PCIe generation.
 _SPEEDS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 #: NVML's number of a remote end that is a switch; a virtual machine may not be told what is there.

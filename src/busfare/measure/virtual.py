@@ -16,8 +16,6 @@ from busfare.measure.device import StalledError, UnavailableError
 from busfare.measure.kernels import KERNEL_MODES, played
 from busfare.node import Curve, Flow, Node, PcieLink
 
-__all__ = ["FAULTS", "VirtualDevice"]
-
 #: Faults that can be injected, and what they are.
 FAULTS = {
     "half-width": "the link trained with half of its lanes",

@@ -20,8 +20,6 @@ from busfare.node import load_node
 from busfare.plan import machine_of
 from busfare.quantities import parse_count
 
-__all__ = ["methods", "strategies"]
-
 Say = Callable[[str], None]
 MOST_LEVELS, MOST_LEVEL = 4096, 1 << 28
 LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28

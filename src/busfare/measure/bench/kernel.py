@@ -17,8 +17,6 @@ from busfare.errors import InputError
 from busfare.measure.bench import reference
 from busfare.node.arrays import FloatArray
 
-__all__ = ["KERNELS", "Kernel", "Reach", "source_text", "user_kernel"]
-
 #: What of the inputs an element needs besides its own place: the level above, or the uppermost level.
 Reach = Literal["above", "surface"]
 #: Given the inputs of all levels and the number of one level: its outputs.

@@ -9,11 +9,6 @@ from busfare.measure.bench.run import RANGES, MethodDevice, MethodRun, Run
 from busfare.measure.results import LeftOut
 from busfare.measure.summary import median
 
-__all__ = [
-    "ACCESSES", "BATCH", "CONSTANT", "ELEMENTS", "HELD", "METHODS", "SWEEP_METHODS", "VALUE", "Case", "Measured",
-    "Methods", "cases", "run_methods",
-]  # fmt: skip
-
 #: S16's four, then managed memory as it is meant to be used, and two that S16 leaves out.
 METHODS = ("pageable", "pinned", "managed", "managed-prefetch", "zero-copy", "registered", "batched")
 #: Those whose copies and kernel the GPU runs without the host, once they are submitted.

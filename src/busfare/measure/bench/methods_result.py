@@ -24,8 +24,6 @@ from busfare.node import Node
 from busfare.plan import Machine, Problem, plan
 from busfare.plan.prediction import range_beside
 
-__all__ = ["PUBLISHED", "crossover", "methods_result", "predicted_of", "wrong_pairs"]
-
 #: GT 740, PCIe 2.0 x16 [S16 §4]: seconds over those of zero-copy, mean of its five sizes, in situation 1 (one access
 #: an element); in situation 2 (fifty) it names the best and the worst. `kernel_ratio`: the kernel's range in situation
 #: 2 over that in 1: 'about 20 times' for copies, 'at least 40' for zero-copy.

@@ -11,8 +11,6 @@ from busfare.measure.bench.program import ELEMENT_BYTES, Program, Work
 from busfare.plan import Machine, Prediction, Problem, plan, ranked
 from busfare.plan.streams import ByStreams, by_streams, played
 
-__all__ = ["MOST_IN_ORDER", "STRATEGIES", "STREAMED", "Predicted", "problem_of"]
-
 #: Both ways to submit W14's streams: a stream a chunk, or a stream an engine.
 STREAMED = ("streams", "three-streams")
 #: Those that W14 compares; `plan` ranks more.

@@ -14,11 +14,6 @@ from typing import Literal
 
 from busfare.measure.bench.kernel import Kernel
 
-__all__ = [
-    "ELEMENT_BYTES", "Operation", "Program", "Span", "Work", "batched", "explicit", "hybrid", "kernels_alone",
-    "link_alone", "mapped", "streams", "three_streams",
-]  # fmt: skip
-
 ELEMENT_BYTES = 8
 #: Chunks within a level start at multiples of so many elements: 256 bytes, as allocators give.
 ALIGNED = 32

@@ -20,10 +20,6 @@ from busfare.node.arrays import FloatArray
 if TYPE_CHECKING:
     from busfare.measure.bench.program import Work
 
-__all__ = [
-    "RELATIVE", "buoyancy", "density", "derivatives", "expected", "fill", "pressure", "slacks", "water_column",
-]  # fmt: skip
-
 #: Metres per second squared.
 GRAVITY = 9.806
 #: A result may differ from the reference by this share of itself, and of the largest value of its array: a GPU

@@ -19,8 +19,6 @@ from busfare.measure.soundness import disturbances
 from busfare.node.arrays import FloatArray
 from busfare.plan import Machine
 
-__all__ = ["RANGES", "Compared", "MethodDevice", "MethodRun", "Run", "StrategyDevice", "Timing"]
-
 #: The five ranges of a run, in their order [S16 §4.1].
 RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
 

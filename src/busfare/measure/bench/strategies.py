@@ -32,8 +32,6 @@ from busfare.measure.run import Progress
 from busfare.measure.summary import fastest_part, interval, median, overlapping
 from busfare.plan.prediction import range_beside
 
-__all__ = ["CELLS", "run_cells"]
-
 KIB, MIB = 1 << 10, 1 << 20
 #: A cell that would start after so many seconds is left out, and named; of what is left each one takes its share for
 #: moments beyond those that it has anyhow.

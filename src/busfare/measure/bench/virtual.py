@@ -15,8 +15,6 @@ from busfare.node import Gpu, Node
 from busfare.node.arrays import FloatArray
 from busfare.timeline import program as timeline
 
-__all__ = ["VirtualMethods", "VirtualStrategies"]
-
 #: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.
 _LAUNCH_S, _CALL_S = 2.6e-6, 2.3e-6
 #: Of GPUs whose node file does not say: bytes and double-precision operations a second; the share of the first that

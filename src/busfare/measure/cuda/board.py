@@ -14,8 +14,6 @@ from busfare.measure.cuda.driver import LONG, POINTER, Buffer, Module, allocate,
 from busfare.measure.cuda.timing import Flags
 from busfare.measure.device import UnavailableError, WrongDataError
 
-__all__ = ["MOST_BYTES", "Board"]
-
 #: The largest single copy, 1 GiB, and room for the 256-byte steps between small chunks.
 MOST_BYTES = (1 << 30) + (1 << 20)
 #: Kinds that no program moves gigabytes with get less, which halves the start-up.

@@ -14,8 +14,6 @@ from busfare.measure.cuda.driver import LONG, POINTER, checked, driver
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, capture, record, sampled, seconds, wait
 from busfare.measure.device import UnavailableError
 
-__all__ = ["COPIES", "Ends", "batched", "copies", "one"]
-
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256
 #: Untimed pageable copies of each visit, so that what fits the processor's cache is in it; of longer ones the first

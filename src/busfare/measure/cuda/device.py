@@ -30,8 +30,6 @@ from busfare.measure.cuda.rates import RATES
 from busfare.measure.cuda.timing import record, sampled, seconds
 from busfare.measure.device import UnavailableError
 
-__all__ = ["CudaDevice"]
-
 
 def _managed(case: Case, board: Board, repeats: int) -> Samples:
     """Managed memory, driven to the other side before each sample: touched, or prefetched."""

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cuda.bindings import driver, nvrtc
+from cuda.bindings import driver as driver  # what every module here calls
+from cuda.bindings import nvrtc
 
 from busfare.errors import BusfareError, InputError
 from busfare.measure.device import UnavailableError
-
-__all__ = [
-    "INT", "LONG", "POINTER", "Buffer", "CudaError", "Module", "allocate", "checked", "compiled", "driver", "prefer_gpu",
-    "prefetch", "register",
-]  # fmt: skip
 
 POINTER, LONG, INT = ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int
 _PORTABLE = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP

@@ -11,8 +11,6 @@ from typing import Any
 
 from busfare.measure.cuda.driver import checked, driver
 
-__all__ = ["of_machine", "roomy_bytes", "state"]
-
 #: A single buffer takes at most this share of the memory that is free: two of each kind are made.
 _SHARE = 8
 #: What the driver says of a GPU, and what to multiply it with.

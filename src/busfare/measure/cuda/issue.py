@@ -14,8 +14,6 @@ from busfare.measure.cuda.driver import LONG, POINTER, Buffer, Module, allocate,
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Timed, capture, record, wait
 from busfare.measure.device import UnavailableError
 
-__all__ = ["Gpu", "prepared", "spaced"]
-
 _THREADS = 256
 #: Arrays start at multiples of this, as allocators give.
 _PAGE = 4096

@@ -41,8 +41,6 @@ try:
 except ImportError:
     nvtx = None
 
-__all__ = ["CudaMethods", "expected_value"]
-
 Ints = npt.NDArray[np.int32]
 #: What puts a part of the program into a stream; None where nothing is to be done.
 Step = Callable[[Any], None] | None

@@ -15,8 +15,6 @@ from busfare.measure.cuda.timing import capture, sampled
 from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import LOOPS, TILE_BYTES, gemm_of
 
-__all__ = ["RATES"]
-
 #: The first compute capability with each pipeline that not every GPU has. Double-precision tensor cores are in data centres'
 #: GPUs alone.
 _FIRST = {

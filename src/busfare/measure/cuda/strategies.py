@@ -22,8 +22,6 @@ from busfare.measure.cuda.timing import Timed
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.node.arrays import FloatArray
 
-__all__ = ["CudaStrategies"]
-
 #: Of the host's memory a benchmark takes at most this share.
 _HOST_SHARE = 0.4
 #: Programs of so few streams tell when each of them ended.

@@ -22,8 +22,6 @@ from busfare.measure.device import StalledError, UnavailableError
 if TYPE_CHECKING:
     from busfare.measure.cuda.board import Board
 
-__all__ = ["LEAD_IN_BYTES", "LIMIT_S", "Flags", "Timed", "capture", "record", "sampled", "seconds", "wait"]
-
 #: No submission of ours takes a tenth of this; a queue that is full never ends, and must not hang the GPU.
 LIMIT_S = 3.0
 _LIMIT_NS = int(LIMIT_S * 1e9)
