@@ -101,10 +101,10 @@ def test_a_tensor_pipeline_reaches_the_larger_of_its_two_measurements() -> None:
             "gemm-fp32-8192x8192x8192": (0, 1, 1e-9),
         }
     )
-    (kernels,) = kernels_of(own, {"multiprocessors": 132}, None, "probe")
+    (kernels,) = kernels_of(own, {"multiprocessors": 132})
     assert kernels.flops_per_s["fp16_tensor"] == pytest.approx(750e12, rel=1e-5)
     assert kernels.flops_per_s["fp32"] == pytest.approx(132 * LOOPS["fp32"][0] * LOOPS["fp32"][1] / 1e-3)
-    assert (kernels.launch_s, kernels.l2_bytes_per_s, kernels.gpu) == (None, None, None)
+    assert (kernels.launch_s, kernels.l2_bytes_per_s) == (None, None)
 
 
 def test_what_is_outside_of_kernels_is_in_no_rate() -> None:
@@ -116,7 +116,7 @@ def test_what_is_outside_of_kernels_is_in_no_rate() -> None:
             own |= measurements({mode: (0, count, 2e-6 + count * each)})
     for bytes_ in (48 << 20, 768 << 20):
         own |= measurements({"stream-copy": (bytes_, 1, 2e-6 + bytes_ / (1e12 if bytes_ < 1e8 else 2e12))})
-    (kernels,) = kernels_of(own, {}, 1, "probe")
+    (kernels,) = kernels_of(own, {})
     assert kernels.launch_s == pytest.approx(1e-6, rel=0.01)
     assert kernels.launch_interval_s == pytest.approx(3e-6, rel=0.01)
     assert kernels.memory_bytes_per_s == {"copy": pytest.approx(2e12, rel=1e-3)}

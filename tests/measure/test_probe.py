@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ NODES = 40
 
 def record_of(device: VirtualDevice, seed: int = 0) -> Record:
     return Record(True, "2026-01-01", "test", device.facts(), seed)
+
+
+def probed_of(name: str, faults: Sequence[str] = (), **asked: Any) -> probing.Probed:
+    return probing.evaluated(*probing.measured(probing.open_device(name, faults=faults), **asked))
 
 
 def random_node(seed: int) -> Node:
@@ -65,7 +70,7 @@ def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> 
 
 @pytest.fixture(scope="module")
 def whole() -> probing.Probed:
-    return probing.probe(probing.open_device("gtx-titan"), fast=False, seed=5)
+    return probed_of("gtx-titan", fast=False, seed=5)
 
 
 def test_a_whole_virtual_probe_predicts_what_it_did_not_fit(whole: probing.Probed) -> None:
@@ -118,14 +123,14 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
 )
 def test_each_fault_is_named_and_a_sound_node_has_no_complaint(fault: str, sentence: str) -> None:
     faults = [fault] if fault else []
-    probed = probing.probe(probing.open_device("h100-sxm", faults=faults), fast=True, seed=1, gpus=[0])
+    probed = probed_of("h100-sxm", faults=faults, fast=True, seed=1, gpus=[0])
     seen = [*probed.record.disturbances, *(h.verdict for h in probed.result.health if not h.sound)]
     assert any(sentence in one for one in seen) if fault else not seen, seen
 
 
 @pytest.mark.parametrize("fault", ["no-locked-memory", "little-memory"])
 def test_what_cannot_be_had_is_left_out_with_the_reason(fault: str) -> None:
-    probed = probing.probe(probing.open_device("h100-sxm", faults=[fault]), fast=True, seed=1, gpus=[0])
+    probed = probed_of("h100-sxm", faults=[fault], fast=True, seed=1, gpus=[0])
     assert all("refused" in row.why for row in probed.record.left_out)
     assert probed.record.left_out
     kinds = {(m.direction, m.memory) for m in probed.node.curves}
@@ -142,7 +147,7 @@ def test_all_faults_are_described() -> None:
 @pytest.mark.parametrize(("fast", "limit"), [(True, probing.QUICK_S), (False, probing.FULL_S)])
 def test_the_time_budget_is_kept(fast: bool, limit: float) -> None:
     device: Any = probing.open_device("gtx-titan")
-    probing.probe(device, fast, seed=2)
+    probing.evaluated(*probing.measured(device, fast, seed=2))
     assert limit / 3 < device.clock() <= limit
 
 
@@ -198,7 +203,7 @@ def test_with_nothing_measured_it_says_why() -> None:
 
 
 def test_peers_are_measured_in_every_ordered_pair() -> None:
-    probed = probing.probe(probing.open_device("summit"), fast=True, seed=1, gpus=[0, 1])
+    probed = probed_of("summit", fast=True, seed=1, gpus=[0, 1])
     pairs = {(m.gpu, m.peer) for m in probed.node.curves if m.direction == "p2p"}
     assert pairs == {(0, 1), (1, 0)}
     one = probed.node.curve("p2p", "device", 1, 0)

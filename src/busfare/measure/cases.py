@@ -62,12 +62,18 @@ HELD_OUT_BYTES = (
 #: Copies in several streams at once: sizes, and numbers of streams. Into the GPU the number makes no difference but for the
 #: first; out of it more than some 180 take longer each.
 CHUNKS = (1, 2 * KIB, 12 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, MIB, 4 * MIB)
-ROW_COUNTS = (2, 8, 32, 96, 256)
 STREAMS = {"h2d": (2, 32, 256), "d2h": (2, 8, 32, 96, 256)}
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_STREAMS = (16, 100, 200)
 #: Copies behind a kernel, and those that a kernel of another stream waits for; both plans copy them alone, too.
 WAITING = (16 * KIB, 64 * KIB, 256 * KIB, MIB)
+#: Modes in which data move the other way, too, and the share of `Contention` that is left there.
+SHARES = {
+    "both": "both",
+    "beside-mapped": "copy_beside_mapped",
+    "kernel-both": "mapped_both",
+    "kernel-beside-copies": "mapped_beside_copy",
+}
 #: Copies behind each other in one stream.
 TRAINS = (16, 128)
 

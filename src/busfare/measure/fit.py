@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,11 @@ class Fit:
     latency_overhead_s: tuple[float, ...]
     gap_per_byte_s: tuple[float, ...]
     error: float
+
+    @property
+    def pieces(self) -> dict[str, Any]:
+        """What a `Curve` takes of it."""
+        return {name: value for name, value in vars(self).items() if name != "error"}
 
 
 def fit(

@@ -80,9 +80,7 @@ def gemm_of(mode: str, seconds: float = 1.0) -> Gemm:
     return msgspec.convert({"type": kind, "m": m, "n": n, "k": k, "seconds": seconds}, Gemm)
 
 
-def kernels_of(
-    own: dict[Case, Measurement], facts: dict[str, Any], ordinal: int | None, source: str
-) -> Iterator[Kernels]:
+def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[Kernels]:
     """What the samples of one GPU's cases say, each as the median of its visits; nothing where there are none.
 
     A tensor pipeline's rate is the larger of two: products of registers (`mma.sync`, on Hopper and later some 60 % of what
@@ -122,8 +120,6 @@ def kernels_of(
         l2_bytes_per_s=next((c.total_bytes / s for c, s in seconds.items() if c.mode == "l2-read"), None),
         flops_per_s=flops,
         gemm=tuple(one for one in gemms if (one.m, one.n, one.k) in KEPT.get(one.type, ())),
-        gpu=ordinal,
-        source=source,
     )
 
 

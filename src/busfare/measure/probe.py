@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ from busfare.measure.results import (
 from busfare.measure.run import Progress, locate, measure
 from busfare.measure.soundness import disturbances, health
 from busfare.measure.summary import interquartile_mean, interval
-from busfare.measure.topology import node_of
+from busfare.measure.topology import named
 from busfare.node import Node
 
 #: What may be measured by itself.
@@ -64,17 +65,6 @@ def open_device(virtual: str | None, seed: int = 0, faults: Sequence[str] = ()) 
     from busfare.measure.cuda.device import CudaDevice
 
     return CudaDevice(count)
-
-
-def probe(
-    device: Device,
-    fast: bool,
-    progress: Progress | None = None,
-    seed: int | None = None,
-    gpus: Sequence[int] | None = None,
-) -> Probed:
-    """Measures every GPU of `device` and fits its parameters; `fast` takes a third of the time."""
-    return evaluated(*measured(device, fast, progress, seed, gpus))
 
 
 def measured(
@@ -130,30 +120,17 @@ def again(raw: Path) -> Probed:
 
 def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     """What the samples of a record say. Raises BusfareError where nothing could be measured."""
-    parameters = profile(record)
-    if not parameters.curves and not parameters.kernels:
+    node = named(profile(record), record)
+    if not node.curves and not node.kernels:
         reasons = sorted({row.why for row in record.left_out})
         raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
-    gpu = record.facts["gpus"][0]["name"]
-    name = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
-    node = node_of(record, parameters, f"virtual-{record.facts['plays']}" if record.virtual else name)
     _note_disturbances(record)
     own = residuals(node.curves, record)
     pageable = [r for r in own if r.case.memory == "pageable"]
     pinned = [r for r in own if r.case.memory == "pinned"]
     result = ProbeResult(
         virtual=record.virtual,
-        node=Profile(
-            name=node.name,
-            title=node.title,
-            components=node.components,
-            links=node.links,
-            curves=node.curves,
-            contention=node.contentions,
-            costs=node.costs,
-            kernels=node.kernels,
-            sources=node.sources,
-        ),
+        node=msgspec.convert(node, Profile, from_attributes=True),
         residuals=Residuals(**msgspec.structs.asdict(_in_all(pinned)), pageable=_in_all(pageable)),
         residual_cases=[
             ResidualCase(case=str(r.case), measured_seconds=r.measured_s, predicted_seconds=r.predicted_s)
@@ -172,13 +149,7 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
 
 def _probed(m: Measurement) -> ProbedCase:
     return ProbedCase(
-        direction=m.direction,
-        memory=m.memory,
-        mode=m.mode,
-        bytes=m.bytes,
-        count=m.count,
-        gpu=m.gpu,
-        peer=m.peer,
+        **dataclasses.asdict(m.case),
         samples=len(m.api_ns),
         stopped=m.stopped,
         device_seconds=interquartile_mean(m.device_s) if m.device_ns else None,

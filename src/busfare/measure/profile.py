@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from busfare.measure.cases import HOST_DIRECTIONS, Case, is_held_out
-from busfare.measure.fit import LEAST_GAP, Fit, fit
+from busfare.measure.cases import HOST_DIRECTIONS, SHARES, Case, is_held_out
+from busfare.measure.fit import LEAST_GAP, fit
 from busfare.measure.kernels import kernels_of
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median, spread
-from busfare.node import Contention, Cost, Curve, Kernels, Shares, Together
+from busfare.measure.topology import SOURCE, bare_node
+from busfare.node import Contention, Cost, Curve, Node, Shares, Together
 from busfare.node.arrays import FloatArray
 from busfare.node.contention import START_BYTES
 from busfare.node.curve import Direction, MemoryKind
 
-#: The tag under which a node file says that its figures are from this probe.
-SOURCE = "probe"
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096
 #: Copies for which what goes before them is measured: longer ones vary by more than that.
@@ -44,71 +44,60 @@ _PATHS: tuple[tuple[Direction, MemoryKind, str, int], ...] = (
     ("d2d", "device", "copies", 1),
 )
 
+#: Calls that cost by the byte.
+_BY_SIZE: dict[Any, Case] = {
+    "allocate-pinned": Case("none", "pinned", "allocate", 1),
+    "register": Case("none", "pageable", "register", 1),
+}
 
-@dataclass(frozen=True)
-class Profile:
-    """The parameters that a node file holds."""
-
-    curves: tuple[Curve, ...]
-    contentions: tuple[Contention, ...]
-    costs: tuple[Cost, ...]
-    kernels: tuple[Kernels, ...] = ()
-
-
+#: What was measured of one GPU, as if it were the first.
 Cases = dict[Case, Measurement]
 
 
-def profile(record: Record) -> Profile:
-    """The parameters of every path that `record` has samples of."""
+def profile(record: Record) -> Node:
+    """The machine of `record`, with the parameters of every path that it has samples of."""
     gpus = sorted({m.gpu for m in record.measurements})
-    curves: list[Curve] = []
-    contentions: list[Contention] = []
-    costs: list[Cost] = []
-    kernels: list[Kernels] = []
+    tables: dict[str, list[Any]] = {"curves": [], "contentions": [], "costs": [], "kernels": []}
     for gpu in gpus:
-        own = {m.case: m for m in record.measurements if m.gpu == gpu}
-        ordinal = gpu if len(gpus) > 1 else None
-        paths = list(_curves(own, gpu, ordinal))
-        curves += paths
-        contentions += _contention(own, gpu, ordinal, paths)
-        costs += _costs(own, gpu, ordinal)
-        kernels += kernels_of(own, record.facts["gpus"][gpu], ordinal, SOURCE)
-    return Profile(tuple(curves), tuple(contentions), tuple(costs), tuple(kernels))
+        own = {replace(m.case, gpu=0): m for m in record.measurements if m.gpu == gpu}
+        curves = list(_curves(own))
+        found = {
+            "curves": curves,
+            "contentions": _contention(own, curves),
+            "costs": _costs(own),
+            "kernels": kernels_of(own, record.facts["gpus"][gpu]),
+        }
+        tag = {"gpu": gpu if len(gpus) > 1 else None, "source": SOURCE}
+        for name, some in found.items():
+            tables[name] += [msgspec.structs.replace(table, **tag) for table in some]
+    parameters: dict[str, Any] = {name: tuple(own) for name, own in tables.items()}
+    return replace(bare_node(record), **parameters)
 
 
-def _curves(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Curve]:
-    """The curve of every path of one GPU that was measured."""
-    for direction, memory, mode, most in _PATHS:
-        yield from _curve(own, Case(direction, memory, mode, 1, 1, gpu), ordinal, most)
-    for peer in sorted({c.peer for c in own if c.peer is not None}):
-        yield from _curve(own, Case("p2p", "device", "copies", 1, 1, gpu, peer), ordinal, 1)
-
-
-def _curve(own: Cases, like: Case, ordinal: int | None, most: int) -> Iterator[Curve]:
-    """The curve of the path of `like`, which gives all but the size; none where nothing was measured."""
-    points = _points(own, like)
-    if not len(points[0]):
-        return
-    found = fit(*points, most)
-    pinned = like.memory == "pinned"
-    yield Curve(
-        direction=like.direction,  # type: ignore[arg-type]
-        memory=like.memory,  # type: ignore[arg-type]
-        up_to_bytes=found.up_to_bytes,
-        latency_overhead_s=found.latency_overhead_s,
-        gap_per_byte_s=found.gap_per_byte_s,
-        issue_interval_s=_intervals(own, like, found) if pinned else {},
-        detail=_detail(own, like) if pinned else (),
-        after_kernel_s=_after_kernel(own, like) if pinned else 0.0,
-        event_wait_s=_added(own, like, "event-kernel", _launch_s(own, like.gpu))
-        if like.direction == "h2d"
-        else 0.0,
-        faults=like.mode == "touch",
-        timing="call" if like.memory == "pageable" else "device",
-        gpu=ordinal,
-        peer=like.peer,
-        source=SOURCE,
-    )
+def _curves(own: Cases) -> Iterator[Curve]:
+    """The curve of every path that was measured."""
+    paths = [(Case(direction, memory, mode, 1), most) for direction, memory, mode, most in _PATHS]
+    peers = sorted({c.peer for c in own if c.peer is not None})
+    paths += [(Case("p2p", "device", "copies", 1, peer=peer), 1) for peer in peers]
+    for like, most in paths:
+        points = _points(own, like)
+        if not len(points[0]):
+            continue
+        found: dict[str, Any] = fit(*points, most).pieces
+        if like.memory == "pinned":
+            found["issue_interval_s"] = _intervals(own, like, found["gap_per_byte_s"][-1])
+            found["detail"] = _detail(own, like)
+            found["after_kernel_s"] = _after_kernel(own, like)
+        if like.direction == "h2d":
+            found["event_wait_s"] = _added(own, like, "event-kernel", _launch_s(own))
+        yield Curve(
+            direction=like.direction,  # type: ignore[arg-type]
+            memory=like.memory,  # type: ignore[arg-type]
+            faults=like.mode == "touch",
+            timing="call" if like.memory == "pageable" else "device",
+            peer=like.peer,
+            **found,
+        )
 
 
 def _points(own: Cases, like: Case) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -136,23 +125,12 @@ def _streams(own: Cases, one: Case, wanted: Sequence[int]) -> list[tuple[int, Ca
 
 def _detail(own: Cases, one: Case) -> tuple[Together, ...]:
     """Copies in several streams at once, as curves of their own."""
-    found = []
-    for count, like in _streams(own, one, DETAIL[one.direction]):
-        pieces = fit(*_points(own, like))
-        found.append(
-            Together(
-                streams=count,
-                up_to_bytes=pieces.up_to_bytes,
-                latency_overhead_s=pieces.latency_overhead_s,
-                gap_per_byte_s=pieces.gap_per_byte_s,
-            )
-        )
-    return tuple(found)
+    together = _streams(own, one, DETAIL[one.direction])
+    return tuple(Together(streams=count, **fit(*_points(own, like)).pieces) for count, like in together)
 
 
-def _intervals(own: Cases, one: Case, pieces: Fit) -> dict[int, float]:
-    """What each further copy adds beside its bytes: in one stream, and in several that hold one copy each."""
-    gap = pieces.gap_per_byte_s[-1]
+def _intervals(own: Cases, one: Case, gap: float) -> dict[int, float]:
+    """What each further copy adds beside its bytes, `gap` s/B: in one stream, and in several that hold one copy each."""
     found = _back_to_back(own, one)
     for count, like in _streams(own, one, INTERVALS[one.direction]):
         sizes, seconds, _ = _points(own, like)
@@ -183,12 +161,12 @@ def _after_kernel(own: Cases, one: Case) -> float:
         if (c.mode, one.direction) == ("there-and-back", "d2h")
         and {into := replace(c, mode="copies"), out := replace(into, direction="d2h")} <= own.keys()
     ]
-    return max(median(added) - _launch_s(own, one.gpu), 0.0) if added else _added(own, one, "after-kernel")
+    return max(median(added) - _launch_s(own), 0.0) if added else _added(own, one, "after-kernel")
 
 
-def _launch_s(own: Cases, gpu: int) -> float:
+def _launch_s(own: Cases) -> float:
     """Seconds of an empty kernel on the device."""
-    launch = own.get(Case("none", "none", "launch", 0, 1, gpu))
+    launch = own.get(Case("none", "none", "launch"))
     return interquartile_mean(launch.device_s) if launch and launch.device_ns else 0.0
 
 
@@ -208,18 +186,16 @@ def _back_to_back(own: Cases, one: Case) -> dict[int, float]:
     return {1: max(rise / (longest.count - shorter.count), 0.0)}
 
 
-def _contention(own: Cases, gpu: int, ordinal: int | None, paths: list[Curve]) -> Iterator[Contention]:
-    """The shares of one GPU's paths; none where no data moved both ways at once."""
-    one, mapped = Case("h2d", "pinned", "copies", 1, 1, gpu), Case("h2d", "mapped", "kernel", 1, 1, gpu)
-    found = {
-        "both": _shares(own, one, "both"),
-        "copy_beside_mapped": _shares(own, one, "beside-mapped"),
-        "mapped_both": _shares(own, mapped, "kernel-both"),
-        "mapped_beside_copy": _shares(own, mapped, "kernel-beside-copies"),
+def _contention(own: Cases, paths: list[Curve]) -> Iterator[Contention]:
+    """The shares of the paths; none where no data moved both ways at once."""
+    one, mapped = Case("h2d", "pinned", "copies", 1), Case("h2d", "mapped", "kernel", 1)
+    known: dict[str, Any] = {
+        key: kept
+        for mode, key in SHARES.items()
+        if (kept := _shares(own, mapped if mode.startswith("kernel") else one, mode)) is not None
     }
-    known = {key: shares for key, shares in found.items() if shares is not None}
     if known:
-        shares = msgspec.structs.replace(Contention(gpu=ordinal, source=SOURCE), **known)
+        shares = Contention(**known)
         start = _mapped_both_start(
             own.get(replace(mapped, mode="kernel-both", bytes=START_BYTES)), shares, paths
         )
@@ -268,32 +244,22 @@ def _long_gap(own: Cases, cases: Sequence[Case]) -> float:
     return max(seconds / bytes_, LEAST_GAP)
 
 
-def _costs(own: Cases, gpu: int, ordinal: int | None) -> Iterator[Cost]:
+def _costs(own: Cases) -> Iterator[Cost]:
     """What calls take: medians, and lines through the largest two sizes, which cost the most."""
     for call in ("launch", "synchronise"):
-        m = own.get(Case("none", "none", call, 0, 1, gpu))
-        if m is not None:
+        if m := own.get(Case("none", "none", call)):
             device_s = interquartile_mean(m.device_s) if m.device_ns else None
-            yield Cost(
-                call=call,
-                call_s=interquartile_mean(m.api_s),
-                device_s=device_s,
-                gpu=ordinal,
-                source=SOURCE,
-            )
+            yield Cost(call=call, call_s=interquartile_mean(m.api_s), device_s=device_s)
     short = [m for c, m in own.items() if (c.memory, c.mode, c.count) == ("pinned", "copies", 1)]
     calls = [interquartile_mean(m.api_s) for m in short if m.bytes <= 1 << 16]
     if calls:
-        yield Cost(call="copy", call_s=median(calls), gpu=ordinal, source=SOURCE)
-    for memory, mode, name in (
-        ("pinned", "allocate", "allocate-pinned"),
-        ("pageable", "register", "register"),
-    ):
-        sizes, seconds, _ = _points(own, Case("none", memory, mode, 1, 1, gpu))  # type: ignore[arg-type]
+        yield Cost(call="copy", call_s=median(calls))
+    for name, like in _BY_SIZE.items():
+        sizes, seconds, _ = _points(own, like)
         if len(sizes) > 1:
             rate = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 0.0)
             start = max(float(seconds[-1] - rate * sizes[-1]), 0.0)
-            yield Cost(call=name, call_s=start, call_per_byte_s=float(rate), gpu=ordinal, source=SOURCE)  # type: ignore[arg-type]
+            yield Cost(call=name, call_s=start, call_per_byte_s=float(rate))
 
 
 @dataclass(frozen=True)

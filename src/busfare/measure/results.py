@@ -268,15 +268,15 @@ class MethodsResult(Benched, tag_field="schema", tag="busfare.bench-methods/1", 
     allocation_seconds: dict[str, float]
 
 
-class Profile(Struct, kw_only=True):
-    """The node file that a probe writes."""
+class Profile(Struct, kw_only=True, rename={"contentions": "contention"}):
+    """The node file that a probe writes: what a `Node` has."""
 
     name: str
     title: str
     components: tuple[Any, ...]
     links: tuple[Any, ...]
     curves: tuple[Curve, ...]
-    contention: tuple[Contention, ...]
+    contentions: tuple[Contention, ...]
     costs: tuple[Cost, ...]
     kernels: tuple[Kernels, ...]
     sources: dict[str, Any]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from busfare.measure.profile import SOURCE, Profile
 from busfare.measure.raw import Record
 from busfare.node import Node, Source, load_node
 from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
 from busfare.node.link import Link, MemoryLink, NvlinkLink, PcieLink
 
+#: The tag under which a node file says that its figures are from this probe.
+SOURCE = "probe"
 #: Transfers per second and lane that the system's files name, by PCIe generation.
 _SPEEDS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 #: NVML's number of a remote end that is a switch; a virtual machine may not be told what is there.
@@ -19,30 +21,27 @@ _SWITCH, _UNKNOWN = 2, (None, 255)
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 
 
-def node_of(record: Record, parameters: Profile, name: str) -> Node:
-    """The node of a record, with its parameters and where they are from."""
-    bare = bare_node(record)
+def named(node: Node, record: Record) -> Node:
+    """The node of a record, with what it is called and where its parameters are from."""
     what = "played, not measured: a virtual node" if record.virtual else "measured on this machine"
     gpu = record.facts["gpus"][0]["name"]
+    short = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
     cite = f"busfare probe, {record.date}, driver {record.facts.get('driver') or 'unknown'}: {what}"
     kind: Any = "estimated" if record.virtual else "measured"
-    return Node(
-        name=name,
-        components=bare.components,
-        links=bare.links,
+    return replace(
+        node,
+        name=f"virtual-{record.facts['plays']}" if record.virtual else short,
         title=f"{'virtual: ' if record.virtual else ''}{gpu}, probed {record.date[:10]}",
-        curves=parameters.curves,
-        contentions=parameters.contentions,
-        costs=parameters.costs,
-        kernels=parameters.kernels,
-        sources=bare.sources | {SOURCE: Source(kind, cite)},
+        sources=node.sources | {SOURCE: Source(kind, cite)},
     )
 
 
 def bare_node(record: Record) -> Node:
     """The graph alone. A virtual node has that of the node it plays."""
     if record.virtual:
-        return _unmeasured(load_node(record.facts["plays"]))
+        played = load_node(record.facts["plays"])
+        # Without what others measured on it.
+        return Node(played.name, played.components, played.links, sources=played.sources)
     gpus = record.facts["gpus"]
     memory = Memory(name="memory0", size_bytes=record.facts.get("memory_bytes"), source=SOURCE)
     cpu = Cpu(
@@ -58,11 +57,6 @@ def bare_node(record: Record) -> Node:
     if any("switch" in link.between[0] for link in joined):
         components.append(Switch(name="nvswitch"))
     return Node("probed", tuple(components), (*links, *joined))
-
-
-def _unmeasured(node: Node) -> Node:
-    """`node` without what others measured on it."""
-    return Node(node.name, node.components, node.links, node.title, node.description, sources=node.sources)
 
 
 def _gpu(facts: dict[str, Any], ordinal: int) -> Gpu:

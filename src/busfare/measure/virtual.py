@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from busfare.errors import InputError
-from busfare.measure.cases import Case, Samples
+from busfare.measure.cases import SHARES, Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.measure.kernels import KERNEL_MODES, played
 from busfare.node import Curve, Flow, Node, PcieLink
@@ -43,13 +43,6 @@ _COPY_BYTES_PER_S = 8.3e9
 _DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
 _LATE_EVERY = 200
-#: Whose share of its own rate remains in each mode in which data move the other way too.
-_SHARES = {
-    "both": "both",
-    "beside-mapped": "copy_beside_mapped",
-    "kernel-both": "mapped_both",
-    "kernel-beside-copies": "mapped_beside_copy",
-}
 #: Modes that issue all their copies in one call.
 _ONE_CALL = ("batch", "graph", "plane", "block")
 
@@ -148,8 +141,8 @@ class VirtualDevice:
         if case.memory == "managed":
             return self.migrated(case.direction, case.bytes, case.mode == "touch", case.gpu), _CALL_S
         curve = self.truth(case.direction, case.memory, case.gpu, case.peer)
-        if case.mode in _SHARES:
-            share = getattr(self.node.contention(case.gpu), _SHARES[case.mode]).of(case.direction)
+        if case.mode in SHARES:
+            share = getattr(self.node.contention(case.gpu), SHARES[case.mode]).of(case.direction)
             curve = curve.scaled(1 / share)
         further = case.bytes * curve.long_gap_per_byte_s
         if case.mode not in ("batch", "plane", "block"):

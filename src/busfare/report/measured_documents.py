@@ -41,7 +41,7 @@ def probe_document(result: ProbeResult) -> Document:
         if result.virtual
         else ""
     )
-    tables = (_paths(node.curves), _shares(node.contention), _costs(node.costs), _kernels(node.kernels))
+    tables = (_paths(node.curves), _shares(node.contentions), _costs(node.costs), _kernels(node.kernels))
     blocks: list[Block] = [table for table in tables if table.rows]
     for n, h in enumerate(result.health):
         measured, due = h.measured_bytes_per_second, h.predicted_bytes_per_second

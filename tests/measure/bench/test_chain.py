@@ -30,7 +30,8 @@ def node_and_machine(
     """A virtual node's name, and what `plan` reads in the file that `probe` wrote of it."""
     name = str(request.param)
     path: Path = tmp_path_factory.mktemp("probed") / f"{name}.toml"
-    path.write_text(encode(probe.probe(probe.open_device(name), fast=True, seed=11, gpus=(0,)).node))
+    record, knees = probe.measured(probe.open_device(name), fast=True, seed=11, gpus=(0,))
+    path.write_text(encode(probe.evaluated(record, knees).node))
     return name, machine_of(load_node(str(path)))
 
 
