@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from busfare.measure.cases import Case, Direction, Samples
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import LONG, POINTER, checked, driver
-from busfare.measure.cuda.timing import LEAD_IN_BYTES, capture, record, sampled, seconds, wait
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, captured, record, sampled, seconds, wait
 from busfare.measure.device import UnavailableError
 
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
@@ -25,12 +25,16 @@ _TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4
 
 class Ends:
     """Where a case's data come from and go to: addresses, the target's kind of memory and GPU, and the bytes from one
-    chunk or row to the next.
+    chunk or row to the next. And what issues their copies: `one` chunk, the `train` of all behind each other in the first
+    of the streams, and the `lead_in`, a short one of the same direction.
     """
 
     def __init__(self, case: Case, board: Board, peer: Board | None = None) -> None:
         """Raises UnavailableError where memory does not suffice."""
-        self.pitch = pitch_of(case)
+        if case.mode in ("plane", "block"):
+            self.pitch = 2 * case.bytes
+        else:
+            self.pitch = case.bytes if case.count == 1 else -(-case.bytes // _STEP) * _STEP
         host = "pinned" if case.memory == "mapped" else case.memory
         kinds = {"h2d": (host, "device"), "d2h": ("device", host)}
         source, self.target_kind = kinds.get(case.direction, ("device", "device"))
@@ -41,92 +45,72 @@ class Ends:
         self.board.enter()
         self.target = self.board.buffer(self.target_kind, "target", case.count * self.pitch)
         board.enter()
+        self.one = one = self._copier(case, board, case.bytes)
+        self.lead_in = partial(self._copier(case, board, min(case.bytes, LEAD_IN_BYTES)), 0)
 
+        def train(streams: Sequence[Any]) -> None:
+            for i in range(case.count):
+                one(i, streams[0])
 
-def pitch_of(case: Case) -> int:
-    """Bytes from one chunk or row to the next."""
-    if case.mode in ("plane", "block"):
-        return 2 * case.bytes
-    return case.bytes if case.count == 1 else -(-case.bytes // _STEP) * _STEP
+        self.train = train
 
+    def _copier(self, case: Case, board: Board, size: int) -> Callable[[int, Any], None]:
+        """What issues the copy of `size` bytes of chunk `i` into a stream."""
+        pitch, source, target = self.pitch, self.source, self.target
+        if case.peer is not None:
+            there, here = self.board.context, board.context
 
-def one(case: Case, ends: Ends, board: Board) -> Callable[[int, Any], None]:
-    """What issues the copy of chunk `i` into a stream."""
-    size, pitch, source, target = case.bytes, ends.pitch, ends.source, ends.target
-    if case.peer is not None:
-        there, here = ends.board.context, board.context
+            def across(i: int, stream: Any) -> None:
+                at = i * pitch
+                answer = driver.cuMemcpyPeerAsync(target + at, there, source + at, here, size, stream)
+                checked(answer, "cuMemcpyPeerAsync")
 
-        def across(i: int, stream: Any) -> None:
+            return across
+        copy = {
+            "h2d": driver.cuMemcpyHtoDAsync, "d2h": driver.cuMemcpyDtoHAsync, "d2d": driver.cuMemcpyDtoDAsync,
+        }[case.direction]  # fmt: skip
+
+        def issue(i: int, stream: Any) -> None:
             at = i * pitch
-            answer = driver.cuMemcpyPeerAsync(target + at, there, source + at, here, size, stream)
-            checked(answer, "cuMemcpyPeerAsync")
+            checked(copy(target + at, source + at, size, stream), f"{case.direction} copy")
 
-        return across
-    copy = {
-        "h2d": driver.cuMemcpyHtoDAsync, "d2h": driver.cuMemcpyDtoHAsync, "d2d": driver.cuMemcpyDtoDAsync,
-    }[case.direction]  # fmt: skip
-
-    def issue(i: int, stream: Any) -> None:
-        at = i * pitch
-        checked(copy(target + at, source + at, size, stream), f"{case.direction} copy")
-
-    return issue
+        return issue
 
 
 def _opposite(case: Case) -> Case:
     """The same in the other direction."""
     direction: Direction = "d2h" if case.direction == "h2d" else "h2d"
-    return dataclasses.replace(case, direction=direction)
-
-
-def _train(case: Case, ends: Ends, board: Board) -> Callable[[Any], None]:
-    """All copies of a case behind each other in one stream."""
-    copy = one(case, ends, board)
-
-    def issue(stream: Any) -> None:
-        for i in range(case.count):
-            copy(i, stream)
-
-    return issue
-
-
-def _lead_in(case: Case, ends: Ends, board: Board) -> Callable[[Any], None]:
-    """A short copy of the same direction."""
-    return partial(
-        one(dataclasses.replace(case, bytes=min(case.bytes, LEAD_IN_BYTES), count=1), ends, board), 0
-    )
+    return replace(case, direction=direction)
 
 
 def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True) -> Samples:
     """Copies one after the other."""
     if case.memory == "pageable":
         return _by_the_host(case, board, ends, repeats)
-    issue, lead_in = _train(case, ends, board), _lead_in(case, ends, board)
-    return sampled(board, lambda s: issue(s[0]), repeats, held=held, lead_in=lead_in)
+    return sampled(board, ends.train, repeats, held=held, lead_in=ends.lead_in)
 
 
 def _after_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """Copies right behind the blocking kernel."""
-    issue = _train(case, ends, board)
-    return sampled(board, lambda s: issue(s[0]), repeats)
+    return sampled(board, ends.train, repeats)
 
 
 def _there_and_back(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """A copy in, an empty kernel and a copy out of as many bytes in one stream."""
-    into, out = one(case, ends, board), one(_opposite(case), Ends(_opposite(case), board), board)
+    into, out = ends.one, Ends(_opposite(case), board).one
 
     def issue(streams: Any) -> None:
         into(0, streams[0])
         board.kernels.launch("nothing", streams[0])
         out(0, streams[0])
 
-    return sampled(board, issue, repeats, lead_in=_lead_in(case, ends, board))
+    return sampled(board, issue, repeats, lead_in=ends.lead_in)
 
 
 def _event_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """A copy, and an empty kernel of another stream that waits for it."""
     # The first four time the two streams.
-    copy, copied = one(case, ends, board), board.events(5)[-1]
+    copy, copied = ends.one, board.events(5)[-1]
 
     def issue(streams: Any) -> None:
         copy(0, streams[0])
@@ -134,22 +118,22 @@ def _event_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples
         wait(streams[1], copied)
         board.kernels.launch("nothing", streams[1])
 
-    return sampled(board, issue, repeats, 2, led=True, lead_in=_lead_in(case, ends, board))
+    return sampled(board, issue, repeats, 2, led=True, lead_in=ends.lead_in)
 
 
 def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """Pageable copies, which the host moves: a blocking kernel would wait for them for ever, and the API time runs until
     the data are there, for the call may return earlier.
     """
-    issue, (stream,), (start, end) = _train(case, ends, board), board.streams(1), board.events(2)
+    streams, (start, end) = board.streams(1), board.events(2)
     fills = _CACHE_FILLS if case.total_bytes <= _CACHE_BYTES else 0
     device_s, api_s = [], []
     for _ in range(fills + repeats):
-        record(start, stream)
+        record(start, streams[0])
         before = time.perf_counter()
-        issue(stream)
-        record(end, stream)
-        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        ends.train(streams)
+        record(end, streams[0])
+        checked(driver.cuStreamSynchronize(streams[0]), "cuStreamSynchronize")
         api_s.append(time.perf_counter() - before)
         device_s.append(seconds(start, end))
     return Samples(tuple(device_s[fills:]), tuple(api_s[fills:]))
@@ -157,7 +141,7 @@ def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
 
 def _streams(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """A copy a stream."""
-    copy = one(case, ends, board)
+    copy = ends.one
 
     def issue(streams: Any) -> None:
         for i, stream in enumerate(streams):
@@ -186,21 +170,13 @@ def _batch(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """All copies in one call."""
     starts = [i * ends.pitch for i in range(case.count)]
     issue = batched([(ends.target + at, ends.source + at) for at in starts], [case.bytes] * case.count)
-    return sampled(board, lambda s: issue(s[0]), repeats, lead_in=_lead_in(case, ends, board))
+    return sampled(board, lambda s: issue(s[0]), repeats, lead_in=ends.lead_in)
 
 
 def _graph(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """All copies captured into a graph, whose launch is timed."""
-    issue, stream = _train(case, ends, board), board.streams(1)[0]
-    runnable, free = capture(stream, lambda: issue(stream))
-
-    def launch(streams: Any) -> None:
-        checked(driver.cuGraphLaunch(runnable, streams[0]), "cuGraphLaunch")
-
-    try:
-        return sampled(board, launch, repeats, lead_in=_lead_in(case, ends, board))
-    finally:
-        free()
+    with captured(board.streams(1), ends.train) as launch:
+        return sampled(board, launch, repeats, lead_in=ends.lead_in)
 
 
 def _strided(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
@@ -223,30 +199,27 @@ def _strided(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     def issue(streams: Any) -> None:
         checked(copy(shape, streams[0]), copy.__name__)
 
-    return sampled(board, issue, repeats, lead_in=_lead_in(case, ends, board))
+    return sampled(board, issue, repeats, lead_in=ends.lead_in)
 
 
-def _other_way(case: Case, board: Board, mode: str, count: int) -> Callable[[Any], None]:
-    """Pinned copies of the same size in the other direction: twice as many as `count`, and two more."""
-    back = dataclasses.replace(_opposite(case), memory="pinned", mode=mode, count=count)
-    copy = one(back, Ends(back, board), board)
+def _other_way(case: Case, board: Board) -> Callable[[Any], None]:
+    """Pinned copies of the same size in the other direction: twice as many as the case's, and two more."""
+    copy = Ends(replace(_opposite(case), memory="pinned"), board).one
 
     def issue(stream: Any) -> None:
-        for n in range(2 * count + 2):
-            copy(n % count, stream)
+        for n in range(2 * case.count + 2):
+            copy(n % case.count, stream)
 
     return issue
 
 
 def _both(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """Copies while more of the same size run the other way until past their end."""
-    issue, beside = _train(case, ends, board), _other_way(case, board, case.mode, case.count)
-    return sampled(board, lambda s: issue(s[0]), repeats, beside=beside)
+    return sampled(board, ends.train, repeats, beside=_other_way(case, board))
 
 
 def _beside_mapped(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     """Copies while a kernel reads or writes mapped memory the other way, as hybrid strategies do [W14]."""
-    issue, lead_in = _train(case, ends, board), _lead_in(case, ends, board)
     reads = case.direction == "d2h"
     mapped = board.buffer("pinned", "source" if reads else "target", case.total_bytes)
     span = min(board.most("pinned"), _TRAFFIC_BYTES)
@@ -256,7 +229,7 @@ def _beside_mapped(case: Case, board: Board, ends: Ends, repeats: int) -> Sample
         board.flags.start_traffic(aside, mapped, span, reads, board.multiprocessors)
         time.sleep(_TRAFFIC_START_S)
         try:
-            samples += sampled(board, lambda s: issue(s[0]), 1, lead_in=lead_in)
+            samples += sampled(board, ends.train, 1, lead_in=ends.lead_in)
         finally:
             board.flags.stop_traffic()
             checked(driver.cuStreamSynchronize(aside), "cuStreamSynchronize")
@@ -275,7 +248,7 @@ def _kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     def issue(streams: Any) -> None:
         board.launch_wide(name, streams[0], arguments, (POINTER, POINTER, LONG))
 
-    beside = _other_way(case, board, "copies", 1) if case.mode == "kernel-beside-copies" else None
+    beside = _other_way(case, board) if case.mode == "kernel-beside-copies" else None
     return sampled(board, issue, repeats, beside=beside)
 
 

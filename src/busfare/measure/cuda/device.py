@@ -132,23 +132,15 @@ CALLS: dict[str, Callable[[Case, Board, int], Samples]] = {
 }
 
 
-class CudaDevice:
+class CudaDevice(facts.CudaHost):
     """Runs cases on real GPUs."""
 
-    virtual = False
-
     def __init__(self, gpus: int) -> None:
-        self.gpus = gpus
+        super().__init__(gpus)
         self._boards: dict[int, Board] = {}
         #: Whether each ordered pair of GPUs that was asked for copies without the host's help.
         self._direct: dict[tuple[int, int], bool] = {}
         self._most_bytes = min(MOST_BYTES, facts.roomy_bytes())
-
-    def facts(self) -> dict[str, Any]:
-        return facts.of_machine(self.gpus)
-
-    def state(self, gpu: int) -> dict[str, Any]:
-        return facts.state(gpu)
 
     def run(self, case: Case, repeats: int) -> Samples:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Wor
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.copies import batched
 from busfare.measure.cuda.driver import LONG, POINTER, Buffer, Module, allocate, checked, driver
-from busfare.measure.cuda.timing import LEAD_IN_BYTES, Timed, capture, record, wait
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, Timed, captured, record, wait
 from busfare.measure.device import UnavailableError
 
 _THREADS = 256
@@ -96,8 +97,9 @@ class Gpu:
         self.board.close()
 
 
-def prepared(gpu: Gpu, program: Program, host: int, work: Work) -> tuple[Timed, Callable[[], None]]:
-    """A program ready to be submitted to a GPU, its host arrays from the address `host` on; and what gives it back."""
+@contextmanager
+def prepared(gpu: Gpu, program: Program, host: int, work: Work) -> Iterator[Timed]:
+    """A program ready to be submitted to a GPU, its host arrays from the address `host` on."""
     gpu.board.enter()
     places = _Places(gpu, program, host, work)
     awaited = sorted(program.awaited)
@@ -115,12 +117,12 @@ def prepared(gpu: Gpu, program: Program, host: int, work: Work) -> tuple[Timed, 
 
     if not program.as_graph:
         lead_in = places.lead_in() if program.led else None
-        timed = Timed(gpu.board, issue, program.streams, led=program.led, lead_in=lead_in)
-        return timed, lambda: None
+        yield Timed(gpu.board, issue, program.streams, led=program.led, lead_in=lead_in)
+        return
     fork, *joins = gpu.marks(len(awaited) + 1 + program.streams)[len(awaited) :]
     first, *streams = gpu.board.streams(program.streams + 1)
 
-    def forked() -> None:
+    def forked(_: object) -> None:
         record(fork, first)
         for stream in streams:
             wait(stream, fork)
@@ -129,12 +131,8 @@ def prepared(gpu: Gpu, program: Program, host: int, work: Work) -> tuple[Timed, 
             record(join, stream)
             wait(first, join)
 
-    runnable, free = capture(first, forked)
-
-    def launch(given: Sequence[Any]) -> None:
-        checked(driver.cuGraphLaunch(runnable, given[0]), "cuGraphLaunch")
-
-    return Timed(gpu.board, launch), free
+    with captured((first,), forked) as launch:
+        yield Timed(gpu.board, launch)
 
 
 class _Places:

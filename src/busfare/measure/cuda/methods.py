@@ -64,24 +64,17 @@ def expected_value(accesses: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-class CudaMethods:
+class CudaMethods(facts.CudaHost):
     """Runs methods on the machine's first GPU."""
 
-    virtual = False
-
     def __init__(self, gpus: int) -> None:
-        self.gpus, self._method = gpus, ""
+        super().__init__(gpus)
+        self._method = ""
         self._board: Board | None = None
         self._module: Module | None = None
         self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
         self._host: Buffer | None = None
         self._device: Buffer | None = None
-
-    def facts(self) -> dict[str, Any]:
-        return facts.of_machine(self.gpus)
-
-    def state(self, gpu: int) -> dict[str, Any]:
-        return facts.state(gpu)
 
     def start(self, method: str, most_elements: int) -> float:
         try:

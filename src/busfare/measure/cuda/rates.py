@@ -11,7 +11,7 @@ from typing import Any
 from busfare.measure.cases import MIB, Case, Samples
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import LONG, POINTER, Module, checked, driver
-from busfare.measure.cuda.timing import capture, sampled
+from busfare.measure.cuda.timing import captured, sampled
 from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import LOOPS, TILE_BYTES, gemm_of
 
@@ -51,20 +51,14 @@ def _kernels(board: Board) -> Module:
 def _chain(case: Case, board: Board, repeats: int) -> Samples:
     """Empty kernels behind each other: launched into a stream, or as a graph."""
 
-    def issue(stream: Any) -> None:
+    def issue(streams: Any) -> None:
         for _ in range(case.count):
-            board.kernels.launch("nothing", stream)
+            board.kernels.launch("nothing", streams[0])
 
     if case.mode == "chain-stream":
-        return sampled(board, lambda streams: issue(streams[0]), repeats)
-    stream = board.streams(1)[0]
-    runnable, free = capture(stream, lambda: issue(stream))
-    try:
-        return sampled(
-            board, lambda s: checked(driver.cuGraphLaunch(runnable, s[0]), "cuGraphLaunch"), repeats
-        )
-    finally:
-        free()
+        return sampled(board, issue, repeats)
+    with captured(board.streams(1), issue) as launch:
+        return sampled(board, launch, repeats)
 
 
 def _stream(case: Case, board: Board, repeats: int) -> Samples:

@@ -7,7 +7,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from contextlib import ExitStack
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,11 @@ _NONE = (1 << 64) - 1
 _KINDS = (POINTER, POINTER, LONG, ctypes.c_double, ctypes.c_double, POINTER)
 
 
-class CudaStrategies:
+class CudaStrategies(facts.CudaHost):
     """Runs programs on the machine's GPUs."""
 
-    virtual = False
-
     def __init__(self, gpus: int) -> None:
-        self.gpus = gpus
+        super().__init__(gpus)
         self._opened: dict[int, Gpu] = {}
         self._loaded: set[int] = set()
         self._arena: Buffer | None = None
@@ -45,12 +43,6 @@ class CudaStrategies:
         self._reference: _Reference | None = None
         #: Operations in all and in one stream, of programs that did not fit the launch queues while they were held.
         self._too_many: list[tuple[int, int]] = []
-
-    def facts(self) -> dict[str, Any]:
-        return facts.of_machine(self.gpus)
-
-    def state(self, gpu: int) -> dict[str, Any]:
-        return facts.state(gpu)
 
     def load(self, work: Work) -> None:
         self._work = None
@@ -124,18 +116,16 @@ class CudaStrategies:
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
         assert self._arena is not None
-        made = []
+        work, host = self._of(), self._arena.address
         try:
-            for ordinal, program in enumerate(programs):
-                gpu = self._gpu(ordinal, self._of())
-                made.append(prepared(gpu, program, self._arena.address, self._of()))
-            return self._timing(programs, [timed for timed, _ in made], repeats, by_host)
+            with ExitStack() as made:
+                timed = [
+                    made.enter_context(prepared(self._gpu(ordinal, work), program, host, work))
+                    for ordinal, program in enumerate(programs)
+                ]
+                return self._timing(programs, timed, repeats, by_host)
         except CudaError as error:
             raise UnavailableError(str(error)) from None
-        finally:
-            for timed, free in made:
-                timed.board.enter()
-                free()
 
     def _timing(self, programs: Sequence[Program], timed: list[Timed], repeats: int, by_host: int) -> Timing:
         longest = max(len(program.operations) for program in programs), max(map(_in_one_stream, programs))

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from busfare.measure.cases import Samples
@@ -171,19 +172,19 @@ def sampled(
     return Samples(tuple(device_s), tuple(api_s))
 
 
-def capture(stream: Any, issue: Callable[[], None]) -> tuple[Any, Callable[[], None]]:
-    """What `issue` puts into `stream`, and into streams that wait for it, as a graph that can be launched; and what
-    gives it back.
+@contextmanager
+def captured(streams: Sequence[Any], issue: Issue) -> Iterator[Issue]:
+    """What `issue` puts into the first of `streams`, and into those that wait for it, as a graph: what launches it into
+    the first stream that it is given.
     """
-    checked(driver.cuStreamBeginCapture(stream, _CAPTURE), "cuStreamBeginCapture")
+    checked(driver.cuStreamBeginCapture(streams[0], _CAPTURE), "cuStreamBeginCapture")
     try:
-        issue()
+        issue(streams)
     finally:
-        graph = checked(driver.cuStreamEndCapture(stream), "cuStreamEndCapture")
+        graph = checked(driver.cuStreamEndCapture(streams[0]), "cuStreamEndCapture")
     runnable = checked(driver.cuGraphInstantiate(graph, 0), "cuGraphInstantiate")
-
-    def free() -> None:
+    try:
+        yield lambda given: checked(driver.cuGraphLaunch(runnable, given[0]), "cuGraphLaunch")
+    finally:
         checked(driver.cuGraphExecDestroy(runnable), "cuGraphExecDestroy")
         checked(driver.cuGraphDestroy(graph), "cuGraphDestroy")
-
-    return runnable, free
