@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from busfare.measure.fit import fit
 from busfare.measure.summary import interquartile_mean, interval, median, spread
+from busfare.node.fit import fit
 
 SIZES = np.array(sorted({1 << n for n in range(31)} | {3 << n for n in range(11, 24)}), np.float64)
 

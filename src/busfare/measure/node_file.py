@@ -14,14 +14,27 @@ from busfare.node import Node
 #: Two probes of one machine agree in three digits.
 DIGITS = 4
 #: What a table is of stands before its figures.
-_FIRST = ("name", "between", "call", "direction", "memory", "faults", "gpu", "peer", "streams")
+_FIRST = (
+    "kind",
+    "name",
+    "between",
+    "call",
+    "ranks",
+    "hosts",
+    "direction",
+    "memory",
+    "faults",
+    "gpu",
+    "peer",
+    "streams",
+)
 #: Beyond this a value of a list stands on a line of its own.
 _WIDE = 100
 
 
 def encode(node: Node) -> str:
     """TOML of `node`: figures that are not known are left out, and the tag that most tables name stands on top."""
-    measured = (node.curves, node.contentions, node.costs, node.kernels)
+    measured = (node.curves, node.contentions, node.costs, node.kernels, node.collectives)
     tags = Counter(one.source for tables in measured for one in tables if one.source)
     tag = tags.most_common(1)[0][0] if tags else None
     top = {"name": node.name, "title": node.title, "description": node.description, "source": tag}
@@ -34,6 +47,7 @@ def encode(node: Node) -> str:
         if rows:
             lines += ["", f"{group} = [", *(f"  {_value(_given(row, tag))}," for row in rows), "]"]
     tables_of = {"contention": node.contentions, "kernels": node.kernels, "curve": node.curves}
+    tables_of["collectives"] = node.collectives
     for group, tables in tables_of.items():
         for table in tables:
             lines += ["", f"[[{group}]]", *_pairs(_given(table, tag))]

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from busfare.measure.cases import HOST_DIRECTIONS, SHARES, Case, is_held_out
-from busfare.measure.fit import LEAST_GAP, fit
 from busfare.measure.kernels import kernels_of
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median, spread
@@ -19,6 +18,7 @@ from busfare.node import Contention, Cost, Curve, Node, Shares, Together
 from busfare.node.arrays import FloatArray
 from busfare.node.contention import START_BYTES
 from busfare.node.curve import Direction, MemoryKind
+from busfare.node.fit import LEAST_GAP, fit
 
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096

@@ -2,7 +2,7 @@
 
 from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Nic, Switch
 from busfare.node.contention import Contention, Shares
-from busfare.node.curve import Curve, Together
+from busfare.node.curve import CollectiveCurve, Curve, Together
 from busfare.node.graph import Node, Path
 from busfare.node.kernels import Gemm, Kernels
 from busfare.node.link import C2cLink, FabricLink, Flow, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
@@ -11,6 +11,7 @@ from busfare.node.source import Source
 
 __all__ = [
     "C2cLink",
+    "CollectiveCurve",
     "Component",
     "Contention",
     "Cost",

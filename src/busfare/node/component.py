@@ -37,10 +37,11 @@ class Memory(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 class Switch(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="switch"):
-    """A PCIe or NVLink switch."""
+    """A PCIe or NVLink switch. `multicast`: it reduces and broadcasts itself (NVLink SHARP), and programs may use that."""
 
     name: Name
     title: Text = ""
+    multicast: bool = False
 
 
 class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="gpu"):

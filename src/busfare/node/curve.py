@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -11,15 +11,28 @@ from numpy.typing import ArrayLike
 from busfare.node.arrays import FloatArray
 from busfare.node.source import Count, Ordinal, Seconds, SecondsPerByte, Size, Sourced
 
-__all__ = ["MOST_PIECES", "Curve", "Direction", "MemoryKind", "Together"]
+__all__ = [
+    "MOST_PIECES",
+    "Collective",
+    "CollectiveCurve",
+    "Curve",
+    "Direction",
+    "MemoryKind",
+    "Pieces",
+    "Together",
+]
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
+#: Operations of several ranks; `send_receive` is between two of them.
+Collective = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send_receive"
+]
 #: More pieces predict held-out sizes no better (docs/models.md).
 MOST_PIECES = 3
 
 
-class _Pieces(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Pieces(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Piece i holds sizes up to and including `up_to_bytes[i]`; the last one, which has no such end, all larger."""
 
     latency_overhead_s: tuple[Seconds, ...]
@@ -49,13 +62,24 @@ class _Pieces(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.gap_per_byte_s[-1]
 
 
-class Together(_Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Together(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`streams` equal copies at once, one a stream: seconds until all have ended, over the bytes of one."""
 
     streams: Count
 
 
-class Curve(_Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CollectiveCurve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A collective among `ranks` GPUs in all, one a rank, on `hosts` such nodes: seconds over bytes as nccl-tests has them.
+    `nvls`: with reductions in the NVLink switch.
+    """
+
+    kind: Collective
+    ranks: Annotated[int, msgspec.Meta(ge=2, le=65536)]
+    hosts: Count = 1
+    nvls: bool = False
+
+
+class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One path and memory kind: seconds = L+o + bytes · G, with an L+o and a G for each piece of the sizes.
 
     An L+o of 0 says that only long copies were measured. `issue_interval_s` is, by the number of streams that hold one

@@ -11,7 +11,7 @@ import msgspec
 
 from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Nic, Switch
 from busfare.node.contention import Contention, Shares
-from busfare.node.curve import Curve, Together
+from busfare.node.curve import CollectiveCurve, Curve, Pieces, Together
 from busfare.node.graph import Node
 from busfare.node.kernels import Gemm, Kernels, Pipeline, Stream
 from busfare.node.link import C2cLink, FabricLink, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
@@ -53,6 +53,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     contention: tuple[Contention, ...] = ()
     cost: tuple[Cost, ...] = ()
     kernels: tuple[Kernels, ...] = ()
+    collectives: tuple[CollectiveCurve, ...] = ()
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
 
 
@@ -80,8 +81,14 @@ def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | Non
 
 def _fields(path: str, raw: dict[str, Any]) -> list[str]:
     """The keys that the table at `path` may have."""
-    if found := re.match(r"\$\.(curve|contention|cost|kernels)\[", path):
-        tables: _Kinds = {"curve": Curve, "contention": Contention, "cost": Cost, "kernels": Kernels}
+    if found := re.match(r"\$\.(curve|contention|cost|kernels|collectives)\[", path):
+        tables: _Kinds = {
+            "curve": Curve,
+            "contention": Contention,
+            "cost": Cost,
+            "kernels": Kernels,
+            "collectives": CollectiveCurve,
+        }
         inner = {"detail": Together, "gemm": Gemm, "both": Shares, "mapped": Shares, "copy_": Shares}
         within = next((own for key, own in inner.items() if f"].{key}" in path), tables[found[1]])
         return list(within.__struct_fields__)
@@ -104,6 +111,8 @@ def _build(file: _File) -> Node:
     _check_ordinals(file, sum(isinstance(c, Gpu) for c in components))
     for n, curve in enumerate(file.curve):
         _check_curve(curve, f"$.curve[{n}]")
+    for n, collective in enumerate(file.collectives):
+        _check_curve(collective, f"$.collectives[{n}]")
     node = Node(
         name=file.name,
         components=_sourced(components, file.source),
@@ -114,13 +123,14 @@ def _build(file: _File) -> Node:
         contentions=_sourced(file.contention, file.source),
         costs=_sourced(file.cost, file.source),
         kernels=_sourced(file.kernels, file.source),
+        collectives=_sourced(file.collectives, file.source),
         sources={str(tag): source for tag, source in file.sources.items()},
     )
     node.host_path(0)
     return node
 
 
-_Table = TypeVar("_Table", bound=Component | Link | Curve | Contention | Cost | Kernels)
+_Table = TypeVar("_Table", bound=Component | Link | Curve | CollectiveCurve | Contention | Cost | Kernels)
 
 
 def _sourced(tables: Iterable[_Table], source: str | None) -> tuple[_Table, ...]:
@@ -188,6 +198,7 @@ def _check_sources(file: _File) -> None:
         ("contention", file.contention),
         ("cost", file.cost),
         ("kernels", file.kernels),
+        ("collectives", file.collectives),
     )
     if file.source is not None and file.source not in file.sources:
         raise WrongError("$.source", f"no [sources.{file.source}]; add it, or correct the tag")
@@ -223,7 +234,7 @@ def _check_ordinals(file: _File, gpus: int) -> None:
                     )
 
 
-def _check_curve(curve: Curve | Together, path: str) -> None:
+def _check_curve(curve: Pieces, path: str) -> None:
     pieces = len(curve.latency_overhead_s)
     if not pieces:
         raise WrongError(f"{path}.latency_overhead_s", "no pieces; give one figure at least")
@@ -239,7 +250,7 @@ def _check_curve(curve: Curve | Together, path: str) -> None:
         )
     if any(a >= b for a, b in pairwise(curve.up_to_bytes)):
         raise WrongError(f"{path}.up_to_bytes", "does not rise from piece to piece; sort the pieces")
-    if isinstance(curve, Together):
+    if not isinstance(curve, Curve):
         return
     if any(not 1 <= count <= 65536 for count in curve.issue_interval_s):
         raise WrongError(f"{path}.issue_interval_s", "a number of streams below 1 or above 65536; correct it")

@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
 from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Switch
 from busfare.node.contention import Contention, typical
-from busfare.node.curve import Curve
+from busfare.node.curve import CollectiveCurve, Curve
 from busfare.node.kernels import Kernels
 from busfare.node.link import Flow, Link
 from busfare.node.source import Source, Sourced
@@ -76,6 +76,7 @@ class Node:
     contentions: tuple[Contention, ...] = ()
     costs: tuple[Cost, ...] = ()
     kernels: tuple[Kernels, ...] = ()
+    collectives: tuple[CollectiveCurve, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
 
     @cached_property

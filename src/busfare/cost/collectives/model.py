@@ -1,0 +1,185 @@
+"""NCCL's own estimate of a collective, by algorithm and protocol, and what the links add to it.
+
+NCCL takes latency + bytes / bandwidth of each algorithm and protocol and runs the least; so does this (`chosen`). The time
+then is priced (`taken`) at the rate that the links carry, where NCCL reckons with channels of round rates, and with what a
+kernel takes that NCCL leaves out because every algorithm has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log2
+from typing import NamedTuple
+
+import numpy as np
+
+from busfare.cost.collectives.fabric import Fabric, nccl
+from busfare.node.arrays import FloatArray
+
+__all__ = ["KINDS", "PROTOCOLS", "Line", "Option", "bus_factor", "options"]
+
+#: Collectives, and the share of their bytes that the slowest link carries, by ranks: the bus bandwidth of nccl-tests.
+KINDS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "reduce": lambda n: 1.0,
+    "all_to_all": lambda n: (n - 1) / n,
+    "send_receive": lambda n: 1.0,
+}
+PROTOCOLS = ("LL", "LL128", "Simple")
+#: What LL128, Simple and NVLS take beyond NCCL's latencies, which only rank them; and what a ring's all-reduce takes beyond
+#: its steps, in steps, by generation: one of them reduces, stores and sends at once. Chosen by the published all-reduces of
+#: 5 to 8 A100 and the bandwidth of 4 and 8 H100 at 1 GiB; Volta as Ampere, Blackwell as Hopper (docs/collectives.md).
+START_S, FURTHER_STEPS = 30e-6, (0.6, 0.6, 0.3, 0.3)
+#: Up to here sends go by LL [NCCL_P2P_LL_THRESHOLD, src/enqueue.cc].
+SEND_LL_BYTES = 16384
+
+
+class Line(NamedTuple):
+    """Seconds = `latency` + bytes · `gap`."""
+
+    latency: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class Option:
+    """An algorithm with a protocol: as NCCL reckons, and as priced. `correction`: of the bandwidth, by powers of two of
+    bytes from 64 on; `most_bytes`: where it ends.
+    """
+
+    algorithm: str
+    protocol: str
+    chosen: Line
+    taken: Line
+    correction: FloatArray | None = None
+    most_bytes: float = float("inf")
+
+
+def bus_factor(kind: str, ranks: int) -> float:
+    """Bytes on the slowest link over the bytes of the collective [nccl-tests, PERFORMANCE.md]."""
+    return KINDS[kind](ranks)
+
+
+def options(fabric: Fabric, kind: str) -> list[Option]:
+    """What NCCL may run for a collective of this kind."""
+    if kind in ("all_to_all", "send_receive"):
+        return _sends(fabric, kind)
+    found = [_ring(fabric, kind, p) for p in _protocols(fabric)]
+    if kind == "all_reduce":
+        found += [_tree(fabric, p) for p in _protocols(fabric)]
+    if fabric.nvls and kind not in ("broadcast", "reduce"):
+        found.append(_nvls(fabric, kind))
+    return found
+
+
+def _protocols(fabric: Fabric) -> list[int]:
+    """LL128 is on over NVLink from Volta on."""
+    return [0, 1, 2] if fabric.local == "nvlink" and fabric.capability >= 7 else [0, 2]
+
+
+def _hosts(fabric: Fabric) -> int:
+    """The column of NCCL's tables."""
+    return min(fabric.hosts, 3) - 1
+
+
+def _most_ll(fabric: Fabric) -> float:
+    row = fabric.generation if fabric.hosts == 1 else int(fabric.processor == "amd")
+    return float(nccl()["most"]["ll"][row][_hosts(fabric)] * 1e9)
+
+
+def _most(fabric: Fabric, what: str) -> float:
+    """Of all channels together."""
+    return float(nccl()["most"][what][fabric.generation][_hosts(fabric)] * 1e9 * fabric.channels)
+
+
+def _hops(fabric: Fabric, algorithm: str, protocol: int) -> tuple[float, float]:
+    """A hop within a node and one between nodes, seconds."""
+    tables = nccl()["hop_us"]
+    # With one rank a node, latencies of the network are a tree's.
+    between = tables["network"]["tree" if fabric.ranks == fabric.hosts else algorithm][protocol]
+    within = tables[fabric.local][algorithm][protocol]
+    if fabric.processor == "power" and fabric.local == "pcie" and (algorithm, protocol) == ("tree", 2):
+        within = tables["pcie"]["ring"][2]
+    return within * 1e-6, between * 1e-6
+
+
+def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
+    n, hosts = fabric.ranks, fabric.hosts
+    steps = {"all_reduce": 2 * (n - 1), "broadcast": n, "reduce": n}.get(kind, n - 1)
+    within, between = _hops(fabric, "ring", protocol)
+    latency = nccl()["base_us"]["ring"][protocol] * 1e-6
+    if kind in ("broadcast", "reduce"):
+        # Where channels differ, as in meshes of NVLinks, each rank adds a piece.
+        hop = nccl()["hop_us"]["network" if hosts > 1 else fabric.local]
+        mesh = fabric.through == "NVLink" and n > 2
+        latency += (steps if mesh else 1) * hop["tree" if mesh and protocol == 2 else "ring"][protocol] * 1e-6
+    else:
+        far = 0 if hosts == 1 else (2 if kind == "all_reduce" else 1) * (hosts - 1)
+        # Rings between nodes start every step through the network's proxy.
+        posted = (
+            0.0 if hosts == 1 else (2e-6 if fabric.processor == "amd" else 1e-6) * (3 if protocol == 2 else 1)
+        )
+        latency += (steps - far) * max(within, posted) + far * between
+    if hosts > 1 and kind == "all_reduce" and protocol == 2:
+        latency *= 1.9 if fabric.capability < 8 else 1.4  # NCCL's plateau of rings between nodes
+    lines = []
+    for bus in (fabric.searched, fabric.wires):
+        rate = bus * nccl()["share"]["ring"][protocol]
+        rate = min(rate, (_most_ll(fabric), _most(fabric, "ring_ll128"), rate)[protocol])
+        lines.append(Line(latency, steps / (n * rate)))
+    chosen, taken = lines
+    slower = 1 + FURTHER_STEPS[fabric.generation] / steps if kind == "all_reduce" else 1.0
+    return Option("ring", PROTOCOLS[protocol], chosen, Line(_started(latency, protocol), taken.gap * slower))
+
+
+def _started(latency: float, protocol: int) -> float:
+    return latency + (START_S if protocol else 0.0)
+
+
+def _tree(fabric: Fabric, protocol: int) -> Option:
+    figures = nccl()["share"]
+    within, between = _hops(fabric, "tree", protocol)
+    latency = nccl()["base_us"]["tree"][protocol] * 1e-6
+    latency += 2 * ((fabric.ranks // fabric.hosts - 1) * within + int(log2(fabric.hosts)) * between)
+    lines = []
+    for bus in (fabric.searched, fabric.wires):
+        rate = min(bus * figures["tree"], _most(fabric, "tree"))
+        if protocol == 0:
+            rate = min(rate * figures["tree_ll"], _most_ll(fabric))
+        elif protocol == 1:
+            share = figures["tree_ll128" if fabric.hosts == 1 else "tree_ll128_hosts"]
+            rate = min(rate * share, _most(fabric, "tree_ll128"))
+        lines.append(Line(latency, 2 / rate))
+    correction = np.array([*nccl()["tree_correction"][PROTOCOLS[protocol]], 1.0])
+    taken = Line(_started(latency, protocol), lines[1].gap)
+    return Option("tree", PROTOCOLS[protocol], lines[0], taken, correction)
+
+
+def _nvls(fabric: Fabric, kind: str) -> Option:
+    assert fabric.nvls is not None
+    channels, rate = fabric.nvls
+    n = fabric.ranks
+    efficiency = nccl()["share"]["nvls"][fabric.generation]
+    bus = channels * rate * efficiency * (channels - 1) / channels
+    # An all-reduce has two operations in the pipe; of the others each rank's own part stays.
+    gap = 2 * (n - 1) / (n * 2 * bus) if kind == "all_reduce" else n / ((n - 1) * bus)
+    line = Line(nccl()["hop_us"]["nvlink"]["nvls"][2] * 1e-6, gap)
+    return Option("nvls", "Simple", line, Line(_started(line.latency, 2), gap))
+
+
+def _sends(fabric: Fabric, kind: str) -> list[Option]:
+    """Sends and receives, of which NCCL has no estimate: the base of a ring, one hop, and what the links carry."""
+    n = fabric.ranks
+    gap = 1 / fabric.pair if kind == "send_receive" else (n - 1) / (n * fabric.each)
+    most_ll = float(SEND_LL_BYTES * (1 if kind == "send_receive" else n))
+    found = []
+    for protocol, most in ((0, most_ll), (2, float("inf"))):
+        hop = max(_hops(fabric, "ring", protocol)) if fabric.hosts > 1 else _hops(fabric, "ring", protocol)[0]
+        base = nccl()["base_us"]["ring"][protocol] * 1e-6
+        line = Line(base + hop, gap / nccl()["share"]["ring"][protocol])
+        found.append(Option("send", PROTOCOLS[protocol], line, line, most_bytes=most))
+    return found

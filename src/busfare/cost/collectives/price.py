@@ -1,0 +1,107 @@
+"""Collectives priced: by what was measured on the node, else by NCCL's own model of its links; with earned ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busfare.cost.collectives.fabric import Fabric
+from busfare.cost.collectives.model import KINDS, Option, bus_factor, options
+from busfare.cost.ranges import range_of
+from busfare.errors import InputError
+from busfare.node import CollectiveCurve
+from busfare.node.arrays import FloatArray
+
+__all__ = ["KINDS", "CollectivePrices", "bus_factor", "price_collectives"]
+
+#: Bytes at which ranges change, as those of copies do [validation/ranges.py].
+BANDS = (64 * 1024.0, 4 * 1024 * 1024.0)
+
+
+@dataclass(frozen=True)
+class CollectivePrices:
+    """Of collectives, shape (collectives,): seconds with their 80 % range (NaN where none is known), bytes a second on the
+    bus as nccl-tests has it, and what NCCL runs (None where the times were measured). `rung`: the weakest; `rungs`: by kind.
+    """
+
+    seconds: FloatArray
+    low_seconds: FloatArray
+    high_seconds: FloatArray
+    bus_bytes_per_second: FloatArray
+    algorithm: list[str | None]
+    protocol: list[str | None]
+    rung: str
+    rungs: dict[str, str]
+
+
+def price_collectives(
+    fabric: Fabric, kinds: Sequence[str], sizes: FloatArray, measured: bool = True
+) -> CollectivePrices:
+    """What collectives of `kinds` and `sizes` (bytes, as nccl-tests count them) take on `fabric`, once all ranks are there.
+
+    Sizes: of an all-reduce, broadcast and reduce the buffer, of an all-gather its output, of a reduce-scatter and an
+    all-to-all the input of a rank, of send and receive the message. `measured`: by the node's file, where it says.
+
+    Raises InputError for a kind that there is none of, and sizes below 0.
+    """
+    sizes = np.asarray(sizes, np.float64)
+    named = list(dict.fromkeys(kinds))
+    if unknown := [kind for kind in named if kind not in KINDS]:
+        raise InputError(f"collective {unknown[0]!r}: not known; one of {', '.join(KINDS)}")
+    if sizes.shape != (len(kinds),) or not np.all(np.isfinite(sizes) & (sizes >= 0)):
+        raise InputError("collectives: give one size in bytes, 0 or more, for each")
+    place = {kind: n for n, kind in enumerate(named)}
+    of = np.fromiter((place[kind] for kind in kinds), np.intp, len(kinds))
+    seconds, bus = np.empty(len(sizes)), np.empty(len(sizes))
+    low, high = np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
+    texts: NDArray[np.object_] = np.full((2, len(sizes)), None, object)
+    rungs: dict[str, str] = {}
+    for kind in named:
+        rows = np.flatnonzero(of == place[kind])
+        own = sizes[rows]
+        curve = next((c for c in fabric.curves if c.kind == kind), None) if measured else None
+        rungs[kind] = "probed" if curve else fabric.rung
+        if curve is not None:
+            seconds[rows] = curve.seconds(own)
+        else:
+            listed = options(fabric, kind)
+            seconds[rows], which = _modelled(listed, own)
+            texts[0, rows] = np.array([o.algorithm for o in listed], object)[which]
+            texts[1, rows] = np.array([o.protocol for o in listed], object)[which]
+        for end, held in enumerate((low, high)):
+            held[rows] = seconds[rows] * _factors(fabric, curve, own, end)
+        bus[rows] = bus_factor(kind, fabric.ranks) * own / seconds[rows]
+    rung = max(rungs.values(), key=("probed", "datasheet", "typical").index, default=fabric.rung)
+    return CollectivePrices(seconds, low, high, bus, texts[0].tolist(), texts[1].tolist(), rung, rungs)
+
+
+def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
+    """Seconds, and which of the options NCCL takes for the least."""
+    # Powers of two from 64 bytes on, at which corrections of trees are listed.
+    octave = np.clip(np.frexp(np.maximum(sizes, 1.0) / 64)[1] - 1, -1, 1000)
+    least, which = np.full(len(sizes), np.inf), np.zeros(len(sizes), np.intp)
+    seconds = np.full(len(sizes), np.nan)
+    for place, option in enumerate(listed):
+        share: FloatArray | float = 1.0
+        if option.correction is not None:
+            share = np.where(
+                octave < 0, 1.0, option.correction[np.clip(octave, 0, len(option.correction) - 1)]
+            )
+        reckoned = option.chosen.latency + sizes * option.chosen.gap / share
+        better = (reckoned < least) & (sizes <= option.most_bytes)
+        taken = option.taken.latency + sizes * option.taken.gap / share
+        least, which = np.where(better, reckoned, least), np.where(better, place, which)
+        seconds = np.where(better, taken, seconds)
+    return seconds, which
+
+
+def _factors(fabric: Fabric, curve: CollectiveCurve | None, sizes: FloatArray, end: int) -> FloatArray:
+    """Lows or highs over the price, by size; NaN where nothing is known."""
+    what = "collective" if fabric.hosts == 1 or curve is not None else "collective-network"
+    model, figures = ("probed", "probed") if curve is not None else ("nccl", "datasheet")
+    found = [range_of(what, model, figures, size) for size in (0.0, *BANDS)]
+    values = np.array([np.nan if one is None else one[end] for one in found])
+    return values[np.searchsorted(BANDS, sizes, side="right")]
