@@ -106,6 +106,25 @@ void each_member(std::string_view object, Field&& field) {
     }
 }
 
+// What tells of a collective, in events of kernels and ranges that may be one: names of NCCL and RCCL, and
+// `nccl:…`.
+constexpr std::string_view kCollective = "ccl";
+constexpr std::array<std::string_view, 12> kCollectiveArguments{
+    "Collective name",     "In msg nelems", "Out msg nelems", "dtype",    "Group size", "Process Group Name",
+    "Process Group Ranks", "Seq",           "Src Rank",       "Dst Rank", "Input Dims", "Input type"};
+
+// The members of an object that tell of a collective, as an object.
+std::string collective_arguments(std::string_view object) {
+    std::string kept = "{";
+    each_member(object, [&](std::string_view key, std::string_view value) {
+        if (std::find(kCollectiveArguments.begin(), kCollectiveArguments.end(), key) !=
+            kCollectiveArguments.end())
+            kept.append(kept.size() > 1 ? ",\"" : "\"").append(key).append("\":").append(value);
+        return true;
+    });
+    return kept += '}';
+}
+
 // The numbers of `[x, y, z]`; kMissing where there are none, or others.
 std::array<std::int64_t, 3> sides_of(std::string_view list) {
     constexpr std::array<std::int64_t, 3> kNone{kMissing, kMissing, kMissing};
@@ -357,6 +376,10 @@ void EventScanner::keep(std::string_view text) {
     columns_.waited_correlation.push_back(arguments.waited_correlation);
     columns_.name.push_back(is_string(name) ? name_id(as_string(name)) : -1);
     columns_.sync_kind.push_back(arguments.sync_kind.raw.empty() ? -1 : name_id(arguments.sync_kind));
+    if ((category == Category::kernel || category == Category::annotation) &&
+        name.find(kCollective) != std::string_view::npos && !arguments_text.empty() &&
+        arguments_text.front() == '{')
+        collectives_.emplace_back(columns_.category.size() - 1, collective_arguments(arguments_text));
     if (!launches_) return;
     for (std::size_t side = 0; side < arguments.grid.size(); ++side) {
         columns_.grid[side].push_back(arguments.grid[side]);

@@ -65,6 +65,8 @@ class EventScanner {
     const std::vector<std::string>& names() const { return names_; }
     const OperatorColumns& operators() const { return operators_; }
     const std::vector<Signature>& signatures() const { return signatures_; }
+    // Rows of columns() that may be collectives, and what their arguments tell of them: a JSON object.
+    const std::vector<std::pair<std::uint64_t, std::string>>& collectives() const { return collectives_; }
     // Fields of the top-level object other than the events, as JSON text: key, value.
     const std::vector<std::pair<std::string, std::string>>& header() const { return header_; }
     // Why reading stopped before the end of the file; empty if it did not.
@@ -103,6 +105,7 @@ class EventScanner {
     OperatorColumns operators_;
     std::vector<Signature> signatures_;
     std::unordered_map<std::string, std::int32_t> signature_ids_;
+    std::vector<std::pair<std::uint64_t, std::string>> collectives_;
     std::vector<std::string> names_;
     std::unordered_map<std::string, std::int32_t> name_ids_;
     std::vector<std::pair<std::string, std::string>> header_;

@@ -73,6 +73,13 @@ nb::list signatures(const EventScanner& scanner) {
     return out;
 }
 
+nb::list collectives(const EventScanner& scanner) {
+    nb::list out;
+    for (const auto& [row, text] : scanner.collectives())
+        out.append(nb::make_tuple(row, nb::bytes(text.data(), text.size())));
+    return out;
+}
+
 nb::list names(const EventScanner& scanner) {
     nb::list out;
     for (const auto& name : scanner.names()) out.append(nb::bytes(name.data(), name.size()));
@@ -108,6 +115,7 @@ NB_MODULE(_kineto_events, module) {
         .def_prop_ro("names", &names)
         .def_prop_ro("operators", &operators)
         .def_prop_ro("signatures", &signatures)
+        .def_prop_ro("collectives", &collectives)
         .def_prop_ro("header", &header)
         .def_prop_ro("error", [](const EventScanner& s) { return s.error(); })
         .def_prop_ro("error_position", &EventScanner::error_position)

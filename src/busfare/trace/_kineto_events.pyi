@@ -23,6 +23,9 @@ class EventScanner:
     def signatures(self) -> list[tuple[bytes, bytes, bytes, bytes]]:
         """JSON text of name, dimensions, types and values of the inputs; empty: the event does not say."""
     @property
+    def collectives(self) -> list[tuple[int, bytes]]:
+        """Rows of the columns that may be collectives, and what their arguments tell of them, as JSON objects."""
+    @property
     def header(self) -> dict[bytes, bytes]: ...
     @property
     def error(self) -> str: ...

@@ -74,9 +74,18 @@ class Trace:
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
     launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))
     counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
-    host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
+    host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank, ranks
     omissions: list[Omission] = field(default_factory=list)
     sums: Sums | None = None
+    described: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DESCRIBED))  # of communication
+    origin_ns: int = 0  # time 0 by the clock of the file
+
+    @cached_property
+    def collectives(self) -> pl.DataFrame:
+        """What communicates between ranks: columns of COLLECTIVES. Empty where the operations are only `sums`."""
+        from busfare.trace.collectives import collectives_of
+
+        return collectives_of(self)
 
     @cached_property
     def lanes(self) -> Lanes:

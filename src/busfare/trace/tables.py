@@ -75,6 +75,43 @@ OPERATORS: Schema = {
     "inputs": pl.String(),  # those that are no tensors, as text: ["","[1, 1]","False"]
 }
 
+#: What the arguments of a communication kernel or range say; absent from traces that say nothing.
+OPERATIONS_OF_COLLECTIVES: Schema = {
+    "collective": pl.UInt32(),  # row of `described`, as the reader gave it
+}
+
+COLLECTIVE_KINDS = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter", "barrier",
+    "send", "receive", "send_receive",
+)  # fmt: skip
+
+#: What tells of a collective: its arguments in the trace, the range around its call, or its kernel's name.
+DESCRIBED: Schema = {
+    "collective_kind": pl.Enum(COLLECTIVE_KINDS),  # null: several at once, or unknown
+    "communicator": pl.String(),  # as the program calls it, alike in all ranks
+    "members": pl.String(),  # ranks of it, "0,1,2"; null where the trace cuts the list
+    "group_size": pl.Int32(),
+    # As nccl-tests counts: of an all-gather what is gathered, of a reduce-scatter the whole input, of an all-to-all what a
+    # rank sends to all, else the buffer.
+    "bytes": pl.Int64(),
+    "sequence": pl.Int64(),  # of its communicator, where the trace numbers them
+    "peer": pl.Int32(),  # of a message
+    "algorithm": pl.String(),  # ring, tree, nvls, …
+    "protocol": pl.String(),  # simple, ll, ll128
+}
+
+#: A row a communication kernel, or a range of an MPI call that talks to other ranks, in order of their starts.
+COLLECTIVES: Schema = {
+    "operation": pl.UInt32(),  # row of the operations; null of a range
+    "marker": pl.UInt32(),  # row of the markers; null of a kernel
+    "process": pl.Int64(),
+    "device": pl.Int32(),
+    "stream": pl.Int64(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    **DESCRIBED,
+}
+
 #: Kernel launches that are alike in all that the trace says of them, each once.
 LAUNCHES: Schema = {**LAUNCH_SHAPE, **OPERATORS}
 

@@ -6,17 +6,20 @@ import re
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.collectives import described
 from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.gunzip import pieces
 from busfare.trace.readers.operators import operators_of
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.tables import (
     CALLS,
+    DESCRIBED,
     DEVICES,
     DIRECTIONS,
     EVENTS,
@@ -25,6 +28,7 @@ from busfare.trace.tables import (
     MARKERS,
     MEMORY_KINDS,
     OPERATIONS,
+    OPERATIONS_OF_COLLECTIVES,
     conform,
     empty,
 )
@@ -111,6 +115,7 @@ def read(path: Path, launches: bool = False) -> Trace:
 
     names = _names(scanner)
     events = _events(scanner, none=names.height - 1)
+    events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _calls(events, names)
     operations = _with_graph_nodes(_operations(events, names, omissions), calls)
@@ -121,9 +126,10 @@ def read(path: Path, launches: bool = False) -> Trace:
         operations=operations,
         calls=calls,
         events=_dependencies(events, names, calls),
-        markers=conform(_named(events, names, ANNOTATION), MARKERS),
+        markers=conform(_named(events, names, ANNOTATION), MARKERS, OPERATIONS_OF_COLLECTIVES),
         devices=_devices(header),
         host=_host(header),
+        described=about,
     )
     name_process(trace)
     omissions.add_if(
@@ -188,6 +194,20 @@ def _events(scanner: EventScanner, none: int) -> pl.DataFrame:
     )
 
 
+def _with_collectives(
+    events: pl.DataFrame, scanner: EventScanner, names: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The events with a column `collective`, rows of the second result, where their arguments tell of one."""
+    if not scanner.collectives:
+        return events, empty(DESCRIBED)
+    texts = names["name"].cast(pl.String)[events["name"]]
+    about = [described(text, texts[row]) for row, text in scanner.collectives]
+    rows = np.full(events.height, -1, np.int64)
+    rows[[row for row, _ in scanner.collectives]] = np.arange(len(about))
+    table = pl.from_dicts(about, schema=dict(DESCRIBED), strict=False)
+    return events.with_columns(collective=pl.Series(rows).replace(-1, None)), table
+
+
 def _named(events: pl.DataFrame, names: pl.DataFrame, *categories: int) -> pl.DataFrame:
     """The events of these categories, and what their names mean."""
     some = events.filter(pl.col("category").is_in(categories))
@@ -218,7 +238,7 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         "unknown-memory",
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
-    return conform(frame, OPERATIONS, LAUNCH_SHAPE)
+    return conform(frame, OPERATIONS, {**LAUNCH_SHAPE, **OPERATIONS_OF_COLLECTIVES})
 
 
 def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -306,6 +326,7 @@ class _Job(msgspec.Struct):
     """`distributedInfo`."""
 
     rank: int | None = None
+    world_size: int | None = None
 
 
 def _decoded(text: bytes | None, kind: type[object] | object) -> object:
@@ -348,6 +369,7 @@ def _host(header: dict[str, bytes]) -> dict[str, str]:
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
     values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
     job = _decoded(header.get("distributedInfo"), _Job)
-    if isinstance(job, _Job) and job.rank is not None:
-        values["rank"] = str(job.rank)
+    if isinstance(job, _Job):
+        for name, number in (("rank", job.rank), ("ranks", job.world_size)):
+            values[name] = None if number is None else str(number)
     return {key: str(value) for key, value in values.items() if value}

@@ -1,0 +1,216 @@
+"""What a trace tells of communication between ranks: kind, communicator, bytes and peers of each kernel and MPI call.
+
+In order of preference: arguments of the kernel (Kineto's NCCL fields), the range around the call that launched it
+(`nccl:all_reduce` of PyTorch, NCCL's own NVTX ranges), the kernel's name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from busfare.trace.columns import first_pairs
+from busfare.trace.launches import innermost
+from busfare.trace.model import Trace
+from busfare.trace.tables import COLLECTIVE_KINDS, COLLECTIVES, DESCRIBED, conform, empty
+from busfare.trace.words import is_communication
+
+#: A collective by its name in small letters alone, whoever calls it so: allreduce of PyTorch, AllReduce of NCCL.
+KINDS = {
+    "all_reduce": r"^i?allreduce",
+    "all_gather": r"^i?allgather",
+    "reduce_scatter": r"^i?reducescatter",
+    "all_to_all": r"^i?alltoall",
+    "broadcast": r"^(i?bcast|broadcast)",
+    "reduce": r"^i?reduce(v|oop)?$",
+    "send_receive": r"^sendrecv",
+    "send": r"^(i|s|b|r|is)?send$",
+    "receive": r"^(i|m)?recv$",
+    "gather": r"^i?gather",
+    "scatter": r"^i?scatter",
+    "barrier": r"^i?barrier",
+}
+#: Ranges around the calls that launch: `nccl:all_reduce, op_id = 12, sizes = [[4096]]` of PyTorch, ncclAllReduce of NCCL.
+RANGE = r"^(?:nccl:_?(?P<torch>\w+)(?:,.*?\bsizes = (?P<dims>\[[\[\]\d, ]*\]))?|nccl(?P<own>[A-Z]\w+)$)"
+#: MPI calls that wait for other ranks, or that others wait for.
+MPI = r"^P?MPI_(?P<call>I?(?:Allreduce|Allgatherv?|Alltoall[vw]?|Bcast|Reduce(?:_scatter(?:_block)?)?|Gatherv?|Scatterv?"
+MPI += r"|Barrier|[SBR]?send|Recv)|Sendrecv(?:_replace)?|Isend|Irecv|Wait(?:all|any|some)?)$"
+#: ncclDevKernel_AllReduce_Sum_f32_RING_LL, ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t, ncclAllReduceRingLLKernel_sum_f32.
+KERNEL = r"nccl(?:Symk)?(?:Dev)?Kernel_([A-Z][A-Za-z]*)|nccl([A-Z][a-z]+(?:[A-Z][a-z]+)??)(?:Ring|Tree|CollNet|NVLS)?(?:LL128|LL)?Kernel"
+ALGORITHM = r"(?i)(ring|tree|nvls_?tree|nvls|collnet_?\w*?|pat)_?(?:simple|ll128|ll)"
+PROTOCOL = r"(?i)(?:ring|tree|nvls|direct|chain|pat)_?(simple|ll128|ll)"
+TYPE_BYTES = {
+    "double": 8, "long": 8, "long int": 8, "float": 4, "int": 4, "half": 2, "c10::half": 2, "bfloat16": 2,
+    "c10::bfloat16": 2, "short": 2, "char": 1, "signed char": 1, "byte": 1, "unsigned char": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+#: Where PyTorch cuts the list of a group's ranks.
+CUT = "..."
+
+
+class Arguments(
+    msgspec.Struct,
+    rename={
+        "name": "Collective name",
+        "sent": "In msg nelems",
+        "received": "Out msg nelems",
+        "size": "Group size",
+        "group": "Process Group Name",
+        "ranks": "Process Group Ranks",
+        "sequence": "Seq",
+        "source": "Src Rank",
+        "destination": "Dst Rank",
+        "dims": "Input Dims",
+        "types": "Input type",
+    },
+):
+    """Kineto's arguments of a communication kernel, or of the range around its call."""
+
+    name: str | None = None
+    sent: int | None = None
+    received: int | None = None
+    dtype: str | None = None
+    size: int | None = None
+    group: str | int | None = None
+    ranks: str | list[int] | None = None
+    sequence: int | None = None
+    source: int | None = None
+    destination: int | None = None
+    dims: Any = None
+    types: Any = None
+
+
+def described(text: bytes, range_name: str | None = None) -> dict[str, Any]:
+    """What Kineto's arguments `text` (JSON) tell of a collective: keys of DESCRIBED; empty where it is none of them."""
+    try:
+        said = msgspec.json.decode(text, type=Arguments, strict=False)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return {}
+    kind = kind_of(said.name or (range_name or "").removeprefix("nccl:"))
+    each = TYPE_BYTES.get((said.dtype or "").lower())
+    sent, received = said.sent, said.received
+    if said.name is None and isinstance(said.dims, list):  # before 2024 the range gives shapes and types of its tensors
+        each = TYPE_BYTES.get(str((said.types or [""])[0]).lower()) if isinstance(said.types, list) else None
+        sent = _elements(said.dims)
+    count = {"all_gather": received, "receive": received}.get(kind or "", sent)
+    if kind == "all_gather" and count is None and sent is not None and said.size:
+        count = sent * said.size
+    peer = {"send": said.destination, "receive": said.source}.get(kind or "")
+    return {
+        "collective_kind": kind,
+        "communicator": None if said.group is None else str(said.group),
+        "members": _members(said.ranks),
+        "group_size": said.size,
+        "bytes": count * each if count is not None and each and count >= 0 else None,
+        "sequence": said.sequence,
+        "peer": peer if peer is not None and peer >= 0 else None,
+    }
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of a collective that somebody calls `name`; None for several at once, and for others."""
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, letters)), None)
+
+
+def _elements(dims: list[Any]) -> int | None:
+    """The elements of all tensors of these dimensions."""
+    sizes = [side for side in dims if isinstance(side, list)]
+    if not sizes or not all(isinstance(n, int) and n >= 0 for side in sizes for n in side):
+        return None
+    return sum(int(np.prod(side, dtype=object)) for side in sizes if side) or None
+
+
+def _members(ranks: str | list[int] | None) -> str | None:
+    """'0,1,2' of '[0, 1, 2]'; None where the list is cut."""
+    text = str(ranks) if ranks is not None else CUT
+    found = re.findall(r"\d+", text)
+    return None if CUT in text or not found else ",".join(found)
+
+
+def collectives_of(trace: Trace) -> pl.DataFrame:
+    """Columns of COLLECTIVES, in order of their starts."""
+    if trace.sums is not None:
+        return empty(COLLECTIVES)
+    kernels = _kernels(trace)
+    calls = _mpi_calls(trace)
+    return pl.concat([kernels, calls]).sort("start_ns", maintain_order=True) if calls.height else kernels
+
+
+def _kernels(trace: Trace) -> pl.DataFrame:
+    operations = trace.operations.with_row_index("operation")
+    kernels = operations.filter((pl.col("kind") == "kernel") & is_communication(pl.col("name")))
+    if kernels.is_empty():
+        return empty(COLLECTIVES)
+    own = _given(kernels, trace)
+    around = _ranges_around(kernels, trace)
+    named = _named(kernels["name"])
+    columns = [
+        pl.coalesce(*(table[name] for table in (own, around, named))).alias(name) for name in DESCRIBED
+    ]
+    return conform(kernels.drop("bytes").with_columns(columns), COLLECTIVES)
+
+
+def _given(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """What the reader gave for each of `rows`, which has a column `collective`; nulls otherwise."""
+    if "collective" not in rows.columns:
+        return conform(rows.select(), DESCRIBED) if rows.is_empty() else empty(DESCRIBED).clear(rows.height)
+    return conform(trace.described, DESCRIBED)[rows["collective"]]
+
+
+def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """What the innermost range around the call that launched each kernel tells."""
+    nothing = empty(DESCRIBED).clear(kernels.height)
+    names = trace.markers["name"].unique().drop_nulls().cast(pl.String)
+    names = names.filter(names.str.contains(RANGE))
+    if names.is_empty() or trace.calls.is_empty():
+        return nothing
+    groups = names.to_frame("text").with_columns(pl.col("text").str.extract_groups(RANGE).struct.unnest())
+    known = {
+        text: (kind_of(torch or own), dims) for text, torch, dims, own in groups.iter_rows() if kind_of(torch or own)
+    }
+    ranges = trace.markers.with_columns(text=pl.col("name").cast(pl.String)).filter(
+        pl.col("text").is_in(list(known)) & pl.col("end_ns").is_not_null()
+    )
+    if ranges.is_empty():
+        return nothing
+    rows = first_pairs(trace.calls, kernels)
+    points = trace.calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
+    place = pl.select(pl.when(pl.Series(rows >= 0)).then(innermost(ranges, points))).to_series()
+    told = _given(ranges, trace).with_columns(
+        pl.coalesce("collective_kind", pl.Series([known[text][0] for text in ranges["text"]]).cast(DESCRIBED["collective_kind"]))
+    )
+    return told[place]
+
+
+def _named(names: pl.Series) -> pl.DataFrame:
+    """What kernels' names tell: kind, algorithm, protocol."""
+    distinct = names.unique().cast(pl.String)
+    groups = distinct.to_frame("name").with_columns(
+        pl.coalesce(pl.col("name").str.extract(KERNEL, 1), pl.col("name").str.extract(KERNEL, 2)).alias("said"),
+        algorithm=pl.col("name").str.extract(ALGORITHM).str.to_lowercase(),
+        protocol=pl.col("name").str.extract(PROTOCOL).str.to_lowercase(),
+    )
+    kinds = pl.Series([kind_of(text) if text else None for text in groups["said"]], dtype=pl.Enum(COLLECTIVE_KINDS))
+    groups = groups.with_columns(collective_kind=kinds)
+    each = names.cast(pl.String).to_frame("name").join(groups, on="name", how="left", maintain_order="left")
+    return conform(each, DESCRIBED)
+
+
+def _mpi_calls(trace: Trace) -> pl.DataFrame:
+    """MPI calls, as ranges of their names; those inside another are its own business."""
+    markers = trace.markers.with_row_index("marker").filter(
+        pl.col("name").cast(pl.String).str.contains(MPI) & pl.col("end_ns").is_not_null()
+    )
+    if markers.is_empty():
+        return empty(COLLECTIVES)
+    reached = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
+    markers = markers.sort("start_ns", -pl.col("end_ns")).filter((pl.col("start_ns") >= reached).fill_null(True))
+    called = markers["name"].cast(pl.String).str.extract(MPI, 1).to_list()
+    kinds = pl.Series([kind_of(text) for text in called], dtype=pl.Enum(COLLECTIVE_KINDS))
+    return conform(markers.with_columns(_given(markers, trace)).with_columns(
+        collective_kind=pl.coalesce("collective_kind", kinds)), COLLECTIVES)
