@@ -85,6 +85,9 @@ COLLECTIVE_KINDS = (
     "send", "receive", "send_receive",
 )  # fmt: skip
 
+#: Collectives that no member leaves before the last one has sent its part.
+SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+
 #: What tells of a collective: its arguments in the trace, the range around its call, or its kernel's name.
 DESCRIBED: Schema = {
     "collective_kind": pl.Enum(COLLECTIVE_KINDS),  # null: several at once, or unknown
