@@ -213,6 +213,62 @@ class Failure(Struct):
     why: str
 
 
+class Last(Struct):
+    """A rank that was the last to arrive, and how often."""
+
+    rank: int
+    count: int
+
+
+class Collective(Struct, kw_only=True):
+    """What the ranks of a communicator do together: sums over its ranks. `arrive`: until the last of them comes; `transfer`:
+    from then on; both None of what no other trace has a part in. `bytes` as nccl-tests counts them, of one rank.
+    """
+
+    communicator: str
+    kind: str | None
+    ranks: int | None
+    count: int
+    bytes: int | None
+    seconds: float
+    arrive_seconds: float | None
+    transfer_seconds: float | None
+    last_rank: int | None
+    last: list[Last]
+    bus_bytes_per_second: float | None
+
+
+class RankTimes(Struct, kw_only=True):
+    """One rank; exposed transfer: communication, after its wait, beside which no kernel of the rank computes."""
+
+    rank: int
+    path: str
+    host: str | None
+    makespan_seconds: float
+    kernels_seconds: float
+    communication_seconds: float
+    waiting_seconds: float
+    exposed_transfer_seconds: float
+
+
+class Clock(Struct, kw_only=True):
+    """What is added to the times of a rank's file, at the middle of the run; None where nothing ties it to others."""
+
+    rank: int
+    offset_ns: int
+    drift_ppm: float
+    uncertainty_ns: int | None
+
+
+class Communication(Struct, kw_only=True):
+    """Who of a job's ranks waits for whom, and what the transfers take."""
+
+    collectives: list[Collective]
+    ranks: list[RankTimes]
+    clocks: list[Clock]
+    left_out: list[Left]
+
+
 class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=True):
     traces: Read
     ranks: Ranks
