@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 
+from busfare.job.communication import MOMENTS, ROWS, TraceRank, packed
 from busfare.job.links import LinkRate, LinkTraffic
 from busfare.job.partial import Moved, Partial
 from busfare.job.reduce import FIGURES, WORK, Job
@@ -95,10 +97,34 @@ def random_partial(chance: random.Random) -> Partial:
         traffic=[
             LinkTraffic(("h100-sxm", chance.randrange(3)), ("a", "b"), "PCIe", 63e9, 1, number(), 5, 6, 7)
         ],
+        ranks=(ranks := [TraceRank(1, device, number(), 5, 6) for device in range(chance.randrange(3))]),
+        communicating=packed(_communicating(chance, len(ranks))),
         omissions=[
             Omission(chance.choice(["cut", "torn"]), chance.randrange(5), f"what {chance.randrange(9)}")
         ],
     )
+
+
+def _communicating(chance: random.Random, devices: int) -> pl.DataFrame:
+    kinds = [None, "all_reduce", "broadcast", "send"]
+    rows = [
+        {
+            "process": 1,
+            "device": device,
+            "stream": 7,
+            "start_ns": start,
+            "end_ns": start + chance.randrange(50),
+            "bytes": 8,
+        }
+        | {
+            "collective_kind": chance.choice(kinds),
+            "peer": chance.choice([None, 0, 1]),
+            "computing_ns": [0] * MOMENTS,
+        }
+        for device in range(devices)
+        for start in (chance.randrange(1000) for _ in range(chance.randrange(4)))
+    ]
+    return pl.DataFrame(rows, schema=ROWS) if rows else pl.DataFrame(schema=ROWS)
 
 
 def encoded(job: Job) -> bytes:

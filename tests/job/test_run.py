@@ -38,7 +38,7 @@ def test_the_planted_faults_are_named(tmp_path: Path) -> None:
     assert (slow["rank"], slow["host"], slow["direction"]) == (2, "node0", "h2d")
     assert slow["share_of_peers"] == pytest.approx(0.5)
     assert [cell["first_rank"] for cell in result["strip"]["cells"]] == list(range(8))
-    assert (result["hosts"], result["ranks"]["count"]) == ({"count": 2, "exact": True}, 8)
+    assert (result["hosts"], result["ranks_seen"]["count"]) == ({"count": 2, "exact": True}, 8)
 
 
 def job_of(rank: Callable[[int], Trace], ranks: int) -> tuple[Job, list[Partial]]:

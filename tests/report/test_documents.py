@@ -196,7 +196,7 @@ def test_ranks_and_hosts_that_are_not_known_are_not_made_up(tmp_path: Path) -> N
         write_rank(tmp_path / name, None, None)
     result = job_of(tmp_path)
     assert (result.slowest.rank, result.slowest.host) == (None, None)
-    assert as_json(result.ranks) == {"count": 0, "exact": True, "unknown": 2}
+    assert as_json(result.ranks_seen) == {"count": 0, "exact": True, "unknown": 2}
     assert "unknown-rank" in {omission.id for omission in result.omissions}
     text = shown(job_document(result))
     assert "ranks not named" in text and "\x1b" not in text

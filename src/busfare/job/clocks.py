@@ -12,7 +12,7 @@ from busfare.trace.tables import SYMMETRIC
 
 Numbers = NDArray[np.float64]
 Rows = NDArray[np.int64]
-ROUNDS = 6
+ROUNDS = 12
 #: A drift counts where it moves times over the whole run by so many times their uncertainty, of at least so many ends.
 CLEAR, ENOUGH = 3.0, 20
 #: The standard deviation of normal errors over their median magnitude.
@@ -50,7 +50,7 @@ def align(members: pl.DataFrame, clocks: int) -> Clocks:
         return found
     clock, joint = tied["clock"].to_numpy().astype(np.int64), tied["joint"].rank("dense").to_numpy() - 1
     joint, end = joint.astype(np.int64), tied["end_ns"].to_numpy()
-    middle[:] = np.median(end)
+    middle[:] = np.nan_to_num(_medians(end, clock, clocks))
     reference = int(np.bincount(clock).argmax())
     known = np.zeros(clocks, bool)
     known[reference] = True
@@ -72,10 +72,13 @@ def align(members: pl.DataFrame, clocks: int) -> Clocks:
         if round >= ROUNDS // 2:
             away = _residuals(found, clock, joint, end, every)
             slope, span = _slopes(away, clock, end, clocks)
-            noise = SPREAD * _medians(np.abs(away), clock, clocks)
+            straight = np.abs(away - slope[clock] * (end - middle[clock]))
+            noise = SPREAD * _medians(straight, clock, clocks)
             clear = known & (count >= ENOUGH) & (np.abs(slope) * span > CLEAR * noise)
             drift[clear] += slope[clear]
-    offset -= np.where(known, offset[reference], 0.0)
+    # All are moved back by as much as the reference was.
+    back = offset[reference] + drift[reference] * (middle + offset - middle[reference])
+    offset -= np.where(known, back, 0.0)
     drift -= np.where(known, drift[reference], 0.0)
     away = _residuals(found, clock, joint, end, every)
     uncertainty[known] = SPREAD * _medians(np.abs(away), clock, clocks)[known]
@@ -117,7 +120,10 @@ def _slopes(away: Numbers, clock: Rows, end: Rows, count: int) -> tuple[Numbers,
     values = []
     for part in (0, 2):
         rows = order[third == part]
-        values += [_medians(away[rows], clock[rows], count), _medians(end[rows].astype(float), clock[rows], count)]
+        values += [
+            _medians(away[rows], clock[rows], count),
+            _medians(end[rows].astype(float), clock[rows], count),
+        ]
     with np.errstate(invalid="ignore", divide="ignore"):
         slope = (values[2] - values[0]) / (values[3] - values[1])
         return np.nan_to_num(slope, posinf=0.0, neginf=0.0), np.nan_to_num(1.5 * (values[3] - values[1]))

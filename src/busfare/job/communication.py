@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from io import BytesIO
+from itertools import count
 
 import msgspec
 import numpy as np
@@ -28,10 +31,13 @@ ROWS = {name: kind for name, kind in MEMBERS.items() if name not in ("rank", "cl
 APART_NS = 50_000
 #: What nccl-tests multiplies the rate of n ranks by: the traffic of the busiest link [nccl-tests: doc/PERFORMANCE.md].
 BUS = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: (n - 1) / n),
-}
-MOST_LISTED = 200
+    "all_reduce": 2,
+    "all_gather": 1,
+    "reduce_scatter": 1,
+    "all_to_all": 1,
+}  # times (n - 1) / n; 1 of all others
+MOST_LISTED, MOST_LATE = 200, 3
+MESSAGES = ("send", "receive")
 LEFT_OUT = {
     "unmatched-communication": "communication kernels and MPI calls that match none of another rank here: not in the "
     "collectives, and not known to wait",
@@ -66,7 +72,10 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
         return []
     codes = pl.Series(kind_codes(trace.operations))
     length = pl.col("end_ns") - pl.col("start_ns")
-    kernel, carrier = CLASSES.categories.to_list().index("kernel"), CLASSES.categories.to_list().index("communication")
+    kernel, carrier = (
+        CLASSES.categories.to_list().index("kernel"),
+        CLASSES.categories.to_list().index("communication"),
+    )
     own = trace.operations.with_columns(class_=codes).group_by("process", "device").agg(
         start=pl.col("start_ns").min(),
         end=pl.col("end_ns").max(),
@@ -80,7 +89,9 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     # Work of one process that happens to touch another's GPU (peer copies) makes no rank of its own.
     working = own.filter((pl.col("kernels") > 0) | (pl.col("communication") > 0))
     return [
-        TraceRank(row["process"], row["device"], row["end"] - row["start"], row["kernels"], row["communication"])
+        TraceRank(
+            row["process"], row["device"], row["end"] - row["start"], row["kernels"], row["communication"]
+        )
         for row in (working if working.height else own.head(1)).iter_rows(named=True)
     ]
 
@@ -93,14 +104,53 @@ def rows_of(trace: Trace) -> pl.DataFrame:
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     moments = starts[:, None] + ((ends - starts)[:, None] * np.arange(MOMENTS)) // (MOMENTS - 1)
     computing = np.zeros(moments.shape, np.int64)
-    work = trace.operations.filter(pl.Series(np.isin(kind_codes(trace.operations), [0, len(CLASSES.categories) - 2])))
+    work = trace.operations.filter(
+        pl.Series(np.isin(kind_codes(trace.operations), [0, len(CLASSES.categories) - 2]))
+    )
     for (process, device), own in work.group_by("process", "device"):
         union = Union.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
         its = (rows["process"].eq_missing(process) & rows["device"].eq_missing(device)).to_numpy()
         computing[its] = union.covered_before(moments[its].ravel()).reshape(-1, MOMENTS)
     computing -= computing[:, :1]
     rows = rows.with_columns(pl.col("start_ns", "end_ns") + trace.origin_ns, computing_ns=computing)
-    return rows.cast(dict(ROWS))
+    return rows.cast(ROWS)  # type: ignore[arg-type]
+
+
+def packed(rows: pl.DataFrame) -> bytes:
+    """`rows` as Arrow IPC, compressed; nothing of none."""
+    if rows.is_empty():
+        return b""
+    file = BytesIO()
+    rows.write_ipc(file, compression="zstd")
+    return file.getvalue()
+
+
+def unpacked(text: bytes) -> pl.DataFrame:
+    """The rows that were `packed`."""
+    return pl.read_ipc(BytesIO(text)) if text else pl.DataFrame(schema=ROWS)
+
+
+def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:
+    """The ranks of `traces`: each a path, the rank and the host that it says it is of, and what it holds.
+
+    A trace of one process has the rank that it says; all others, and those that say the same, get the numbers that are left.
+    """
+    own = {
+        clock: rank for clock, (_, rank, _, held) in enumerate(traces) if rank is not None and len(held) == 1
+    }
+    first = {rank: clock for clock, rank in reversed(own.items())}
+    free = (number for number in count() if number not in first)
+    return [
+        Rank(
+            rank if (rank := own.get(clock)) is not None and first[rank] == clock else next(free),
+            path,
+            host,
+            clock,
+            times,
+        )
+        for clock, (path, _, host, held) in enumerate(traces)
+        for times in held
+    ]
 
 
 def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.DataFrame, Clocks]:
@@ -116,9 +166,8 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     of_process = of_rank.unique(["clock", "process"], keep="first", maintain_order=True).select(
         "clock", "process", only="rank"
     )
-    keys = {"nulls_equal": True, "maintain_order": "left", "how": "left"}
-    members = members.join(of_rank, on=["clock", "process", "device"], **keys)
-    members = members.join(of_process, on=["clock", "process"], **keys)
+    members = _beside(members, of_rank, ["clock", "process", "device"])
+    members = _beside(members, of_process, ["clock", "process"])
     members = members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
     members = members.with_columns(pl.col("start_ns", "end_ns") - members["start_ns"].min())
     members = match(members)
@@ -127,6 +176,10 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
     members = members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift)
     return _sound(members), clocks
+
+
+def _beside(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    return rows.join(others, on=keys, how="left", nulls_equal=True, maintain_order="left")
 
 
 def _sound(members: pl.DataFrame) -> pl.DataFrame:
@@ -198,18 +251,20 @@ def _exposed(members: pl.DataFrame) -> NDArray[np.int64]:
     low = np.minimum(place.astype(np.int64), MOMENTS - 2)
     rows = np.arange(len(start))
     before = computing[rows, low] + (place - low) * (computing[rows, low + 1] - computing[rows, low])
-    return np.rint(np.maximum(end - begin - (computing[:, -1] - before), 0)).astype(np.int64)
+    exposed = np.rint(np.maximum(end - begin - (computing[:, -1] - before), 0))
+    return np.asarray(exposed, np.int64)
 
 
 def _collectives(members: pl.DataFrame) -> list[Collective]:
     """A row a communicator, kind and group size, those with most time first."""
     matched = pl.col("joint").is_not_null()
-    joints = members.group_by(
-        "communicator", "members", "collective_kind",
-        joint=pl.when(matched).then("joint").otherwise(-1 - pl.int_range(pl.len())),
+    kind = pl.col("collective_kind").replace(dict.fromkeys(MESSAGES, "send_receive"))
+    alone = -1 - pl.int_range(pl.len())
+    joints = members.with_columns(kind, joint=pl.when(matched).then("joint").otherwise(alone)).group_by(
+        "communicator", "members", "collective_kind", "joint", maintain_order=True
     ).agg(
-        matched=matched.all(),
-        ranks=pl.when(matched).then("rank").drop_nulls().n_unique(),
+        matched=(pl.col("joint") >= 0).all(),
+        ranks=pl.col("rank").n_unique(),
         size=pl.col("group_size").max(),
         bytes=pl.col("bytes").max(),
         wait=pl.col("wait").sum(),
@@ -220,21 +275,22 @@ def _collectives(members: pl.DataFrame) -> list[Collective]:
     )  # fmt: skip
     n = pl.max_horizontal("ranks", "size").cast(pl.Float64)
     factor = pl.lit(1.0)
-    for kind, bus in BUS.items():
-        factor = pl.when(pl.col("collective_kind") == kind).then(bus(n)).otherwise(factor)
+    for name, times in BUS.items():
+        factor = pl.when(pl.col("collective_kind") == name).then(times * (n - 1) / n).otherwise(factor)
     joints = joints.with_columns(carried=factor * pl.col("bytes"))
     keys = ["communicator", "collective_kind", "members", "matched"]
     known = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
-    rows = joints.group_by(keys).agg(
+    rows = joints.group_by(keys, maintain_order=True).agg(
         pl.len().alias("count"), pl.col("ranks").max(), pl.col("bytes").sum(), pl.col("wait").sum(),
         pl.col("transfer").sum(), pl.col("time").sum(),
         sized=pl.col("bytes").is_not_null().all(),
         rate=pl.col("carried").filter(known).sum() / pl.col("longest").filter(known).sum() / NS,
-        last=pl.col("last").drop_nulls().value_counts(sort=True).head(3),
-    ).sort("time", "communicator", descending=[True, False])  # fmt: skip
+        last=pl.col("last").drop_nulls(),
+    ).sort("time", *keys, descending=[True, *[False] * len(keys)])  # fmt: skip
     listed = []
     for row in rows.head(MOST_LISTED).iter_rows(named=True):
-        late = [Last(one["last"], one["count"]) for one in row["last"]]
+        often = sorted(Counter(row["last"]).items(), key=lambda one: (-one[1], one[0]))
+        late = [Last(*one) for one in often[:MOST_LATE]]
         seen = row["matched"]
         listed.append(
             Collective(
@@ -248,7 +304,9 @@ def _collectives(members: pl.DataFrame) -> list[Collective]:
                 transfer_seconds=row["transfer"] * NS if seen else None,
                 last_rank=late[0].rank if late else None,
                 last=late,
-                bus_bytes_per_second=row["rate"] if seen and row["rate"] and np.isfinite(row["rate"]) else None,
+                bus_bytes_per_second=row["rate"]
+                if seen and row["rate"] and np.isfinite(row["rate"])
+                else None,
             )
         )
     return listed

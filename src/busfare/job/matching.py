@@ -17,8 +17,10 @@ MEMBERS = {"rank": pl.Int64(), "clock": pl.UInt32(), **COLLECTIVES}
 GROUP = ["communicator", "members", "source", "target"]
 #: So many rows earlier or later a rank's recording may begin than another's, where the trace does not number them.
 MOST_SHIFT = 1000
-#: Members of a symmetric collective end within microseconds of each other; clocks drift by some ppm over a recording.
+#: Members of a symmetric collective end within microseconds of each other (jitter); over a recording clocks drift by some
+#: ppm.
 TOGETHER_NS = 1_000_000
+JITTER_NS = 20_000
 
 
 def match(members: pl.DataFrame) -> pl.DataFrame:
@@ -75,7 +77,8 @@ def _by_time(rows: pl.DataFrame) -> NDArray[np.int64]:
     for _, ranks in of_rank.group_by("group", maintain_order=True):
         ranks = ranks.sort(pl.col("row").list.len().cast(pl.Int64).neg(), "rank")
         first, *others = (
-            {name: row[name].to_numpy() for name in ("row", "what", "kinds", "end_ns")} | {"symmetric": row["symmetric"]}
+            {name: row[name].to_numpy() for name in ("row", "what", "kinds", "end_ns")}
+            | {"symmetric": row["symmetric"]}
             for row in _rows_of(ranks)
         )
         for own in others:
@@ -115,11 +118,14 @@ def _ending_together(
     if len(theirs) == 0:
         return theirs, mine
     apart = first["end_ns"][theirs] - own["end_ns"][mine]
-    order = np.lexsort((np.abs(apart), apart))
-    ends = np.searchsorted(apart[order], apart[order] + TOGETHER_NS, side="right")
-    begin = int(np.argmax(ends - np.arange(len(order))))
-    chosen = order[begin : ends[begin]]
-    chosen = chosen[np.argsort(mine[chosen], kind="stable")]
-    once = np.ones(len(chosen), bool)
-    once[1:] = (np.diff(mine[chosen]) > 0) & (np.diff(np.maximum.accumulate(theirs[chosen])) > 0)
-    return theirs[chosen[once]], mine[chosen[once]]
+    order = np.argsort(apart, kind="stable")
+    within = np.searchsorted(apart[order], apart[order] + JITTER_NS, side="right")
+    begin = int(np.argmax(within - np.arange(len(order))))
+    usual = np.median(apart[order[begin : within[begin]]])
+    # Of several that would do, those that are nearest to it.
+    off = np.abs(apart - usual)
+    order = np.argsort(off, kind="stable")
+    order = order[off[order] <= TOGETHER_NS]
+    for rows in (mine, theirs):
+        order = order[np.sort(np.unique(rows[order], return_index=True)[1])]
+    return theirs[order], mine[order]

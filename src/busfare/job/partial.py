@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from busfare import advise
+from busfare.job.communication import TraceRank, packed, ranks_of, rows_of
 from busfare.job.links import LinkRate, LinkTraffic, best_rates, link_traffic
 from busfare.node import Node
 from busfare.results import RangedFinding, ranged
@@ -17,7 +18,7 @@ from busfare.trace import totals as account
 
 #: Texts of a trace are cut to this, and lists to that: a partial stays small whatever a file holds.
 LONGEST_TEXT, LONGEST_NAME = 2000, 253
-MOST_GPUS, MOST_RATES = 64, 256
+MOST_GPUS, MOST_RATES, MOST_RANKS = 64, 256, 4096
 #: `rank0.json.gz`, `sampled_rank-12.json`, `rank_3/trace.sqlite`.
 RANK_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])rank[-_.=]?(\d{1,9})(?!\d)", re.IGNORECASE)
 #: What `torch.profiler.tensorboard_trace_handler` calls its files: HOST_PROCESS.TIME.pt.trace.json.
@@ -58,6 +59,8 @@ class Partial(msgspec.Struct, frozen=True):
     findings: list[RangedFinding]
     rates: list[LinkRate]
     traffic: list[LinkTraffic]
+    ranks: list[TraceRank]
+    communicating: bytes  # `communication.rows_of`, as Arrow IPC
     omissions: list[Omission]
 
 
@@ -88,6 +91,8 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         ],
         rates=best_rates(trace, node)[:MOST_RATES],
         traffic=traffic,
+        ranks=ranks_of(trace)[:MOST_RANKS],
+        communicating=packed(rows_of(trace)),
         omissions=[Omission(o.id, o.count, o.what[:LONGEST_TEXT]) for o in trace.omissions],
     )
 

@@ -11,9 +11,10 @@ from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict, astuple
 
 from busfare.job import results
+from busfare.job.communication import TraceRank, communication, numbered, unpacked
 from busfare.job.links import SOUND, LinkRate, LinkTraffic, peers, slow_links
 from busfare.job.partial import PATH, SIZES, Moved, Partial
-from busfare.job.results import Carried, JobFinding, JobReport, Left, Named, Ranked
+from busfare.job.results import Carried, Communication, JobFinding, JobReport, Left, Named, Ranked
 from busfare.job.spread import spread, strip
 from busfare.results import Path, RangedFinding, Sized, rows_of
 from busfare.trace.totals import Counted, MovedInAll
@@ -103,12 +104,16 @@ class Job:
         self._links: dict[Hashable, Best] = {}
         self._working: list[tuple[Ranked, list[int]]] = []
         self._idle: list[tuple[Ranked, list[int]]] = []
+        self._communicating: list[tuple[str, int | None, str | None, list[TraceRank], bytes]] = []
 
     def add(self, path: str, part: Partial) -> None:
         """Takes in the partial of the trace at `path`."""
         rank = Ranked(path=path, rank=part.rank, host=part.host)
         idle = rank.rank is None and not any(part.sums[name] for name in WORK)
         (self._idle if idle else self._working).append((rank, [part.sums[name] for name in FIGURES]))
+        self._communicating.append(
+            (path, part.rank, part.host, [] if idle else part.ranks, part.communicating)
+        )
         self._guessed += part.node_guessed
         self._sums.update(part.sums)
         self._formats[part.format] += 1
@@ -153,6 +158,7 @@ class Job:
             for at, (name, unit) in enumerate(FIGURES.values())
         ]
         slowest = spreads[0].largest[0]
+        together = self._together()
         links = self._seen_links()
         health = rows_of(results.Group, peers(links)), rows_of(results.Slow, slow_links(links))
         return JobReport(
@@ -163,7 +169,8 @@ class Job:
                 self.duplicates,
                 dict(sorted(self._formats.items())),
             ),
-            ranks=results.Ranks(len(ranks), True, self.traces - len(ranked)),
+            ranks=together.ranks,
+            ranks_seen=results.Ranks(len(ranks), True, self.traces - len(ranked)),
             hosts=results.Different(len({rank.host for rank, _ in every} - {None}), True),
             gpus=_most_first(self._gpus),
             nodes=_most_first(self._nodes),
@@ -191,10 +198,17 @@ class Job:
             link_health=results.LinkHealth(links.height, True, SOUND, *health),
             links=[_traffic(link) for link in sorted(self._traffic.values(), key=lambda link: link.link)],
             unrouted_bytes=sums["unrouted_bytes"],
+            collectives=together.collectives,
+            clocks=together.clocks,
             findings=[_finding(best) for best in sorted(self._findings.values(), key=_by_gain)],
-            omissions=list(self._left_out(len(ranked), len(ranks))),
+            omissions=[*together.left_out, *self._left_out(len(ranked), len(ranks))],
             failures=[results.Failure(*failure) for failure in sorted(self.failures)[:FAILURES_LISTED]],
         )
+
+    def _together(self) -> Communication:
+        """What the ranks do together; each file has a clock."""
+        files = sorted(self._communicating, key=lambda file: file[0])
+        return communication([unpacked(file[-1]) for file in files], numbered([file[:-1] for file in files]))
 
     def _seen_links(self) -> pl.DataFrame:
         """The best rate of every link: columns of `LinkRate`, and path, rank and host of the trace that saw it."""

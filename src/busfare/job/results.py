@@ -271,7 +271,8 @@ class Communication(Struct, kw_only=True):
 
 class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=True):
     traces: Read
-    ranks: Ranks
+    ranks: list[RankTimes]
+    ranks_seen: Ranks
     hosts: Different
     gpus: list[Named]
     nodes: list[Named]
@@ -291,6 +292,8 @@ class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=
     link_health: LinkHealth
     links: list[Traffic]
     unrouted_bytes: int
+    collectives: list[Collective]
+    clocks: list[Clock]
     findings: list[JobFinding]
     omissions: list[Left]
     failures: list[Failure]

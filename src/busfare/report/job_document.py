@@ -9,6 +9,7 @@ from busfare.errors import InputError
 from busfare.job.results import Carried, JobFinding, JobReport, Slow, Spreading
 from busfare.node import Node, load_node
 from busfare.report.blocks import conditions, overlaps, paths, sizes
+from busfare.report.communication_blocks import communication_blocks
 from busfare.report.document import (
     Block,
     Cells,
@@ -52,7 +53,7 @@ def job_document(result: JobReport, node: Node | None = None) -> Document:
     facts = [
         ", ".join(f"{number:,} {name}" for name, number in traces.formats.items()),
         ("" if result.hosts.exact else "about ") + hosts,
-        several(result.ranks.count, "rank") if result.ranks.count else "ranks not named",
+        several(result.ranks_seen.count, "rank") if result.ranks_seen.count else "ranks not named",
         ", ".join(gpu.name for gpu in result.gpus[:3]) or "GPU not named",
     ]
     blocks: list[Block] = []
@@ -65,6 +66,7 @@ def job_document(result: JobReport, node: Node | None = None) -> Document:
             f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
         ),
         _tiles(result),
+        *communication_blocks(result.collectives, result.ranks, result.clocks),
         *_strip(result),
         *_spreads(result.spread),
         *_health(result),

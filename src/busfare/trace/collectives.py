@@ -40,7 +40,10 @@ RANGE = r"^(?:nccl:_?(?P<torch>\w+)(?:,.*?\bsizes = (?P<dims>\[[\[\]\d, ]*\]))?|
 MPI = r"^P?MPI_(?P<call>I?(?:Allreduce|Allgatherv?|Alltoall[vw]?|Bcast|Reduce(?:_scatter(?:_block)?)?|Gatherv?|Scatterv?"
 MPI += r"|Barrier|[SBR]?send|Recv)|Sendrecv(?:_replace)?|Isend|Irecv|Wait(?:all|any|some)?)$"
 #: ncclDevKernel_AllReduce_Sum_f32_RING_LL, ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t, ncclAllReduceRingLLKernel_sum_f32.
-KERNEL = r"nccl(?:Symk)?(?:Dev)?Kernel_([A-Z][A-Za-z]*)|nccl([A-Z][a-z]+(?:[A-Z][a-z]+)??)(?:Ring|Tree|CollNet|NVLS)?(?:LL128|LL)?Kernel"
+KERNEL = (
+    r"nccl(?:Symk)?(?:Dev)?Kernel_([A-Z][A-Za-z]*)"
+    r"|nccl([A-Z][a-z]+(?:[A-Z][a-z]+)??)(?:Ring|Tree|CollNet|NVLS)?(?:LL128|LL)?Kernel"
+)
 ALGORITHM = r"(?i)(ring|tree|nvls_?tree|nvls|collnet_?\w*?|pat)_?(?:simple|ll128|ll)"
 PROTOCOL = r"(?i)(?:ring|tree|nvls|direct|chain|pat)_?(simple|ll128|ll)"
 TYPE_BYTES = {
@@ -93,7 +96,9 @@ def described(text: bytes, range_name: str | None = None) -> dict[str, Any]:
     kind = kind_of(said.name or (range_name or "").removeprefix("nccl:"))
     each = TYPE_BYTES.get((said.dtype or "").lower())
     sent, received = said.sent, said.received
-    if said.name is None and isinstance(said.dims, list):  # before 2024 the range gives shapes and types of its tensors
+    if said.name is None and isinstance(
+        said.dims, list
+    ):  # before 2024 the range gives shapes and types of its tensors
         each = TYPE_BYTES.get(str((said.types or [""])[0]).lower()) if isinstance(said.types, list) else None
         sent = _elements(said.dims)
     count = {"all_gather": received, "receive": received}.get(kind or "", sent)
@@ -171,7 +176,9 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         return nothing
     groups = names.to_frame("text").with_columns(pl.col("text").str.extract_groups(RANGE).struct.unnest())
     known = {
-        text: (kind_of(torch or own), dims) for text, torch, dims, own in groups.iter_rows() if kind_of(torch or own)
+        text: (kind_of(torch or own), dims)
+        for text, torch, dims, own in groups.iter_rows()
+        if kind_of(torch or own)
     }
     ranges = trace.markers.with_columns(text=pl.col("name").cast(pl.String)).filter(
         pl.col("text").is_in(list(known)) & pl.col("end_ns").is_not_null()
@@ -182,7 +189,10 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     points = trace.calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
     place = pl.select(pl.when(pl.Series(rows >= 0)).then(innermost(ranges, points))).to_series()
     told = _given(ranges, trace).with_columns(
-        pl.coalesce("collective_kind", pl.Series([known[text][0] for text in ranges["text"]]).cast(DESCRIBED["collective_kind"]))
+        pl.coalesce(
+            "collective_kind",
+            pl.Series([known[text][0] for text in ranges["text"]]).cast(DESCRIBED["collective_kind"]),
+        )
     )
     return told[place]
 
@@ -191,11 +201,15 @@ def _named(names: pl.Series) -> pl.DataFrame:
     """What kernels' names tell: kind, algorithm, protocol."""
     distinct = names.unique().cast(pl.String)
     groups = distinct.to_frame("name").with_columns(
-        pl.coalesce(pl.col("name").str.extract(KERNEL, 1), pl.col("name").str.extract(KERNEL, 2)).alias("said"),
+        pl.coalesce(pl.col("name").str.extract(KERNEL, 1), pl.col("name").str.extract(KERNEL, 2)).alias(
+            "said"
+        ),
         algorithm=pl.col("name").str.extract(ALGORITHM).str.to_lowercase(),
         protocol=pl.col("name").str.extract(PROTOCOL).str.to_lowercase(),
     )
-    kinds = pl.Series([kind_of(text) if text else None for text in groups["said"]], dtype=pl.Enum(COLLECTIVE_KINDS))
+    kinds = pl.Series(
+        [kind_of(text) if text else None for text in groups["said"]], dtype=pl.Enum(COLLECTIVE_KINDS)
+    )
     groups = groups.with_columns(collective_kind=kinds)
     each = names.cast(pl.String).to_frame("name").join(groups, on="name", how="left", maintain_order="left")
     return conform(each, DESCRIBED)
@@ -209,8 +223,14 @@ def _mpi_calls(trace: Trace) -> pl.DataFrame:
     if markers.is_empty():
         return empty(COLLECTIVES)
     reached = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
-    markers = markers.sort("start_ns", -pl.col("end_ns")).filter((pl.col("start_ns") >= reached).fill_null(True))
+    markers = markers.sort("start_ns", -pl.col("end_ns")).filter(
+        (pl.col("start_ns") >= reached).fill_null(True)
+    )
     called = markers["name"].cast(pl.String).str.extract(MPI, 1).to_list()
     kinds = pl.Series([kind_of(text) for text in called], dtype=pl.Enum(COLLECTIVE_KINDS))
-    return conform(markers.with_columns(_given(markers, trace)).with_columns(
-        collective_kind=pl.coalesce("collective_kind", kinds)), COLLECTIVES)
+    return conform(
+        markers.with_columns(_given(markers, trace)).with_columns(
+            collective_kind=pl.coalesce("collective_kind", kinds)
+        ),
+        COLLECTIVES,
+    )

@@ -77,7 +77,9 @@ class Trace:
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank, ranks
     omissions: list[Omission] = field(default_factory=list)
     sums: Sums | None = None
-    described: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DESCRIBED))  # of communication
+    described: pl.DataFrame = field(
+        default_factory=lambda: tables.empty(tables.DESCRIBED)
+    )  # of communication
     origin_ns: int = 0  # time 0 by the clock of the file
 
     @cached_property

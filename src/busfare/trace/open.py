@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import sys
 from contextlib import suppress
@@ -45,6 +46,8 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
 )
 
+#: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
+EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Tables of rocprof's own databases, of versions 1 and 2.
 ROCPROF = {"COPY", "HIP", "KERN"}
 #: Modules that read tables, of which the first that matches them does.
@@ -108,9 +111,11 @@ def may_be_trace(path: Path) -> bool:
     if not stat.S_ISREG(path.stat().st_mode):
         return False
     with path.open("rb") as file:
-        head = file.read(64)
+        head = file.read(4096)
     if not head:  # a trace of which nothing was written, if its name says so
         return path.suffix in TRACE_SUFFIXES
+    if EXECUTION_TRACE.match(_unpacked(head) if head.startswith(GZIP_MAGIC) else head):
+        return False
     begins = (SQLITE_MAGIC, GZIP_MAGIC, MAGIC, *(magic for magic, _ in FAMILIAR))
     return (
         head.startswith(begins)

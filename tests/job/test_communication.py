@@ -1,0 +1,100 @@
+"""Collectives of a job: matched, clocks aligned, split into waiting and transfer. Made-up ranks, and a real job."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from busfare.cli import app
+from tests.job.kineto_job import write_ranks
+
+COMPUTE = [[1000.0, 900.0, 1100.0], [1000.0, 1500.0, 1000.0], [400.0, 900.0, 1000.0]]
+
+
+def reported(*arguments: str) -> dict[str, Any]:
+    run = CliRunner().invoke(app, ["report", "--json", *arguments], standalone_mode=False)
+    assert run.exception is None, run.output
+    result: dict[str, Any] = json.loads(run.stdout)
+    return result
+
+
+def test_waiting_is_apart_from_transfer_and_says_who_is_waited_for(tmp_path: Path) -> None:
+    write_ranks(tmp_path, COMPUTE)
+    result = reported(str(tmp_path))
+    (row,) = result["collectives"]
+    assert (row["communicator"], row["kind"], row["ranks"], row["count"]) == ("0", "all_reduce", 3, 3)
+    assert row["bytes"] == 3 * 4 * (1 << 20)
+    latest = np.max(COMPUTE, axis=0)
+    assert row["arrive_seconds"] == pytest.approx((latest - COMPUTE).sum() * 1e-6, abs=1e-7)
+    assert row["transfer_seconds"] == pytest.approx(9 * 100e-6, abs=1e-7)
+    assert row["last_rank"] == 0 and row["last"][0] == {"rank": 0, "count": 2}
+    assert row["bus_bytes_per_second"] == pytest.approx(2 * 2 / 3 * 4 * (1 << 20) / 100e-6, rel=1e-3)
+    waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    assert waited == pytest.approx({0: 600e-6, 1: 100e-6, 2: 1300e-6}, abs=1e-7)
+    for one in result["ranks"]:
+        assert one["exposed_transfer_seconds"] == pytest.approx(300e-6, abs=1e-7)
+        assert one["communication_seconds"] == pytest.approx(one["waiting_seconds"] + 300e-6, abs=1e-7)
+
+
+def test_clocks_that_are_apart_and_run_apart_are_brought_together(tmp_path: Path) -> None:
+    generator = np.random.default_rng(7)
+    compute = generator.uniform(1000, 3000, (4, 400)).round()
+    offsets, drift = [0.0, 5e6, -3e6 / 8, 123.0], [0.0, 20.0, 0.0, -35.0]
+    write_ranks(tmp_path, compute.tolist(), offsets_us=offsets, drift_ppm=drift, Seq=None)
+    result = reported(str(tmp_path))
+    (row,) = result["collectives"]
+    waits = (compute.max(axis=0) - compute).sum() * 1e-6
+    assert row["count"] == 400 and row["arrive_seconds"] == pytest.approx(waits, rel=0.002)
+    found = [clock["drift_ppm"] - result["clocks"][0]["drift_ppm"] for clock in result["clocks"]]
+    assert found == pytest.approx([-d for d in drift], abs=0.5)
+    assert all(clock["uncertainty_ns"] < 10_000 for clock in result["clocks"])
+
+
+def test_a_recording_that_begins_later_is_matched_by_when_collectives_end(tmp_path: Path) -> None:
+    compute = np.random.default_rng(3).uniform(500, 2500, (2, 60)).round()
+    write_ranks(tmp_path, compute.tolist())
+    path = tmp_path / "rank1.json.gz"
+    import gzip
+
+    text = json.loads(gzip.decompress(path.read_bytes()))
+    carriers = [event["ts"] for event in text["traceEvents"] if "nccl" in event["name"]]
+    text["traceEvents"] = [event for event in text["traceEvents"] if event["ts"] > carriers[4]]
+    path.write_bytes(gzip.compress(json.dumps(text).encode()))
+    result = reported(str(tmp_path))
+    rows = {row["ranks"]: row for row in result["collectives"]}
+    assert rows[2]["count"] == 55
+    waits = np.abs(compute[0, 5:] - compute[1, 5:]).sum() * 1e-6
+    assert rows[2]["arrive_seconds"] == pytest.approx(waits, rel=1e-3)
+    assert rows[None]["count"] == 5 and rows[None]["arrive_seconds"] is None
+    assert any(left["id"] == "unmatched-communication" and left["count"] == 5 for left in result["omissions"])
+
+
+def test_ranks_that_are_absent_are_said(tmp_path: Path) -> None:
+    write_ranks(tmp_path, COMPUTE)
+    (tmp_path / "rank1.json.gz").unlink()
+    result = reported(str(tmp_path))
+    assert result["collectives"][0]["ranks"] == 2
+    assert any(left["id"] == "absent-ranks" and left["count"] == 3 for left in result["omissions"])
+
+
+@pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
+def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
+    """DLRM on 8 V100s (facebookresearch/param): 8 collectives a rank, 96 % of their kernels' time waiting for the last."""
+    result = reported(str(Path(os.environ["BUSFARE_SHARED"]) / "data/ranks/dlrm-8xv100"))
+    rows = result["collectives"]
+    assert {(row["kind"], row["count"], row["ranks"]) for row in rows} == {
+        ("all_to_all", 5, 8),
+        ("all_reduce", 3, 8),
+    }
+    wait, transfer = (sum(row[name] for row in rows) for name in ("arrive_seconds", "transfer_seconds"))
+    assert wait / (wait + transfer) == pytest.approx(0.96, abs=0.01)
+    assert all(
+        abs(clock["offset_ns"]) < 10_000 and clock["uncertainty_ns"] < 10_000 for clock in result["clocks"]
+    )
+    assert not any(left["id"] == "unmatched-communication" for left in result["omissions"])
