@@ -5,9 +5,12 @@ BUSFARE_SHARED names; the 17 programs of `validation/pairs/pairs.toml` and the e
 and an H200. Medians and 90th percentiles of the error in percent, beside kept times and times by the ratio of bandwidths or
 peaks.
 
-What was chosen on which: the constants of products (`cost/kernels/gemm.py`) on operators of six models on A40 and A100, none
-of which is judged here; those of streams and of unknown kernels (`cost/kernels/move.py`) on these operators and on the 17
-programs, so their errors are of data seen; those of the eight PyTorch programs are not.
+What was chosen on which: the constants of products (`cost/kernels/gemm.py`) on operators of six models on A40 and A100,
+none of which is judged here; those of streams (`cost/kernels/move.py`) on these operators and the 17 programs, so their
+errors are of data seen; those of counted and of unknown kernels, and the floor's share, on half of a set of third-party
+programs that is not stored (docs/kernels.md). `probed`: of operators by a section of kernels made of data that is not
+judged; of programs by a probe of each GPU. `counted`: those kernels of the 17 programs whose counters were read on the
+H100.
 `--constants`: the medians with each constant that has no source halved and doubled. Exit status 1 where a goal is missed.
 """
 
@@ -15,10 +18,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import product
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import polars as pl
 from pairs.table import read_plan
@@ -29,10 +34,11 @@ from truths import Truth
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move
 from busfare.cost.kernels.price import ranges
-from busfare.node import load_node
+from busfare.node import Kernels, Node, load_node
 from busfare.node.arrays import FloatArray
 from busfare.project.kernels import compare_kernels
 from busfare.trace import read
+from busfare.trace.tables import COUNTERS
 
 VIDUR, NEUSIGHT = "data/kernels/vidur-operators.parquet", "data/kernels/neusight-collect.parquet"
 #: As the data names GPUs, and the nodes that they are.
@@ -48,6 +54,8 @@ ARRAYS = {
     **dict.fromkeys(("add", "div", "mul", "pow"), 3),
     **dict.fromkeys(("addu", "divu", "mulu", "powu", "relu", "gelu", "tanh", "softmax", "ln"), 2),
 }
+#: What a probe measures: bytes of a large stream at least, and operations of products of 1024 and 8192 a side.
+PROBED_BYTES, PROBED_FLOPS, PROBED_SIDE = 96 << 20, (2 * 1024**3, 2 * 8192**3), 256
 #: Times below it are mostly what their timers and launches took, s.
 LEAST_S = 1e-4
 
@@ -67,13 +75,14 @@ class Case:
     bandwidth: float
     peak: float
     alike: bool
+    figures: str
 
 
 def moved(
-    name: str, group: str, frame: pl.DataFrame, gpus: tuple[str, str], kind: str, pipeline: str
+    name: str, group: str, frame: pl.DataFrame, nodes: tuple[Node, Node], kind: str, pipeline: str
 ) -> Case:
     """A case of `frame`: columns `s_a`, `s_b` and what Evidence has."""
-    here, there = (limits_of(load_node(GPUS[gpu])) for gpu in gpus)
+    here, there = (limits_of(node) for node in nodes)
     columns = {c: frame[c].cast(pl.Float64).to_numpy() for c in frame.columns if c in EVIDENCE}
     evidence = Evidence([kind] * frame.height, [pipeline] * frame.height, columns)
     recorded, actual = (frame[c].to_numpy() for c in ("s_a", "s_b"))
@@ -83,7 +92,30 @@ def moved(
     return Case(
         name, group, BOUNDS[found.bounds[0]], recorded, actual, found.seconds, low, high,
         here.memory / there.memory, own / other, here.generation == there.generation,
+        "datasheet" if here.rung == "class" else here.rung,
     )  # fmt: skip
+
+
+def as_probed(gpu: str, known: pl.DataFrame, number_type: str) -> Node:
+    """The node of a GPU with a section of kernels such as `probe` writes: from some of the data, in `known`, which is not
+    judged. Columns: `s`, `bytes` of a stream, or `flops` of a product.
+    """
+    node, rates = load_node(GPUS[gpu]), {}
+    for size in PROBED_FLOPS if "flops" in known.columns else ():
+        square = pl.min_horizontal("m", "n", "k") >= PROBED_SIDE  # those of few rows are streams of weights
+        near = known.filter(pl.col("flops").is_between(size / 2, size * 2), square)
+        if near.height:
+            side = round((size / 2) ** (1 / 3))
+            rates[side] = float(near.select((pl.col("flops") / pl.col("s")).median()).item())
+    gemm = [
+        {"type": number_type, **dict.fromkeys("mnk", side), "seconds": 2 * side**3 / rate}
+        for side, rate in rates.items()
+    ]
+    streams = {}
+    if "bytes" in known.columns:
+        large = known.filter(pl.col("bytes") >= PROBED_BYTES)
+        streams = {"triad": large.select((pl.col("bytes") / pl.col("s")).median()).item()}
+    return replace(node, kernels=(msgspec.convert({"memory_bytes_per_s": streams, "gemm": gemm}, Kernels),))
 
 
 EVIDENCE = ("bytes", "batch", "m", "n", "k", "element_bytes")
@@ -98,9 +130,9 @@ def llm_operators() -> Iterator[Case]:
     kv = (pl.col("n_kv_head") * width / pl.col("n_head") / ways).ceil()
     gates = pl.col("use_gated_mlp").cast(pl.Int64) + 1
     products = {
+        "mlp_up_proj": (gates * wide, width),
         "attn_pre_proj": (query + 2 * kv, width),
         "attn_post_proj": (width, query),
-        "mlp_up_proj": (gates * wide, width),
         "mlp_down_proj": (width, wide),
     }
     moves = {
@@ -112,6 +144,7 @@ def llm_operators() -> Iterator[Case]:
         "attn_rope": 2 * tokens * (query + kv),
     }
     keys = ["model", "num_tokens", "num_tensor_parallel_workers"]
+    measured: dict[bool, pl.DataFrame] = {}  # of products, and of streams: those that are like a probe's
     for operator in (*products, *moves):
         known = rows.with_columns(
             s=pl.col(f"time_stats.{operator}.median") * 1e-3, element_bytes=pl.lit(2.0), batch=pl.lit(1.0), m=tokens,
@@ -119,15 +152,25 @@ def llm_operators() -> Iterator[Case]:
         ).drop_nulls("s")  # fmt: skip
         if operator in moves:
             known = known.with_columns(bytes=2 * moves[operator]).drop("m")
+        if operator in products:
+            known = known.with_columns(flops=2 * pl.col("m") * pl.col("n") * pl.col("k"))
+        if operator in ("add", "mlp_up_proj"):
+            measured[operator in products] = known
         means = known.group_by(*keys, "gpu").agg(
             pl.col("s").median(), pl.col(*[c for c in EVIDENCE if c in known.columns]).first()
         )
         there = means.filter(gpu="h100").select(*keys, s_b="s")
-        for gpu in ("a100", "a40"):
+        for gpu, rung in product(("a100", "a40"), ("", ", probed")):
             both = means.filter(gpu=gpu).rename({"s": "s_a"}).join(there, on=keys)
             kind = "gemm" if operator in products else "elementwise"
-            title = f"{gpu.upper()} → H100, fp16 {'GEMM' if operator in products else 'memory-bound'}"
-            yield moved(title, f"{gpu} {operator}", both, (gpu, "h100"), kind, "fp16_tensor")
+            title = f"{gpu.upper()} → H100, fp16 {'GEMM' if operator in products else 'memory-bound'}{rung}"
+            for judged, other in (JUDGED, JUDGED[::-1]) if rung else ((None, None),):
+                each, nodes = both, [load_node(GPUS[one]) for one in (gpu, "h100")]
+                if other:
+                    each = both.filter(model=judged)
+                    section = measured[operator in products].filter(model=other)
+                    nodes = [as_probed(one, section.filter(gpu=one), "fp16") for one in (gpu, "h100")]
+                yield moved(title, f"{gpu} {operator}", each, (nodes[0], nodes[1]), kind, "fp16_tensor")
 
 
 def fp32_operators() -> Iterator[Case]:
@@ -137,13 +180,14 @@ def fp32_operators() -> Iterator[Case]:
         bytes=pl.col("OPName").replace_strict(ARRAYS) * 4.0 * pl.col("B") * pl.col("H")
     )
     products = rows.filter(pl.col("OPName").is_in(["bmm", "linear"])).select(
-        "OPName", "Device", "s", batch="B", m="M", n="N", k="K", element_bytes=pl.lit(4.0)
-    )
+        "OPName", "Device", "s", batch="B", m="M", n="N", k="K", element_bytes=pl.lit(4.0),
+        flops=2.0 * pl.col("B") * pl.col("M") * pl.col("N") * pl.col("K"),
+    )  # fmt: skip
     for frame, keys, kind, title in (
         (streams, ["OPName", "B", "H"], "elementwise", "fp32 memory-bound, all pairs of seven GPUs"),
         (products, ["OPName", "batch", "m", "n", "k"], "gemm", "fp32 GEMM, all pairs of seven GPUs"),
     ):
-        more = [c for c in EVIDENCE if c in frame.columns and c not in keys]
+        more = [c for c in (*EVIDENCE, "flops") if c in frame.columns and c not in keys]
         means = frame.group_by(*keys, "Device").agg(pl.col("s").median(), pl.col(more).first())
         there = means.select(*keys, s_b="s", Device_b="Device")
         pairs = means.rename({"s": "s_a"}).join(there, on=keys)
@@ -152,39 +196,68 @@ def fp32_operators() -> Iterator[Case]:
         )
         for (gpu, other), each in large.group_by("Device", "Device_b", maintain_order=True):
             some = each.sort(keys).gather_every(max(1, each.height // 1000))
-            yield moved(title, f"{gpu} {other} {kind}", some, (str(gpu), str(other)), kind, "fp32")
+            pair = [str(gpu), str(other)]
+            nodes = [load_node(GPUS[one]) for one in pair]
+            yield moved(title, f"{gpu} {other} {kind}", some, (nodes[0], nodes[1]), kind, "fp32")
+            # Of what is left of two thirds, by what streams, or products of that operator, of one third took.
+            third = pl.struct(*keys).hash(1) % 3 == 0
+            for operator in some["OPName"].unique(maintain_order=True):
+                like = [operator] if kind == "gemm" else ["add"]
+                section = means.filter(third, pl.col("OPName").is_in(like))
+                nodes = [as_probed(one, section.filter(Device=one), "fp32") for one in pair]
+                rest = some.filter(~third, pl.col("OPName") == operator)
+                if rest.height:
+                    yield moved(
+                        f"{title}, probed", f"{gpu} {other} {kind}", rest, (nodes[0], nodes[1]), kind, "fp32"
+                    )
 
 
 def recorded_programs() -> Iterator[Case]:
-    """Kernels of the programs that were recorded on both GPUs, each way."""
-    recorded = {machine.gpu: machine for machine in machines("pairs")}
-    nodes = {"h100": load_node("h100-sxm"), "h200": load_node("h200-sxm")}
+    """Kernels of the programs that were recorded on both GPUs, each way, by data sheets and by probed nodes; of those whose
+    counters were read on the H100, by them too.
+    """
+    recorded, stored = {machine.gpu: machine for machine in machines("pairs")}, unpacked("kernels")
+    rungs = {
+        "": {"h100": load_node("h100-sxm"), "h200": load_node("h200-sxm")},
+        ", probed": {gpu: load_node(str(stored / gpu / "kernels.toml")) for gpu in ("h100", "h200")},
+    }
+    counters = pl.read_csv(stored / "h100" / "counters.csv", schema={"program": pl.String(), **COUNTERS})
     files = {
         "17 programs": {
-            program: {gpu: recorded[gpu].recording(program, "before") for gpu in nodes}
+            program: {gpu: recorded[gpu].recording(program, "before") for gpu in ("h100", "h200")}
             for program in read_plan("pairs.toml").programs
         },
         "8 PyTorch programs": {
-            path.stem: {gpu: path.parents[1] / gpu / path.name for gpu in nodes}
-            for path in sorted((unpacked("kernels") / "h100").glob("*.json"))
+            path.stem: {gpu: path.parents[1] / gpu / path.name for gpu in ("h100", "h200")}
+            for path in sorted((stored / "h100").glob("*.json"))
         },
     }
     for kind, program, paths in (
         (kind, *item) for kind, programs in files.items() for item in programs.items()
     ):
         traces = {gpu: read(path, launches=True) for gpu, path in paths.items()}
-        for here, there in (("h100", "h200"), ("h200", "h100")):
-            found = compare_kernels(traces[here], traces[there], nodes[here], nodes[there])
+        counted = counters.filter(program=program).drop("program")
+        for (rung, nodes), (here, there), seen in product(
+            rungs.items(), (("h100", "h200"), ("h200", "h100")), (None, counted)
+        ):
+            if seen is not None and (seen.is_empty() or here == "h200"):
+                continue
+            trace = traces[here] if seen is None else replace(traces[here], counters=seen)
+            found = compare_kernels(trace, traces[there], nodes[here], nodes[there])
+            ratio = limits_of(nodes[here]).memory / limits_of(nodes[there]).memory
+            title = f"{kind}, {here.upper()} → {there.upper()}{rung}{', counted' if seen is not None else ''}"
             for row in found.by_kernel if found else []:
+                if seen is not None and row.rung != "counters":
+                    continue
                 times = [
                     np.array([seconds])
                     for seconds in (
                         row.recorded_seconds, row.actual_seconds, row.predicted_seconds, row.low_seconds, row.high_seconds,
                     )
                 ]  # fmt: skip
-                ratio = limits_of(nodes[here]).memory / limits_of(nodes[there]).memory
-                title = f"{kind}, {here.upper()} → {there.upper()}"
-                yield Case(title, program, row.bound, *times, ratio, 1.0, True)
+                yield Case(
+                    title, program, row.bound, *times, ratio, 1.0, True, "probed" if rung else "datasheet"
+                )
 
 
 #: What is judged: the most percent that the median and the 90th percentile may be, where there is a goal.
@@ -199,6 +272,16 @@ GOALS = {
     "17 programs, H200 → H100": (4, 15),
     "8 PyTorch programs, H100 → H200": (4, 15),
     "8 PyTorch programs, H200 → H100": (4, 15),
+}
+GOALS |= {f"{name}, probed": goal for name, goal in GOALS.items()} | {
+    "A100 → H100, fp16 GEMM, probed": (9, None),
+    "A40 → H100, fp16 GEMM, probed": (9, None),
+    "A100 → H100, fp16 memory-bound, probed": (6, None),
+    "A40 → H100, fp16 memory-bound, probed": (6, None),
+    "fp32 memory-bound, all pairs of seven GPUs, probed": (4, None),
+    "fp32 GEMM, all pairs of seven GPUs, probed": (12, None),
+    "17 programs, H100 → H200, counted": (2.5, 7),
+    "17 programs, H100 → H200, probed, counted": (2.5, 7),
 }
 
 
@@ -219,7 +302,7 @@ def truths() -> Iterator[Truth]:
             continue
         what = "kernel-alike" if case.alike else "kernel"
         for predicted, actual in zip(case.predicted.tolist(), case.actual.tolist(), strict=True):
-            yield Truth("datasheet", case.bound, what, 0, case.group, predicted, actual)
+            yield Truth(case.figures, case.bound, what, 0, case.group, predicted, actual)
 
 
 #: Constants of the models without a source, by module.
@@ -227,7 +310,7 @@ CONSTANTS = {
     "gemm": ("HALF_RATE_SIDE", "NORM", "EDGE_CYCLES"),
     "move": (
         "LATENCY_S", "CARRIED_ELSEWHERE", "MOST_RESIDUAL", "DENSE_SHARE", "UNKNOWN_SHARE", "STREAM_SHARE", "LEAST_WORK",
-        "L2_TIMES", "THREADS_NEEDED", "THREADS_A_CYCLE", "OVERLAP",
+        "FLOOR_SHOWN", "L2_TIMES", "L2_REACHED", "THREADS_NEEDED", "THREADS_A_CYCLE", "OVERLAP",
     ),
 }  # fmt: skip
 

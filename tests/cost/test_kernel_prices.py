@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,12 +12,12 @@ from hypothesis import strategies as st
 
 from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_of
 from busfare.cost.kernels.gemm import gemm_seconds
-from busfare.cost.kernels.limits import limits_of
-from busfare.cost.kernels.move import BOUNDS, Evidence, move
+from busfare.cost.kernels.limits import Limits, limits_of
+from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
 from busfare.cost.kernels.price import price_kernel, price_kernels
 from busfare.cost.kernels.work import work_of
 from busfare.errors import InputError
-from busfare.node import load_node
+from busfare.node import Gemm, load_node
 from busfare.node.short import node_of_short
 from busfare.trace import read
 from tests.traces import EXAMPLES
@@ -208,6 +210,58 @@ def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:
     assert seconds() == pytest.approx(full, rel=0.05)
     assert seconds(blocks=8, threads=256) > 1.2 * full
     assert seconds(blocks=20000, threads=32, registers=255, shared_bytes=200 << 10) > 1.2 * full
+
+
+def test_the_floor_under_kernels_goes_by_what_was_measured_of_both_gpus() -> None:
+    """Empty kernels take 0.28 µs longer on an H100 than on an H200; nobody measured an A100's."""
+    a100, h100, h200 = (limits_of(load_node(name)) for name in (A100, H100, H200))
+    took = np.array([1e-6])
+    for here, there, saved in ((h100, h200, 0.7 * 0.278e-6), (a100, h100, 0.0)):
+        (work,), (floor,) = parted(took, here, there)
+        assert work == pytest.approx(1e-6 - 0.779e-6)
+        assert floor == pytest.approx(0.779e-6 - saved)
+
+
+def test_a_counted_kernel_goes_by_what_it_asks_of_the_memory_and_of_l2() -> None:
+    here, there = limits_of(load_node(H100)), limits_of(load_node(H200))
+
+    def factor(memory: float, l2: float) -> float:
+        """Of a kernel of 1 ms that takes those shares of the rates that kernels reach."""
+        columns = {"dram_bytes": memory * here.memory * 1e-3, "l2_bytes": l2 * 0.5 * here.l2 * 1e-3}
+        evidence = Evidence(["other"], [None], {name: np.array([value]) for name, value in columns.items()})
+        return float(move(evidence, np.zeros(1, np.intp), np.array([1e-3]), here, there).seconds[0] * 1e3)
+
+    assert factor(1.0, 0.0) == pytest.approx(here.memory / there.memory, rel=0.01)
+    assert factor(0.0, 1.0) == pytest.approx(here.l2 / there.l2, rel=0.01)
+    assert factor(0.0, 0.1) == pytest.approx(1.0, rel=0.01)
+    assert 1.0 > factor(0.5, 0.0) > factor(0.9, 0.0) > factor(1.0, 0.0)
+
+
+def test_measured_products_say_how_much_longer_than_modelled_those_of_their_size_take() -> None:
+    limits, sides = limits_of(load_node(A100)), {"batch": 1.0, "element_bytes": 4.0}
+    peak = limits.peak("fp32") or 0.0
+
+    def measured(*slower: tuple[int, float]) -> Limits:
+        products = [
+            (side, times * gemm_seconds([np.array([value]) for value in (1.0, side, side, side, 4.0)], peak, limits)[0])
+            for side, times in slower
+        ]  # fmt: skip
+        made = [Gemm(type="fp32", m=side, n=side, k=side, seconds=seconds) for side, seconds in products]
+        return replace(limits, generation="9.0", products=tuple(made))
+
+    def factor(side: float, *slower: tuple[int, float]) -> float:
+        columns = {name: np.array([value]) for name, value in (sides | dict.fromkeys("mnk", side)).items()}
+        took = gemm_seconds(
+            [columns[name] for name in ("batch", "m", "n", "k", "element_bytes")], peak, limits
+        )
+        moved = move(
+            Evidence(["gemm"], ["fp32"], columns), np.zeros(1, np.intp), took, limits, measured(*slower)
+        )
+        return float(moved.seconds[0] / took[0])
+
+    assert factor(8192.0, (1024, 1.0), (8192, 2.0)) == pytest.approx(2.0, rel=0.01)
+    assert factor(1024.0, (1024, 1.0), (8192, 2.0)) == pytest.approx(1.0, rel=0.05)
+    assert factor(2896.0, (1024, 1.0), (8192, 2.0)) == pytest.approx(2**0.5, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ __all__ = [
     "gpu_of_device_name",
     "gpus",
     "node_of_gpu",
+    "probed_elsewhere",
     "reached_share",
 ]
 
@@ -108,9 +109,16 @@ class _Reached(msgspec.Struct, forbid_unknown_fields=True):
     source: str
 
 
+class _Kernels(msgspec.Struct, forbid_unknown_fields=True):
+    launch_ns: float
+    l2_gb_per_s: float
+    source: str
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[str, Source]
     reached: dict[str, _Reached]
+    kernels: dict[str, _Kernels]
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
     lanes: dict[str, int]
@@ -210,6 +218,14 @@ def reached_share(name: str, compute_capability: str) -> float:
     shares = _file().reached
     known = next((key for key in shares if name.startswith(key)), compute_capability)
     return shares.get(known, shares["other"]).share
+
+
+def probed_elsewhere(name: str) -> tuple[float | None, float | None]:
+    """Of the GPU called `name` in the table, as measured on others of its kind: seconds of an empty kernel, and bytes a
+    second from L2; None where nobody has.
+    """
+    row = _file().kernels.get(name)
+    return (row.launch_ns * 1e-9, row.l2_gb_per_s * 1e9) if row else (None, None)
 
 
 def clock_by_peak(gpu: Gpu) -> float | None:

@@ -6,13 +6,18 @@ import math
 from dataclasses import dataclass
 
 from busfare.errors import InputError
-from busfare.node import Node
-from busfare.node.gpus import Recorded, clock_by_peak, gpu_of_device_name, gpus, reached_share
+from busfare.node import Gemm, Node
+from busfare.node.gpus import (
+    Recorded,
+    clock_by_peak,
+    gpu_of_device_name,
+    gpus,
+    probed_elsewhere,
+    reached_share,
+)
 
-__all__ = ["Limits", "limits_of"]
+__all__ = ["Limits", "limits_of", "pipeline_of"]
 
-#: The least that a kernel takes by CUPTI, s: 0.67 to 0.96 µs in the recordings of `results/pairs` and `results/unseen`.
-LAUNCH_S = 0.9e-6
 #: Bytes that one multiprocessor takes from L2 in a cycle: the width of its port [CUDA C++ Best Practices Guide].
 L2_PORT_BYTES = 64
 #: What the largest dense products reach of a pipeline's peak, on every GPU alike (docs/kernels.md).
@@ -26,6 +31,7 @@ class Limits:
     """A GPU's rates that kernels can reach: bytes and operations a second.
 
     `rung`: `probed` where the node's own kernels were measured, else `class`. `peaks` by pipeline (`fp16_tensor`).
+    `launch_s`: of an empty kernel; None where nobody measured it. `products`: of square matrices, measured.
     """
 
     name: str
@@ -37,8 +43,9 @@ class Limits:
     memory: float
     l2_bytes: float
     l2: float
-    launch_s: float
+    launch_s: float | None
     peaks: dict[str, float]
+    products: tuple[Gemm, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -107,9 +114,8 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     peaks = {kind: SHARE_OF_PEAK * rate for kind, rate in (sheet.peaks if sheet else {}).items()}
     if not peaks and gpu.flops_per_s:
         peaks = {"fp32": SHARE_OF_PEAK * gpu.flops_per_s}
-    l2_rate = L2_PORT_BYTES * units * clock / 2
     reached = memory * reached_share(sheet.name if sheet else "", capability)
-    launch = LAUNCH_S
+    launch, l2_rate = probed_elsewhere(sheet.name if sheet else "")
     if probed is not None:
         streams = probed.memory_bytes_per_s
         reached = next(
@@ -117,10 +123,9 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         )
         l2_rate, launch = probed.l2_bytes_per_s or l2_rate, probed.launch_s or launch
         peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
-        for product in probed.gemm:
-            pipeline = product.type if product.type in ("fp32", "fp64") else f"{product.type}_tensor"
-            fastest = max(one.flops / one.seconds for one in probed.gemm if one.type == product.type)
-            peaks[pipeline] = fastest / LARGEST_TILE_SHARE
+        for kind in {one.type for one in probed.gemm}:
+            fastest = max(one.flops / one.seconds for one in probed.gemm if one.type == kind)
+            peaks[pipeline_of(kind)] = fastest / LARGEST_TILE_SHARE
     return Limits(
         name=node.name,
         rung="probed" if probed is not None else "class",
@@ -130,7 +135,13 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         clock_hz=float(clock),
         memory=reached,
         l2_bytes=float((sheet and sheet.l2_bytes) or 4 << 20),
-        l2=l2_rate,
+        l2=l2_rate or L2_PORT_BYTES * units * clock / 2,
         launch_s=launch,
         peaks=peaks,
+        products=tuple(one for one in probed.gemm if one.m == one.n == one.k) if probed else (),
     )
+
+
+def pipeline_of(kind: str) -> str:
+    """The pipeline on which libraries multiply matrices of numbers of that type."""
+    return kind if kind in ("fp32", "fp64") else f"{kind}_tensor"

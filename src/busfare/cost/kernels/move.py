@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from busfare.cost.kernels.classes import MEMORY
 from busfare.cost.kernels.gemm import gemm_seconds
-from busfare.cost.kernels.limits import Limits
+from busfare.cost.kernels.limits import Limits, pipeline_of
 from busfare.node.arrays import FloatArray
 
 __all__ = ["BOUNDS", "Evidence", "Moved", "move", "parted"]
@@ -33,11 +33,14 @@ MOST_RESIDUAL = 3.0
 #: The share of a kernel's time that the memory takes, where nothing but its class is known: of products of matrices, and of
 #: kernels that nothing is known of, unless they move so few bytes a thread that they may be streams.
 DENSE_SHARE = 0.1
-UNKNOWN_SHARE = 0.1
+UNKNOWN_SHARE = 0.05
 STREAM_SHARE = 0.7
 STREAM_BYTES = (8.0, 128.0)
-#: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
+#: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less; that of a GPU of which
+#: nobody measured it, s; and how much of the difference between two GPUs' floors kernels show that are not empty.
 LEAST_WORK = 0.1
+LAUNCH_S = 0.9e-6
+FLOOR_SHOWN = 0.7
 #: Times the size of L2, above which nothing of what a kernel moves is there any more.
 L2_TIMES = 2.0
 #: Registers of a multiprocessor [CUDA C++ Programming Guide, compute capabilities].
@@ -46,10 +49,10 @@ REGISTERS = 65536
 THREADS_NEEDED = 512.0
 #: Threads that a multiprocessor begins and ends in a cycle, where they do next to nothing.
 THREADS_A_CYCLE = 1.4
-#: The norms by which times at memory and elsewhere add up where they overlap: by bytes that shapes tell, and counted ones.
-OVERLAP, COUNTED_OVERLAP = 3.0, 4.0
-#: Of the streams' rate, what counters show of kernels that are bound by the memory.
-COUNTED_SHARE = 1.03
+#: The norm by which times at memory, L2 and elsewhere add up where they overlap.
+OVERLAP = 3.0
+#: Of the rate at which L2 is read in order, what other kernels reach of it.
+L2_REACHED = 0.5
 
 
 @dataclass
@@ -57,8 +60,8 @@ class Evidence:
     """What is known of distinct kernels, a row each; columns that are not there, and NaN, are not known.
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
-    `dram_bytes` as counted; `blocks`, `threads` of a block, `registers`, `shared_bytes`; `batch`, `m`, `n`, `k` and
-    `element_bytes` of a product of matrices.
+    `dram_bytes` and `l2_bytes` (that L2 was asked for) as counted; `blocks`, `threads` of a block, `registers`,
+    `shared_bytes`; `batch`, `m`, `n`, `k` and `element_bytes` of a product of matrices.
     """
 
     kinds: list[str]
@@ -98,7 +101,17 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     prices: tuple[tuple[str, Callable[[Rows], FloatArray]], ...] = (
         ("between", lambda r: _unknown(seconds[r], grid.rows(r), here, there)),
         ("memory", lambda r: _streamed(seconds[r], evidence["bytes"][of[r]], grid.rows(r), here, there)),
-        ("counted", lambda r: _counted(seconds[r], evidence["dram_bytes"][of[r]], here, there)),
+        (
+            "counted",
+            lambda r: _counted(
+                seconds[r],
+                evidence["dram_bytes"][of[r]],
+                evidence["l2_bytes"][of[r]],
+                grid.rows(r),
+                here,
+                there,
+            ),
+        ),
     )
     for name, price in prices:
         rows = np.flatnonzero(bound == BOUNDS.index(name))
@@ -162,8 +175,9 @@ def moved_in(seconds: FloatArray, limits: Limits) -> FloatArray:
 
 def parted(seconds: FloatArray, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:
     """A kernel's work here, and what the floor under every kernel is there."""
-    work = np.maximum(seconds - here.launch_s, LEAST_WORK * seconds)
-    return work, (seconds - work) * there.launch_s / here.launch_s
+    own = here.launch_s or there.launch_s or LAUNCH_S
+    work = np.maximum(seconds - own, LEAST_WORK * seconds)
+    return work, (seconds - work) * (1 + FLOOR_SHOWN * ((there.launch_s or own) / own - 1))
 
 
 def _overlapped(share: FloatArray, faster: FloatArray | float, units: float, norm: float) -> FloatArray:
@@ -216,8 +230,24 @@ def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArr
         for place, limits in enumerate((here, there)):
             peak = limits.peak(pipeline or "fp32")
             if peak:
-                result[place, rows] = limits.launch_s + gemm_seconds(sides, peak, limits)
+                seconds = gemm_seconds(sides, peak, limits) * _measured(
+                    sides, pipeline or "fp32", peak, limits
+                )
+                result[place, rows] = (limits.launch_s or LAUNCH_S) + seconds
     return result[0], result[1]
+
+
+def _measured(sides: list[FloatArray], pipeline: str, peak: float, limits: Limits) -> FloatArray | float:
+    """How much longer than modelled measured products took, by the operations of each product in `sides`."""
+    found = {}
+    for one in sorted(limits.products, key=lambda one: one.flops):
+        if pipeline_of(one.type) == pipeline:
+            like = [np.array([side], np.float64) for side in (1, one.m, one.n, one.k, sides[-1][0])]
+            found[np.log(one.flops)] = np.log(one.seconds / gemm_seconds(like, peak, limits)[0])
+    if not found:
+        return 1.0
+    batch, m, n, k, _ = sides
+    return np.asarray(np.exp(np.interp(np.log(2 * batch * m * n * k), [*found], [*found.values()])))
 
 
 def _as_product(
@@ -241,9 +271,18 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
     return np.array([ratios[pipeline] for pipeline in evidence.pipelines], np.float64)
 
 
-def _counted(seconds: FloatArray, moved: FloatArray, here: Limits, there: Limits) -> FloatArray:
-    """A roofline by the share of the memory's rate that was counted (docs/kernels.md)."""
+def _counted(
+    seconds: FloatArray, moved: FloatArray, looked_up: FloatArray, grid: Grid, here: Limits, there: Limits
+) -> FloatArray:
+    """A roofline by the shares of the memory's and of L2's rate that were counted (docs/kernels.md)."""
     work, floor = parted(seconds, here, there)
-    share = np.clip(moved / (work * here.memory * COUNTED_SHARE), 0, 1)
-    units = here.units / there.units
-    return floor + work * _overlapped(share, here.memory / there.memory, units, COUNTED_OVERLAP)
+    busy = grid.busy(work, here) ** OVERLAP
+    memory = np.minimum((moved / (work * here.memory)) ** OVERLAP, 1 - busy)
+    l2 = np.nan_to_num(looked_up / (work * here.l2 * L2_REACHED)) ** OVERLAP
+    l2 = np.minimum(l2, 1 - busy - memory)
+    parts = (
+        (memory, here.memory / there.memory),
+        (l2, here.l2 / there.l2),
+        (1 - memory - l2, here.units / there.units),
+    )
+    return np.asarray(floor + work * sum(part * faster**OVERLAP for part, faster in parts) ** (1 / OVERLAP))

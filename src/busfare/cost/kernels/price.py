@@ -23,8 +23,8 @@ from busfare.trace.api_calls import COMMUNICATION
 
 __all__ = ["SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
 
-#: Columns of counted bytes: what DRAM read and wrote.
-COUNTED = ("dram_read_bytes", "dram_write_bytes")
+#: Columns of counted bytes.
+COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 #: Of a launch, what tells kernels of one name apart.
 SIDES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 #: What kernels of unknown bounds are off by beyond both bounds.
@@ -220,8 +220,9 @@ def _evidence(known: pl.DataFrame) -> tuple[Evidence, NDArray[np.int8]]:
         if name in known.columns:
             columns[name] = known[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     if all(name in known.columns for name in COUNTED):
-        counted = known.select(pl.sum_horizontal(*COUNTED, ignore_nulls=False)).to_series()
-        columns["dram_bytes"] = counted.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        read, written, looked_up = (known[name].fill_null(np.nan).to_numpy() for name in COUNTED)
+        # L2 looks up what fills it, too.
+        columns |= {"dram_bytes": read + written, "l2_bytes": np.maximum(looked_up - read, 0)}
     return Evidence(kinds, pipelines, columns), np.array([CLASSES.index(kind) for kind in kinds], np.int8)
 
 
