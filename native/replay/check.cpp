@@ -25,7 +25,7 @@ void refuse(const char* column, std::size_t row) {
                                 ": out of range or out of order");
 }
 
-Check::Check(const Timeline& timeline) : t_(timeline) {
+Check::Check(const Timeline& timeline) : t_(timeline), joints_(!timeline.joints.begin.empty()) {
     const Calls& c = t_.calls;
     const Operations& o = t_.operations;
     const Streams& s = t_.streams;
@@ -59,6 +59,9 @@ Check::Check(const Timeline& timeline) : t_(timeline) {
                                 {o.bytes_per_s.size(), "operation_bytes_per_s"}})
         check_length(length, o.size(), name);
     if (!o.link_begin.empty()) check_length(o.link_begin.size(), o.size() + 1, "operation_link_begin");
+    check_length(c.awaits.size(), joints_ ? c.size() : 0, "call_awaits");
+    check_length(o.awaits.size(), joints_ ? o.size() : 0, "operation_awaits");
+    members();
     check_length(s.context.size(), s.size(), "stream_context");
     check_length(s.kind.size(), s.size(), "stream_kind");
     check_length(l.both.size(), l.bytes_per_s.size(), "link_both");
@@ -113,6 +116,26 @@ void Check::links(std::size_t row) const {
     for (std::int64_t at = begin; at < end; ++at)
         if (!within(o.links[static_cast<std::size_t>(at)], t_.links.bytes_per_s.size()))
             refuse("operation_links", static_cast<std::size_t>(at));
+}
+
+void Check::members() const {
+    const JointSets& j = t_.joints;
+    constexpr auto most = static_cast<std::size_t>(std::numeric_limits<Index>::max());
+    if (j.size() > most || j.members.size() > most)
+        throw std::invalid_argument("replay: column joint_members: more than two billion joints or members");
+    for (std::size_t row = 0; row < j.begin.size(); ++row)
+        if (j.begin[row] < (row ? j.begin[row - 1] : 0)) refuse("joint_begin", row);
+    if (joints_ ? j.begin.front() != 0 : !j.members.empty()) refuse("joint_begin", 0);
+    if (joints_ && j.begin.back() != std::ssize(j.members)) refuse("joint_begin", j.size());
+    for (std::size_t at = 0; at < j.members.size(); ++at)
+        if (!within(j.members[at], t_.calls.size() + t_.operations.size())) refuse("joint_members", at);
+}
+
+void Check::awaits(std::size_t row) const {
+    const Operations& o = t_.operations;
+    const bool links = !o.link_begin.empty() && o.link_begin[row] != o.link_begin[row + 1];
+    if (!within(o.awaits[row], t_.joints.size()) || o.engine[row] != kNone || links)
+        refuse("operation_awaits", row);
 }
 
 void check_times(std::span<const Time> start, std::span<const Time> end, std::size_t rows,

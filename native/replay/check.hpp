@@ -16,7 +16,7 @@ inline constexpr Time kLongest = Time{1} << 61;
 // through the rows anyway reads them once.
 class Check {
   public:
-    explicit Check(const Timeline& timeline);  // lengths, streams, engines and links
+    explicit Check(const Timeline& timeline);  // lengths, streams, engines, links and members
     void call(std::size_t row);
     void operation(std::size_t row);
     Index devices() const { return devices_; }
@@ -36,8 +36,11 @@ class Check {
     }
     void key(std::size_t row) const;
     void links(std::size_t row) const;
+    void members() const;
+    void awaits(std::size_t row) const;  // of an operation
 
     const Timeline& t_;
+    const bool joints_;
     Index devices_ = 0, contexts_ = 0;
     std::uint64_t total_ = 0;
 };
@@ -64,6 +67,7 @@ inline void Check::call(std::size_t row) {
         if (!none_or_within(c.act_stream[row], t_.streams.size())) refuse("call_act_stream", row);
         if (c.act_event[row] < kNone) refuse("call_act_event", row);
     }
+    if (joints_ && !none_or_within(c.awaits[row], t_.joints.size())) refuse("call_awaits", row);
 }
 
 inline void Check::operation(std::size_t row) {
@@ -90,6 +94,7 @@ inline void Check::operation(std::size_t row) {
     if (!(o.bytes_per_s[row] >= 0 && o.bytes_per_s[row] <= std::numeric_limits<double>::max()))
         refuse("operation_bytes_per_s", row);
     if (!o.link_begin.empty()) links(row);
+    if (joints_ && o.awaits[row] != kNone) awaits(row);
 }
 
 }  // namespace busfare::replay

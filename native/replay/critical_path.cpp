@@ -26,17 +26,22 @@ class Walk {
         return kNone;
     }
 
-    // Steps end where the step behind them starts, so that lags below zero leave neither hole nor overlap.
+    // Steps end where the step behind them starts, and none starts before the run, so that lags below zero
+    // leave neither hole nor overlap.
     void step(Step what, Index row, Time start) {
         const Time end = path_.empty() ? p_.makespan : path_.back().start;
-        path_.push_back({what, row, std::min(start, end), end});
+        path_.push_back({what, row, std::clamp(start, Time{0}, end), end});
     }
 
-    // Both give the node whose end comes before, having walked to it.
+    // Each gives the node whose end comes before, having walked to it.
     Index through_call(Index call) {
         if (const Index by = p_.return_bound_by[call]; by != kNone) {
             step(Step::wake_up, call, p_.operation_end[by - calls_]);
             return by;
+        }
+        if (const Index last = joined_by(call); last != kNone) {
+            step(Step::call, call, start_of(last));
+            return before_start(last);
         }
         step(Step::call, call, p_.call_start[call]);
         return before_call(call);
@@ -49,8 +54,24 @@ class Walk {
     }
 
     Index through_operation(Index operation) {
-        const Time start = p_.operation_start[operation];
-        step(Step::operation, operation, start);
+        if (const Index last = joined_by(calls_ + operation); last != kNone) {
+            step(Step::operation, operation, start_of(last));
+            return before_start(last);
+        }
+        step(Step::operation, operation, p_.operation_start[operation]);
+        return before_operation(operation);
+    }
+
+    // The last to arrive in the joint that the node awaited, if it came after the node itself.
+    Index joined_by(Index node) const { return p_.joined_by.empty() ? kNone : p_.joined_by[node]; }
+    Time start_of(Index node) const {
+        return node < calls_ ? p_.call_start[node] : p_.operation_start[node - calls_];
+    }
+    Index before_start(Index node) {
+        return node < calls_ ? before_call(node) : before_operation(node - calls_);
+    }
+
+    Index before_operation(Index operation) {
         const Index by = p_.operation_bound_by[operation];
         if (by == kNone) {
             step(Step::unexplained, operation, 0);  // it was there from the start, or released

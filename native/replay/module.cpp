@@ -53,8 +53,14 @@ void poll() {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
+// All of them where there is one, so that none is left out unseen.
+bool has_joints(const Columns& c) {
+    return c.has("joint_begin") || c.has("joint_members") || c.has("call_awaits") ||
+           c.has("operation_awaits");
+}
+
 Timeline timeline(const Columns& c) {
-    return {
+    Timeline t{
         .calls = {.thread = c.get<Index>("call_thread"),
                   .gap = c.get<Time>("call_gap"),
                   .own = c.get<Time>("call_own"),
@@ -91,6 +97,12 @@ Timeline timeline(const Columns& c) {
                   .both = c.get<double>("link_both"),
                   .opposite = c.get<Index>("link_opposite")},
     };
+    if (has_joints(c)) {
+        t.joints = {.begin = c.get<std::int64_t>("joint_begin"), .members = c.get<Index>("joint_members")};
+        t.calls.awaits = c.get<Index>("call_awaits");
+        t.operations.awaits = c.get<Index>("operation_awaits");
+    }
+    return t;
 }
 
 template <typename T>

@@ -9,6 +9,7 @@
 
 #include "engine.hpp"
 #include "flows.hpp"
+#include "joints.hpp"
 
 namespace busfare::replay {
 namespace {
@@ -39,7 +40,8 @@ class Simulator {
           calls_(static_cast<Index>(timeline.calls.size())),
           operations_(static_cast<Index>(timeline.operations.size())),
           binds_(with_bindings),
-          flows_(timeline.operations, timeline.links) {
+          flows_(timeline.operations, timeline.links),
+          joints_(timeline) {
         p_.call_start.assign(timeline.calls.size(), 0);
         p_.call_end.assign(timeline.calls.size(), 0);
         p_.operation_start.assign(timeline.operations.size(), 0);
@@ -48,6 +50,7 @@ class Simulator {
             p_.start_bound_by.assign(timeline.calls.size(), kNone);
             p_.return_bound_by.assign(timeline.calls.size(), kNone);
             p_.operation_bound_by.assign(timeline.operations.size(), kNone);
+            if (joints_) p_.joined_by.assign(timeline.calls.size() + timeline.operations.size(), kNone);
         }
         for (const Index slots : timeline.engines.slots) engines_.push_back({.free = slots, .slots = slots});
     }
@@ -64,8 +67,11 @@ class Simulator {
             events_.pop();
             happen(event);
         }
-        if (finished_ != static_cast<std::int64_t>(calls_) + operations_)
-            throw std::logic_error("replay: something waits for what never happens");
+        const bool all = finished_ == static_cast<std::int64_t>(calls_) + operations_;
+        if (!all && joints_)
+            throw std::invalid_argument(
+                "replay: column joint_members: ranks wait for each other in a circle");
+        if (!all) throw std::logic_error("replay: something waits for what never happens");
         return std::move(p_);
     }
 
@@ -94,10 +100,12 @@ class Simulator {
         while (call != kNone) {
             tick();
             const Time start = p_.call_start[call];
+            if (joints_) arrives(call, start);
             for (Index o = d_.first_operation[call]; o < d_.first_operation[call + 1]; ++o)
                 if (t_.operations.launched[o] && release(o, start + t_.operations.launch_lag[o], call))
                     ready(o);
-            if (!may_return(call, start + t_.calls.own[call], kNone)) return;
+            if (joints_ && joints_.waits(call)) return;
+            if (!may_return(call, begins(call) + t_.calls.own[call], kNone)) return;
             call = call_returned(call);
         }
     }
@@ -158,12 +166,42 @@ class Simulator {
                 events_.push({start, o.turn[operation], operation, Happens::operation_ready});
                 return;
             }
+            if (joints_) {
+                arrives(calls_ + operation, start);
+                if (joints_.waits(calls_ + operation)) return;
+            }
             if (flows_.share(operation)) {
                 events_.push({start, 0, operation, Happens::flow_begins});
                 return;
             }
-            operation = ended(operation, start + o.duration[operation]);
+            operation = ended(operation, begins(calls_ + operation) + o.duration[operation]);
         }
+    }
+
+    // A node has started. Where it is the last of a joint, those that wait for that go on.
+    void arrives(Index node, Time time) {
+        for (const Index joint : joints_.of(node)) {
+            tick();
+            if (!joints_.arrives(joint, node, time)) continue;
+            Index other;
+            while ((other = joints_.take_waiting(joint)) != kNone) {
+                tick();
+                if (other >= calls_)
+                    ends(other - calls_, begins(other) + t_.operations.duration[other - calls_]);
+                else if (may_return(other, begins(other) + t_.calls.own[other], kNone))
+                    to_do_.push_back(~other);
+            }
+        }
+    }
+
+    // When a node that has started, and waits for nobody any more, begins what is its own: its work or its
+    // transfer.
+    Time begins(Index node) {
+        const Time start = node < calls_ ? p_.call_start[node] : p_.operation_start[node - calls_];
+        const Joint* joint = joints_ ? joints_.awaited_by(node) : nullptr;
+        if (joint == nullptr || joint->arrived <= start) return start;
+        if (binds_) p_.joined_by[node] = joint->last;
+        return joint->arrived;
     }
 
     // The end of an operation is certain. Gives the next one of its stream, if that is ready.
@@ -268,6 +306,7 @@ class Simulator {
                 if (binds_) p_.operation_bound_by[operation] = calls_ + engine.left_by;
             }
         }
+        if (joints_) arrives(calls_ + operation, start);
         const Time duration = t_.operations.duration[operation];
         if (engine.free < takes) {
             engine.squeezed = {operation, engine.free, takes, static_cast<double>(duration), start};
@@ -320,6 +359,7 @@ class Simulator {
     const Index calls_, operations_;
     const bool binds_;
     Flows flows_;
+    Joints joints_;
     Played p_;
     std::vector<Index> to_do_;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

@@ -16,6 +16,7 @@ struct Played {
         start_bound_by;  // of calls: the call before on the thread, or the one that handed over
     std::vector<Index> return_bound_by;     // of calls: the operation waited for; kNone: the call's own time
     std::vector<Index> operation_bound_by;  // the launching call, or an operation that had to end first
+    std::vector<Index> joined_by;  // of nodes, empty without joints: who arrived last, after the node itself
     Time makespan = 0;
 };
 
@@ -29,8 +30,10 @@ struct Played {
 // the next that are freed until it has them all: so a GPU hands the blocks of kernels to its multiprocessors.
 // Nobody gets a slot before it has. One that shares links waits for all of its slots.
 //
+// Whoever awaits a joint holds its stream or thread meanwhile.
+//
 // `poll` is called now and then, and may throw to cancel. Throws std::invalid_argument naming the column
-// whose values make the run longer than times can be.
+// whose values make the run longer than times can be, or joint_members where joints wait for each other.
 Played simulate(const Timeline& timeline, Dependencies dependencies, const std::function<void()>& poll,
                 bool with_bindings);
 

@@ -30,6 +30,7 @@ struct Calls {
     std::span<const Time> wait_lag;  // from the end of what was waited for to the return; may be negative
     std::span<const std::uint8_t> act;
     std::span<const Index> act_stream, act_event;
+    std::span<const Index> awaits;  // a joint, or empty where there is none
     std::size_t size() const { return thread.size(); }
 };
 
@@ -50,6 +51,7 @@ struct Operations {
     std::span<const double> bytes_per_s;       // alone on its links; 0: shares none
     std::span<const std::int64_t> link_begin;  // rows + 1 places in `links`, or empty
     std::span<const Index> links;
+    std::span<const Index> awaits;  // a joint, or empty where there is none; then without engine and links
     std::size_t size() const { return call.size(); }
 };
 
@@ -70,12 +72,27 @@ struct Links {
     std::span<const Index> opposite;
 };
 
+// Sets of nodes (a call's row, or number of calls + an operation's row) that arrive as they start, each in
+// any number of joints, whether or not it awaits one. A call that awaits a joint returns no earlier than its
+// own time after the last of them. An operation that does begins when it is ready, and ends its duration
+// after the last of them or after its own start, whichever is later: its duration is the transfer alone.
+struct JointSets {
+    std::span<const std::int64_t> begin;  // joints + 1 places in `members`, or empty
+    std::span<const Index> members;
+    std::size_t size() const { return begin.empty() ? 0 : begin.size() - 1; }
+    std::span<const Index> of(std::size_t joint) const {
+        const auto first = static_cast<std::size_t>(begin[joint]);
+        return members.subspan(first, static_cast<std::size_t>(begin[joint + 1]) - first);
+    }
+};
+
 struct Timeline {
     Calls calls;
     Operations operations;
     Streams streams;
     Engines engines;
     Links links;
+    JointSets joints = {};
 };
 
 }  // namespace busfare::replay

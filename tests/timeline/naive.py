@@ -128,7 +128,7 @@ class _Run:
             self._runs(operation, start)
 
     def _anything_certain(self) -> bool:
-        c, known = self.c, len(self.call_start) + len(self.call_end) + len(self.ready)
+        c, known = self.c, self._known()
         for call, before in enumerate(self.before):
             if call not in self.call_start:
                 after, gap = int(c["call_after"][call]), int(c["call_gap"][call])
@@ -139,7 +139,9 @@ class _Run:
                     self.call_start[call] = max(start, default=gap)
             elif call not in self.call_end and all(o in self.end for o in self.waits.call[call]):
                 ends = [self.end[o] + int(c["call_wait_lag"][call]) for o in self.waits.call[call]]
-                self.call_end[call] = max([self.call_start[call] + int(c["call_own"][call]), *ends])
+                begins = self._all_there("call", call, self.call_start[call])
+                if begins is not None:
+                    self.call_end[call] = max([begins + int(c["call_own"][call]), *ends])
         for o, before in enumerate(self.waits.operation):
             launched = bool(c["operation_launched"][o])
             call = int(c["operation_call"][o])
@@ -151,11 +153,28 @@ class _Run:
             self.ready[o] = max(times) + int(c["operation_extra"][o])
             if c["operation_engine"][o] < 0:
                 self._runs(o, self.ready[o])
-        return known != len(self.call_start) + len(self.call_end) + len(self.ready)
+        for o in self.start.keys() - self.end.keys():
+            begins = self._all_there("operation", o, self.start[o])
+            if begins is not None:
+                self.end[o] = begins + int(c["operation_duration"][o])
+        return known != self._known()
+
+    def _known(self) -> int:
+        return sum(map(len, (self.call_start, self.call_end, self.ready, self.start, self.end)))
+
+    def _all_there(self, kind: str, row: int, start: int) -> int | None:
+        """When it has started and all that it awaits has; None while that is not known."""
+        joint = int(self.c[f"{kind}_awaits"][row]) if "joint_begin" in self.c else -1
+        if joint < 0:
+            return start
+        calls = len(self.before)
+        members = self.c["joint_members"][slice(*self.c["joint_begin"][joint : joint + 2])].tolist()
+        starts = [self.call_start.get(m) if m < calls else self.start.get(m - calls) for m in members]
+        known = [at for at in starts if at is not None]
+        return max([start, *known]) if len(known) == len(starts) else None
 
     def _runs(self, o: int, start: int) -> None:
         self.start[o] = start
-        self.end[o] = start + int(self.c["operation_duration"][o])
 
     def _decisions(self) -> Iterator[tuple[int, int, int]]:
         """For each engine that somebody wants: when it takes whom, and when that one starts."""

@@ -1,4 +1,4 @@
-"""Random timelines as columns of the core: threads that hand over, streams of all kinds, events, engines, links."""
+"""Random timelines as columns of the core: threads that hand over, streams of all kinds, events, engines, links, joints."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from busfare.timeline import _core
 from busfare.timeline.model import COLUMN_TYPES
 
-__all__ = ["Columns", "columns", "only_operations", "timelines"]
+__all__ = ["Columns", "columns", "joined", "only_operations", "timelines"]
 
 Columns = dict[str, np.ndarray[Any, Any]]
 LEGACY, BLOCKING, NON_BLOCKING = 0, 1, 2
@@ -28,6 +29,7 @@ def timelines(
     early: bool = True,
     unordered: bool = False,
     squeezed: bool = False,
+    joints: bool = False,
 ) -> Columns:
     """Valid columns with up to `calls` calls. `early`: lags may lie below zero; `unordered`: orders may be broken;
     `squeezed`: operations may take several slots of their engine.
@@ -42,7 +44,44 @@ def timelines(
         "unordered": unordered,
         "squeezed": squeezed,
     }
-    return columns(chance, count, scale, **options)
+    found = columns(chance, count, scale, **options)
+    return joined(chance, found, scale) if joints else found
+
+
+def joined(chance: Random, columns: Columns, scale: int) -> Columns:
+    """`columns` with joints, mutual and one-sided, that can all happen.
+
+    As it plays without them, at some moment all that arrive have begun and none that awaits them has ended, so nobody
+    comes in time only by ending first.
+    """
+    played = _core.play(columns)
+    calls, operations = len(columns["call_own"]), len(columns["operation_call"])
+    # Lags below zero let others begin before an end, and operations before their launch.
+    begun = np.append(played["call_start"], played["operation_start"] - EARLIEST * scale)
+    ended = np.append(played["call_end"], played["operation_end"] + 2 * EARLIEST * scale)
+    awaits = np.full(calls + operations, -1, np.int32)
+    may = np.append(np.ones(calls, bool), columns["operation_bytes_per_s"] == 0)
+    members: list[list[int]] = []
+    for joint in range(chance.randint(0, 5)):
+        now = chance.randint(0, int(played["makespan"]))
+        # The nearest: others would hardly wait.
+        there = sorted(np.flatnonzero(begun < now).tolist(), key=begun.item)[-5:]
+        running = sorted(np.flatnonzero((ended > now) & may & (awaits < 0)).tolist(), key=ended.item)[:5]
+        members.append(chance.sample(there, chance.randint(0, len(there))))
+        awaits[chance.sample(running, chance.randint(0, len(running)))] = joint
+    waiting = awaits[calls:] >= 0
+    return columns | as_columns(
+        {
+            "call_awaits": awaits[:calls],
+            "operation_awaits": awaits[calls:],
+            "joint_begin": np.cumsum([0, *map(len, members)]),
+            "joint_members": [member for joint in members for member in joint],
+            "operation_engine": np.where(waiting, -1, columns["operation_engine"]),
+            "operation_takes": np.where(waiting, 1, columns["operation_takes"]),
+            # What follows a joint must come in time for engines, too, whatever lags lie below zero.
+            "call_own": columns["call_own"] - 4 * EARLIEST * scale * (awaits[:calls] >= 0),
+        }
+    )
 
 
 def columns(

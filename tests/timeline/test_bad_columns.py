@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from busfare.timeline import _core
 from busfare.timeline.model import COLUMN_TYPES
-from tests.timeline.random_columns import Columns, columns, only_operations, timelines
+from tests.timeline.random_columns import Columns, columns, joined, only_operations, timelines
 
-GOOD = columns(Random(5), 30, 1, engines=True, links=True, early=True, unordered=False)
+ALONE = columns(Random(5), 30, 1, engines=True, links=True, early=True, unordered=False)
+GOOD = joined(Random(5), ALONE, 1)
 MOST = np.iinfo(np.int64).max
 
 
@@ -63,7 +64,15 @@ def test_a_column_is_missing(name: str) -> None:
 FOLLOWING = [
     name
     for name in GOOD
-    if name not in ("call_thread", "operation_call", "operation_links", "stream_device", "engine_slots")
+    if name
+    not in (
+        "call_thread",
+        "operation_call",
+        "operation_links",
+        "stream_device",
+        "engine_slots",
+        "joint_members",
+    )
 ]
 
 
@@ -96,6 +105,10 @@ OUT_OF_RANGE = [
     *[("operation_bytes_per_s", value) for value in (-1.0, np.nan, np.inf, -np.inf)],
     *[("operation_link_begin", value) for value in (-1, MOST)],
     *[("operation_links", value) for value in (-1, 99, 2**31 - 1)],
+    *[("call_awaits", value) for value in (-2, 99, 2**31 - 1)],
+    *[("operation_awaits", value) for value in (-2, 99, 2**31 - 1)],
+    *[("joint_begin", value) for value in (-1, 1, MOST)],
+    *[("joint_members", value) for value in (-1, 999, 2**31 - 1)],
     *[("engine_slots", value) for value in (0, -1, -(2**31))],
     *[("link_bytes_per_s", value) for value in (0.0, -1.0, np.nan, -np.inf)],
     *[("link_both", value) for value in (0.0, -1.0, np.nan, np.inf)],
@@ -130,6 +143,27 @@ def test_a_wait_for_an_operation_that_comes_later() -> None:
         _core.play(spoilt)
 
 
+@pytest.mark.parametrize(
+    "has", [{"operation_engine": [-1, 0]}, {"operation_link_begin": [0, 0, 1], "operation_links": [0]}]
+)
+def test_who_awaits_a_joint_has_no_engine_and_no_links(has: dict[str, Any]) -> None:
+    columns = only_operations(
+        2,
+        engine_slots=[1],
+        link_bytes_per_s=[1.0],
+        link_both=[1.0],
+        link_opposite=[-1],
+        call_awaits=[],
+        operation_awaits=[-1, 0],
+        joint_begin=[0, 1],
+        joint_members=[0],
+        **has,
+    )
+    with pytest.raises(ValueError, match="column operation_awaits, row 1"):
+        _core.play(columns)
+    assert _core.play(columns | {"operation_awaits": np.full(2, -1, np.int32)})["makespan"] == 0
+
+
 def test_times_that_cannot_be_added_up() -> None:
     durations = np.full_like(GOOD["operation_duration"], 2**60)
     with pytest.raises(ValueError, match=r"column operation_duration, row [0-9]"):
@@ -159,7 +193,7 @@ def test_recorded_times_that_run_backwards() -> None:
         _core.alone(GOOD, trace["operation_end"] + 1, trace["operation_start"])
 
 
-@given(timelines(links=True, unordered=True), st.data())
+@given(timelines(links=True, unordered=True, joints=True), st.data())
 def test_any_column_may_hold_anything(good: Columns, data: st.DataObject) -> None:
     """It plays or is refused; nothing else."""
     name = data.draw(st.sampled_from([name for name in good if len(good[name])]))
@@ -198,9 +232,9 @@ def stopped_soon(rows: Columns) -> None:
 
 def test_ctrl_c_stops_a_long_play() -> None:
     count = 2_000_000
-    rows = {name: np.zeros(count, GOOD[name].dtype) for name in GOOD if name.startswith("call_")}
+    rows = {name: np.zeros(count, ALONE[name].dtype) for name in ALONE if name.startswith("call_")}
     rows["call_after"] -= 1
-    nothing = {name: GOOD[name][:0] for name in GOOD if not name.startswith("call_")}
+    nothing = {name: ALONE[name][:0] for name in ALONE if not name.startswith("call_")}
     stopped_soon(rows | nothing)
 
 

@@ -14,16 +14,23 @@ from tests.timeline.random_columns import Columns, only_operations, timelines
 from tests.timeline.recordings import TIMES, recorded, taken_apart
 
 
+def arrivals(columns: Columns, played: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """When the last of each joint starts; behind them a 0, for those who await none."""
+    starts = np.append(played["call_start"], played["operation_start"])
+    sets = np.split(columns["joint_members"], columns["joint_begin"][1:-1])
+    return np.array([*(starts[members].max(initial=0) for members in sets), 0])
+
+
 def times(found: dict[str, Any]) -> dict[str, list[int]]:
     return {name: found[name].tolist() for name in TIMES}
 
 
-@given(timelines())
+@given(timelines() | timelines(joints=True))
 def test_it_plays_as_the_slow_way_does(columns: Columns) -> None:
     assert times(_core.play(columns)) == naive.play(columns)
 
 
-@given(timelines(calls=80, links=True, unordered=True, squeezed=True))
+@given(timelines(calls=80, links=True, unordered=True, squeezed=True, joints=True))
 def test_time_never_goes_backwards(columns: Columns) -> None:
     played = _core.play(columns)
     assert (played["call_start"] >= 0).all() and (played["operation_start"] >= 0).all()
@@ -69,21 +76,23 @@ def test_operations_last_as_long_as_they_should(columns: Columns) -> None:
     assert lasted.tolist() == columns["operation_duration"].tolist()
 
 
-@given(timelines(calls=60, links=True, unordered=True, squeezed=True))
+@given(timelines(calls=60, links=True, unordered=True, squeezed=True, joints=True))
 def test_the_same_timeline_plays_the_same_again(columns: Columns) -> None:
     first = times(_core.play(columns))
     assert times(_core.play(columns)) == first
     assert times(_core.play(columns, path=True)) == first
 
 
-@given(timelines(calls=60, links=True, unordered=True, squeezed=True))
+@given(timelines(calls=60, links=True, unordered=True, squeezed=True, joints=True))
 def test_the_critical_path_leads_from_the_start_to_the_end_without_a_hole(columns: Columns) -> None:
     played = _core.play(columns, path=True)
     starts, ends = played["path_start"], played["path_end"]
     assert starts[0] == 0 and ends[-1] == played["makespan"]
     assert (ends[:-1] == starts[1:]).all() and (ends >= starts).all()
     operations = played["path_row"][played["path_step"] == 0]
-    assert (starts[played["path_step"] == 0] == played["operation_start"][operations]).all()
+    arrived = arrivals(columns, played)[columns["operation_awaits"][operations]]
+    begun = np.maximum(played["operation_start"][operations], arrived)
+    assert (starts[played["path_step"] == 0] == begun).all()
 
 
 @given(timelines(calls=60, early=False))
@@ -110,6 +119,13 @@ def test_without_engines_a_faster_part_never_slows_the_whole(columns: Columns, d
     faster[row] = data.draw(st.integers(0, int(faster[row])))
     after = _core.play(columns | {name: faster})
     assert all((after[what] <= before[what]).all() for what in TIMES)
+
+
+def test_no_path_starts_before_the_run() -> None:
+    """The second has its engine late, though it could have run before the run began."""
+    lags = {"operation_order_lag": [-90, -90], "operation_engine_lag": [5, 5]}
+    one = {"operation_engine": [0, 0], "engine_slots": [1], "operation_duration": [10, 10]}
+    assert _core.play(only_operations(2, **one, **lags), path=True)["path_start"].min() == 0
 
 
 def test_with_engines_a_faster_kernel_can_make_the_run_longer() -> None:

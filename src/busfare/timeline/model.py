@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["ACT", "COLUMN_TYPES", "LONGEST_NS", "NO_LINKS", "WAIT", "Columns", "Timeline"]
 
 Columns = dict[str, NDArray[Any]]
-#: Types that the core takes, by the column's name behind its table; all others are times, int64.
+#: Types that the core takes, by the column's name behind its table; all others are int64: times in ns, and places.
 COLUMN_TYPES: dict[str, Any] = {
     **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
     **dict.fromkeys(
         ("call", "stream", "engine", "takes", "links", "device", "context", "slots", "opposite"), np.int32
     ),
+    **dict.fromkeys(("awaits", "members"), np.int32),
     **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
     **dict.fromkeys(("bytes_per_s", "both"), np.float64),
 }
@@ -38,6 +39,11 @@ NO_LINKS: Columns = {
     "link_both": np.zeros(0),
     "link_opposite": np.zeros(0, np.int32),
 }
+#: Columns that join ranks, all four or none. The nodes `joint_members[joint_begin[j]:joint_begin[j + 1]]` (a call's row, or
+#: number of calls + an operation's row) arrive in joint j as they start. `call_awaits` and `operation_awaits` name the joint
+#: that each waits for, or -1: the call returns its own time after the last arrival or later; the operation, which has no
+#: engine and no links, holds its stream and ends its duration, the transfer alone, after the last arrival or its own start.
+JOINTS = ("call_awaits", "operation_awaits", "joint_begin", "joint_members")
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
 
