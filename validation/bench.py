@@ -23,13 +23,12 @@ from stored import probed_node, unpacked
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import Case
 from busfare.measure.bench.methods_result import predicted_of
-from busfare.measure.bench.predicting import MOST_IN_ORDER, STREAMED, Predicted, problem_of
+from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
 from busfare.measure.bench.program import Work
 from busfare.measure.probe import again
 from busfare.node import Node, load_node
 from busfare.plan import machine_of
 
-W14 = ("explicit", "mapped", *STREAMED, "hybrid")
 #: Following a pick may cost so many percent more than the fastest; in how many of the 84 cells it may cost more.
 COSTLY_PERCENT = 2.0
 #: Cells picked right at least, costly at most, of 84 (unseen: as many of 24); percent: median error, largest but
@@ -96,11 +95,9 @@ def nodes(result: dict[str, Any]) -> dict[str, Node]:
 
 def predicted_versions(cell: dict[str, Any], node: Node) -> tuple[Predicted, list[tuple[Version, float]]]:
     """What ran on one GPU, with the seconds predicted."""
-    kernel = KERNELS[cell["kernel"]]
-    work = Work(kernel, cell["levels"], cell["level_elements"])
+    work = Work(KERNELS[cell["kernel"]], cell["levels"], cell["level_elements"])
     alone = {row["chunks"]: row["seconds"] for row in cell["measured_kernel_seconds_by_chunks"]}
-    most = min(MOST_IN_ORDER if kernel.reaches else 256, work.most_chunks)
-    answer = Predicted.of(problem_of(work, alone), machine_of(node), most, bool(kernel.reaches))
+    answer = Predicted.of(work, alone, machine_of(node))
     found = []
     for row in cell["versions"]:
         told = answer.at(row["strategy"], row["streams"]) if row["gpus"] == 1 else None
@@ -117,9 +114,9 @@ def judged(cell: dict[str, Any], node: Node) -> Cell:
     own = [version for version, _ in found if version.strategy == planned.strategy]
     # Where nobody ran that number of streams the nearest one that ran stands for it.
     picked = min(own, key=lambda v: abs(v.streams - planned.streams))
-    rows = [(version, seconds) for version, seconds in found if version.strategy in W14]
+    rows = [(version, seconds) for version, seconds in found if version.strategy in STRATEGIES]
     errors = {}
-    for strategy in W14:
+    for strategy in STRATEGIES:
         if some := [row for row in rows if row[0].strategy == strategy]:
             version, seconds = min(some, key=lambda row: row[0].seconds)
             errors[strategy] = 100 * (seconds / version.seconds - 1)

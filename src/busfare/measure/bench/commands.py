@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from busfare.measure.bench.methods import run_methods
 from busfare.measure.bench.methods_result import methods_result
 from busfare.measure.bench.program import Work
 from busfare.measure.bench.run import Run
+from busfare.measure.bench.virtual import VirtualMethods, VirtualStrategies
 from busfare.measure.device import GpuHost, gpu_count
 from busfare.measure.results import MethodsResult, StrategiesResult
 from busfare.measure.run import Progress
@@ -32,23 +34,11 @@ def methods(
     ints = parse_count(largest)
     if not LEAST_INTS <= ints <= MOST_INTS:
         raise InputError(f"--largest {largest[:40]!r}: from {LEAST_INTS} to {MOST_INTS} ints")
-    device: Any
-    if virtual is not None:
-        from busfare.measure.bench.virtual import VirtualMethods
-
-        device = VirtualMethods(load_node(virtual))
-    else:
-        count = gpu_count("bench methods")
-        from busfare.measure.cuda.methods import CudaMethods
-
-        device = CudaMethods(count)
-    try:
+    with closing(_device("methods", virtual)) as device:
         run = _begun(device, node, quick, virtual, progress, say)
         measured = run_methods(run, int(ints), say)
         _require(run, measured.measured)
         return methods_result(run, measured)
-    finally:
-        device.close()
 
 
 def strategies(
@@ -65,25 +55,24 @@ def strategies(
         for option, number, most in limits:
             if not 1 <= number <= most:
                 raise InputError(f"{option} {number}: from 1 to {most}")
-    device: Any
-    if virtual is not None:
-        from busfare.measure.bench.virtual import VirtualStrategies
-
-        device = VirtualStrategies(load_node(virtual))
-        if kernel is not None:
+    with closing(_device("strategies", virtual)) as device:
+        if virtual is not None and kernel is not None:
             raise InputError("--kernel needs a GPU: a virtual node computes nothing; leave out --virtual")
-    else:
-        count = gpu_count("bench strategies")
-        from busfare.measure.cuda.strategies import CudaStrategies
-
-        device = CudaStrategies(count)
-    try:
         run = _begun(device, node, quick, virtual, progress, say)
         found = cells.run_cells(run, works, say)
         _require(run, found)
         return StrategiesResult(cells=found, **run.origin("bench strategies"))
-    finally:
-        device.close()
+
+
+def _device(benchmark: str, virtual: str | None) -> Any:
+    """What runs it: this machine's GPUs, or a virtual node. Raises NoGpuError where there is no GPU."""
+    if virtual is not None:
+        return {"methods": VirtualMethods, "strategies": VirtualStrategies}[benchmark](load_node(virtual))
+    count = gpu_count(f"bench {benchmark}")
+    from busfare.measure.cuda.methods import CudaMethods
+    from busfare.measure.cuda.strategies import CudaStrategies
+
+    return {"methods": CudaMethods, "strategies": CudaStrategies}[benchmark](count)
 
 
 def _begun(

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import UNSET, structs
+
 from busfare.cost.ranges import seconds_between
 from busfare.measure.bench.methods import ACCESSES, ELEMENTS, SWEEP_METHODS, Case, Measured, Methods
 from busfare.measure.bench.run import Run
@@ -81,28 +83,25 @@ def _calls_s(node: Node, method: str) -> float:
 
 def methods_result(run: Run[Any], methods: Methods) -> MethodsResult:
     """All that was measured, beside what is predicted of it."""
-    origin = run.origin("bench methods")
-    node = run.machine.node
     cases = sorted({m.case for m in methods.measured})
     predicted = {case: predicted_of(case, methods.kernel_s[case], run.machine) for case in cases}
-    checked = not run.device.virtual
     return MethodsResult(
-        cells=[_cell(methods, case, predicted[case], node, checked) for case in cases],
+        cells=[_cell(run, methods, case, predicted[case]) for case in cases],
         crossover=_crossover(methods, predicted),
         normalised=Situations(*(_normalised(methods, accesses) for accesses in ACCESSES)),
         kernel_ratio=_kernel_ratio(methods),
         published=PUBLISHED,
         allocation_seconds=methods.allocation_s,
-        **origin,
+        **run.origin("bench methods"),
     )
 
 
-def _cell(
-    methods: Methods, case: Case, predicted: Mapping[str, Predicted], node: Node, checked: bool
-) -> MethodsCell:
-    found = sorted(methods.of(case), key=methods.gpu_s)
+def _cell(run: Run[Any], methods: Methods, case: Case, predicted: Mapping[str, Predicted]) -> MethodsCell:
     host_s = methods.host_s(case)
-    rows = [_method(methods, m, predicted.get(m.method), host_s, node, checked) for m in found]
+    rows = [
+        _method(run, m, methods.gpu_samples(m), predicted.get(m.method), host_s)
+        for m in sorted(methods.of(case), key=methods.gpu_s)
+    ]
     gpu = {row.method: row.gpu_samples_seconds for row in rows}
     planned = {row.method: s for row in rows if (s := row.predicted_gpu_seconds) is not None}
     whole = {row.method: s for row in rows if (s := row.predicted_seconds) is not None}
@@ -120,17 +119,13 @@ def _cell(
 
 
 def _method(
-    methods: Methods, m: Measured, planned: Predicted | None, host_s: float, node: Node, checked: bool
+    run: Run[Any], m: Measured, gpu_samples: list[float], planned: Predicted | None, host_s: float
 ) -> MethodMeasured:
-    """`predicted_seconds`: the GPU's part and the calls predicted, the processor's part measured."""
-    ranges, totals = m.ranges, m.totals_s
-    seconds, gpu_samples = sum(ranges.values()), methods.gpu_samples(m)
-    gpu_s = median(gpu_samples)
-    devices = [r.device for r in m.runs if r.device]
-    whole = None if planned is None else planned.seconds + planned.calls_s + host_s
-    return MethodMeasured(
+    ranges, totals, gpu_s = m.ranges, m.totals_s, median(gpu_samples)
+    devices = [one.device for one in m.runs if one.device]
+    row = MethodMeasured(
         method=m.method,
-        measured_seconds=seconds,
+        measured_seconds=sum(ranges.values()),
         measured_mean_seconds=m.mean_s,
         measured_ranges_seconds=ranges,
         measured_device_seconds={
@@ -138,27 +133,31 @@ def _method(
         },
         runs_seconds=totals,
         spread=(max(totals) - min(totals)) / median(totals),
-        predicted_seconds=whole,
+        predicted_seconds=None,
         measured_gpu_seconds=gpu_s,
         gpu_samples_seconds=gpu_samples,
         measured_held_seconds=[dict(one) for one in m.held],
-        predicted_calls_seconds=planned.calls_s if planned else None,
-        predicted_gpu_seconds=planned.seconds if planned else None,
-        predicted_by=planned.by if planned else None,
-        error_percent=None if whole is None else 100 * (whole / seconds - 1),
-        gpu_error_percent=None if planned is None or gpu_s <= 0 else 100 * (planned.seconds / gpu_s - 1),
-        checked=checked,
-        **_range(m.method, whole, planned, node),
+        predicted_by=None,
+        error_percent=None,
+        checked=not run.device.virtual,
+        **seconds_between(None, None, None, "not predicted"),
     )
-
-
-def _range(method: str, whole: float | None, planned: Predicted | None, node: Node) -> dict[str, Any]:
-    """The range of the whole program: that of copies and kernel, beside what was measured of the processor's part."""
-    if whole is None or planned is None:
-        return seconds_between(None, None, None, "not predicted")
-    ends = range_beside("", planned.seconds, node, method)
-    rest = whole - planned.seconds
-    return ends | {key: rest + ends[key] for key in ("low_seconds", "high_seconds") if ends[key] is not None}
+    if planned is None:
+        return row
+    # The GPU's part and the calls are predicted, the processor's part is measured.
+    whole = planned.seconds + planned.calls_s + host_s
+    rest, ends = whole - planned.seconds, range_beside("", planned.seconds, run.machine.node, m.method)
+    ends |= {key: rest + ends[key] for key in ("low_seconds", "high_seconds") if ends[key] is not None}
+    return structs.replace(
+        row,
+        predicted_seconds=whole,
+        predicted_calls_seconds=planned.calls_s,
+        predicted_gpu_seconds=planned.seconds,
+        predicted_by=planned.by,
+        error_percent=100 * (whole / row.measured_seconds - 1),
+        gpu_error_percent=100 * (planned.seconds / gpu_s - 1) if gpu_s > 0 else None,
+        **{"reason": UNSET} | ends,
+    )
 
 
 def wrong_pairs(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from busfare.measure.bench.program import ELEMENT_BYTES, Program, Work
+from busfare.measure.bench.program import ELEMENT_BYTES, MOST_IN_ORDER, Program, Work
 from busfare.plan import Machine, Prediction, Problem, plan, ranked
 from busfare.plan.streams import ByStreams, by_streams, played
 
@@ -16,44 +16,41 @@ STREAMED = ("streams", "three-streams")
 #: Those that W14 compares; `plan` ranks more.
 STRATEGIES = ("explicit", "mapped", *STREAMED, "hybrid")
 
-#: More chunks than these do not fit the queue of one stream while it is held.
-MOST_IN_ORDER = 128
-
-
-def problem_of(work: Work, kernel_s: Mapping[int, float]) -> Problem:
-    """The question to `plan`; `kernel_s` is t_E in seconds by the number of chunks, measured alone, with one for 1."""
-    kernel = work.kernel
-    return Problem(
-        work.name,
-        float(work.h2d_bytes),
-        float(work.d2h_bytes),
-        kernel_s[1],
-        accesses_in=kernel.accesses_in,
-        copies_in=kernel.inputs,
-        copies_out=kernel.outputs,
-        kernel_at=tuple(sorted((n, seconds) for n, seconds in kernel_s.items() if n > 1)),
-    )
-
 
 @dataclass(frozen=True)
 class Predicted:
     """`plan`'s answers for one cell on one machine: those without streams, and by number those with them."""
 
+    work: Work
     problem: Problem
     machine: Machine
     single: Mapping[str, Prediction]
     cut: Mapping[str, ByStreams]
 
     @classmethod
-    def of(cls, problem: Problem, machine: Machine, most_streams: int, in_order: bool = False) -> Predicted:
-        """`in_order`: all copies in go through one stream. Raises InputError where the node has no host link."""
-        problem = replace(problem, levels=min(256, most_streams), copies_in_order=in_order)
-        fewer = replace(problem, levels=min(MOST_IN_ORDER, most_streams))
+    def of(cls, work: Work, kernel_s: Mapping[int, float], machine: Machine) -> Predicted:
+        """`kernel_s` is t_E in seconds by the number of chunks, measured alone, with one for 1. Raises InputError where the
+        node has no host link.
+        """
+        kernel = work.kernel
+        problem = Problem(
+            work.name,
+            float(work.h2d_bytes),
+            float(work.d2h_bytes),
+            kernel_s[1],
+            accesses_in=kernel.accesses_in,
+            copies_in=kernel.inputs,
+            copies_out=kernel.outputs,
+            kernel_at=tuple(sorted((n, seconds) for n, seconds in kernel_s.items() if n > 1)),
+            levels=work.most_streams,
+            copies_in_order=bool(kernel.reaches),
+        )
+        fewer = replace(problem, levels=min(MOST_IN_ORDER, work.most_streams))
         cut = {
             name: by_streams([fewer if name == "three-streams" else problem], machine, name)[0]
             for name in ("streams", "three-streams", "hybrid")
         }
-        return cls(problem, machine, {p.strategy: p for p in plan(problem, machine).ranking}, cut)
+        return cls(work, problem, machine, {p.strategy: p for p in plan(problem, machine).ranking}, cut)
 
     @property
     def best(self) -> Prediction:
@@ -78,7 +75,7 @@ class Predicted:
             return replace(self.single["explicit"], strategy="batched")
         return self.single.get(strategy)
 
-    def shared(self, programs: tuple[Program, ...], work: Work) -> Prediction:
+    def shared(self, programs: tuple[Program, ...]) -> Prediction:
         """The slower of the shares of several GPUs, each with a link of its own and the host for itself."""
         shares = []
         for program in programs:
@@ -86,7 +83,7 @@ class Predicted:
                 sum(op.part.count * max(1, len(op.arrays)) for op in program.operations if op.kind == kind)
                 for kind in ("h2d", "d2h", "kernel")
             )
-            share = computed / work.elements
+            share = computed / self.work.elements
             problem = replace(
                 self.problem,
                 h2d_bytes=float(into * ELEMENT_BYTES),

@@ -17,6 +17,8 @@ from busfare.measure.bench.kernel import Kernel
 ELEMENT_BYTES = 8
 #: Chunks within a level start at multiples of so many elements: 256 bytes, as allocators give.
 ALIGNED = 32
+#: The most streams that are tried; and the most chunks that the queue of one stream takes while it is held.
+MOST_STREAMS, MOST_IN_ORDER = 256, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,11 @@ class Work:
     def most_chunks(self) -> int:
         """Into how many chunks it can be cut."""
         return max(self.levels, self.elements // ALIGNED)
+
+    @property
+    def most_streams(self) -> int:
+        """Into how many chunks it is cut at most: those that read others are copied in order, through one stream."""
+        return min(MOST_IN_ORDER if self.kernel.reaches else MOST_STREAMS, self.most_chunks)
 
     def cut(self, chunks: int) -> list[Span]:
         """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21.

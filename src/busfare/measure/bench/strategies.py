@@ -12,7 +12,7 @@ from typing import Literal
 
 from busfare.measure.bench import program as programs
 from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.predicting import MOST_IN_ORDER, STRATEGIES, STREAMED, Predicted, problem_of
+from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
 from busfare.measure.bench.program import Program, Work
 from busfare.measure.bench.reference import RELATIVE, expected, fill, slacks
 from busfare.measure.bench.run import Run, StrategyDevice, Timing
@@ -130,9 +130,8 @@ class Measuring:
         kernels = {
             n: self._timed((programs.kernels_alone(work, n),)).device_s for n in self._counts("streams")
         }
-        problem = problem_of(work, {n: median(samples) for n, samples in kernels.items()})
-        in_order = bool(work.kernel.reaches)
-        predicted = Predicted.of(problem, self.run.machine, self._most(), in_order)
+        kernel_s = {n: median(samples) for n, samples in kernels.items()}
+        predicted = Predicted.of(work, kernel_s, self.run.machine)
         versions = [_Timed(*version) for version in self._programs(predicted)]
         for moment in range(1 if self.run.quick else MOST_MOMENTS):
             if moment >= LEAST_MOMENTS and self.run.clock() > self.until:
@@ -187,13 +186,9 @@ class Measuring:
         for kind, seen in self._one_way.items():
             seen.append(median(run((programs.link_alone(self.work, kind),), LEAST_RUNS).device_s))
 
-    def _most(self) -> int:
-        """The most chunks that are run."""
-        return min(MOST_IN_ORDER if self.work.kernel.reaches else 256, self.work.most_chunks)
-
     def _counts(self, strategy: str, *more: int) -> list[int]:
         sweep = QUICK_SWEEP if self.run.quick else SWEEPS[strategy]
-        return sorted({n for n in (1, *sweep, *more) if n <= self._most()})
+        return sorted({n for n in (1, *sweep, *more) if n <= self.work.most_streams})
 
     def _programs(self, predicted: Predicted) -> Iterator[tuple[str, int, tuple[Program, ...]]]:
         """Every version: its strategy, its number of streams, and a program a GPU."""
@@ -244,11 +239,7 @@ class Measuring:
 
     def _version(self, timed: _Timed, predicted: Predicted) -> Version:
         gpus, timing, seconds = len(timed.programs), timed.timing, timed.seconds
-        due = (
-            predicted.at(timed.strategy, timed.streams)
-            if gpus == 1
-            else predicted.shared(timed.programs, self.work)
-        )
+        due = predicted.at(timed.strategy, timed.streams) if gpus == 1 else predicted.shared(timed.programs)
         # No held-out machine had several GPUs.
         known = due.seconds if due and gpus == 1 else None
         return Version(

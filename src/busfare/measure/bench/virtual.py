@@ -5,10 +5,12 @@ of a virtual node. Nothing is computed, so nothing is checked, and every output 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
 from busfare.measure.bench.run import Compared, MethodRun, Timing
+from busfare.measure.cases import HOST_DIRECTIONS
 from busfare.measure.device import UnavailableError
 from busfare.measure.virtual import VirtualDevice
 from busfare.node import Gpu, Node
@@ -33,12 +35,8 @@ class _Played:
         self._device = VirtualDevice(node, seed, noise)
         self.gpus, self.clock = self._device.gpus, self._device.clock
         self.facts, self.state, self.close = self._device.facts, self._device.state, self._device.close
-        kinds = ("pinned", "pageable", "mapped")
-        self._curves = {
-            (direction, kind): self._device.truth(direction, kind)
-            for direction in ("h2d", "d2h")
-            for kind in kinds
-        }
+        paths = product(("h2d", "d2h"), ("pinned", "pageable", "mapped"))
+        self._curves = {path: self._device.truth(*path) for path in paths}
 
     @property
     def _gpu(self) -> Gpu:
@@ -93,9 +91,8 @@ class VirtualStrategies(_Played):
 
     def _play(self, program: Program, call_s: float) -> float:
         engines = 1 if self._gpu.copy_engines == 1 else 2
-        node = self._device.node
-        rules = timeline.GpuRules(node.contention(), engines, call_s=call_s)
-        played = timeline.Program(rules)
+        contention = self._device.node.contention()
+        played = timeline.Program(timeline.GpuRules(contention, engines, call_s=call_s))
         numbers: list[int] = []
         for op in program.operations:
             after = tuple(numbers[other] for other in op.after)
@@ -157,9 +154,7 @@ class VirtualMethods(_Played):
         }  # fmt: skip
         if self._method == "zero-copy":
             into, out = (self._mapped(direction, bytes_ * accesses) for direction in ("h2d", "d2h"))
-            node = self._device.node
-            rules = timeline.GpuRules(node.contention())
-            played = timeline.Program(rules)
+            played = timeline.Program(timeline.GpuRules(self._device.node.contention()))
             played.kernel(alone, 0, (), into, out)
             ranges["kernel"] = _LAUNCH_S + played.play().seconds
         elif self._method == "managed":
@@ -167,7 +162,7 @@ class VirtualMethods(_Played):
             ranges["sum"] += self._device.migrated("d2h", bytes_, touched=True)
         else:
             memory = "pageable" if self._method == "pageable" else "pinned"
-            for direction in ("h2d", "d2h"):
+            for direction in HOST_DIRECTIONS:
                 if self._method == "managed-prefetch":
                     ranges[direction] = self._device.migrated(direction, bytes_, touched=False)
                 else:
