@@ -14,7 +14,7 @@ from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, Words, kind_codes
 
-__all__ = ["PathPart", "Played", "critical_path_shares", "play", "unexplained_seconds"]
+__all__ = ["PathPart", "Played", "core_columns", "critical_path_shares", "play", "unexplained_seconds"]
 
 Times = NDArray[np.int64]
 NS = 1e-9
@@ -69,7 +69,7 @@ class PathPart(msgspec.Struct, frozen=True):
 
 def play(timeline: Timeline) -> Played:
     """Plays `timeline`; Ctrl-C stops it."""
-    times = _core.play(_columns(timeline))
+    times = _core.play(core_columns(timeline))
     names = ("call_start", "call_end", "operation_start", "operation_end")
     return Played(timeline, makespan_ns=int(times["makespan"]), **{name: times[name] for name in names})
 
@@ -79,7 +79,7 @@ def critical_path_shares(timeline: Timeline) -> list[PathPart]:
 
     Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
     """
-    path = _core.play(_columns(timeline), path=True)
+    path = _core.play(core_columns(timeline), path=True)
     lengths, rows = path["path_end"] - path["path_start"], path["path_row"]
     step = path["path_step"].astype(np.int64)
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
@@ -136,7 +136,7 @@ def _in_own_calls(timeline: Timeline, steps: Times, rows: Times, lengths: Times)
     return inside
 
 
-def _columns(timeline: Timeline) -> Columns:
+def core_columns(timeline: Timeline) -> Columns:
     """The columns with the links that copies share, at the times that they have now."""
     columns = timeline.columns
     if timeline.closer_ns:
@@ -144,6 +144,8 @@ def _columns(timeline: Timeline) -> Columns:
             name: columns[name] - np.clip(columns[name] - LEAST_LAG_NS, 0, timeline.closer_ns)
             for name in ("operation_order_lag", "operation_launch_lag", "call_wait_lag")
         }
+    if timeline.links is None and "operation_bytes_per_s" in columns:
+        return columns  # of several timelines side by side, which brought theirs
     if timeline.links is None:
         none = np.zeros(timeline.operations.height)
         return columns | NO_LINKS | {"operation_bytes_per_s": none}

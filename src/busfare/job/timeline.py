@@ -1,0 +1,331 @@
+"""All ranks of a job in one timeline: each rank's own, side by side, and collectives that begin when all have come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.errors import InputError
+from busfare.job.communication import Rank, joined, numbered, ranks_of, rows_of
+from busfare.job.partial import place_of
+from busfare.node import Node
+from busfare.timeline import timeline
+from busfare.timeline.build.host_calls import before_in
+from busfare.timeline.model import COLUMN_TYPES, WAIT, Columns, Timeline
+from busfare.timeline.play import core_columns
+from busfare.trace import Trace
+from busfare.trace.tables import CALLS, conform
+
+Rows = NDArray[np.int64]
+#: What columns of rows refer to, and so by how much they are moved when a rank stands behind others.
+REFERS = {
+    "call_thread": "threads", "call_after": "calls", "call_act_stream": "streams", "call_act_event": "events",
+    "operation_call": "calls", "operation_stream": "streams", "operation_engine": "engines",
+    "operation_after": "operations", "stream_device": "devices", "stream_context": "contexts",
+    "operation_links": "links", "link_opposite": "links",
+}  # fmt: skip
+#: What the key of a waiting call is a number of.
+KEYS = {"stream": "streams", "device": "devices", "event": "events", "given": "operations"}
+LINKS = "operation_link_begin"
+#: Rows of communication that are calls carry such numbers, below all that a profiler gives.
+RANGE_CORRELATION = -(1 << 40)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The ranks of one process: their timeline, and the row of its trace that each of its operations is of."""
+
+    clock: int
+    process: int | None
+    ranks: tuple[int, ...]
+    timeline: Timeline
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class JobTimeline:
+    """The parts of a job, and who communicates: `members`, columns of MEMBERS with joint, last_ns and shift_ns, times by one
+    clock; with `part` and `node`, the row of that part's operations, or of its calls where `is_call`.
+
+    `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins.
+    """
+
+    ranks: list[Rank]
+    parts: list[Part]
+    members: pl.DataFrame
+    transfer_ns: Rows
+    starts_ns: Rows
+    recorded_ns: int
+
+
+def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Path]) -> JobTimeline:
+    """The job that `traces` are of, recorded on `node`. Raises InputError where nothing can be replayed, or no two ranks
+    communicate.
+    """
+    held = [
+        (str(path), *place_of(trace, path), ranks_of(trace))
+        for trace, path in zip(traces, paths, strict=True)
+    ]
+    ranks = numbered(held)
+    members, _ = joined([rows_of(trace) for trace in traces], ranks)
+    if members["joint"].is_null().all():
+        raise InputError(
+            f"{paths[0]}: no collective or message of one rank matches that of another: there is no job to replay; give the "
+            "traces of all ranks of one run"
+        )
+    parts = [
+        _part(trace, clock, process, tuple(one.rank for one in own), node)
+        for clock, trace in enumerate(traces)
+        for process, own in _processes([one for one in ranks if one.clock == clock])
+    ]
+    starts = np.array([_absolute(traces[part.clock], part, members) for part in parts], np.int64)
+    starts -= starts.min()
+    recorded = int(max(start + part.timeline.recorded_ns for start, part in zip(starts, parts, strict=True)))
+    members = _placed(members, parts)
+    begin = pl.max_horizontal("start_ns", "last_ns")
+    transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
+    return JobTimeline(ranks, parts, members, transfer, starts, recorded)
+
+
+def _processes(ranks: Sequence[Rank]) -> list[tuple[int | None, list[Rank]]]:
+    """The ranks of a file by process: those of one share host threads."""
+    names = list(dict.fromkeys(one.times.process for one in ranks))
+    return [(name, [one for one in ranks if one.times.process == name]) for name in names]
+
+
+def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...], node: Node | None) -> Part:
+    """The process of a trace, its MPI calls among its calls."""
+    mine = pl.col("process").eq_missing(process)
+    rows = np.arange(trace.operations.height)
+    ranges, markers = trace.collectives.drop_nulls("marker").filter(mine), trace.markers
+    if trace.operations["process"].n_unique() > 1 or trace.calls["process"].n_unique() > 1:
+        rows = np.flatnonzero(trace.operations.select(mine).to_series().to_numpy())
+        tables = ("operations", "calls", "events", "markers", "streams")
+        trace = replace(trace, **{name: getattr(trace, name).filter(mine) for name in tables})
+    if ranges.height:
+        calls = markers[ranges["marker"]].with_columns(
+            correlation=RANGE_CORRELATION - ranges["marker"].cast(pl.Int64), waits_for=pl.lit("none")
+        )
+        both = pl.concat([trace.calls.select(list(CALLS)), conform(calls, CALLS)])
+        trace = replace(trace, calls=both.sort("start_ns", maintain_order=True))
+    run = timeline(trace, node)
+    return Part(clock, process, ranks, run, rows[run.operations["row"].to_numpy()])
+
+
+def _absolute(trace: Trace, part: Part, members: pl.DataFrame) -> int:
+    """When a part begins by the clock that all share."""
+    own = members.filter(pl.col("clock") == part.clock)
+    shift = int(own["shift_ns"].median()) if own.height else 0  # type: ignore[arg-type]
+    return trace.origin_ns + part.timeline.origin_ns + shift
+
+
+def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
+    """`members` with `part`, `node` and `is_call`: where each is in the timelines; without those that are in none."""
+    frames = []
+    for number, part in enumerate(parts):
+        operations = pl.DataFrame({"operation": part.rows, "node": np.arange(len(part.rows))})
+        calls = part.timeline.calls.select(
+            marker=RANGE_CORRELATION - pl.col("correlation"), node=pl.int_range(pl.len())
+        ).filter(pl.col("marker") >= 0)
+        frames += [
+            frame.with_columns(clock=pl.lit(part.clock), part=pl.lit(number), is_call=pl.lit(is_call))
+            for frame, is_call in ((operations, False), (calls, True))
+        ]
+    kinds = {
+        "clock": pl.UInt32,
+        "operation": pl.UInt32,
+        "marker": pl.UInt32,
+        "part": pl.Int64,
+        "node": pl.Int64,
+    }
+    places = pl.concat(
+        [frame.cast({name: kinds[name] for name in frame.columns if name in kinds}) for frame in frames],
+        how="diagonal",
+    )
+    both = [
+        members.drop_nulls(key).join(
+            places.drop_nulls(key).select("clock", key, "part", "node", "is_call"),
+            on=["clock", key],
+            maintain_order="left",
+        )
+        for key in ("operation", "marker")
+        if key in places.columns
+    ]
+    return pl.concat(both)
+
+
+def together(
+    job: JobTimeline, changed: Sequence[Timeline] | None = None, transfer_ns: NDArray[Any] | None = None
+) -> Timeline:
+    """The whole job as one timeline that plays: of its parts as they were, or as they are `changed`; with other transfers,
+    where given, shape (members,), ns.
+    """
+    timelines = [part.timeline for part in job.parts] if changed is None else list(changed)
+    transfers = job.transfer_ns if transfer_ns is None else transfer_ns
+    offsets: dict[str, list[int]] = {name: [0] for name in (*set(REFERS.values()), "events")}
+    gathered: list[Columns] = []
+    for run, start in zip(timelines, job.starts_ns, strict=True):
+        own = core_columns(run)
+        now = {name: values[-1] for name, values in offsets.items()}
+        for name, size in _sizes(own).items():
+            offsets[name].append(now[name] + size)
+        gathered.append(_moved(own, now, int(start)))
+    linked = any(len(own[LINKS]) for own in gathered)
+    columns = {name: np.concatenate([own[name] for own in gathered]) for name in gathered[0].keys() - {LINKS}}
+    columns[LINKS] = _link_begins(gathered) if linked else np.zeros(0, np.int64)
+    columns |= _joints(job, timelines, columns, offsets, transfers)
+    columns = {
+        name: np.ascontiguousarray(values, COLUMN_TYPES.get(name.partition("_")[2], np.int64))
+        for name, values in columns.items()
+    }
+    names = [
+        name
+        for name in timelines[0].operations.columns
+        if all(name in run.operations.columns for run in timelines)
+    ]
+    named = np.cumsum([0, *(len(run.call_names) for run in timelines)])
+    return Timeline(
+        trace=timelines[0].trace,
+        origin_ns=0,
+        recorded_ns=job.recorded_ns,
+        columns=columns,
+        operations=pl.concat([run.operations.select(names) for run in timelines]),
+        calls=pl.concat([run.calls.select(list(CALLS)) for run in timelines]),
+        streams=timelines[0].streams,
+        operation_class=np.concatenate([run.operation_class for run in timelines]),
+        call_name=np.concatenate(
+            [run.call_name + first for run, first in zip(timelines, named, strict=False)]
+        ).astype(np.uint32),
+        call_names=[name for run in timelines for name in run.call_names],
+        usual_order_ns=timelines[0].usual_order_ns,
+        omissions=[omission for run in timelines for omission in run.omissions],
+    )
+
+
+def _sizes(own: Columns) -> dict[str, int]:
+    """How many things of each sort the columns of one part number."""
+    events = own["call_wait_key"][own["call_wait"] == WAIT["event"]]
+    return {
+        "threads": _count(own["call_thread"]),
+        "calls": len(own["call_own"]),
+        "streams": len(own["stream_kind"]),
+        "events": max(_count(own["call_act_event"]), _count(events)),
+        "engines": len(own["engine_slots"]),
+        "operations": len(own["operation_duration"]),
+        "devices": _count(own["stream_device"]),
+        "contexts": _count(own["stream_context"]),
+        "links": len(own["link_bytes_per_s"]),
+    }
+
+
+def _count(numbers: NDArray[Any]) -> int:
+    return int(numbers.max()) + 1 if len(numbers) else 0
+
+
+def _moved(own: Columns, by: dict[str, int], start_ns: int) -> Columns:
+    """The columns of a part with its numbers behind those of others, from `start_ns` on."""
+    moved = dict(own)
+    for name, things in REFERS.items():
+        numbers = own[name].astype(np.int64)
+        moved[name] = np.where(numbers >= 0, numbers + by[things], numbers)
+    key = own["call_wait_key"].astype(np.int64)
+    for kind, things in KEYS.items():
+        key = np.where((own["call_wait"] == WAIT[kind]) & (own["call_wait_key"] >= 0), key + by[things], key)
+    first = (before_in(own["call_thread"]) < 0) & (own["call_after"] < 0)
+    # What no call of its own part comes before stands behind the part before: nothing launched it.
+    call = moved["operation_call"]
+    return moved | {
+        "call_wait_key": key,
+        "call_gap": own["call_gap"] + np.where(first, start_ns, 0),
+        "operation_call": np.where(own["operation_call"] < 0, by["calls"] - 1, call),
+        "operation_released": own["operation_released"] + start_ns,
+        "operation_turn": own["operation_turn"] + start_ns,
+    }
+
+
+def _link_begins(gathered: Sequence[Columns]) -> NDArray[np.int64]:
+    begins, before = [np.zeros(1, np.int64)], 0
+    for own in gathered:
+        begin = own[LINKS]
+        if not len(begin):
+            begin = np.zeros(len(own["operation_duration"]) + 1, np.int64)
+        begins.append(begin[1:] + before)
+        before += int(begin[-1])
+    return np.concatenate(begins)
+
+
+def _joints(
+    job: JobTimeline,
+    timelines: Sequence[Timeline],
+    columns: Columns,
+    offsets: dict[str, list[int]],
+    transfers: NDArray[Any],
+) -> Columns:
+    """Columns of the joints, and those that members have otherwise: they take their transfer alone, and no engine."""
+    members = job.members
+    calls, operations = offsets["calls"], offsets["operations"]
+    node = _new_places(members, job.parts, timelines)
+    part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
+    row = node + np.where(is_call, np.array(calls)[part], np.array(operations)[part])
+    there = (node >= 0) & members["joint"].is_not_null().to_numpy()
+    arrives = np.where(is_call, row, row + calls[-1])
+    joint = members["joint"].fill_null(-1).to_numpy().copy()
+    kind = members["collective_kind"].cast(pl.String).fill_null("").to_numpy()
+    send, receive = kind == "send", kind == "receive"
+    start, end = members["start_ns"].to_numpy(), members["end_ns"].to_numpy()
+    # A message arrives when it is sent; who sends waits for the receiver only where it did.
+    joints = int(joint.max()) + 1
+    received = np.full(joints, np.iinfo(np.int64).max)
+    received[joint[receive & there]] = start[receive & there]
+    awaits = np.where(send, joints + joint, joint)
+    awaits[~there | (send & (end < received[np.maximum(joint, 0)]))] = -1
+    comes = np.where(receive, joints + joint, joint)
+    rows = np.flatnonzero(there)
+    rows = rows[np.argsort(comes[rows], kind="stable")]
+    begin = np.searchsorted(comes[rows], np.arange(2 * joints + 1))
+    waiting = {"call": np.full(calls[-1], -1, np.int32), "operation": np.full(operations[-1], -1, np.int32)}
+    own, duration, engine = (
+        columns["call_own"].copy(),
+        columns["operation_duration"].copy(),
+        columns["operation_engine"].copy(),
+    )
+    for table, some in (("call", is_call), ("operation", ~is_call)):
+        chosen = some & (awaits >= 0)
+        waiting[table][row[chosen]] = awaits[chosen]
+    chosen = is_call & (awaits >= 0)
+    own[row[chosen]] = np.rint(transfers[chosen])
+    chosen = ~is_call & (awaits >= 0)
+    recorded = np.maximum(end - start, 1)[chosen]
+    pace = duration[row[chosen]] / recorded  # of kernels that a change makes slower or faster
+    duration[row[chosen]] = np.rint(transfers[chosen] * pace)
+    engine[row[chosen]] = -1
+    return {
+        "call_own": own,
+        "operation_duration": duration,
+        "operation_engine": engine,
+        "call_awaits": waiting["call"],
+        "operation_awaits": waiting["operation"],
+        "joint_begin": begin.astype(np.int64),
+        "joint_members": arrives[rows].astype(np.int32),
+    }
+
+
+def _new_places(members: pl.DataFrame, parts: Sequence[Part], timelines: Sequence[Timeline]) -> Rows:
+    """Where each member is in its part's timeline now, -1 where it is gone; shape (members,). Calls stay where they are."""
+    node = members["node"].to_numpy().copy()
+    part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
+    for number, (own, run) in enumerate(zip(parts, timelines, strict=True)):
+        if run is own.timeline:
+            continue
+        chosen = np.flatnonzero((part == number) & ~is_call)
+        before, now = (frame.operations["row"].to_numpy().astype(np.int64) for frame in (own.timeline, run))
+        place = np.full(int(before.max(initial=-1)) + 1, -1)
+        place[now[::-1]] = np.arange(len(now))[::-1]
+        node[chosen] = place[before[node[chosen]]]
+    return node
