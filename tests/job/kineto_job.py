@@ -19,11 +19,14 @@ def write_ranks(
     elements: int = 1 << 20,
     offsets_us: Sequence[float] = (),
     drift_ppm: Sequence[float] = (),
-    copies: int = 0,
+    copy_us: float = 0.0,
+    pairs: int = 1,
+    mpi: bool = False,
     **arguments: Any,
 ) -> float:
-    """Writes `rank<r>.json.gz`; `compute_us[r][step]` is how long rank r computes before each all-reduce, after which its
-    host waits for the stream. `copies`: bytes that rank 0 copies from pageable memory before each step.
+    """Writes `rank<r>.json.gz`; `compute_us[r][step]` is how long rank r computes before each of `pairs` all-reduces of
+    a step, after which its host waits for the stream. With `mpi`, the host waits, and then calls MPI_Allreduce. `copy_us`:
+    of a copy from pageable memory on rank 0 before each step.
 
     Returns the length of the whole job, µs.
     """
@@ -32,54 +35,54 @@ def write_ranks(
     events: list[list[dict[str, Any]]] = [[] for _ in range(ranks)]
     host, correlation = [1000.0] * ranks, 0
     for step in range(steps):
-        begins = []
-        for rank, rows in enumerate(events):
-            correlation += 2
-            own = 900 if copies and rank == 0 else 0
-            if own:  # the copy takes 800 µs on the GPU, and the call until it is done
-                _call(rows, "cudaMemcpyAsync", host[rank], own, correlation + 1_000_000)
-                copy = {
-                    "bytes": copies,
-                    "stream": 7,
-                    "device": rank,
-                    "context": 1,
-                    "correlation": correlation + 1_000_000,
-                }
-                _event(
-                    rows,
-                    "gpu_memcpy",
-                    "Memcpy HtoD (Pageable -> Device)",
-                    host[rank] + 50,
-                    800,
-                    rank,
-                    7,
-                    copy,
-                )
-                host[rank] += own
-            for number in range(2):
-                _call(rows, "cudaLaunchKernel", host[rank] + number * CALL, CALL, correlation + number)
-            begin = host[rank] + LAUNCH
-            _kernel(rows, "gemm", begin, compute_us[rank][step], rank, correlation)
-            begins.append(begin + compute_us[rank][step] + BEHIND)
-        end = max(begins) + transfer_us
-        for rank, rows in enumerate(events):
-            number = correlation - 2 * (ranks - 1 - rank) + 1
-            more = {
-                "Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements,
-                "dtype": "Float", "Group size": ranks, "Process Group Name": "0",
-            } | arguments  # fmt: skip
-            _kernel(
-                rows,
-                "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
-                begins[rank],
-                end - begins[rank],
-                rank,
-                number,
-                more,
+        if copy_us:
+            _call(events[0], "cudaMemcpyAsync", host[0], copy_us + 50, correlation := correlation + 1)
+            copy = {"bytes": 1 << 20, "stream": 7, "device": 0, "context": 1, "correlation": correlation}
+            _event(
+                events[0], "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", host[0] + 20, copy_us, 0, 7, copy
             )
-            waits = host[rank] + 2 * CALL
-            _call(rows, "cudaStreamSynchronize", waits, end + 3 - waits, 0)
-            host[rank] = end + 3 + 10
+            host[0] += copy_us + 50
+        stream = [at + LAUNCH for at in host]
+        called = list(host)
+        for _ in range(pairs):
+            for rank, rows in enumerate(events):
+                for name in ("compute",) if mpi else ("compute", "reduce"):
+                    correlation += 1
+                    _call(rows, "cudaLaunchKernel", called[rank], CALL, correlation)
+                    called[rank] += CALL
+                    if name == "compute":
+                        _kernel(rows, "gemm", stream[rank], compute_us[rank][step], rank, correlation)
+                        stream[rank] += compute_us[rank][step] + BEHIND
+                    else:
+                        rows.append({"number": correlation})  # of the all-reduce, when it is known
+            if mpi:
+                continue
+            end = max(stream) + transfer_us
+            for rank, rows in enumerate(events):
+                number = rows.pop()["number"]
+                more = {
+                    "Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements,
+                    "dtype": "Float", "Group size": ranks, "Process Group Name": "0",
+                } | arguments  # fmt: skip
+                _kernel(
+                    rows,
+                    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
+                    stream[rank],
+                    end - stream[rank],
+                    rank,
+                    number,
+                    more,
+                )
+                stream[rank] = end + BEHIND
+        for rank, rows in enumerate(events):
+            end = stream[rank] - BEHIND + 3
+            _call(rows, "cudaStreamSynchronize", called[rank], end - called[rank], 0)
+            host[rank] = end + 10
+        if mpi:
+            end = max(host) + transfer_us
+            for rank, rows in enumerate(events):
+                _event(rows, "user_annotation", "MPI_Allreduce", host[rank], end - host[rank], 4000, 4000, {})
+                host[rank] = end + 10
     for rank, rows in enumerate(events):
         for row in rows:
             row["ts"] += offsets_us[rank] if offsets_us else 0.0

@@ -1,14 +1,13 @@
-"""Commands that read traces: what-if, project, compare, export, demo; `report` has a module of its own."""
+"""Commands that read traces: project, compare, export, demo; `report` and `what-if` have modules of their own."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from busfare.cli.answer import answer, optional_node, read_trace, where_recorded, with_counters
-from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
+from busfare.cli.answer import answer, read_trace, where_recorded, with_counters
+from busfare.output import OUTPUT, PATH, as_html, as_json, note
 
 trace_path = click.argument(
     "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
@@ -34,79 +33,6 @@ host_rule = click.option(
     default="measured",
     help="Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
 )
-
-
-class WithChanges(click.Command):
-    """A command that also takes the option of every change that a timeline knows; those are read when it is called."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        from busfare.timeline.changes import OPTIONS
-
-        made: list[click.Parameter] = [
-            click.Option(
-                [option.name, *option.aliases, option.key],
-                metavar=option.metavar,
-                help=option.help,
-                is_flag=option.metavar is None,
-                multiple=option.multiple,
-                default=option.default,
-                show_default=bool(option.default),
-                type=int if option.read is int else None,
-            )
-            for option in OPTIONS
-        ]
-        own = super().get_params(ctx)
-        return [*own[:1], *made, *own[1:]]
-
-
-@click.command(cls=WithChanges)
-@trace_path
-@click.option(
-    "--unrecorded",
-    metavar="TIME",
-    help="How long the run takes when it is not recorded: 1.5s; the rest is the recorder's.",
-)
-@from_node
-@click.option("--model", default="calibrated", help="Cost model for another node.")
-@click.option(
-    "--perfetto",
-    metavar="FILE",
-    type=OUTPUT,
-    help="Write the recorded and the predicted time line for ui.perfetto.dev.",
-)
-@as_json
-@as_html
-def what_if(
-    trace: Path,
-    unrecorded: str | None,
-    from_: str | None,
-    model: str,
-    perfetto: Path | None,
-    json: bool,
-    html: Path | None,
-    **asked: Any,
-) -> None:
-    """What a change to the program, or another node, would make of the whole run."""
-    from busfare.advise import guess_node
-    from busfare.quantities import parse_seconds
-    from busfare.report.lanes import lanes_of
-    from busfare.report.prediction_documents import what_if_document
-    from busfare.report.what_ifs import answer_what_if, predicted_trace
-    from busfare.timeline.changes import Setting, changes_of
-
-    changes_of(asked, None, check_only=True)
-    bare = parse_seconds(unrecorded) if unrecorded else None
-    read = read_trace(trace, launches=asked.get("node") is not None)
-    recorded_on = optional_node(from_) or guess_node(read)
-    changes, setting = changes_of(asked, recorded_on), Setting(recorded_on, model)
-    result, played = answer_what_if(read, changes, setting, from_ is None, bare)
-    predicted = predicted_trace(played) if perfetto or html else None
-    if perfetto and predicted:
-        from busfare.report.export import perfetto_beside
-
-        write_file(perfetto, perfetto_beside(read, predicted))
-    lanes = (lanes_of(read), lanes_of(predicted, predicted=True)) if html and predicted else ()
-    answer(result, lambda: what_if_document(result, *lanes), json, html)
 
 
 @click.command()

@@ -153,9 +153,10 @@ def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]
     ]
 
 
-def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.DataFrame, Clocks]:
+def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.DataFrame, Clocks, int]:
     """The members of all collectives: columns of MEMBERS, `joint`, and `last_ns`, when the last of the joint came; times
-    by one clock, ns since the first. `rows[c]` (columns of ROWS) are those of the file whose clock is c.
+    by one clock, ns since the first, which is the third result. `rows[c]` (columns of ROWS) are those of the file of
+    clock c.
     """
     of_rank = pl.DataFrame(
         [(one.clock, one.times.process, one.times.device, one.rank) for one in ranks],
@@ -169,13 +170,14 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     members = _beside(members, of_rank, ["clock", "process", "device"])
     members = _beside(members, of_process, ["clock", "process"])
     members = members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
-    members = members.with_columns(pl.col("start_ns", "end_ns") - members["start_ns"].min())
+    base = int(members["start_ns"].min() or 0)  # type: ignore[arg-type]
+    members = members.with_columns(pl.col("start_ns", "end_ns") - base)
     members = match(members)
     clocks = align(members, len(rows))
     number, ends = members["clock"].to_numpy(), members["end_ns"].to_numpy()
     shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
     members = members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift)
-    return _sound(members), clocks
+    return _sound(members), clocks, base
 
 
 def _beside(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -194,7 +196,7 @@ def _sound(members: pl.DataFrame) -> pl.DataFrame:
 
 def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Communication:
     """What `ranks` wait for and transfer, by communicator and by rank."""
-    members, clocks = joined(rows, ranks)
+    members, clocks, _ = joined(rows, ranks)
     wait = pl.max_horizontal(pl.lit(0), pl.col("last_ns") - pl.col("start_ns"))
     of_joint = pl.col("joint").is_not_null()
     members = members.with_columns(

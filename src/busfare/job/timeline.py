@@ -17,7 +17,7 @@ from busfare.job.partial import place_of
 from busfare.node import Node
 from busfare.timeline import timeline
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import COLUMN_TYPES, WAIT, Columns, Timeline
+from busfare.timeline.model import ACT, COLUMN_TYPES, WAIT, Columns, Timeline
 from busfare.timeline.play import core_columns
 from busfare.trace import Trace
 from busfare.trace.tables import CALLS, conform
@@ -33,6 +33,8 @@ REFERS = {
 #: What the key of a waiting call is a number of.
 KEYS = {"stream": "streams", "device": "devices", "event": "events", "given": "operations"}
 LINKS = "operation_link_begin"
+#: The kind of a stream that waits for no other.
+NON_BLOCKING = 2
 #: Rows of communication that are calls carry such numbers, below all that a profiler gives.
 RANGE_CORRELATION = -(1 << 40)
 
@@ -53,7 +55,8 @@ class JobTimeline:
     """The parts of a job, and who communicates: `members`, columns of MEMBERS with joint, last_ns and shift_ns, times by one
     clock; with `part` and `node`, the row of that part's operations, or of its calls where `is_call`.
 
-    `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins.
+    `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins;
+    `bases_ns`: what is added to times of its trace to have those of members, before their clocks were aligned.
     """
 
     ranks: list[Rank]
@@ -61,6 +64,7 @@ class JobTimeline:
     members: pl.DataFrame
     transfer_ns: Rows
     starts_ns: Rows
+    bases_ns: Rows
     recorded_ns: int
 
 
@@ -73,7 +77,7 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
         for trace, path in zip(traces, paths, strict=True)
     ]
     ranks = numbered(held)
-    members, _ = joined([rows_of(trace) for trace in traces], ranks)
+    members, _, base = joined([rows_of(trace) for trace in traces], ranks)
     if members["joint"].is_null().all():
         raise InputError(
             f"{paths[0]}: no collective or message of one rank matches that of another: there is no job to replay; give the "
@@ -90,7 +94,8 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
     members = _placed(members, parts)
     begin = pl.max_horizontal("start_ns", "last_ns")
     transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
-    return JobTimeline(ranks, parts, members, transfer, starts, recorded)
+    bases = np.array([traces[part.clock].origin_ns - base for part in parts], np.int64)
+    return JobTimeline(ranks, parts, members, transfer, starts, bases, recorded)
 
 
 def _processes(ranks: Sequence[Rank]) -> list[tuple[int | None, list[Rank]]]:
@@ -161,10 +166,15 @@ def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
 
 
 def together(
-    job: JobTimeline, changed: Sequence[Timeline] | None = None, transfer_ns: NDArray[Any] | None = None
+    job: JobTimeline,
+    changed: Sequence[Timeline] | None = None,
+    transfer_ns: NDArray[Any] | None = None,
+    gone: NDArray[np.bool_] | None = None,
+    beside: bool = False,
 ) -> Timeline:
     """The whole job as one timeline that plays: of its parts as they were, or as they are `changed`; with other transfers,
-    where given, shape (members,), ns.
+    where given, shape (members,), ns. Members that are `gone` take no time and wait for nobody. `beside`: kernels wait
+    for no collective.
     """
     timelines = [part.timeline for part in job.parts] if changed is None else list(changed)
     transfers = job.transfer_ns if transfer_ns is None else transfer_ns
@@ -179,7 +189,10 @@ def together(
     linked = any(len(own[LINKS]) for own in gathered)
     columns = {name: np.concatenate([own[name] for own in gathered]) for name in gathered[0].keys() - {LINKS}}
     columns[LINKS] = _link_begins(gathered) if linked else np.zeros(0, np.int64)
-    columns |= _joints(job, timelines, columns, offsets, transfers)
+    left = np.zeros(job.members.height, bool) if gone is None else gone
+    columns |= _joints(job, timelines, columns, offsets, transfers, left)
+    if beside:
+        columns |= _beside(columns)
     columns = {
         name: np.ascontiguousarray(values, COLUMN_TYPES.get(name.partition("_")[2], np.int64))
         for name, values in columns.items()
@@ -266,6 +279,7 @@ def _joints(
     columns: Columns,
     offsets: dict[str, list[int]],
     transfers: NDArray[Any],
+    gone: NDArray[np.bool_],
 ) -> Columns:
     """Columns of the joints, and those that members have otherwise: they take their transfer alone, and no engine."""
     members = job.members
@@ -273,7 +287,7 @@ def _joints(
     node = _new_places(members, job.parts, timelines)
     part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
     row = node + np.where(is_call, np.array(calls)[part], np.array(operations)[part])
-    there = (node >= 0) & members["joint"].is_not_null().to_numpy()
+    there = (node >= 0) & members["joint"].is_not_null().to_numpy() & ~gone
     arrives = np.where(is_call, row, row + calls[-1])
     joint = members["joint"].fill_null(-1).to_numpy().copy()
     kind = members["collective_kind"].cast(pl.String).fill_null("").to_numpy()
@@ -298,12 +312,14 @@ def _joints(
     for table, some in (("call", is_call), ("operation", ~is_call)):
         chosen = some & (awaits >= 0)
         waiting[table][row[chosen]] = awaits[chosen]
+    own[row[gone & is_call & (node >= 0)]] = duration[row[gone & ~is_call & (node >= 0)]] = 0
     chosen = is_call & (awaits >= 0)
     own[row[chosen]] = np.rint(transfers[chosen])
     chosen = ~is_call & (awaits >= 0)
-    recorded = np.maximum(end - start, 1)[chosen]
-    pace = duration[row[chosen]] / recorded  # of kernels that a change makes slower or faster
-    duration[row[chosen]] = np.rint(transfers[chosen] * pace)
+    # Kernels that a change makes slower or faster; the slowest of a collective's decides.
+    pace = np.zeros(2 * joints)
+    np.maximum.at(pace, awaits[chosen], duration[row[chosen]] / np.maximum(end - start, 1)[chosen])
+    duration[row[chosen]] = np.rint(transfers[chosen] * pace[awaits[chosen]])
     engine[row[chosen]] = -1
     return {
         "call_own": own,
@@ -313,6 +329,32 @@ def _joints(
         "operation_awaits": waiting["operation"],
         "joint_begin": begin.astype(np.int64),
         "joint_members": arrives[rows].astype(np.int32),
+    }
+
+
+def _beside(columns: Columns) -> Columns:
+    """Columns of a job in which no kernel waits for a collective: neither for events behind one, nor in one's stream."""
+    stream, carries = columns["operation_stream"], columns["operation_awaits"] >= 0
+    carriers, others = np.unique(stream[carries]), np.unique(stream[~carries])
+    mixed = np.intersect1d(carriers, others)
+    alone = np.setdiff1d(carriers, others)
+    recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], alone)
+    behind = np.isin(columns["call_act_event"], columns["call_act_event"][recorded])
+    waits = (columns["call_act"] == ACT["wait"]) & behind & ~np.isin(columns["call_act_stream"], alone)
+    # Where both share a stream, collectives go on in one of their own, each behind what was before it.
+    moved = carries & np.isin(stream, mixed)
+    before = before_in(stream)
+    new = len(columns["stream_kind"]) + np.searchsorted(mixed, stream)
+    apart = moved & (columns["operation_after"] < 0)
+    return {
+        "call_act": np.where(waits, ACT["none"], columns["call_act"]),
+        "operation_stream": np.where(moved, new, stream),
+        "operation_after": np.where(apart, before, columns["operation_after"]),
+        **{
+            f"stream_{name}": np.append(columns[f"stream_{name}"], columns[f"stream_{name}"][mixed])
+            for name in ("device", "context")
+        },
+        "stream_kind": np.append(columns["stream_kind"], np.full(len(mixed), NON_BLOCKING)),
     }
 
 

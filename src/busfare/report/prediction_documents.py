@@ -9,7 +9,7 @@ from busfare.advise import amounts
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.node.gpus import Gpu
 from busfare.report.blocks import bar, omitted, parts, percent, ranges, recorder
-from busfare.report.document import Block, Document, Face, Figure, Items, Table, Text, numbers, words
+from busfare.report.document import Block, Document, Face, Figure, Items, Table, Text, numbers, table, words
 from busfare.report.lanes import Lanes
 from busfare.report.nodes import KernelPrices, Nodes, Prices
 from busfare.report.results import Outcome, WhatIf, path_name
@@ -30,6 +30,7 @@ __all__ = [
     "what_if_document",
 ]
 
+MOST_RANKS = 16
 GUESS = " (a guess from the GPU's name; set --from)"
 
 
@@ -184,6 +185,14 @@ def what_if_document(
         blocks.append(Figure("recorded", recorded, "Time line, as recorded", ZOOM))
         blocks.append(Figure("predicted", predicted, "Time line, predicted with all changes"))
     blocks.append(parts("part of the critical path", base.critical_path, result.critical_path))
+    if result.ranks:
+        cells_of = {
+            "replayed": lambda row: "–" if row.replayed_seconds is None else time(row.replayed_seconds),
+            "predicted": lambda row: time(row.predicted_seconds),
+        }
+        blocks.append(
+            table(result.ranks, "Ranks", {"rank": lambda row: str(row.rank)}, cells_of, most=MOST_RANKS)
+        )
     blocks += omitted(result.omissions)
     return Document(f"busfare what-if: {result.trace}", result.trace, where, blocks)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.results import Path, Predicted, RangedFinding, Sized
 from busfare.trace.totals import Counted, Gap, Gpu, MovedInAll
@@ -148,6 +148,14 @@ class Baseline(Struct):
     critical_path: list[Part]
 
 
+class RankOutcome(Struct):
+    """A rank of a job; `replayed_seconds` is None of one that was not recorded."""
+
+    rank: int
+    replayed_seconds: float | None
+    predicted_seconds: float
+
+
 class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True):
     """All changes together, and each alone."""
 
@@ -159,6 +167,7 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
     changes: list[Outcome]
     range_seconds: list[float]
     critical_path: list[Part]
+    ranks: list[RankOutcome] | UnsetType = UNSET  # of a job
     omissions: list[Omission]
 
 

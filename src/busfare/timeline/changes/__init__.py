@@ -119,9 +119,10 @@ OPTIONS = (
 
 
 def changes_of(
-    values: Mapping[str, Any], recorded_on: Node | None, *, check_only: bool = False
+    values: Mapping[str, Any], recorded_on: Node | None, *, check_only: bool = False, others: bool = False
 ) -> list[Change]:
-    """The changes asked for, by the options' keys. Raises InputError for what cannot be read, or where nothing was asked.
+    """The changes asked for, by the options' keys. Raises InputError for what cannot be read, or where nothing was asked,
+    and no `others` than these.
 
     With `check_only` rules that compare two nodes are passed over: nothing needs to be read to check the rest.
     """
@@ -133,7 +134,7 @@ def changes_of(
     asked = tuple(rule for rule in rules if not (check_only and rule in RATIOS))
     changes += kernel_changes(asked, recorded_on, to)
     changes += host_changes(values.get("host") or "measured", recorded_on, to)
-    if not changes and not rules:
+    if not changes and not rules and not others:
         raise InputError("what-if: say what to change, as in --pin, --streams 3 or --to h200-sxm; see --help")
     return changes
 

@@ -1,0 +1,458 @@
+"""Changes to a job: those of a program on some or all ranks, and those of what the ranks do together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.cost.collectives import KINDS, Fabric, fit_collectives, price_collectives
+from busfare.errors import InputError
+from busfare.job.communication import Rank
+from busfare.job.timeline import JobTimeline, together
+from busfare.node import Node
+from busfare.quantities import parse_bytes, parse_factor
+from busfare.timeline import Played, Timeline, play
+from busfare.timeline.changes import Change, Option, Setting, changes_of
+from busfare.timeline.model import ACT, WAIT
+
+FloatArray = NDArray[np.float64]
+NS = 1e-9
+MOST_RANKS = 4096
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A job after changes: each part's timeline, the transfers of its members (ns), members that no longer communicate
+    (`gone`), and whether kernels wait for collectives no more (`beside`).
+    """
+
+    job: JobTimeline
+    timelines: list[Timeline]
+    transfer_ns: FloatArray
+    gone: NDArray[np.bool_]
+    beside: bool = False
+    count: int = 0
+    bytes: int = 0
+    rests_on: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(job: JobTimeline) -> JobState:
+        timelines = [part.timeline for part in job.parts]
+        return JobState(job, timelines, job.transfer_ns.astype(float), np.zeros(job.members.height, bool))
+
+    def play(self) -> Played:
+        """The whole job."""
+        return play(together(self.job, self.timelines, self.transfer_ns, self.gone, self.beside))
+
+    def touched(self, count: int, *rests_on: str, bytes: int = 0) -> JobState:
+        conditions = list(dict.fromkeys([*self.rests_on, *(rests_on if count else ())]))
+        return replace(self, count=self.count + count, bytes=self.bytes + bytes, rests_on=conditions)
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """A change to a job: what it is called, the option of `what-if` that asks for it, and what it makes of the job."""
+
+    title: str
+    options: tuple[str, ...]
+    apply: Callable[[JobState], JobState]
+    node: Node | None = None
+
+
+def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> JobChange:
+    """A program's change on these ranks, or on all. On another node collectives take what its links make of them."""
+
+    def apply(state: JobState) -> JobState:
+        timelines, done = [], state
+        for part, run in zip(state.job.parts, state.timelines, strict=True):
+            if ranks is not None and not set(ranks) & set(part.ranks):
+                timelines.append(run)
+                continue
+            applied = change.apply(run, setting)
+            timelines.append(applied.timeline)
+            done = done.touched(applied.count, *applied.rests_on, bytes=applied.bytes)
+        done = replace(done, timelines=timelines)
+        if change.node is not None and setting.recorded_on is not None:
+            done = _on_fabric(done, setting.recorded_on, change.node)
+        return done
+
+    some = "" if ranks is None else f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    return JobChange(change.title + some, change.options, apply, change.node)
+
+
+def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
+    """Transfers by the ratio of what both nodes' links make of them; as recorded where one of them is not known to."""
+    size = len(state.job.ranks)
+    try:
+        fabrics = [Fabric.of(node, size) for node in (here, there)]
+    except InputError as error:
+        return state.touched(1, f"collectives take what they took ({error})")
+    before, after = (_priced(state.job, fabric) for fabric in fabrics)
+    known = np.isfinite(before) & np.isfinite(after) & (before > 0)
+    ratio = np.where(known, after / np.where(known, before, 1.0), 1.0)
+    return replace(state, transfer_ns=state.transfer_ns * ratio)
+
+
+def _priced(job: JobTimeline, fabric: Fabric) -> FloatArray:
+    """What each member's transfer takes on `fabric`, s; not a number of kinds or sizes that are not known."""
+    kinds, sizes = _kinds_and_sizes(job)
+    seconds = np.full(len(sizes), np.nan)
+    some = np.array([kind in KINDS for kind in kinds]) & np.isfinite(sizes)
+    if some.any():
+        priced = price_collectives(fabric, [kinds[row] for row in np.flatnonzero(some)], sizes[some])
+        seconds[some] = priced.seconds
+    return seconds
+
+
+def _kinds_and_sizes(job: JobTimeline) -> tuple[list[str], FloatArray]:
+    kinds = job.members["collective_kind"].cast(pl.String).fill_null("").to_list()
+    sizes = job.members.select(pl.col("bytes").max().over("joint")).to_series().cast(pl.Float64)
+    return ["send_receive" if kind in ("send", "receive") else kind for kind in kinds], sizes.fill_null(
+        np.nan
+    ).to_numpy()
+
+
+def no_stragglers() -> JobChange:
+    """Nobody takes longer from one collective to the next than the median of those who meet there."""
+
+    def apply(state: JobState) -> JobState:
+        job = state.job
+        rows = job.members.with_row_index("member").drop_nulls("joint").sort("rank", "start_ns")
+        since = pl.col("end_ns").shift(1).over("rank", "communicator")
+        rows = rows.with_columns(since=since).drop_nulls("since")
+        rows = rows.with_columns(own=(pl.col("start_ns") - pl.col("since")).clip(lower_bound=1))
+        rows = rows.with_columns(usual=pl.col("own").median().over("joint"))
+        late = rows.filter((pl.col("own") > pl.col("usual")) & (pl.col("joint").len().over("joint") > 1))
+        timelines = list(state.timelines)
+        for number, run in enumerate(timelines):
+            own = late.filter(pl.col("part") == number)
+            if own.height:
+                begin = (own["since"] - own["shift_ns"]).to_numpy()
+                end = (own["start_ns"] - own["shift_ns"]).to_numpy()
+                pace = (own["usual"] / own["own"]).to_numpy()
+                timelines[number] = _paced(run, job, number, begin, end, pace)
+        return replace(state, timelines=timelines).touched(
+            late.height,
+            "a rank's own time between two collectives can be that of the median of the ranks that meet there",
+        )
+
+    return JobChange("no rank is later than the median", ("--no-stragglers",), apply)
+
+
+def _paced(
+    run: Timeline,
+    job: JobTimeline,
+    number: int,
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    pace: FloatArray,
+) -> Timeline:
+    """A part with everything between each `begin` and `end` (ns, by the clock of its file, since what members count from)
+    taking so much of its time.
+    """
+    order = np.argsort(begin)
+    begin, end, pace = begin[order], end[order], pace[order]
+    base = job.bases_ns[number]
+
+    def factor(times: NDArray[np.int64]) -> FloatArray:
+        at = np.searchsorted(begin, times + base, side="right") - 1
+        inside = (at >= 0) & (times + base < end[np.maximum(at, 0)])
+        return np.where(inside, pace[np.maximum(at, 0)], 1.0)
+
+    started, called = (frame["start_ns"].to_numpy() for frame in (run.operations, run.calls))
+    own, calls = factor(started), factor(called)
+    columns = run.columns
+    slower = {f"operation_{name}": own for name in ("duration", "launch_lag", "order_lag", "extra")}
+    slower |= {f"call_{name}": calls for name in ("gap", "own", "wait_lag")}
+    return run.with_columns(
+        **{name: np.rint(columns[name] * by).astype(np.int64) for name, by in slower.items()}
+    )
+
+
+def collective_bytes(factor: float, node: Node | None) -> JobChange:
+    """Collectives carry so many times their bytes."""
+
+    def apply(state: JobState) -> JobState:
+        kinds, sizes = _kinds_and_sizes(state.job)
+        times = _times(state.job, node)
+        ratio = np.ones(len(sizes))
+        for kind in set(kinds):
+            rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (sizes > 0))
+            if len(rows):
+                ratio[rows] = times(kind, sizes[rows] * factor) / times(kind, sizes[rows])
+        known = int(np.isfinite(sizes).sum())
+        carried = int(np.nansum(sizes))
+        return replace(state, transfer_ns=state.transfer_ns * ratio).touched(
+            known, "what is packed and unpacked for it takes no time", bytes=carried
+        )
+
+    return JobChange(
+        f"collectives carry {factor:g} times their bytes", ("--collective-bytes", f"{factor:g}x"), apply
+    )
+
+
+def _times(job: JobTimeline, node: Node | None) -> Callable[[str, FloatArray], FloatArray]:
+    """Seconds of collectives of a kind and sizes: by a line through those of the job, in the shape of the node's links where
+    its sizes do not tell latency from bandwidth.
+    """
+    kinds, sizes = _kinds_and_sizes(job)
+    fabric = None
+    if node is not None:
+        try:
+            fabric = Fabric.of(node, len(job.ranks))
+        except InputError:
+            fabric = None
+
+    def of_kind(kind: str, wanted: FloatArray) -> FloatArray:
+        rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (job.transfer_ns > 0))
+
+        def model(some: FloatArray) -> FloatArray:
+            if fabric is None or kind not in KINDS:
+                return some.astype(float)  # by its bytes alone
+            return price_collectives(fabric, [kind] * len(some), some).seconds
+
+        if not len(rows):
+            return model(wanted)
+        return fit_collectives(sizes[rows], np.asarray(job.transfer_ns[rows] * NS), model).seconds(wanted)
+
+    return of_kind
+
+
+def bucket(size: int, node: Node | None) -> JobChange:
+    """All-reduces that follow each other are joined up to `size` bytes, larger ones are divided."""
+
+    def apply(state: JobState) -> JobState:
+        job, times = state.job, _times(state.job, node)
+        joints = (
+            job.members.drop_nulls("joint").filter(pl.col("collective_kind") == "all_reduce").drop_nulls("bytes")
+            .group_by("joint", "communicator", "members")
+            .agg(pl.col("bytes").max(), last=pl.col("start_ns").max(), ranks=pl.col("rank").n_unique())
+            .sort("last")
+        )  # fmt: skip
+        barrier = _boundaries(job)
+        transfer, gone = state.transfer_ns.copy(), state.gone.copy()
+        joint_of = job.members["joint"].fill_null(-1).to_numpy()
+        rows_of = {joint: np.flatnonzero(joint_of == joint) for joint in joints["joint"]}
+        touched = carried = 0
+        for _, group in joints.group_by("communicator", "members", maintain_order=True):
+            for held in _buckets(list(group.select("joint", "bytes").iter_rows()), size, rows_of, barrier):
+                whole, last = sum(own for _, own in held), held[-1]
+                pieces = (
+                    [whole]
+                    if len(held) > 1
+                    else [size] * (whole // size) + [whole % size] * (whole % size > 0)
+                )
+                if len(held) == len(pieces) == 1:
+                    continue
+                after, before = (
+                    times("all_reduce", np.array(some, float)).sum() for some in (pieces, last[1:])
+                )
+                rows = rows_of[last[0]]
+                transfer[rows] = np.maximum(transfer[rows] + (after - before) / NS, 0.0)
+                for other, _ in held[:-1]:
+                    gone[rows_of[other]] = True
+                touched, carried = touched + len(held), carried + whole
+        return replace(state, transfer_ns=transfer, gone=gone).touched(
+            touched,
+            "a joined all-reduce starts when the last of its parts would have, a divided one no earlier",
+            bytes=carried,
+        )
+
+    return JobChange(f"all-reduces of {size:,} bytes", ("--bucket", str(size)), apply)
+
+
+def _buckets(
+    joints: list[tuple[int, int]],
+    size: int,
+    rows_of: dict[int, NDArray[np.int64]],
+    barrier: Callable[..., bool],
+) -> list[list[tuple[int, int]]]:
+    """`joints` (number and bytes) of a communicator in their order, those together that `size` holds and nothing parts."""
+    buckets: list[list[tuple[int, int]]] = []
+    for joint in joints:
+        held = buckets[-1] if buckets else []
+        if (
+            held
+            and sum(own for _, own in held) < size
+            and not barrier(rows_of[held[-1][0]], rows_of[joint[0]])
+        ):
+            held.append(joint)
+        else:
+            buckets.append([joint])
+    return buckets
+
+
+def _boundaries(job: JobTimeline) -> Callable[[NDArray[np.int64], NDArray[np.int64]], bool]:
+    """Whether, between the launches of two joints (rows of members), a host thread waits, or work waits for a collective:
+    what the first brings is needed before the second begins.
+    """
+    node, part = job.members["node"].to_numpy(), job.members["part"].to_numpy()
+    is_call = job.members["is_call"].to_numpy()
+    found = []
+    for number, own in enumerate(job.parts):
+        columns = own.timeline.columns
+        streams = np.unique(columns["operation_stream"][node[(part == number) & ~is_call]])
+        recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], streams)
+        awaited = (columns["call_act"] == ACT["wait"]) & np.isin(
+            columns["call_act_event"], columns["call_act_event"][recorded]
+        )
+        found.append(np.flatnonzero(awaited | (columns["call_wait"] != WAIT["none"])))
+
+    def between(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
+        row = int(first[0])
+        others = [int(other) for other in second if part[other] == part[row]]
+        if is_call[row] or not others:
+            return True
+        launched = job.parts[part[row]].timeline.columns["operation_call"]
+        begin, end = launched[node[row]], launched[node[others[0]]]
+        calls = found[part[row]]
+        return bool(np.searchsorted(calls, begin, side="right") < np.searchsorted(calls, end, side="left"))
+
+    return between
+
+
+def overlap() -> JobChange:
+    """Collectives run beside everything else."""
+
+    def apply(state: JobState) -> JobState:
+        kernels = int((~state.job.members["is_call"] & state.job.members["joint"].is_not_null()).sum())
+        return replace(state, beside=True).touched(
+            kernels,
+            "no kernel needs what a collective brings before the host has waited for the whole GPU, or the run ends",
+        )
+
+    return JobChange("collectives run beside kernels", ("--overlap-collectives",), apply)
+
+
+def more_ranks(wanted: int, node: Node | None) -> JobChange:
+    """A data-parallel job of `wanted` ranks, the new ones copies of those recorded."""
+
+    def apply(state: JobState) -> JobState:
+        job = state.job
+        size = len(job.ranks)
+        if not 2 <= wanted <= MOST_RANKS:
+            raise InputError(f"--ranks {wanted}: give a number from 2 to {MOST_RANKS}")
+        if any(len(part.ranks) > 1 for part in job.parts):
+            raise InputError("--ranks: several ranks share a process here; it needs one process a rank")
+        if node is None:
+            raise InputError("--ranks needs the node that the job ran on: give it with --from")
+        here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (size, wanted))
+        before, after = _priced(job, here), _priced(job, there)
+        whole = (
+            job.members.select(pl.col("rank").n_unique().over("joint") == size)
+            .to_series()
+            .fill_null(False)
+            .to_numpy()
+        )
+        known = np.isfinite(before) & np.isfinite(after) & whole
+        if not known.any():
+            raise InputError(
+                "--ranks: no collective of all ranks whose bytes the traces say; there is nothing to extrapolate"
+            )
+        transfer = state.transfer_ns * np.where(known, after / np.where(known, before, 1.0), 1.0)
+        source = [n % size for n in range(wanted)]
+        frames = [
+            job.members.with_row_index("was").filter(pl.col("part") == part).with_columns(
+                part=pl.lit(number, pl.Int64), rank=pl.lit(number, pl.Int64),
+                # A communicator of some ranks is that of each copy of them.
+                joint=pl.when(pl.Series(whole[(job.members["part"] == part).to_numpy()])).then("joint").otherwise(
+                    pl.col("joint") + (1 << 40) * (number // size + 1)),
+            )
+            for number, part in enumerate(source)
+        ]  # fmt: skip
+        members = pl.concat(frames)
+        was = members["was"].to_numpy()
+        members = members.with_columns(joint=pl.col("joint").rank("dense").cast(pl.Int64) - 1)
+        ranks = [
+            Rank(n, job.ranks[m].path, job.ranks[m].host, n, job.ranks[m].times) for n, m in enumerate(source)
+        ]
+        made = replace(
+            job,
+            ranks=ranks,
+            parts=[replace(job.parts[m], clock=n, ranks=(n,)) for n, m in enumerate(source)],
+            members=members.drop("was"),
+            transfer_ns=job.transfer_ns[was],
+            starts_ns=job.starts_ns[source],
+            bases_ns=job.bases_ns[source],
+        )
+        return replace(
+            state,
+            job=made,
+            timelines=[state.timelines[m] for m in source],
+            transfer_ns=transfer[was],
+            gone=state.gone[was],
+        ).touched(
+            wanted,
+            f"each rank does what one of the {size} recorded ones did, on nodes like {node.name}; ranks are simulated",
+        )
+
+    return JobChange(f"{wanted} ranks", ("--ranks", str(wanted)), apply)
+
+
+def _hosts(node: Node, ranks: int) -> int:
+    """The fewest equal nodes that hold so many ranks."""
+    most = len(node.gpus())
+    return next(hosts for hosts in range(1, ranks + 1) if ranks % hosts == 0 and ranks // hosts <= most)
+
+
+#: Of `what-if` on a job, beside those of a program.
+JOB_OPTIONS = (
+    Option(
+        "--rank",
+        "Of a job: change the program on this rank only; may be repeated.",
+        None,
+        "R",
+        int,
+        multiple=True,
+    ),
+    Option("--no-stragglers", "Of a job: no rank comes to a collective later than the median."),
+    Option("--overlap-collectives", "Of a job: collectives run beside kernels."),
+    Option("--bucket", "Of a job: all-reduces are joined, or divided, to this size: 25MB.", None, "SIZE"),
+    Option(
+        "--collective-bytes", "Of a job: collectives carry so many times their bytes: 0.5x.", None, "FACTOR"
+    ),
+    Option(
+        "--ranks",
+        "Of a data-parallel job: so many ranks, the new ones copies of the recorded.",
+        None,
+        "N",
+        int,
+    ),
+)
+
+
+def asks_for_job(values: Mapping[str, Any]) -> bool:
+    """Whether an option of jobs was given."""
+    return any(values.get(option.key) not in (None, False, ()) for option in JOB_OPTIONS)
+
+
+def job_changes_of(values: Mapping[str, Any], job: JobTimeline, setting: Setting) -> list[JobChange]:
+    """The changes asked for, by the options' keys. Raises InputError for what cannot be read, or where nothing was asked."""
+    node, ranks = setting.recorded_on, list(values.get("rank") or ()) or None
+    if ranks and (unknown := set(ranks) - {one.rank for one in job.ranks}):
+        raise InputError(
+            f"--rank {min(unknown)}: the job has ranks {_listed([one.rank for one in job.ranks])}"
+        )
+    whole = [
+        *([no_stragglers()] if values.get("no_stragglers") else []),
+        *([overlap()] if values.get("overlap_collectives") else []),
+        *([bucket(parse_bytes(text), node)] if (text := values.get("bucket")) else []),
+        *(
+            [collective_bytes(parse_factor(text, "--collective-bytes"), node)]
+            if (text := values.get("collective_bytes"))
+            else []
+        ),
+        *([more_ranks(count, node)] if (count := values.get("ranks")) is not None else []),
+    ]
+    of_program = changes_of(values, node, others=bool(whole))
+    return [*(on_ranks(change, setting, ranks) for change in of_program), *whole]
+
+
+def _listed(ranks: list[int]) -> str:
+    first = ", ".join(map(str, sorted(ranks)[:8]))
+    return first + (f", … {max(ranks)}" if len(ranks) > 8 else "")

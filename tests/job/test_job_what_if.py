@@ -1,0 +1,116 @@
+"""What a change to some ranks, or to what they do together, makes of a job; made-up jobs, whose changed form is known."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from busfare.cli import app
+from tests.job.kineto_job import write_ranks
+
+COMPUTE = [[1000.0, 900.0, 1100.0], [1000.0, 1500.0, 1000.0], [400.0, 900.0, 1000.0]]
+
+
+def changed(folder: Path, *options: str) -> dict[str, Any]:
+    run = CliRunner().invoke(app, ["what-if", str(folder), "--json", *options], standalone_mode=False)
+    assert run.exception is None, run.output
+    result: dict[str, Any] = json.loads(run.stdout)
+    assert result["baseline"]["replayed_seconds"] == pytest.approx(
+        result["baseline"]["recorded_seconds"], rel=0.01
+    )
+    return result
+
+
+@pytest.mark.parametrize("mpi", [False, True], ids=["NCCL", "MPI"])
+def test_a_change_to_one_rank_counts_as_far_as_others_wait_for_it(tmp_path: Path, mpi: bool) -> None:
+    slow = write_ranks(tmp_path / "before", COMPUTE, copy_us=800.0, mpi=mpi)
+    bare = write_ranks(tmp_path / "after", COMPUTE, mpi=mpi)
+    result = changed(tmp_path / "before", "--rank", "0", "--remove", "h2d")
+    assert result["baseline"]["recorded_seconds"] == pytest.approx(slow * 1e-6, rel=1e-6)
+    assert result["speedup"] == pytest.approx(slow / bare, rel=0.02)
+    nothing = changed(tmp_path / "before", "--rank", "1", "--remove", "h2d")
+    assert nothing["changes"][0]["touched"] == 0 and nothing["speedup"] == pytest.approx(1.0)
+    assert {one["rank"] for one in result["ranks"]} == {0, 1, 2}
+
+
+def test_without_stragglers_each_step_takes_the_median(tmp_path: Path) -> None:
+    generator = np.random.default_rng(11)
+    compute = generator.uniform(900, 1100, (5, 30)).round()
+    compute[3] += 700
+    whole = write_ranks(tmp_path, compute.tolist())
+    result = changed(tmp_path, "--no-stragglers")
+    saved = (compute.max(axis=0) - np.median(compute, axis=0))[
+        1:
+    ].sum()  # nothing is known of before the first
+    assert result["gain_seconds"] == pytest.approx(saved * 1e-6, rel=0.02)
+    assert result["speedup"] == pytest.approx(whole / (whole - saved), rel=0.01)
+    assert result["low_seconds"] is None and "no held-out data" in result["reason"]
+
+
+def test_collectives_beside_kernels_leave_the_kernels(tmp_path: Path) -> None:
+    compute = np.full((2, 10), 1000.0)
+    whole = write_ranks(tmp_path, compute.tolist(), transfer_us=400.0)
+    result = changed(tmp_path, "--overlap-collectives")
+    assert result["predicted_seconds"] == pytest.approx((whole - 9 * 401.0) * 1e-6, rel=0.01)
+
+
+def test_collectives_of_fewer_bytes(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[1000.0] * 5] * 2, transfer_us=4000.0, elements=1 << 26)
+    result = changed(tmp_path, "--collective-bytes", "0.5x")
+    # At such sizes latency is little.
+    assert result["gain_seconds"] == pytest.approx(5 * 2000e-6, rel=0.06)
+
+
+def test_small_buckets_are_joined_within_a_step_only(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[200.0] * 4] * 2, pairs=8, transfer_us=20.0, elements=1024)
+    result = changed(tmp_path, "--bucket", "1MB")
+    (change,) = result["changes"]
+    assert change["touched"] == 4 * 8
+    # A latency for each of four steps is left of eight.
+    assert result["gain_seconds"] == pytest.approx(4 * 7 * 20e-6, rel=0.05)
+    assert changed(tmp_path, "--bucket", "1kB")["gain_seconds"] <= 0
+
+
+def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[1000.0] * 5] * 2, transfer_us=1000.0, elements=1 << 26)
+    four, sixteen = (changed(tmp_path, "--ranks", count, "--from", "h100-sxm") for count in ("4", "16"))
+    assert len(four["ranks"]) == 4 and four["ranks"][3]["replayed_seconds"] is None
+    assert 1 < four["predicted_seconds"] / four["baseline"]["replayed_seconds"] < 1.6
+    assert sixteen["predicted_seconds"] > four["predicted_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rank", "7", "--pin="], "the job has ranks 0, 1"),
+        (["--ranks", "1"], "a number from 2"),
+        (["--collective-bytes", "half"], "write a factor"),
+        (["--bucket", "many"], "many"),
+        (["--rank", "0"], "say what to change"),
+        (["--no-stragglers", "--unrecorded", "1s"], "of one run"),
+    ],
+)
+def test_what_cannot_be_done_is_said(tmp_path: Path, options: list[str], message: str) -> None:
+    write_ranks(tmp_path, [[100.0], [100.0]])
+    run = CliRunner().invoke(app, ["what-if", str(tmp_path), *options], standalone_mode=False)
+    assert message in str(run.exception)
+
+
+def test_one_rank_is_no_job(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[100.0], [100.0]])
+    (tmp_path / "rank1.json.gz").unlink()
+    run = CliRunner().invoke(app, ["what-if", str(tmp_path), "--pin="], standalone_mode=False)
+    assert "matches that of another" in str(run.exception)
+
+
+@pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
+@pytest.mark.parametrize("path", ["ranks/dlrm-8xv100", "traces/nsys/nsys-ai-2xh100-before.sqlite"])
+def test_published_jobs_replay_unchanged(path: str) -> None:
+    result = changed(Path(os.environ["BUSFARE_SHARED"]) / "data" / path, "--no-stragglers")
+    assert result["predicted_seconds"] <= result["baseline"]["replayed_seconds"]
