@@ -98,3 +98,16 @@ def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
         abs(clock["offset_ns"]) < 10_000 and clock["uncertainty_ns"] < 10_000 for clock in result["clocks"]
     )
     assert not any(left["id"] == "unmatched-communication" for left in result["omissions"])
+
+
+@pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
+def test_ranks_of_one_file_are_told_apart() -> None:
+    """Two processes of one Nsight Systems export, by NVTX ranges `nccl:…` (GindaChen/nsys-ai): 31 collectives each."""
+    path = Path(os.environ["BUSFARE_SHARED"]) / "data/traces/nsys/nsys-ai-2xh100-after.sqlite"
+    result = reported(str(path))
+    assert [(row["kind"], row["count"]) for row in result["collectives"]] == [
+        ("all_to_all", 30),
+        ("send_receive", 1),
+    ]
+    waits = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    assert waits == pytest.approx({0: 4.27e-3, 1: 18.2e-3}, rel=0.01)

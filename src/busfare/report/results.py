@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from busfare.job.results import Clock, Collective, RankTimes
 from busfare.results import Path, Predicted, RangedFinding, Sized
 from busfare.trace.totals import Counted, Gap, Gpu, MovedInAll
 
@@ -125,6 +126,10 @@ class Report(Struct, tag_field="schema", tag="busfare.report/1", kw_only=True):
     recording_cost: RecordingCost | None
     critical_path: list[Part] | None
     findings: list[RangedFinding]
+    # Of several ranks in one trace.
+    collectives: list[Collective] | UnsetType = UNSET
+    ranks: list[RankTimes] | UnsetType = UNSET
+    clocks: list[Clock] | UnsetType = UNSET
     omissions: list[Omission]
 
 

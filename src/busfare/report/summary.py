@@ -7,6 +7,7 @@ from msgspec.structs import asdict
 
 from busfare import advise
 from busfare.errors import InputError
+from busfare.job.results import Communication
 from busfare.node import Node
 from busfare.report import results
 from busfare.report.results import Part, Report, Traced
@@ -18,6 +19,7 @@ from busfare.trace.bounds import REPLAYED_ROWS
 from busfare.trace.model import INCOMPLETE
 
 MOST_ROWS, MOST_GAPS = 10, 5
+TOGETHER = ("collectives", "ranks", "clocks")
 NS = 1e-9
 
 
@@ -51,6 +53,7 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
         path, unexplained = rows_of(Part, shares), unexplained_seconds(shares)
     run_seconds = cost.replayed_seconds if cost else totals.makespan_seconds
     bare = ["--unrecorded", f"{unrecorded_seconds:g}s"] if cost else []
+    together = _together(trace)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
     return Report(
         trace=_traced(trace),
@@ -67,7 +70,25 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
         recording_cost=cost,
         critical_path=path,
         findings=[ranged(finding, run_seconds, node, bare) for finding in findings()],
+        **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=rows_of(results.Omission, [*trace.omissions, *(run.omissions if run is not None else [])]),
+    )
+
+
+def _together(trace: Trace) -> Communication | None:
+    """What the ranks of one trace do together; None where it has one, or they do not communicate."""
+    if (
+        trace.sums is not None
+        or trace.operations.select(pl.struct("process", "device").n_unique() < 2).item()
+    ):
+        return None
+    from busfare.job.communication import communication, numbered, ranks_of, rows_of
+
+    ranks = ranks_of(trace)
+    if len(ranks) < 2 or trace.collectives.is_empty():
+        return None
+    return communication(
+        [rows_of(trace)], numbered([(str(trace.path), None, trace.host.get("hostname"), ranks)])
     )
 
 

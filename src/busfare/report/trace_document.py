@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.report.blocks import conditions, omitted, overlaps, parts, paths, recorder, sizes
+from busfare.report.communication_blocks import communication_blocks
 from busfare.report.document import (
     Block,
     Document,
@@ -46,6 +47,8 @@ def report_document(result: Report, lanes: Lanes | None = None, more: Sequence[B
     if lanes and lanes.lanes:
         blocks.append(Figure("timeline", lanes, "Time line", ZOOM))
     blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
+    if result.collectives and result.ranks and result.clocks:
+        blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
     if result.by_path:
         blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
     blocks += [*_longest(result), *_gaps(result, run)]
