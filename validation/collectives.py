@@ -22,6 +22,7 @@ from published import SHARED
 from truths import Truth
 
 from busfare.cost.collectives import Fabric, bus_factor, fit_collectives, price_collectives
+from busfare.cost.collectives.price import held_with
 from busfare.node import load_node
 from busfare.node.arrays import FloatArray
 from busfare.node.file import decode
@@ -134,7 +135,7 @@ def truths() -> Iterator[Truth]:
     """For the ranges, by table: NCCL's model, and lines fitted to the other sizes."""
     for table in tables():
         rows = table.rows()
-        what = "collective" if table.fabric.hosts == 1 else "collective-network"
+        what = held_with(table.fabric, table.kind)
         for size, predicted, actual in zip(
             table.sizes[rows], table.modelled[rows], table.seconds[rows], strict=True
         ):

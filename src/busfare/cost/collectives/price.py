@@ -12,7 +12,6 @@ from busfare.cost.collectives.fabric import Fabric
 from busfare.cost.collectives.model import KINDS, Option, bus_factor, options
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
-from busfare.node import CollectiveCurve
 from busfare.node.arrays import FloatArray
 
 __all__ = ["KINDS", "CollectivePrices", "bus_factor", "price_collectives"]
@@ -72,7 +71,7 @@ def price_collectives(
             texts[0, rows] = np.array([o.algorithm for o in listed], object)[which]
             texts[1, rows] = np.array([o.protocol for o in listed], object)[which]
         for end, held in enumerate((low, high)):
-            held[rows] = seconds[rows] * _factors(fabric, curve, own, end)
+            held[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, own, end)
         bus[rows] = bus_factor(kind, fabric.ranks) * own / seconds[rows]
     rung = max(rungs.values(), key=("probed", "datasheet", "typical").index, default=fabric.rung)
     return CollectivePrices(seconds, low, high, bus, texts[0].tolist(), texts[1].tolist(), rung, rungs)
@@ -98,10 +97,16 @@ def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, 
     return seconds, which
 
 
-def _factors(fabric: Fabric, curve: CollectiveCurve | None, sizes: FloatArray, end: int) -> FloatArray:
+def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray, end: int) -> FloatArray:
     """Lows or highs over the price, by size; NaN where nothing is known."""
-    what = "collective" if fabric.hosts == 1 or curve is not None else "collective-network"
-    model, figures = ("probed", "probed") if curve is not None else ("nccl", "datasheet")
+    what = "collective" if probed else held_with(fabric, kind)
+    model, figures = ("fitted", "probed") if probed else ("nccl", "datasheet")
     found = [range_of(what, model, figures, size) for size in (0.0, *BANDS)]
     values = np.array([np.nan if one is None else one[end] for one in found])
     return values[np.searchsorted(BANDS, sizes, side="right")]
+
+
+def held_with(fabric: Fabric, kind: str) -> str:
+    """What shares a range in `ranges.toml`: everything between hosts; sends within one; the others."""
+    sends = kind in ("all_to_all", "send_receive")
+    return "collective-network" if fabric.hosts > 1 else "collective-send" if sends else "collective"
