@@ -32,6 +32,14 @@ from busfare.output import PATH, as_html, as_json, print_json
 @click.option(
     "--kernel", metavar="CLASS", help="A kernel in place of a copy: gemm, elementwise, reduction, other …"
 )
+@click.option(
+    "--collective",
+    metavar="KIND",
+    help="A collective in place of a copy: all_reduce, all_gather, broadcast, all_to_all, send_receive …",
+)
+@click.option("--ranks", metavar="N", type=int, help="Of the collective: GPUs, one a rank.")
+@click.option("--hosts", metavar="N", type=int, default=1, help="Such nodes, with as many ranks on each.")
+@click.option("--nvls", is_flag=True, help="Reductions in the NVLink switch.")
 @click.option("--from", "from_", metavar="NODE", help="Where the kernel took --seconds.")
 @click.option("--seconds", metavar="TIME", help="What a launch took there: 1.2ms.")
 @click.option(
@@ -50,22 +58,36 @@ def price(
     direction: str,
     memory: str,
     latency_from: str | None,
+    collective: str | None,
+    ranks: int | None,
+    hosts: int,
+    nvls: bool,
     json: bool,
     **kernel: Any,
 ) -> None:
-    """What one copy costs on a node, by every model that applies; or one kernel that was recorded on another."""
+    """What one copy costs on a node, by every model that applies; or a collective; or a kernel recorded on another node."""
     from busfare.node import load_node
     from busfare.quantities import parse_bytes
-    from busfare.report.nodes import kernel_price, prices
-    from busfare.report.prediction_documents import kernel_price_document, prices_document
+    from busfare.report.nodes import collective_price, kernel_price, prices
+    from busfare.report.prediction_documents import (
+        collective_price_document,
+        kernel_price_document,
+        prices_document,
+    )
 
     size = parse_bytes(bytes_) if bytes_ else None
+    if collective:
+        carried = collective_price(load_node(node), collective, size, ranks, hosts, nvls)
+        answer(carried, lambda: collective_price_document(carried), json)
+        return
     if kernel["kernel"]:
         priced = kernel_price(load_node(node), size, **kernel)
         answer(priced, lambda: kernel_price_document(priced), json)
         return
     if size is None:
-        raise InputError("price: give --bytes, the size of the copy, or --kernel with --from and --seconds")
+        raise InputError(
+            "price: give --bytes, the size of a copy or --collective, or --kernel with --from and --seconds"
+        )
     result = prices(load_node(node), direction, memory, size, optional_node(latency_from))
     answer(result, lambda: prices_document(result), json)
 

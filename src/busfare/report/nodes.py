@@ -5,11 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare import cost
+from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.price import price_kernel
+from busfare.cost.ranges import seconds_between
 from busfare.errors import InputError
 from busfare.node import Node, catalogue_names, load_node
 from busfare.node.gpus import Gpu as GpuSheet
@@ -53,6 +56,28 @@ class KernelPrices(Struct, tag_field="schema", tag="busfare.price/1"):
     kind: str = field(name="kernel")
     recorded_seconds: float
     prices: list[KernelPrice]
+
+
+class CollectivePrice(Ranged, kw_only=True):
+    """One collective by what the node's file measured (`measured`) or by NCCL's model of its links (`nccl`)."""
+
+    model: str
+    seconds: float
+    bus_bytes_per_second: float
+    algorithm: str | None
+    protocol: str | None
+
+
+class CollectivePrices(Struct, tag_field="schema", tag="busfare.price/1"):
+    """The best rung first. `links`: what lies between the GPUs of a node."""
+
+    node: str
+    collective: str
+    ranks: int
+    hosts: int
+    bytes: int
+    links: str
+    prices: list[CollectivePrice]
 
 
 class NodeRow(Struct, kw_only=True):
@@ -145,6 +170,31 @@ def kernel_price(
         shared_bytes=parse_bytes(launch["shared_bytes"]) if launch["shared_bytes"] else None,
     )
     return KernelPrices(recorded_on.name, node.name, kernel, took, rows_of(KernelPrice, rows))
+
+
+def collective_price(
+    node: Node, kind: str, bytes_: int | None, ranks: int | None, hosts: int, nvls: bool
+) -> CollectivePrices:
+    """One collective on `node`. Raises InputError for what is missing, and where the node does not say enough."""
+    if bytes_ is None or ranks is None:
+        raise InputError(f"--collective {kind}: say how many GPUs, and how much: --ranks 8 --bytes 64MiB")
+    fabric = Fabric.of(node, ranks, hosts, nvls or None)
+    rows: list[CollectivePrice] = []
+    for measured in (True, False):
+        found = price_collectives(fabric, [kind], np.array([float(bytes_)]), measured)
+        if measured and found.rung != "probed":
+            continue
+        rows.append(
+            CollectivePrice(
+                model="measured" if measured else "nccl",
+                seconds=float(found.seconds[0]),
+                bus_bytes_per_second=float(found.bus_bytes_per_second[0]),
+                algorithm=found.algorithm[0],
+                protocol=found.protocol[0],
+                **seconds_between(float(found.low_seconds[0]), float(found.high_seconds[0]), found.rung),
+            )
+        )
+    return CollectivePrices(node.name, kind, ranks, hosts, bytes_, fabric.through, rows)
 
 
 def _time(text: str) -> float:

@@ -11,7 +11,7 @@ from busfare.node.gpus import Gpu
 from busfare.report.blocks import bar, omitted, parts, percent, ranges, recorder
 from busfare.report.document import Block, Document, Face, Figure, Items, Table, Text, numbers, table, words
 from busfare.report.lanes import Lanes
-from busfare.report.nodes import KernelPrices, Nodes, Prices
+from busfare.report.nodes import CollectivePrices, KernelPrices, Nodes, Prices
 from busfare.report.results import Outcome, WhatIf, path_name
 from busfare.report.svg import COLOUR, Bars, BarSeries
 from busfare.report.trace_document import ZOOM
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from busfare.project.results import Compared, KernelsCompared, Projected, Projection
 
 __all__ = [
+    "collective_price_document",
     "comparison_document",
     "kernel_price_document",
     "nodes_document",
@@ -226,6 +227,23 @@ def kernel_price_document(result: KernelPrices) -> Document:
         for p in result.prices
     ]  # fmt: skip
     columns = words("rung") + numbers("time (80 % range)", "change")
+    return Document(f"busfare price: {what}", "", "", [Table(columns, rows, what)])
+
+
+def collective_price_document(result: CollectivePrices) -> Document:
+    """One collective by every rung."""
+    hosts = f" on each of {result.hosts} hosts" if result.hosts > 1 else ""
+    what = (
+        f"{result.collective} of {size(result.bytes)} among {result.ranks // result.hosts} GPUs{hosts}, {result.node} "
+        f"({result.links}; predicted)"
+    )
+    rows = [
+        (p.model, p.shown(p.seconds), rate(p.bus_bytes_per_second), p.algorithm or "–", p.protocol or "–", p.rung or "–")
+        for p in result.prices
+    ]  # fmt: skip
+    columns = (
+        words("model") + numbers("time (80 % range)", "bus rate") + words("algorithm", "protocol", "rung")
+    )
     return Document(f"busfare price: {what}", "", "", [Table(columns, rows, what)])
 
 
