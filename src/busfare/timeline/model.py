@@ -39,11 +39,6 @@ NO_LINKS: Columns = {
     "link_both": np.zeros(0),
     "link_opposite": np.zeros(0, np.int32),
 }
-#: Columns that join ranks, all four or none. The nodes `joint_members[joint_begin[j]:joint_begin[j + 1]]` (a call's row, or
-#: number of calls + an operation's row) arrive in joint j as they start. `call_awaits` and `operation_awaits` name the joint
-#: that each waits for, or -1: the call returns its own time after the last arrival or later; the operation, which has no
-#: engine and no links, holds its stream and ends its duration, the transfer alone, after the last arrival or its own start.
-JOINTS = ("call_awaits", "operation_awaits", "joint_begin", "joint_members")
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
 
@@ -56,6 +51,12 @@ class Timeline:
 
     `columns` are those of `busfare.timeline._core`; rows of `operations` and `calls` (the trace's columns) are
     parallel to them. A changed timeline is another one: nothing is changed in place.
+
+    Ranks side by side wait for each other in joints, columns that are all there or none: the nodes
+    `joint_members[joint_begin[j]:joint_begin[j + 1]]` (a call's row, or number of calls + an operation's row) arrive
+    in joint j as they start; `call_awaits` and `operation_awaits` are the joint that each waits for, or -1. A call
+    returns no earlier than its own time after the last arrival. An operation, then without engine and links, holds its
+    stream; its duration, the transfer alone, counts from the last arrival or its own start, whichever is later.
     """
 
     trace: Trace
