@@ -18,8 +18,11 @@ __all__ = ["probe", "record"]
 @click.option("--quick", is_flag=True, help="13 seconds a GPU in place of 40.")
 @click.option(
     "--only",
-    type=click.Choice(["copies", "kernels"]),
-    help="Measure one part: copies, or what kernels reach.",
+    type=click.Choice(["copies", "kernels", "collectives"]),
+    help="Measure one part: copies, what kernels reach, or NCCL among all GPUs.",
+)
+@click.option(
+    "--collectives", is_flag=True, help="Measure NCCL's operations among all GPUs, too: 30 seconds."
 )
 @click.option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
 @click.option("--fault", multiple=True, help="With --virtual: a fault to play; may be repeated.")
@@ -31,6 +34,7 @@ def probe(
     output: Path | None,
     quick: bool,
     only: Any,
+    collectives: bool,
     virtual: str | None,
     fault: tuple[str, ...],
     raw: Path | None,
@@ -53,7 +57,7 @@ def probe(
         device = probing.open_device(virtual, faults=fault)
         try:
             with progress() as shown:
-                record, knees = probing.measured(device, quick, shown, only=only)
+                record, knees = probing.measured(device, quick, shown, only=only, collectives=collectives)
             # On file before anything is fitted or shown: what was measured cannot be had again.
             if raw:
                 write(record, raw)

@@ -61,9 +61,7 @@ def _given(table: msgspec.Struct, tag: str | None) -> dict[str, Any]:
     own = {"kind": kind} if isinstance(kind, str) else {}
     for key, value in sorted(_plain(table).items(), key=lambda pair: pair[0] not in _FIRST):
         empty = value is None or value is False or value in ("", (), [], {})
-        usual = (
-            key == "kind" or getattr(table, key) == defaults.get(key) or (key == "source" and value == tag)
-        )
+        usual = key in own or getattr(table, key) == defaults.get(key) or (key == "source" and value == tag)
         if not (empty or usual):
             own[key] = value
     return own

@@ -16,6 +16,7 @@ import numpy as np
 
 from busfare.errors import BusfareError, InputError
 from busfare.measure.cases import HOST_DIRECTIONS, Case, full, quick
+from busfare.measure.collectives import COLLECTIVES_S, QUICK_COLLECTIVES_S, collective_cases
 from busfare.measure.device import Device, command_line, gpu_count
 from busfare.measure.kernels import KERNELS_S, QUICK_KERNELS_S, kernel_cases
 from busfare.measure.profile import Residual, profile, residuals
@@ -36,7 +37,7 @@ from busfare.measure.topology import named
 from busfare.node import Node
 
 #: What may be measured by itself.
-Part = Literal["copies", "kernels"]
+Part = Literal["copies", "kernels", "collectives"]
 #: Seconds a GPU of copies, of the goals that the project set itself.
 FULL_S, QUICK_S = 30.0, 10.0
 #: What remains of them after start-up, knees and fit.
@@ -74,9 +75,11 @@ def measured(
     seed: int | None = None,
     gpus: Sequence[int] | None = None,
     only: Part | None = None,
+    collectives: bool = False,
 ) -> tuple[Record, list[Knee]]:
-    """The samples alone, of every GPU of `device`, and where its paths jump; of one part `only` where asked for. Raises
-    InputError where a virtual node has nothing of it.
+    """The samples alone, of every GPU of `device`, and where its paths jump; of one part `only` where asked for; with
+    `collectives` among all GPUs, too. Raises InputError where a virtual node has nothing of it, and NoGpuError where
+    collectives have one GPU.
     """
     facts = device.facts()
     record = Record(
@@ -90,8 +93,10 @@ def measured(
     clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
     chosen = range(len(facts["gpus"])) if gpus is None else gpus
     knees: list[Knee] = []
+    # Asked for first: with one GPU it is said before anything is measured.
+    together = collective_cases(len(chosen), fast) if collectives or only == "collectives" else ()
     for gpu in chosen:
-        if only != "kernels":
+        if only in (None, "copies"):
             plan = (quick if fast else full)(gpu, [other for other in chosen if other != gpu])
             budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
             measure(device, plan.cases, record, budget, progress, clock)
@@ -101,9 +106,11 @@ def measured(
         plays = facts["gpus"][gpu].get("kernels", True)
         if only == "kernels" and not plays:
             raise InputError(f"node {facts['plays']}: says nothing of kernels; play one with [[kernels]]")
-        if only != "copies" and plays:
+        if only in (None, "kernels") and plays:
             cases = kernel_cases(facts["gpus"][gpu], gpu, fast)
             measure(device, cases, record, QUICK_KERNELS_S if fast else KERNELS_S, progress, clock)
+    if together:
+        measure(device, together, record, QUICK_COLLECTIVES_S if fast else COLLECTIVES_S, progress, clock)
     _note_disturbances(record)
     return record, knees
 
@@ -121,7 +128,7 @@ def again(raw: Path) -> Probed:
 def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     """What the samples of a record say. Raises BusfareError where nothing could be measured."""
     node = named(profile(record), record)
-    if not node.curves and not node.kernels:
+    if not (node.curves or node.kernels or node.collectives):
         reasons = sorted({row.why for row in record.left_out})
         raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
     _note_disturbances(record)

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from busfare.measure.cases import HOST_DIRECTIONS, SHARES, Case, is_held_out
+from busfare.measure.collectives import collective_curves
 from busfare.measure.kernels import kernels_of
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median, spread
@@ -70,6 +71,7 @@ def profile(record: Record) -> Node:
         tag = {"gpu": gpu if len(gpus) > 1 else None, "source": SOURCE}
         for name, some in found.items():
             tables[name] += [msgspec.structs.replace(table, **tag) for table in some]
+    tables["collectives"] = list(collective_curves(record.measurements, len(record.facts["gpus"])))
     parameters: dict[str, Any] = {name: tuple(own) for name, own in tables.items()}
     return replace(bare_node(record), **parameters)
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.errors import InputError
-from busfare.node import Contention, Cost, Curve, Kernels
+from busfare.node import CollectiveCurve, Contention, Cost, Curve, Kernels
 
 Result = TypeVar("Result", bound="Struct")
 
@@ -279,6 +279,7 @@ class Profile(Struct, kw_only=True, rename={"contentions": "contention"}):
     contentions: tuple[Contention, ...]
     costs: tuple[Cost, ...]
     kernels: tuple[Kernels, ...]
+    collectives: tuple[CollectiveCurve, ...]
     sources: dict[str, Any]
 
 

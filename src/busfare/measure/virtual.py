@@ -12,6 +12,7 @@ from typing import Any
 
 from busfare.errors import InputError
 from busfare.measure.cases import SHARES, Case, Samples
+from busfare.measure.collectives import kind_of
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.measure.kernels import KERNEL_MODES, played
 from busfare.node import Curve, Flow, Node, PcieLink
@@ -136,6 +137,14 @@ class VirtualDevice:
         """Device and API seconds of a case, without noise."""
         if case.mode.startswith(KERNEL_MODES):
             return self._kernel_s(case), _CALL_S * case.count
+        if (kind := kind_of(case)) is not None:
+            import numpy as np
+
+            from busfare.cost.collectives import Fabric, price_collectives
+
+            sizes = np.array([float(case.bytes)])
+            seconds = float(price_collectives(Fabric.of(self.node, self.gpus), [kind], sizes).seconds[0])
+            return seconds, seconds
         if case.direction == "none":
             return self._cost(case)
         if case.memory == "managed":

@@ -20,7 +20,7 @@ from busfare.measure.results import (
     StrategyCell,
     Version,
 )
-from busfare.node import Contention, Cost, Curve, Kernels
+from busfare.node import CollectiveCurve, Contention, Cost, Curve, Kernels
 from busfare.report.blocks import machine
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
@@ -41,7 +41,13 @@ def probe_document(result: ProbeResult) -> Document:
         if result.virtual
         else ""
     )
-    tables = (_paths(node.curves), _shares(node.contentions), _costs(node.costs), _kernels(node.kernels))
+    tables = (
+        _paths(node.curves),
+        _shares(node.contentions),
+        _costs(node.costs),
+        _kernels(node.kernels),
+        _collectives(node.collectives),
+    )
     blocks: list[Block] = [table for table in tables if table.rows]
     for n, h in enumerate(result.health):
         measured, due = h.measured_bytes_per_second, h.predicted_bytes_per_second
@@ -104,6 +110,14 @@ def _costs(costs: Sequence[Cost]) -> Table:
         for cost in costs
     ]
     return Table(words("GPU", "call") + numbers("on the host", "a MiB", "on the GPU"), rows)
+
+
+def _collectives(curves: Sequence[CollectiveCurve]) -> Table:
+    rows = [
+        (one.kind, str(one.ranks), time(one.latency_overhead_s[0]), rate(1 / one.long_gap_per_byte_s))
+        for one in curves
+    ]
+    return Table(words("collective") + numbers("GPUs", "start", "rate of long ones"), rows)
 
 
 def _kernels(kernels: Sequence[Kernels]) -> Table:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from busfare.measure.cases import Case, Samples
+from busfare.measure.collectives import kind_of
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import MOST_BYTES, Board
 from busfare.measure.cuda.copies import COPIES, Ends, copies
@@ -26,6 +27,7 @@ from busfare.measure.cuda.driver import (
     prefetch,
     register,
 )
+from busfare.measure.cuda.nccl import Communicators
 from busfare.measure.cuda.rates import RATES
 from busfare.measure.cuda.timing import record, sampled, seconds
 from busfare.measure.device import UnavailableError
@@ -138,12 +140,15 @@ class CudaDevice(facts.CudaHost):
     def __init__(self, gpus: int) -> None:
         super().__init__(gpus)
         self._boards: dict[int, Board] = {}
+        self._nccl: Communicators | None = None
         #: Whether each ordered pair of GPUs that was asked for copies without the host's help.
         self._direct: dict[tuple[int, int], bool] = {}
         self._most_bytes = min(MOST_BYTES, facts.roomy_bytes())
 
     def run(self, case: Case, repeats: int) -> Samples:
         try:
+            if (kind := kind_of(case)) is not None:
+                return self._communicators().samples(kind, case, repeats)
             board = self._board(case.gpu)
             board.enter()
             if case.mode in CALLS:
@@ -177,9 +182,17 @@ class CudaDevice(facts.CudaHost):
         return samples
 
     def close(self) -> None:
+        if self._nccl is not None:
+            self._nccl.close()
+            self._nccl = None
         for board in self._boards.values():
             board.close()
         self._boards.clear()
+
+    def _communicators(self) -> Communicators:
+        if self._nccl is None:
+            self._nccl = Communicators([self._board(ordinal) for ordinal in range(self.gpus)])
+        return self._nccl
 
     def _board(self, ordinal: int) -> Board:
         if ordinal not in self._boards:
