@@ -1,10 +1,10 @@
 """Collectives against published times: `python validation/collectives.py`; files of the folder that BUSFARE_SHARED names.
 
 vTrain's all-reduces (nccl-tests, 2 to 8 A100), Vidur's all-reduces and sends (A100 and A40, least of its repeats), Azure's
-bus bandwidth (A100; H100 and H200 with NVLS), by NCCL's model from the node alone; H100 without NVLS at 1 GiB. Two constants
-(`cost/collectives/model.py`) were chosen on vTrain's tables of 5 to 8 GPUs, marked `seen`, and on 4 and 8 H100; nothing on
-the others. Then lines fitted to every other size of a table, judged on the rest. Medians and 90th percentiles of the error
-in percent. Exit status 1 where a goal is missed.
+bus bandwidth (A100; H100 and H200 with NVLS), by NCCL's model from the node alone; H100 without NVLS at 1 GiB. Two
+constants (`cost/collectives/model.py`) were chosen on vTrain's tables of 5 to 8 GPUs, marked `seen`, on Azure's of H100 and
+H200, and on 4 and 8 H100; the other tables were seen before the form was settled. Then lines fitted to every other size of a
+table, judged on the rest. Medians and 90th percentiles of the error in percent. Exit status 1 where a goal is missed.
 """
 
 from __future__ import annotations
