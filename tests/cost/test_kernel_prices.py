@@ -157,7 +157,7 @@ def test_products_take_waves_of_tiles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "most"), [("train-images", 5.0), ("generate-text", 9.0), ("smooth-out-of-core", 22.0)]
+    ("example", "most"), [("train-images", 5.0), ("generate-text", 9.0), ("smooth-out-of-core", 20.0)]
 )
 def test_recorded_kernels_of_an_h100_are_near_those_of_an_h200(example: str, most: float) -> None:
     """Real recordings of both GPUs that come with the project."""
@@ -213,13 +213,15 @@ def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:
 
 
 def test_the_floor_under_kernels_goes_by_what_was_measured_of_both_gpus() -> None:
-    """Empty kernels take 0.28 µs longer on an H100 than on an H200; nobody measured an A100's."""
-    a100, h100, h200 = (limits_of(load_node(name)) for name in (A100, H100, H200))
+    """Of the data sheet alone it stays: empty kernels differ as much between machines of one kind as between kinds."""
+    sheet = limits_of(load_node(H100))
+    slow, quick = (replace(sheet, launch_s=seconds) for seconds in (0.8e-6, 0.5e-6))
     took = np.array([1e-6])
-    for here, there, saved in ((h100, h200, 0.7 * 0.278e-6), (a100, h100, 0.0)):
+    for here, there, saved in ((slow, quick, 0.7 * 0.3e-6), (slow, sheet, 0.0), (sheet, slow, 0.0)):
         (work,), (floor,) = parted(took, here, there)
-        assert work == pytest.approx(1e-6 - 0.779e-6)
-        assert floor == pytest.approx(0.779e-6 - saved)
+        assert work == pytest.approx(1e-6 - 0.8e-6)
+        assert floor == pytest.approx(0.8e-6 - saved)
+    assert sheet.launch_s is None
 
 
 def test_a_counted_kernel_goes_by_what_it_asks_of_the_memory_and_of_l2() -> None:

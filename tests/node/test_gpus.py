@@ -54,7 +54,7 @@ def test_no_source_is_unused_and_none_is_missing() -> None:
     from busfare.node.gpus import _file
 
     used = {tag for gpu in gpus().values() for tag in gpu.sources.values()}
-    used |= {row.source for row in (*_file().reached.values(), *_file().kernels.values())}
+    used |= {row.source for row in (*_file().reached.values(), *_file().l2.values())}
     assert used | {"mig"} == set(_file().sources)
 
 

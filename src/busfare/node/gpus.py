@@ -24,8 +24,8 @@ __all__ = [
     "gpu_names",
     "gpu_of_device_name",
     "gpus",
+    "l2_rate",
     "node_of_gpu",
-    "probed_elsewhere",
     "reached_share",
 ]
 
@@ -109,16 +109,15 @@ class _Reached(msgspec.Struct, forbid_unknown_fields=True):
     source: str
 
 
-class _Kernels(msgspec.Struct, forbid_unknown_fields=True):
-    launch_ns: float
-    l2_gb_per_s: float
+class _L2(msgspec.Struct, forbid_unknown_fields=True):
+    gb_per_s: float
     source: str
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[str, Source]
     reached: dict[str, _Reached]
-    kernels: dict[str, _Kernels]
+    l2: dict[str, _L2]
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
     lanes: dict[str, int]
@@ -220,12 +219,12 @@ def reached_share(name: str, compute_capability: str) -> float:
     return shares.get(known, shares["other"]).share
 
 
-def probed_elsewhere(name: str) -> tuple[float | None, float | None]:
-    """Of the GPU called `name` in the table, as measured on others of its kind: seconds of an empty kernel, and bytes a
-    second from L2; None where nobody has.
+def l2_rate(name: str) -> float | None:
+    """Bytes a second from L2 of the GPU called `name` in the table, as measured on others of its kind; None where nobody
+    has.
     """
-    row = _file().kernels.get(name)
-    return (row.launch_ns * 1e-9, row.l2_gb_per_s * 1e9) if row else (None, None)
+    row = _file().l2.get(name)
+    return row.gb_per_s * 1e9 if row else None
 
 
 def clock_by_peak(gpu: Gpu) -> float | None:

@@ -12,7 +12,7 @@ from busfare.node.gpus import (
     clock_by_peak,
     gpu_of_device_name,
     gpus,
-    probed_elsewhere,
+    l2_rate,
     reached_share,
 )
 
@@ -115,13 +115,13 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     if not peaks and gpu.flops_per_s:
         peaks = {"fp32": SHARE_OF_PEAK * gpu.flops_per_s}
     reached = memory * reached_share(sheet.name if sheet else "", capability)
-    launch, l2_rate = probed_elsewhere(sheet.name if sheet else "")
+    launch, l2 = None, l2_rate(sheet.name if sheet else "")
     if probed is not None:
         streams = probed.memory_bytes_per_s
         reached = next(
             (streams[kind] for kind in ("triad", "copy", "write", "read") if kind in streams), reached
         )
-        l2_rate, launch = probed.l2_bytes_per_s or l2_rate, probed.launch_s or launch
+        l2, launch = probed.l2_bytes_per_s or l2, probed.launch_s
         peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
         for kind in {one.type for one in probed.gemm}:
             fastest = max(one.flops / one.seconds for one in probed.gemm if one.type == kind)
@@ -135,7 +135,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         clock_hz=float(clock),
         memory=reached,
         l2_bytes=float((sheet and sheet.l2_bytes) or 4 << 20),
-        l2=l2_rate or L2_PORT_BYTES * units * clock / 2,
+        l2=l2 or L2_PORT_BYTES * units * clock / 2,
         launch_s=launch,
         peaks=peaks,
         products=tuple(one for one in probed.gemm if one.m == one.n == one.k) if probed else (),

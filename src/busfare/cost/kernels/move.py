@@ -33,8 +33,8 @@ MOST_RESIDUAL = 3.0
 #: The share of a kernel's time that the memory takes, where nothing but its class is known: of products of matrices, and of
 #: kernels that nothing is known of, unless they move so few bytes a thread that they may be streams.
 DENSE_SHARE = 0.1
-UNKNOWN_SHARE = 0.05
-STREAM_SHARE = 0.8
+UNKNOWN_SHARE = 0.1
+STREAM_SHARE = 0.7
 STREAM_BYTES = (8.0, 128.0)
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less; that of a GPU of which
 #: nobody measured it, s; and how much of the difference between two GPUs' floors kernels show that are not empty.
