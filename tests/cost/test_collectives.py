@@ -13,8 +13,15 @@ from busfare.node.file import decode
 GIB = 2.0**30
 
 
-def bus(node: str, ranks: int, size: float = GIB, kind: str = "all_reduce", **how: int) -> float:
-    fabric = Fabric.of(load_node(node), ranks, **how)  # type: ignore[arg-type]
+def bus(
+    node: str,
+    ranks: int,
+    size: float = GIB,
+    kind: str = "all_reduce",
+    hosts: int = 1,
+    nvls: bool | None = None,
+) -> float:
+    fabric = Fabric.of(load_node(node), ranks, hosts, nvls)
     return float(price_collectives(fabric, [kind], np.array([size])).bus_bytes_per_second[0]) / 1e9
 
 

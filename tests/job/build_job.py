@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from busfare.job.communication import MOMENTS, ROWS, TraceRank, packed
 from busfare.job.links import LinkRate, LinkTraffic
 from busfare.job.partial import Moved, Partial
+from busfare.job.ranks import MOMENTS, ROWS, TraceRank, packed
 from busfare.job.reduce import FIGURES, WORK, Job
 from busfare.job.run import Progress
 from busfare.results import RangedFinding

@@ -87,16 +87,26 @@ def write_ranks(
         for row in rows:
             row["ts"] += offsets_us[rank] if offsets_us else 0.0
             row["ts"] += row["ts"] * drift_ppm[rank] * 1e-6 if drift_ppm else 0.0
-        text = {
-            "schemaVersion": 1,
-            "deviceProperties": [
-                {"id": n, "name": "NVIDIA H100 80GB HBM3", "numSms": 132} for n in range(ranks)
-            ],
-            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": ranks},
-            "traceEvents": rows,
-        }
-        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(text).encode(), 1))
+        write_trace(folder, rank, ranks, rows)
     return max(host) - 10 - 1000.0
+
+
+def write_trace(folder: Path, rank: int, ranks: int, rows: list[dict[str, Any]]) -> None:
+    """Writes the events of one rank."""
+    text = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": n, "name": "NVIDIA H100 80GB HBM3", "numSms": 132} for n in range(ranks)],
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": ranks},
+        "traceEvents": rows,
+    }
+    (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(text).encode(), 1))
+
+
+def ranged(name: str, start: float, end: float) -> dict[str, Any]:
+    """A range of the host, times in µs."""
+    rows: list[dict[str, Any]] = []
+    _event(rows, "user_annotation", name, start, end - start, 4000, 4000, {})
+    return rows[0]
 
 
 def _event(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from busfare.cli import app
-from tests.job.kineto_job import write_ranks
+from tests.job.kineto_job import ranged, write_ranks, write_trace
 
 COMPUTE = [[1000.0, 900.0, 1100.0], [1000.0, 1500.0, 1000.0], [400.0, 900.0, 1000.0]]
 
@@ -60,8 +61,6 @@ def test_a_recording_that_begins_later_is_matched_by_when_collectives_end(tmp_pa
     compute = np.random.default_rng(3).uniform(500, 2500, (2, 60)).round()
     write_ranks(tmp_path, compute.tolist())
     path = tmp_path / "rank1.json.gz"
-    import gzip
-
     text = json.loads(gzip.decompress(path.read_bytes()))
     carriers = [event["ts"] for event in text["traceEvents"] if "nccl" in event["name"]]
     text["traceEvents"] = [event for event in text["traceEvents"] if event["ts"] > carriers[4]]
@@ -83,6 +82,44 @@ def test_ranks_that_are_absent_are_said(tmp_path: Path) -> None:
     assert any(left["id"] == "absent-ranks" and left["count"] == 3 for left in result["omissions"])
 
 
+def test_a_message_is_waited_for_and_requests_are_counted(tmp_path: Path) -> None:
+    """Rank 1 waits 300 µs for what rank 0 sends; of requests no range says which message they are of."""
+    first = [ranged("MPI_Send", 400, 420), ranged("MPI_Isend", 500, 505), ranged("MPI_Wait", 510, 600)]
+    second = [ranged("MPI_Recv", 100, 430), ranged("MPI_Irecv", 500, 505), ranged("MPI_Wait", 510, 600)]
+    for rank, rows in enumerate((first, second)):
+        kernel = {"device": rank, "context": 1, "stream": 7, "correlation": 1}
+        work = {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "k",
+            "pid": rank,
+            "tid": 7,
+            "ts": 10,
+            "dur": 20,
+            "args": kernel,
+        }
+        call = {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "cudaLaunchKernel",
+            "pid": 4000,
+            "tid": 4000,
+            "ts": 1,
+            "dur": 5,
+        }
+        write_trace(tmp_path, rank, 2, [call | {"args": {"correlation": 1}}, work, *rows])
+    result = reported(str(tmp_path))
+    (message,) = [row for row in result["collectives"] if row["ranks"]]
+    assert (message["kind"], message["count"]) == ("send_receive", 1)
+    assert message["arrive_seconds"] == pytest.approx(300e-6)
+    assert {one["rank"]: one["waiting_seconds"] for one in result["ranks"]} == pytest.approx(
+        {0: 0.0, 1: 300e-6}
+    )
+    lost = [left["count"] for left in result["omissions"] if left["id"] == "unmatched-communication"]
+    assert lost == [4]
+
+
+@pytest.mark.conformance
 @pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
 def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
     """DLRM on 8 V100s (facebookresearch/param): 8 collectives a rank, 96 % of their kernels' time waiting for the last."""
@@ -100,6 +137,7 @@ def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
     assert not any(left["id"] == "unmatched-communication" for left in result["omissions"])
 
 
+@pytest.mark.conformance
 @pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
 def test_ranks_of_one_file_are_told_apart() -> None:
     """Two processes of one Nsight Systems export, by NVTX ranges `nccl:…` (GindaChen/nsys-ai): 31 collectives each."""

@@ -109,8 +109,11 @@ def test_one_rank_is_no_job(tmp_path: Path) -> None:
     assert "matches that of another" in str(run.exception)
 
 
+@pytest.mark.conformance
 @pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
 @pytest.mark.parametrize("path", ["ranks/dlrm-8xv100", "traces/nsys/nsys-ai-2xh100-before.sqlite"])
 def test_published_jobs_replay_unchanged(path: str) -> None:
     result = changed(Path(os.environ["BUSFARE_SHARED"]) / "data" / path, "--no-stragglers")
+    base = result["baseline"]
+    assert base["replayed_seconds"] == pytest.approx(base["recorded_seconds"], rel=1e-6)
     assert result["predicted_seconds"] <= result["baseline"]["replayed_seconds"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,10 +11,6 @@ from busfare.cli.answer import answer, optional_node, read_trace
 from busfare.cli.traces import from_node, trace_path
 from busfare.errors import InputError
 from busfare.output import OUTPUT, as_html, as_json, write_file
-
-if TYPE_CHECKING:
-    from busfare.job.timeline import JobTimeline
-    from busfare.node import Node
 
 
 class WithChanges(click.Command):
@@ -104,31 +100,18 @@ def _of_job(
     path: Path, asked: dict[str, Any], from_: str | None, model: str, json: bool, html: Path | None
 ) -> None:
     """The same of all ranks whose traces lie in a folder, or in one trace."""
+    from busfare.advise import guess_node
     from busfare.job.changes import job_changes_of
+    from busfare.job.parts import trace_paths
+    from busfare.job.timeline import job_timeline
     from busfare.report.job_what_ifs import answer_job_what_if
     from busfare.report.prediction_documents import what_if_document
     from busfare.timeline.changes import Setting
 
-    job, recorded_on = _read_job(path, optional_node(from_), asked.get("node") is not None)
+    paths = trace_paths(path)
+    traces = [read_trace(each, launches=asked.get("node") is not None) for each in paths]
+    recorded_on = optional_node(from_) or guess_node(traces[0])
+    job = job_timeline(traces, recorded_on, paths)
     changes = job_changes_of(asked, job, Setting(recorded_on, model))
     result = answer_job_what_if(job, str(path), changes, recorded_on, from_ is None, model)
     answer(result, lambda: what_if_document(result), json, html)
-
-
-def _read_job(path: Path, node: Node | None, launches: bool) -> tuple[JobTimeline, Node | None]:
-    """The job whose traces lie at `path`, and where it was recorded; what cannot be read is an error here: without one rank
-    no other is what it was.
-    """
-    from busfare.advise import guess_node
-    from busfare.job.parts import find_parts
-    from busfare.job.timeline import job_timeline
-    from busfare.trace import is_trace_directory, may_be_trace
-
-    single = path.is_file() or is_trace_directory(path)
-    parts = [path] if single else [Path(part.path) for part in find_parts([path]).parts]
-    paths = [part for part in parts if single or part.is_dir() or may_be_trace(part)]
-    if not paths:
-        raise InputError(f"{path}: no trace found; give the folder that holds the traces of all ranks")
-    traces = [read_trace(part, launches=launches) for part in paths]
-    recorded_on = node or guess_node(traces[0])
-    return job_timeline(traces, recorded_on, paths), recorded_on

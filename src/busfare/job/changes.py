@@ -3,65 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.cost.collectives import KINDS, Fabric, fit_collectives, price_collectives
+from busfare.cost.collectives import Fabric
 from busfare.errors import InputError
-from busfare.job.communication import Rank
-from busfare.job.timeline import JobTimeline, together
+from busfare.job.ranks import Rank
+from busfare.job.state import JobChange, JobState, kinds_and_sizes, priced_on, transfer_model
+from busfare.job.timeline import JobTimeline
 from busfare.node import Node
+from busfare.node.arrays import FloatArray
 from busfare.quantities import parse_bytes, parse_factor
-from busfare.timeline import Played, Timeline, play
+from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
 from busfare.timeline.model import ACT, WAIT
 
-FloatArray = NDArray[np.float64]
 NS = 1e-9
 MOST_RANKS = 4096
-
-
-@dataclass(frozen=True)
-class JobState:
-    """A job after changes: each part's timeline, the transfers of its members (ns), members that no longer communicate
-    (`gone`), and whether kernels wait for collectives no more (`beside`).
-    """
-
-    job: JobTimeline
-    timelines: list[Timeline]
-    transfer_ns: FloatArray
-    gone: NDArray[np.bool_]
-    beside: bool = False
-    count: int = 0
-    bytes: int = 0
-    rests_on: list[str] = field(default_factory=list)
-
-    @staticmethod
-    def of(job: JobTimeline) -> JobState:
-        timelines = [part.timeline for part in job.parts]
-        return JobState(job, timelines, job.transfer_ns.astype(float), np.zeros(job.members.height, bool))
-
-    def play(self) -> Played:
-        """The whole job."""
-        return play(together(self.job, self.timelines, self.transfer_ns, self.gone, self.beside))
-
-    def touched(self, count: int, *rests_on: str, bytes: int = 0) -> JobState:
-        conditions = list(dict.fromkeys([*self.rests_on, *(rests_on if count else ())]))
-        return replace(self, count=self.count + count, bytes=self.bytes + bytes, rests_on=conditions)
-
-
-@dataclass(frozen=True)
-class JobChange:
-    """A change to a job: what it is called, the option of `what-if` that asks for it, and what it makes of the job."""
-
-    title: str
-    options: tuple[str, ...]
-    apply: Callable[[JobState], JobState]
-    node: Node | None = None
 
 
 def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> JobChange:
@@ -91,30 +53,11 @@ def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
     try:
         fabrics = [Fabric.of(node, size) for node in (here, there)]
     except InputError as error:
-        return state.touched(1, f"collectives take what they took ({error})")
-    before, after = (_priced(state.job, fabric) for fabric in fabrics)
+        return replace(state, rests_on=[*state.rests_on, f"collectives take what they took ({error})"])
+    before, after = (priced_on(state.job, fabric) for fabric in fabrics)
     known = np.isfinite(before) & np.isfinite(after) & (before > 0)
     ratio = np.where(known, after / np.where(known, before, 1.0), 1.0)
     return replace(state, transfer_ns=state.transfer_ns * ratio)
-
-
-def _priced(job: JobTimeline, fabric: Fabric) -> FloatArray:
-    """What each member's transfer takes on `fabric`, s; not a number of kinds or sizes that are not known."""
-    kinds, sizes = _kinds_and_sizes(job)
-    seconds = np.full(len(sizes), np.nan)
-    some = np.array([kind in KINDS for kind in kinds]) & np.isfinite(sizes)
-    if some.any():
-        priced = price_collectives(fabric, [kinds[row] for row in np.flatnonzero(some)], sizes[some])
-        seconds[some] = priced.seconds
-    return seconds
-
-
-def _kinds_and_sizes(job: JobTimeline) -> tuple[list[str], FloatArray]:
-    kinds = job.members["collective_kind"].cast(pl.String).fill_null("").to_list()
-    sizes = job.members.select(pl.col("bytes").max().over("joint")).to_series().cast(pl.Float64)
-    return ["send_receive" if kind in ("send", "receive") else kind for kind in kinds], sizes.fill_null(
-        np.nan
-    ).to_numpy()
 
 
 def no_stragglers() -> JobChange:
@@ -178,13 +121,13 @@ def collective_bytes(factor: float, node: Node | None) -> JobChange:
     """Collectives carry so many times their bytes."""
 
     def apply(state: JobState) -> JobState:
-        kinds, sizes = _kinds_and_sizes(state.job)
-        times = _times(state.job, node)
+        kinds, sizes = kinds_and_sizes(state.job)
+        seconds = transfer_model(state.job, node)
         ratio = np.ones(len(sizes))
         for kind in set(kinds):
             rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (sizes > 0))
             if len(rows):
-                ratio[rows] = times(kind, sizes[rows] * factor) / times(kind, sizes[rows])
+                ratio[rows] = seconds(kind, sizes[rows] * factor) / seconds(kind, sizes[rows])
         known = int(np.isfinite(sizes).sum())
         carried = int(np.nansum(sizes))
         return replace(state, transfer_ns=state.transfer_ns * ratio).touched(
@@ -196,38 +139,11 @@ def collective_bytes(factor: float, node: Node | None) -> JobChange:
     )
 
 
-def _times(job: JobTimeline, node: Node | None) -> Callable[[str, FloatArray], FloatArray]:
-    """Seconds of collectives of a kind and sizes: by a line through those of the job, in the shape of the node's links where
-    its sizes do not tell latency from bandwidth.
-    """
-    kinds, sizes = _kinds_and_sizes(job)
-    fabric = None
-    if node is not None:
-        try:
-            fabric = Fabric.of(node, len(job.ranks))
-        except InputError:
-            fabric = None
-
-    def of_kind(kind: str, wanted: FloatArray) -> FloatArray:
-        rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (job.transfer_ns > 0))
-
-        def model(some: FloatArray) -> FloatArray:
-            if fabric is None or kind not in KINDS:
-                return some.astype(float)  # by its bytes alone
-            return price_collectives(fabric, [kind] * len(some), some).seconds
-
-        if not len(rows):
-            return model(wanted)
-        return fit_collectives(sizes[rows], np.asarray(job.transfer_ns[rows] * NS), model).seconds(wanted)
-
-    return of_kind
-
-
 def bucket(size: int, node: Node | None) -> JobChange:
     """All-reduces that follow each other are joined up to `size` bytes, larger ones are divided."""
 
     def apply(state: JobState) -> JobState:
-        job, times = state.job, _times(state.job, node)
+        job, seconds = state.job, transfer_model(state.job, node)
         joints = (
             job.members.drop_nulls("joint").filter(pl.col("collective_kind") == "all_reduce").drop_nulls("bytes")
             .group_by("joint", "communicator", "members")
@@ -250,7 +166,7 @@ def bucket(size: int, node: Node | None) -> JobChange:
                 if len(held) == len(pieces) == 1:
                     continue
                 after, before = (
-                    times("all_reduce", np.array(some, float)).sum() for some in (pieces, last[1:])
+                    seconds("all_reduce", np.array(some, float)).sum() for some in (pieces, last[1:])
                 )
                 rows = rows_of[last[0]]
                 transfer[rows] = np.maximum(transfer[rows] + (after - before) / NS, 0.0)
@@ -342,7 +258,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         if node is None:
             raise InputError("--ranks needs the node that the job ran on: give it with --from")
         here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (size, wanted))
-        before, after = _priced(job, here), _priced(job, there)
+        before, after = priced_on(job, here), priced_on(job, there)
         whole = (
             job.members.select(pl.col("rank").n_unique().over("joint") == size)
             .to_series()

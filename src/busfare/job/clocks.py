@@ -43,9 +43,9 @@ def align(members: pl.DataFrame, clocks: int) -> Clocks:
     offset, drift, middle, uncertainty = (np.zeros(clocks) for _ in range(4))
     found = Clocks(offset, drift, middle, uncertainty)
     uncertainty[:] = np.nan
-    symmetric = pl.col("collective_kind").is_in(SYMMETRIC).fill_null(False)
-    tied = _between_clocks(members.drop_nulls("joint"))
-    tied = _between_clocks(tied.filter(symmetric | ~symmetric.any().over("clock")))
+    # Who sends, or begins a broadcast, may be done long before the others.
+    tied = members.drop_nulls("joint").filter(pl.col("collective_kind").is_in(SYMMETRIC))
+    tied = tied.filter(pl.col("clock").n_unique().over("joint") > 1)
     if tied.is_empty():
         return found
     clock, joint = tied["clock"].to_numpy().astype(np.int64), tied["joint"].rank("dense").to_numpy() - 1
@@ -83,10 +83,6 @@ def align(members: pl.DataFrame, clocks: int) -> Clocks:
     away = _residuals(found, clock, joint, end, every)
     uncertainty[known] = SPREAD * _medians(np.abs(away), clock, clocks)[known]
     return found
-
-
-def _between_clocks(members: pl.DataFrame) -> pl.DataFrame:
-    return members.filter(pl.col("clock").n_unique().over("joint") > 1)
 
 
 def _residuals(found: Clocks, clock: Rows, joint: Rows, end: Rows, by: NDArray[np.bool_]) -> Numbers:

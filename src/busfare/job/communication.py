@@ -4,153 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from io import BytesIO
-from itertools import count
 
-import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.cost.collectives import KINDS, bus_factor
 from busfare.job.clocks import Clocks, align
-from busfare.job.matching import MEMBERS, match
+from busfare.job.matching import MESSAGES, match
+from busfare.job.ranks import MOMENTS, Rank
 from busfare.job.results import Clock, Collective, Communication, Last, Left, RankTimes
-from busfare.trace import Trace
-from busfare.trace.lanes import Union
 from busfare.trace.tables import SYMMETRIC
-from busfare.trace.words import CLASSES, kind_codes
 
 NS = 1e-9
-#: Of each communication kernel, how much computes beside it is known at so many moments, its start and end among them.
-MOMENTS = 9
-#: Columns of a rank's rows as its trace gives them: times by the clock of its file.
-ROWS = {name: kind for name, kind in MEMBERS.items() if name not in ("rank", "clock")} | {
-    "computing_ns": pl.Array(pl.Int64, MOMENTS)
-}
-#: Members of a collective that seem to end before the last of them starts were matched wrongly, beyond what clocks are off.
+#: Members of a collective that seem to end before the last of them starts were matched wrongly, beyond what clocks are off:
+#: the ends of 64 collectives on eight V100s lay 1 to 7 µs apart [facebookresearch/param, DLRM].
 APART_NS = 50_000
-#: What nccl-tests multiplies the rate of n ranks by: the traffic of the busiest link [nccl-tests: doc/PERFORMANCE.md].
-BUS = {
-    "all_reduce": 2,
-    "all_gather": 1,
-    "reduce_scatter": 1,
-    "all_to_all": 1,
-}  # times (n - 1) / n; 1 of all others
 MOST_LISTED, MOST_LATE = 200, 3
-MESSAGES = ("send", "receive")
 LEFT_OUT = {
     "unmatched-communication": "communication kernels and MPI calls that match none of another rank here: not in the "
     "collectives, and not known to wait",
     "absent-ranks": "collectives whose group has ranks that no trace here is of: their waiting is a lower bound",
     "unaligned-clocks": "traces that no collective ties to others: their clocks are taken as they are",
 }
-
-
-class TraceRank(msgspec.Struct, frozen=True):
-    """A rank as its trace has it: the work of one process on one GPU. Nanoseconds."""
-
-    process: int | None
-    device: int | None
-    makespan_ns: int
-    kernels_ns: int
-    communication_ns: int
-
-
-class Rank(msgspec.Struct, frozen=True):
-    """A rank of a job; `clock` numbers its file."""
-
-    rank: int
-    path: str
-    host: str | None
-    clock: int
-    times: TraceRank
-
-
-def ranks_of(trace: Trace) -> list[TraceRank]:
-    """Each process and GPU of `trace` that computes or communicates, in order of GPU and process."""
-    if trace.sums is not None:
-        return []
-    codes = pl.Series(kind_codes(trace.operations))
-    length = pl.col("end_ns") - pl.col("start_ns")
-    kernel, carrier = (
-        CLASSES.categories.to_list().index("kernel"),
-        CLASSES.categories.to_list().index("communication"),
-    )
-    own = trace.operations.with_columns(class_=codes).group_by("process", "device").agg(
-        start=pl.col("start_ns").min(),
-        end=pl.col("end_ns").max(),
-        kernels=length.filter(pl.col("class_") == kernel).sum(),
-        communication=length.filter(pl.col("class_") == carrier).sum(),
-    )  # fmt: skip
-    own = own.filter(pl.col("device").is_null() | (pl.col("device") >= 0)).sort("device", "process")
-    calls = trace.calls.group_by("process").agg(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
-    own = own.join(calls, on="process", how="left", nulls_equal=True, maintain_order="left")
-    own = own.with_columns(start=pl.min_horizontal("start", "first"), end=pl.max_horizontal("end", "last"))
-    # Work of one process that happens to touch another's GPU (peer copies) makes no rank of its own.
-    working = own.filter((pl.col("kernels") > 0) | (pl.col("communication") > 0))
-    return [
-        TraceRank(
-            row["process"], row["device"], row["end"] - row["start"], row["kernels"], row["communication"]
-        )
-        for row in (working if working.height else own.head(1)).iter_rows(named=True)
-    ]
-
-
-def rows_of(trace: Trace) -> pl.DataFrame:
-    """Columns of ROWS: the communication of all ranks of `trace`."""
-    rows = trace.collectives
-    if rows.is_empty():
-        return pl.DataFrame(schema=ROWS)
-    starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    moments = starts[:, None] + ((ends - starts)[:, None] * np.arange(MOMENTS)) // (MOMENTS - 1)
-    computing = np.zeros(moments.shape, np.int64)
-    work = trace.operations.filter(
-        pl.Series(np.isin(kind_codes(trace.operations), [0, len(CLASSES.categories) - 2]))
-    )
-    for (process, device), own in work.group_by("process", "device"):
-        union = Union.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
-        its = (rows["process"].eq_missing(process) & rows["device"].eq_missing(device)).to_numpy()
-        computing[its] = union.covered_before(moments[its].ravel()).reshape(-1, MOMENTS)
-    computing -= computing[:, :1]
-    rows = rows.with_columns(pl.col("start_ns", "end_ns") + trace.origin_ns, computing_ns=computing)
-    return rows.cast(ROWS)  # type: ignore[arg-type]
-
-
-def packed(rows: pl.DataFrame) -> bytes:
-    """`rows` as Arrow IPC, compressed; nothing of none."""
-    if rows.is_empty():
-        return b""
-    file = BytesIO()
-    rows.write_ipc(file, compression="zstd")
-    return file.getvalue()
-
-
-def unpacked(text: bytes) -> pl.DataFrame:
-    """The rows that were `packed`."""
-    return pl.read_ipc(BytesIO(text)) if text else pl.DataFrame(schema=ROWS)
-
-
-def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:
-    """The ranks of `traces`: each a path, the rank and the host that it says it is of, and what it holds.
-
-    A trace of one process has the rank that it says; all others, and those that say the same, get the numbers that are left.
-    """
-    own = {
-        clock: rank for clock, (_, rank, _, held) in enumerate(traces) if rank is not None and len(held) == 1
-    }
-    first = {rank: clock for clock, rank in reversed(own.items())}
-    free = (number for number in count() if number not in first)
-    return [
-        Rank(
-            rank if (rank := own.get(clock)) is not None and first[rank] == clock else next(free),
-            path,
-            host,
-            clock,
-            times,
-        )
-        for clock, (path, _, host, held) in enumerate(traces)
-        for times in held
-    ]
 
 
 def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.DataFrame, Clocks, int]:
@@ -170,7 +46,13 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     members = _beside(members, of_rank, ["clock", "process", "device"])
     members = _beside(members, of_process, ["clock", "process"])
     members = members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
-    base = int(members["start_ns"].min() or 0)  # type: ignore[arg-type]
+    if len(numbers := members["rank"].unique()) == 2:  # a message is to the other one
+        other = pl.when(pl.col("rank") == numbers[0]).then(numbers[1]).otherwise(numbers[0]).cast(pl.Int32)
+        message = pl.col("collective_kind").is_in(MESSAGES)
+        members = members.with_columns(
+            peer=pl.when(message).then(pl.coalesce("peer", other)).otherwise("peer")
+        )
+    base = int(members["start_ns"].to_numpy().min()) if members.height else 0
     members = members.with_columns(pl.col("start_ns", "end_ns") - base)
     members = match(members)
     clocks = align(members, len(rows))
@@ -212,6 +94,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
     absent = members.drop_nulls("joint").filter(pl.col("group_size") > present)["joint"].n_unique()
     untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
     counts = dict(zip(LEFT_OUT, (lost, absent, untied), strict=True))
+    ordered = sorted(ranks, key=lambda one: one.rank)
     return Communication(
         collectives=_collectives(members),
         ranks=[
@@ -225,7 +108,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
                 waiting_seconds=sums.get(one.rank, (0, 0))[0] * NS,
                 exposed_transfer_seconds=sums.get(one.rank, (0, 0))[1] * NS,
             )
-            for one in sorted(ranks, key=lambda one: one.rank)
+            for one in ordered
         ],
         clocks=[
             Clock(
@@ -234,7 +117,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
                 drift_ppm=float(clocks.drift[one.clock]) * 1e6,
                 uncertainty_ns=_whole(clocks.uncertainty[one.clock]) if len(rows) > 1 else 0,
             )
-            for one in sorted(ranks, key=lambda one: one.rank)
+            for one in ordered
         ],
         left_out=[Left(id, count, None, LEFT_OUT[id]) for id, count in counts.items() if count],
     )
@@ -275,11 +158,15 @@ def _collectives(members: pl.DataFrame) -> list[Collective]:
         time=(pl.col("end_ns") - pl.col("start_ns")).sum(),
         last=pl.col("rank").filter(pl.col("is_last")).first(),
     )  # fmt: skip
-    n = pl.max_horizontal("ranks", "size").cast(pl.Float64)
-    factor = pl.lit(1.0)
-    for name, times in BUS.items():
-        factor = pl.when(pl.col("collective_kind") == name).then(times * (n - 1) / n).otherwise(factor)
-    joints = joints.with_columns(carried=factor * pl.col("bytes"))
+    joints = joints.with_columns(size=pl.max_horizontal("ranks", "size"))
+    sorts = joints.select("collective_kind", "size").unique()
+    factors = [
+        bus_factor(kind, size) if kind in KINDS and size > 1 else 1.0 for kind, size in sorts.iter_rows()
+    ]
+    joints = joints.join(
+        sorts.with_columns(factor=pl.Series(factors, dtype=pl.Float64)),
+        on=["collective_kind", "size"], how="left", nulls_equal=True, maintain_order="left",
+    ).with_columns(carried=pl.col("factor") * pl.col("bytes"))  # fmt: skip
     keys = ["communicator", "collective_kind", "members", "matched"]
     known = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
     rows = joints.group_by(keys, maintain_order=True).agg(

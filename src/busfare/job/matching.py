@@ -15,6 +15,8 @@ from busfare.trace.tables import COLLECTIVES, SYMMETRIC
 MEMBERS = {"rank": pl.Int64(), "clock": pl.UInt32(), **COLLECTIVES}
 #: What is matched in its own order: collectives of a communicator, or messages between two of its ranks one way.
 GROUP = ["communicator", "members", "source", "target"]
+#: The two ends of a message.
+MESSAGES = ("send", "receive")
 #: So many rows earlier or later a rank's recording may begin than another's, where the trace does not number them.
 MOST_SHIFT = 1000
 #: Members of a symmetric collective end within microseconds of each other (jitter); over a recording clocks drift by some
@@ -51,7 +53,9 @@ def match(members: pl.DataFrame) -> pl.DataFrame:
     ranks = pl.col("rank").n_unique().over("joint")
     alike = (kind.drop_nulls().n_unique().over("joint") <= 1) | pl.col("source").is_not_null()
     complete = pl.col("group_size").is_null() | (ranks <= pl.col("group_size"))
-    joined = (ranks > 1) & (ranks == pl.len().over("joint")) & alike & complete
+    # Of a call that begins or ends a request no range says which message it is of.
+    known = pl.col("marker").is_null() | kind.is_not_null()
+    joined = known & (ranks > 1) & (ranks == pl.len().over("joint")) & alike & complete
     return (
         rows.with_columns(pl.when(joined).then("joint"))
         .sort("member")
@@ -68,8 +72,10 @@ def _by_time(rows: pl.DataFrame) -> NDArray[np.int64]:
     at another collective, or leave some out.
     """
     number = rows["number"].to_numpy().copy()
+    both_ends = pl.col("collective_kind").replace(dict.fromkeys(MESSAGES, "send_receive"))
     what = pl.struct("collective_kind", "bytes").rank("dense").cast(pl.Int64).alias("what")
-    some = rows.with_columns(what, row=pl.int_range(pl.len())).filter(~pl.col("numbered"))
+    some = rows.with_columns(both_ends, row=pl.int_range(pl.len())).with_columns(what)
+    some = some.filter(~pl.col("numbered"))
     of_rank = some.group_by("group", "rank", maintain_order=True).agg(
         "row", "what", "end_ns", kinds=pl.col("collective_kind").to_physical(),
         symmetric=pl.col("collective_kind").is_in(SYMMETRIC).all(),

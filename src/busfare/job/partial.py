@@ -9,8 +9,8 @@ import msgspec
 import polars as pl
 
 from busfare import advise
-from busfare.job.communication import TraceRank, packed, ranks_of, rows_of
 from busfare.job.links import LinkRate, LinkTraffic, best_rates, link_traffic
+from busfare.job.ranks import TraceRank, packed, ranks_of, rows_of
 from busfare.node import Node
 from busfare.results import RangedFinding, ranged
 from busfare.trace import Omission, Trace
@@ -60,7 +60,7 @@ class Partial(msgspec.Struct, frozen=True):
     rates: list[LinkRate]
     traffic: list[LinkTraffic]
     ranks: list[TraceRank]
-    communicating: bytes  # `communication.rows_of`, as Arrow IPC
+    communicating: bytes  # `ranks.rows_of`, as Arrow IPC
     omissions: list[Omission]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from busfare.errors import InputError
 from busfare.printable import printable
-from busfare.trace import is_trace_directory
+from busfare.trace import is_trace_directory, may_be_trace
 from busfare.trace.readers.recorded import is_recording
 
 MOST_JOBS = 1024
@@ -127,6 +127,20 @@ def find_parts(paths: list[Path]) -> Parts:
             parts.take(Part(str(path), True))
     parts.parts.sort()
     return parts
+
+
+def trace_paths(path: Path) -> list[Path]:
+    """The traces that `path` names: itself, or all that lie in the folder, in order.
+
+    Raises InputError where there is none.
+    """
+    if path.is_file() or is_trace_directory(path):
+        return [path]
+    found = [Path(part.path) for part in find_parts([path]).parts]
+    traces = [each for each in found if each.is_dir() or may_be_trace(each)]
+    if not traces:
+        raise InputError(f"{printable(shown(path))}: no trace found; give the folder of all ranks' traces")
+    return traces
 
 
 def _expanded(path: Path) -> Iterator[Path]:

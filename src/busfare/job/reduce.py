@@ -11,9 +11,10 @@ from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict, astuple
 
 from busfare.job import results
-from busfare.job.communication import TraceRank, communication, numbered, unpacked
+from busfare.job.communication import communication
 from busfare.job.links import SOUND, LinkRate, LinkTraffic, peers, slow_links
 from busfare.job.partial import PATH, SIZES, Moved, Partial
+from busfare.job.ranks import TraceRank, numbered, unpacked
 from busfare.job.results import Carried, Communication, JobFinding, JobReport, Left, Named, Ranked
 from busfare.job.spread import spread, strip
 from busfare.results import Path, RangedFinding, Sized, rows_of

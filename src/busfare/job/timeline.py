@@ -12,8 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.job.communication import Rank, joined, numbered, ranks_of, rows_of
+from busfare.job.communication import joined
 from busfare.job.partial import place_of
+from busfare.job.ranks import Rank, numbered, ranks_of, rows_of
 from busfare.node import Node
 from busfare.timeline import timeline
 from busfare.timeline.build.host_calls import before_in
@@ -126,7 +127,7 @@ def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...],
 def _absolute(trace: Trace, part: Part, members: pl.DataFrame) -> int:
     """When a part begins by the clock that all share."""
     own = members.filter(pl.col("clock") == part.clock)
-    shift = int(own["shift_ns"].median()) if own.height else 0  # type: ignore[arg-type]
+    shift = int(np.median(own["shift_ns"].to_numpy())) if own.height else 0
     return trace.origin_ns + part.timeline.origin_ns + shift
 
 

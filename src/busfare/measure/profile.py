@@ -93,6 +93,7 @@ def _curves(own: Cases) -> Iterator[Curve]:
         if like.direction == "h2d":
             found["event_wait_s"] = _added(own, like, "event-kernel", _launch_s(own))
         yield Curve(
+            # Cases have words for what is no path, too; those of paths have none of them.
             direction=like.direction,  # type: ignore[arg-type]
             memory=like.memory,  # type: ignore[arg-type]
             faults=like.mode == "touch",

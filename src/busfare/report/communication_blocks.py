@@ -82,7 +82,7 @@ def _sentence(collectives: Sequence[Collective]) -> str:
         return "No collective has more than one of its ranks here: who waits for whom is not known."
     number = sum(row.count for row in known)
     return (
-        f"{count(number)} collectives and messages between ranks took {time(whole)} of GPU time in all ranks together: "
+        f"{count(number)} collectives and messages between ranks took {time(whole)} in all ranks together: "
         f"{wait / whole:.0%} of it ({time(wait)}) waiting for the last rank to come, {time(transfer)} transfers."
     )
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
-from busfare.job.changes import JOB_OPTIONS, JobChange, JobState
+from busfare.cost.ranges import figures_of, gain_beside
+from busfare.job.changes import JOB_OPTIONS
+from busfare.job.state import JobChange, JobState
 from busfare.job.timeline import JobTimeline
 from busfare.node import Node
 from busfare.report.results import Baseline, Omission, Outcome, Part, RankOutcome, WhatIf
+from busfare.report.what_ifs import outcome_keys
 from busfare.results import rows_of
 from busfare.timeline import Played, critical_path_shares
 
@@ -78,17 +80,8 @@ def _outcome(
         least, most = min(run - high, after), max(run - low, after)
     elif state.count:  # no job's change was measured yet
         least = most = None
-    keys = {
-        "title": title,
-        "touched": state.count,
-        "bytes": state.bytes,
-        "predicted_seconds": after,
-        "gain_seconds": run - after,
-        "gain_percent": 100 * (run - after) / run if run else 0.0,
-        "speedup": run / after if after else None,
-        "rests_on": state.rests_on,
-    }
-    return keys | seconds_between(least, most, "calibrated", NOTHING_KNOWN), state, played
+    counted = (state.count, state.bytes, state.rests_on)
+    return outcome_keys(title, counted, (run, after), (least, most)), state, played
 
 
 def _names(changes: Sequence[JobChange]) -> str:

@@ -82,7 +82,8 @@ def _together(trace: Trace) -> Communication | None:
         or trace.operations.select(pl.struct("process", "device").n_unique() < 2).item()
     ):
         return None
-    from busfare.job.communication import communication, numbered, ranks_of, rows_of
+    from busfare.job.communication import communication
+    from busfare.job.ranks import numbered, ranks_of, rows_of
 
     ranks = ranks_of(trace)
     if len(ranks) < 2 or trace.collectives.is_empty():

@@ -21,7 +21,7 @@ from busfare.timeline.prices import kernel_prices
 from busfare.timeline.recording_cost import unrecorded
 from busfare.trace import Trace
 
-__all__ = ["answer_what_if", "predicted_trace", "without_recorder"]
+__all__ = ["answer_what_if", "outcome_keys", "predicted_trace", "without_recorder"]
 
 NS = 1e-9
 
@@ -90,18 +90,32 @@ def _outcome(
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
     if not applied.count:
         ends = [after]  # nothing is changed, so nothing is predicted
+    counted = (applied.count, applied.bytes, applied.rests_on)
+    least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
+    return outcome_keys(title, counted, (run, after), (least, most)), played
+
+
+def outcome_keys(
+    title: str,
+    counted: tuple[int, int, list[str]],
+    seconds: tuple[float, float],
+    between: tuple[float | None, float | None],
+) -> dict[str, Any]:
+    """The keys of an `Outcome`. `counted`: operations or calls touched, their bytes, conditions; `seconds`: of the whole
+    before and after; `between`: the range of the latter.
+    """
+    (touched, size, rests_on), (run, after) = counted, seconds
     keys = {
         "title": title,
-        "touched": applied.count,
-        "bytes": applied.bytes,
+        "touched": touched,
+        "bytes": size,
         "predicted_seconds": after,
         "gain_seconds": run - after,
         "gain_percent": 100 * (run - after) / run if run else 0.0,
         "speedup": run / after if after else None,
-        "rests_on": applied.rests_on,
+        "rests_on": rests_on,
     }
-    least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
-    return keys | seconds_between(least, most, "calibrated", NOTHING_KNOWN), played
+    return keys | seconds_between(*between, "calibrated", NOTHING_KNOWN)
 
 
 def _between(

@@ -35,10 +35,14 @@ KINDS = {
     "barrier": r"^i?barrier",
 }
 #: Ranges around the calls that launch: `nccl:all_reduce, op_id = 12, sizes = [[4096]]` of PyTorch, ncclAllReduce of NCCL.
-RANGE = r"^(?:nccl:_?(?P<torch>\w+)(?:,.*?\bsizes = (?P<dims>\[[\[\]\d, ]*\]))?|nccl(?P<own>[A-Z]\w+)$)"
-#: MPI calls that wait for other ranks, or that others wait for.
-MPI = r"^P?MPI_(?P<call>I?(?:Allreduce|Allgatherv?|Alltoall[vw]?|Bcast|Reduce(?:_scatter(?:_block)?)?|Gatherv?|Scatterv?"
-MPI += r"|Barrier|[SBR]?send|Recv)|Sendrecv(?:_replace)?|Isend|Irecv|Wait(?:all|any|some)?)$"
+RANGE = r"^(?:nccl:_?(\w+)|nccl([A-Z]\w+)$)"
+#: MPI calls that give other ranks something, or wait for it. Of those that begin with I, and of waits for them, a range does
+#: not say which message it is of.
+MPI = (
+    r"^P?MPI_((?i)i?(?:allreduce|allgatherv?|alltoall[vw]?|bcast|reduce(?:_scatter(?:_block)?)?|gatherv?|scatterv?|barrier"
+    r"|[sbr]?send|recv)|sendrecv(?:_replace)?|wait(?:all|any|some)?)$"
+)
+OF_REQUESTS = r"^(I|Wait)"
 #: ncclDevKernel_AllReduce_Sum_f32_RING_LL, ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t, ncclAllReduceRingLLKernel_sum_f32.
 KERNEL = (
     r"nccl(?:Symk)?(?:Dev)?Kernel_([A-Z][A-Za-z]*)"
@@ -163,7 +167,7 @@ def _kernels(trace: Trace) -> pl.DataFrame:
 def _given(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """What the reader gave for each of `rows`, which has a column `collective`; nulls otherwise."""
     if "collective" not in rows.columns:
-        return conform(rows.select(), DESCRIBED) if rows.is_empty() else empty(DESCRIBED).clear(rows.height)
+        return empty(DESCRIBED).clear(rows.height)
     return conform(trace.described, DESCRIBED)[rows["collective"]]
 
 
@@ -174,12 +178,10 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     names = names.filter(names.str.contains(RANGE))
     if names.is_empty() or trace.calls.is_empty():
         return nothing
-    groups = names.to_frame("text").with_columns(pl.col("text").str.extract_groups(RANGE).struct.unnest())
-    known = {
-        text: (kind_of(torch or own), dims)
-        for text, torch, dims, own in groups.iter_rows()
-        if kind_of(torch or own)
-    }
+    called = names.to_frame().select(
+        "name", said=pl.coalesce(names.str.extract(RANGE, 1), names.str.extract(RANGE, 2))
+    )
+    known = {text: kind for text, said in called.iter_rows() if (kind := kind_of(said))}
     ranges = trace.markers.with_columns(text=pl.col("name").cast(pl.String)).filter(
         pl.col("text").is_in(list(known)) & pl.col("end_ns").is_not_null()
     )
@@ -188,13 +190,8 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     rows = first_pairs(trace.calls, kernels)
     points = trace.calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
     place = pl.select(pl.when(pl.Series(rows >= 0)).then(innermost(ranges, points))).to_series()
-    told = _given(ranges, trace).with_columns(
-        pl.coalesce(
-            "collective_kind",
-            pl.Series([known[text][0] for text in ranges["text"]]).cast(DESCRIBED["collective_kind"]),
-        )
-    )
-    return told[place]
+    named = pl.Series([known[text] for text in ranges["text"]], dtype=DESCRIBED["collective_kind"])
+    return _given(ranges, trace).with_columns(pl.coalesce("collective_kind", named))[place]
 
 
 def _named(names: pl.Series) -> pl.DataFrame:
@@ -226,11 +223,8 @@ def _mpi_calls(trace: Trace) -> pl.DataFrame:
     markers = markers.sort("start_ns", -pl.col("end_ns")).filter(
         (pl.col("start_ns") >= reached).fill_null(True)
     )
-    called = markers["name"].cast(pl.String).str.extract(MPI, 1).to_list()
-    kinds = pl.Series([kind_of(text) for text in called], dtype=pl.Enum(COLLECTIVE_KINDS))
-    return conform(
-        markers.with_columns(_given(markers, trace)).with_columns(
-            collective_kind=pl.coalesce("collective_kind", kinds)
-        ),
-        COLLECTIVES,
-    )
+    called = markers["name"].cast(pl.String).str.extract(MPI, 1)
+    kinds = [None if re.match(OF_REQUESTS, text) else kind_of(text) for text in called]
+    named = pl.Series(kinds, dtype=DESCRIBED["collective_kind"])
+    given = _given(markers, trace).with_columns(pl.coalesce("collective_kind", named))
+    return conform(markers.with_columns(given), COLLECTIVES)
