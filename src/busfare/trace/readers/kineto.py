@@ -326,7 +326,6 @@ class _Job(msgspec.Struct):
     """`distributedInfo`."""
 
     rank: int | None = None
-    world_size: int | None = None
 
 
 def _decoded(text: bytes | None, kind: type[object] | object) -> object:
@@ -369,7 +368,6 @@ def _host(header: dict[str, bytes]) -> dict[str, str]:
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
     values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
     job = _decoded(header.get("distributedInfo"), _Job)
-    if isinstance(job, _Job):
-        for name, number in (("rank", job.rank), ("ranks", job.world_size)):
-            values[name] = None if number is None else str(number)
+    if isinstance(job, _Job) and job.rank is not None:
+        values["rank"] = str(job.rank)
     return {key: str(value) for key, value in values.items() if value}

@@ -45,7 +45,7 @@ def sums_of(
     above: int,
     omissions: Omissions,
 ) -> tuple[Sums, pl.DataFrame] | None:
-    """The operations, and the calls that are kept, as in their table; None if there is something to repair.
+    """The operations, and the calls that are kept, as in their table; None if they are not just to be added up.
 
     `keys`: those of `Scanning`. Of no more than `above` rows there is nothing to be added up.
     """
@@ -53,6 +53,12 @@ def sums_of(
     if not scans or len(scan.calls) + sum(len(one) for _, one in scans) <= above or not len(scan.calls):
         return None
     parts = [_part(table, one, keys[table], omissions) for table, one in scans]
+    # What several ranks communicate is matched operation by operation.
+    lanes = pl.concat(part.lanes.select("kind", "process", "device") for part in parts)
+    if (lanes["kind"] == "communication").any() and lanes.select(
+        pl.struct("process", "device").n_unique() > 1
+    ).item():
+        return None
     begin, end = min(int(one.starts[0]) for _, one in scans), max(one.last for _, one in scans)
     # Times of two clocks, and what is not known, are repaired elsewhere.
     if omissions.counts or max(begin, scan.calls.first) > min(end, scan.calls.last):
