@@ -25,7 +25,7 @@ COMMANDS = {
     "project": ("traces", "project"),
     "compare": ("traces", "compare"),
     "price": ("nodes", "price"),
-    "plan": ("nodes", "plan"),
+    "plan": ("plans", "plan_app"),
     "export": ("traces", "export"),
     "record": ("measuring", "record"),
     "demo": ("traces", "demo"),

@@ -1,4 +1,4 @@
-"""Commands that ask a node: price, plan, nodes."""
+"""Commands that ask a node: price, nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from busfare.cli.answer import answer, optional_node
 from busfare.errors import InputError
-from busfare.output import PATH, as_html, as_json, print_json
+from busfare.output import PATH, as_json, print_json
 
 
 @click.command()
@@ -90,55 +90,6 @@ def price(
         )
     result = prices(load_node(node), direction, memory, size, optional_node(latency_from))
     answer(result, lambda: prices_document(result), json)
-
-
-@click.command()
-@click.argument(
-    "file", metavar="FILE.toml", type=PATH, required=False, help="Kernels to plan, one a [[kernel]] table."
-)
-@click.option("--h2d", metavar="SIZE", help="Copied to the GPU: 336MB.")
-@click.option("--d2h", metavar="SIZE", help="Copied back: 504MB.")
-@click.option("--kernel", metavar="TIME", help="The kernel, its data on the GPU: 12ms.")
-@click.option(
-    "--node",
-    "--from",
-    "node",
-    metavar="NODE",
-    help="The machine, with --from-trace where it was recorded: catalogue name, GPU, TOML file or link (pcie:4x16).",
-)
-@click.option("--to", metavar="NODE", multiple=True, help="Compare with another node; may be repeated.")
-@click.option("--flops", metavar="N", help="Of the kernel: 12G.")
-@click.option("--device-bytes", metavar="SIZE", help="What it reads and writes in GPU memory.")
-@click.option("--accesses-in", metavar="N", help="How often it reads each input element.")
-@click.option("--accesses-out", metavar="N", help="How often it writes each output element.")
-@click.option("--access-bytes", metavar="SIZE", help="What neighbouring threads touch at once: 32B.")
-@click.option("--streams", metavar="N", help="This many streams, not the best.")
-@click.option("--levels", metavar="N", help="Into how many chunks the data can be cut.")
-@click.option("--memory", metavar="KIND", help="The host buffers now: pinned or pageable.")
-@click.option("--copies-in", metavar="N", help="Separate arrays copied in.")
-@click.option("--copies-out", metavar="N", help="Separate arrays copied back.")
-@click.option("--chunks", metavar="A,B,…", help="Shares of unequal chunks: 1,2,2,1.")
-@click.option(
-    "--kernel-at",
-    metavar="N=TIME",
-    multiple=True,
-    help="All kernels together when cut into N; may be repeated.",
-)
-@click.option("--queues", metavar="N", help="Hardware queues; one a stream otherwise.")
-@click.option("--concurrent-kernels", metavar="N", help="Kernels that run side by side without slowing down.")
-@click.option("--launch", metavar="TIME", help="The host's time for each call: 4us.")
-@click.option("--from-trace", metavar="TRACE", type=PATH, help="Take bytes and times from a trace.")
-@click.option("--kernel-name", metavar="REGEX", help="Which kernels of the trace.")
-@click.option("--sweep", "vary", metavar="WHAT", help="Vary link, streams, bytes or kernel.")
-@as_json
-@as_html
-def plan(json: bool, html: Path | None, **asked: Any) -> None:
-    """Which overlap strategy is fastest for a kernel, and with how many streams."""
-    from busfare.report.plan_document import plan_document
-    from busfare.report.plans import answer_plan
-
-    result = answer_plan(asked)
-    answer(result, lambda: plan_document(result), json, html)
 
 
 class Nodes(click.Group):

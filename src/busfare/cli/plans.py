@@ -1,0 +1,80 @@
+"""`busfare plan`: how a kernel, a network's weights or a KV cache should be brought to the GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from busfare.cli.answer import answer
+from busfare.output import PATH, as_html, as_json
+
+__all__ = ["plan_app"]
+
+OTHERS = "Of data that lives on the host: `busfare plan offload --help` (weights), `busfare plan kv --help` (KV caches)."
+
+
+class Plans(click.Group):
+    """What names no command of the group asks for the strategies of a kernel."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        return self.commands["strategies"].make_context(info_name, args, parent, **extra)
+
+
+@click.group("plan", cls=Plans)
+def plan_app() -> None:
+    """Strategies for a kernel; offloaded weights, KV caches."""
+
+
+@plan_app.command("strategies", hidden=True, epilog=OTHERS)
+@click.argument(
+    "file", metavar="FILE.toml", type=PATH, required=False, help="Kernels to plan, one a [[kernel]] table."
+)
+@click.option("--h2d", metavar="SIZE", help="Copied to the GPU: 336MB.")
+@click.option("--d2h", metavar="SIZE", help="Copied back: 504MB.")
+@click.option("--kernel", metavar="TIME", help="The kernel, its data on the GPU: 12ms.")
+@click.option(
+    "--node",
+    "--from",
+    "node",
+    metavar="NODE",
+    help="The machine, with --from-trace where it was recorded: catalogue name, GPU, TOML file or link (pcie:4x16).",
+)
+@click.option("--to", metavar="NODE", multiple=True, help="Compare with another node; may be repeated.")
+@click.option("--flops", metavar="N", help="Of the kernel: 12G.")
+@click.option("--device-bytes", metavar="SIZE", help="What it reads and writes in GPU memory.")
+@click.option("--accesses-in", metavar="N", help="How often it reads each input element.")
+@click.option("--accesses-out", metavar="N", help="How often it writes each output element.")
+@click.option("--access-bytes", metavar="SIZE", help="What neighbouring threads touch at once: 32B.")
+@click.option("--streams", metavar="N", help="This many streams, not the best.")
+@click.option("--levels", metavar="N", help="Into how many chunks the data can be cut.")
+@click.option("--memory", metavar="KIND", help="The host buffers now: pinned or pageable.")
+@click.option("--copies-in", metavar="N", help="Separate arrays copied in.")
+@click.option("--copies-out", metavar="N", help="Separate arrays copied back.")
+@click.option("--chunks", metavar="A,B,…", help="Shares of unequal chunks: 1,2,2,1.")
+@click.option(
+    "--kernel-at",
+    metavar="N=TIME",
+    multiple=True,
+    help="All kernels together when cut into N; may be repeated.",
+)
+@click.option("--queues", metavar="N", help="Hardware queues; one a stream otherwise.")
+@click.option("--concurrent-kernels", metavar="N", help="Kernels that run side by side without slowing down.")
+@click.option("--launch", metavar="TIME", help="The host's time for each call: 4us.")
+@click.option("--from-trace", metavar="TRACE", type=PATH, help="Take bytes and times from a trace.")
+@click.option("--kernel-name", metavar="REGEX", help="Which kernels of the trace.")
+@click.option("--sweep", "vary", metavar="WHAT", help="Vary link, streams, bytes or kernel.")
+@as_json
+@as_html
+def strategies(json: bool, html: Path | None, **asked: Any) -> None:
+    """Which overlap strategy is fastest for a kernel, and with how many streams."""
+    from busfare.report.plan_document import plan_document
+    from busfare.report.plans import answer_plan
+
+    result = answer_plan(asked)
+    answer(result, lambda: plan_document(result), json, html)
