@@ -96,6 +96,7 @@ class _Operation(NamedTuple):
     links: tuple[int, ...] = ()
     slots: int = 1
     curve: Curve | None = None
+    host_s: float = 0.0
 
 
 class _Row(NamedTuple):
@@ -155,15 +156,29 @@ class Program:
         stream: int,
         after: Sequence[int] = (),
         blocks_host: bool = False,
+        host_s: float = 0.0,
     ) -> int:
-        """Adds a copy of `size` bytes. `blocks_host`: the host issues nothing until it is complete."""
+        """Adds a copy of `size` bytes. `blocks_host`: the host issues nothing until it is complete. `host_s`: what the host
+        does before it has issued it, besides the rules' `call_s`.
+        """
         gap, start = max(float(curve.gap_per_byte(size)), 1e-30), float(curve.latency_overhead(size))
         links = COPY_LINKS[direction]
         for link in links:
             self._capacity[link] = max(self._capacity[link], 1.0 / max(curve.long_gap_per_byte_s, 1e-30))
         return self._add(
             _Operation(
-                direction, stream, size * gap, 0.0, start, tuple(after), blocks_host, 1 / gap, links, 1, curve
+                direction,
+                stream,
+                size * gap,
+                0.0,
+                start,
+                tuple(after),
+                blocks_host,
+                1 / gap,
+                links,
+                1,
+                curve,
+                host_s,
             )
         )
 
@@ -175,10 +190,11 @@ class Program:
         into: Mapped | None = None,
         out: Mapped | None = None,
         share: float = 1.0,
+        host_s: float = 0.0,
     ) -> int:
         """Adds a kernel that takes `seconds` with its data in device memory, and reads or writes mapped memory.
 
-        `share` of the GPU is what it fills: so many run side by side, none slowing another.
+        `share` of the GPU is what it fills: so many run side by side, none slowing another. `host_s` as of copies.
         """
         shares = self.rules.contention.mapped_both
         reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
@@ -190,7 +206,9 @@ class Program:
             float(m.curve.latency_overhead(m.bytes)) if m and m.bytes else 0.0 for m in (into, out)
         )
         slots = max(1, min(SLOTS, round(share * SLOTS)))
-        operation = _Operation("kernel", stream, whole, begins, ends, tuple(after), slots=slots)
+        operation = _Operation(
+            "kernel", stream, whole, begins, ends, tuple(after), slots=slots, host_s=host_s
+        )
         for direction, mapped in (("h2d", into), ("d2h", out)):
             if mapped and mapped.seconds > 0:
                 link, rate = MAPPED_LINK[direction], mapped.bytes / whole
@@ -299,12 +317,12 @@ class Program:
         of = _Row(*zip(*rows, strict=True))
         calls, count, streams = len(self._operations), len(rows), max(of.stream) + 1
         seconds, latency, gap = np.rint(np.array([of.seconds, of.latency, of.gap]) * 1e9)
-        call_ns = round(self.rules.call_s * 1e9)
+        call_ns = np.rint([(self.rules.call_s + o.host_s) * 1e9 for o in self._operations])
         blocks = np.array([operation.blocks_host for operation in self._operations])
         columns: dict[str, Any] = {
             **{f"call_{name}": np.zeros(calls) for name in ("thread", "gap", "wait_lag", "act")},
             **{f"call_{name}": np.full(calls, -1) for name in ("after", "wait_key", "act_stream", "act_event")},
-            "call_own": np.full(calls, call_ns),
+            "call_own": call_ns,
             "call_wait": np.where(blocks, WAITS_FOR_ITS_OWN, 0),
             **{f"operation_{name}": np.zeros(count) for name in ("extra", "released", "unordered")},
             "operation_call": of.call,
@@ -314,7 +332,7 @@ class Program:
             "operation_takes": of.slots,
             "operation_duration": seconds,
             # A call's own time passes before what it launches.
-            "operation_launch_lag": latency + call_ns,
+            "operation_launch_lag": latency + call_ns[list(of.call)],
             "operation_order_lag": latency,
             "operation_engine_lag": gap,
             "operation_turn": np.arange(count),

@@ -1,0 +1,281 @@
+"""KV caches that live on the host: what fetching their blocks takes by layout, and from which prompt length on it beats
+computing them again.
+
+A block holds the keys and values of `block_tokens` tokens, in one piece or scattered in (layers · 2) pieces. Small pieces
+are bound by what submits them and not by the link: the host's call, or the copy engine's issue interval g.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import msgspec
+import numpy as np
+
+from busfare.cost.pageable import COPY_BYTES_PER_S, measured_copy
+from busfare.errors import InputError
+from busfare.node import Curve
+from busfare.plan.machine import Basis, Machine
+from busfare.timeline.program import GpuRules, Mapped, Program
+
+__all__ = [
+    "LAYOUTS",
+    "Blocks",
+    "Fetch",
+    "Host",
+    "Layout",
+    "Prefill",
+    "break_even",
+    "fetch",
+    "host_of",
+    "ranked",
+]
+
+Layout = Literal[
+    "contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"
+]  # fmt: skip
+#: Of those that take as long, the one with less to write comes first; `contiguous`, the bound, needs a cache of one piece.
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+Limit = Literal["link", "submission", "copy engine", "host gather"]
+
+#: Of nodes that nobody probed, medians of 37 H100s and H200s [results/probe.tar.xz]: seconds of a call that hands a copy to
+#: the driver, launches a kernel, or waits.
+CALL_S, LAUNCH_S, WAIT_S = 2.3e-6, 5e-6, 1.9e-6
+#: One cuMemcpyBatchAsync on the host, each piece of it, and each piece on the GPU beside its bytes: the differences between
+#: batches of 16 and of 128 pieces of 64 B to 1 MiB on the same machines.
+BATCH_S, BATCH_PIECE_S, BATCH_PIECE_GPU_S = 4.1e-6, 4.8e-7, 1.0e-8
+#: Up to so many copies are played one by one. Of more, what each adds is taken from two plays of fewer.
+MOST_PLAYED, ANCHORS = 128, (32, 64)
+#: Longer prompts than any model takes.
+MOST_TOKENS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """`count` blocks of `bytes` each that are fetched, in `pieces` equal pieces a block; `evicted` ones leave meanwhile."""
+
+    bytes: float
+    count: int
+    pieces: int = 1
+    evicted: int = 0
+
+    @property
+    def piece_bytes(self) -> float:
+        """Bytes of one piece."""
+        return self.bytes / self.pieces
+
+    def moved(self, direction: str) -> tuple[float, int]:
+        """Bytes and pieces that move in (h2d) or out."""
+        blocks = self.count if direction == "h2d" else self.evicted
+        return self.bytes * blocks, self.pieces * blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the host takes (s): a call that copies, one that launches, one that waits, a batch and each of its pieces; and a
+    byte that one core copies from one place in memory to another.
+    """
+
+    copy_s: float
+    launch_s: float
+    wait_s: float
+    batch_s: float
+    batch_piece_s: float
+    pack_s_per_byte: float
+    basis: tuple[Basis, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What one layout takes until the host knows that all is there: `seconds`, in `calls` of the API, and what limits it."""
+
+    layout: Layout
+    seconds: float
+    calls: int
+    limited_by: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Seconds in which the GPU computes the cache of a prompt, by its tokens, as measured or reckoned at some lengths."""
+
+    points: tuple[tuple[float, float], ...]
+
+    def seconds(self, tokens: float) -> float:
+        """A power of the length between two points and beyond them; of one point alone, in proportion."""
+        if len(self.points) == 1:
+            return self.points[0][1] * tokens / self.points[0][0]
+        places = np.log(np.array(self.points))
+        after = int(np.clip(np.searchsorted(places[:, 0], math.log(tokens)), 1, len(places) - 1))
+        (x0, y0), (x1, y1) = places[after - 1], places[after]
+        return math.exp(y0 + (y1 - y0) * (math.log(tokens) - x0) / (x1 - x0))
+
+
+def host_of(
+    machine: Machine, copy_s: float | None = None, batch_piece_s: float | None = None, pack_rate: float | None = None
+) -> Host:  # fmt: skip
+    """The host's part: as given (`pack_rate` in bytes/s), else as the node says, else as typical; `basis` says which."""
+    node, basis = machine.node, []
+
+    def call(name: str, of: str, given: float | None, typical: float) -> float:
+        cost = node.call_cost(name)
+        value, kind, source = typical, "estimated", "median of 37 H100s and H200s, results/probe.tar.xz"
+        if given is not None:
+            value, kind, source = given, "assumed", "as given"
+        elif cost is not None and cost.call_s:
+            value, kind, source = cost.call_s, "measured", f"cost {name} of {node.name}"
+        basis.append(Basis(of, value, "s", kind, source))  # type: ignore[arg-type]
+        return value
+
+    copy = call("copy", "host, a copy's call", copy_s, CALL_S)
+    launch = call("launch", "host, a launch", None, LAUNCH_S)
+    wait = call("synchronise", "host, a wait", None, WAIT_S)
+    piece = call("batch", "host, a piece of a batch", batch_piece_s, BATCH_PIECE_S)
+    pageable, link = machine.h2d.pageable.long_gap_per_byte_s, machine.h2d.copy.long_gap_per_byte_s
+    said, staged = measured_copy(node), node.curve("h2d", "pageable")
+    if pack_rate is not None:
+        pack = Basis("host, memcpy", 1 / pack_rate, "s/B", "assumed", "as given")
+    elif said is not None:
+        pack = Basis("host, memcpy", 1 / said, "s/B", "data-sheet", f"the processor of {node.name}")
+    elif staged is not None and pageable > link:
+        # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/pageable.py].
+        pack = Basis(
+            "host, memcpy", pageable, "s/B", "measured", "long pageable copies, which one core stages"
+        )
+    else:
+        pack = Basis("host, memcpy", 1 / COPY_BYTES_PER_S, "s/B", "estimated", "cost/pageable.py")
+    return Host(copy, launch, wait, BATCH_S, piece, float(pack.value), (*basis, pack))
+
+
+def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Program:
+    """The layout's copies or kernel, in one stream each way, the host's work before each call."""
+    program = Program(GpuRules(machine.contention, 1 if machine.category != "two-copy-engines" else 2))
+    (into, pieces), (out, left) = blocks.moved("h2d"), blocks.moved("d2h")
+    if layout == "gather-kernel":
+        flows = (("read", into, machine.h2d.mapped), ("write", out, machine.d2h.mapped))
+        reads, writes = (
+            Mapped(size * machine.access_cost(flow, blocks.piece_bytes), curve) if size else None  # type: ignore[arg-type]
+            for flow, size, curve in flows
+        )
+        program.kernel(0.0, 0, into=reads, out=writes, host_s=host.launch_s)
+        return program
+    if layout == "per-block":
+        # By turns, so that both directions go on beside each other.
+        for n in range(max(pieces, left)):
+            if n < pieces:
+                program.copy("h2d", blocks.piece_bytes, machine.h2d.copy, 0, host_s=host.copy_s)
+            if n < left:
+                program.copy("d2h", blocks.piece_bytes, machine.d2h.copy, 1, host_s=host.copy_s)
+        return program
+    before = {"h2d": host.copy_s, "d2h": host.copy_s}
+    curves = {"h2d": machine.h2d.copy, "d2h": machine.d2h.copy}
+    parts = 2 if layout == "gather-host-halves" else 1
+    if layout == "batched":
+        before = {
+            "h2d": host.batch_s + pieces * host.batch_piece_s,
+            "d2h": host.batch_s + left * host.batch_piece_s,
+        }
+        curves = {direction: _batch(curve, blocks.piece_bytes) for direction, curve in curves.items()}
+    elif layout != "contiguous":
+        before["h2d"] += into * host.pack_s_per_byte / parts
+    if out:
+        program.copy("d2h", out, curves["d2h"], 1, host_s=before["d2h"])
+    for _ in range(parts):
+        program.copy("h2d", into / parts, curves["h2d"], 0, host_s=before["h2d"])
+    return program
+
+
+def _batch(curve: Curve, piece_bytes: float) -> Curve:
+    """A batch as one copy: at the rate of long copies, however short its pieces, but for what each piece adds."""
+    gap = curve.long_gap_per_byte_s + BATCH_PIECE_GPU_S / piece_bytes
+    return msgspec.structs.replace(curve, gap_per_byte_s=(gap,) * len(curve.gap_per_byte_s))
+
+
+def fetch(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Fetch:
+    """Seconds of one layout until all has arrived and the host knows it."""
+    calls = {"gather-host-halves": 2, "per-block": blocks.moved("h2d")[1]}.get(layout, 1)
+    if blocks.evicted and layout != "gather-kernel":
+        calls += blocks.moved("d2h")[1] if layout == "per-block" else 1
+    if layout == "per-block" and max(blocks.count, blocks.evicted) * blocks.pieces > MOST_PLAYED:
+        seconds = _many(blocks, machine, host)
+    else:
+        played = program_of(layout, blocks, machine, host).play()
+        seconds = played.seconds
+        if layout.startswith("gather-host") and blocks.evicted:
+            # Once it has issued the last copy in, the host takes the evicted blocks apart, if they have come.
+            issued = blocks.moved("h2d")[0] * host.pack_s_per_byte + calls * host.copy_s
+            unpacked = max(issued, float(played.end[0])) + blocks.moved("d2h")[0] * host.pack_s_per_byte
+            seconds = max(seconds, unpacked)
+    return Fetch(layout, seconds + host.wait_s, calls, _limit(layout, blocks, machine, host))
+
+
+def _many(blocks: Blocks, machine: Machine, host: Host) -> float:
+    """Seconds of thousands of copies, piece by piece.
+
+    One way: the host's call, or the engine's g and bytes, whichever is longer, for each but the first [W14 §V]. Both
+    ways: what each copy adds in the middle of two shorter plays with as many copies out for each one in.
+    """
+    pieces, left = blocks.moved("h2d")[1], blocks.moved("d2h")[1]
+    if not left or not pieces:
+        curve, count = (machine.h2d.copy, pieces) if pieces else (machine.d2h.copy, left)
+        moving = float(curve.gap_per_byte(blocks.piece_bytes)) * blocks.piece_bytes
+        each = max(host.copy_s, float(curve.issue_interval(1)) + moving)
+        return host.copy_s + (count - 1) * each + float(curve.seconds(blocks.piece_bytes))
+    most = max(pieces, left)
+    single = replace(blocks, bytes=blocks.piece_bytes, pieces=1)
+    found = []
+    for copies in ANCHORS:
+        fewer = replace(single, count=round(copies * pieces / most), evicted=round(copies * left / most))
+        found.append(program_of("per-block", fewer, machine, host).play().seconds)
+    each = (found[1] - found[0]) / (ANCHORS[1] - ANCHORS[0])
+    return found[1] + (most - ANCHORS[1]) * each
+
+
+def _limit(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Limit:
+    direction = "h2d" if blocks.count else "d2h"
+    curve, piece = machine.curves(direction).copy, blocks.piece_bytes
+    moving = float(curve.gap_per_byte(piece)) * piece
+    if layout.startswith("gather-host") and host.pack_s_per_byte > curve.long_gap_per_byte_s:
+        return "host gather"
+    if layout == "batched" and host.batch_piece_s > curve.long_gap_per_byte_s * piece:
+        return "submission"
+    if layout == "per-block":
+        interval = float(curve.issue_interval(1))
+        if host.copy_s >= interval + moving:
+            return "submission"
+        return "copy engine" if interval > moving else "link"
+    return "link"
+
+
+def ranked(blocks: Blocks, machine: Machine, host: Host, layouts: Sequence[Layout] = LAYOUTS) -> list[Fetch]:
+    """The layouts, the fastest first. Raises InputError where nothing moves."""
+    if not blocks.count and not blocks.evicted:
+        raise InputError("--tokens: nothing is fetched; give at least one")
+    found = [fetch(layout, blocks, machine, host) for layout in layouts]
+    return sorted(found, key=lambda one: (one.seconds, LAYOUTS.index(one.layout)))
+
+
+def break_even(
+    layout: Layout, blocks: Blocks, block_tokens: int, machine: Machine, host: Host, prefill: Prefill
+) -> int | None:
+    """The fewest tokens, in whole blocks, from which on fetching is faster than computing; None where it is not by 4 Mi."""
+
+    def wins(count: int) -> bool:
+        evicted = round(count * blocks.evicted / max(1, blocks.count))
+        one = fetch(layout, replace(blocks, count=count, evicted=evicted), machine, host)
+        return one.seconds < prefill.seconds(count * block_tokens)
+
+    if wins(1):
+        return block_tokens
+    low, high = 1, 2
+    while not wins(high):
+        low, high = high, 2 * high
+        if high * block_tokens > MOST_TOKENS:
+            return None
+    while high - low > max(1, low // 1000):
+        middle = (low + high) // 2
+        low, high = (low, middle) if wins(middle) else (middle, high)
+    return high * block_tokens
