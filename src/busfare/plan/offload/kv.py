@@ -121,7 +121,7 @@ def host_of(
     node, basis = machine.node, []
 
     def call(name: str, of: str, given: float | None, typical: float) -> float:
-        cost = node.call_cost(name)
+        cost = node.call_cost(name) if name else None
         value, kind, source = typical, "estimated", "median of 37 H100s and H200s, results/probe.tar.xz"
         if given is not None:
             value, kind, source = given, "assumed", "as given"
@@ -133,7 +133,7 @@ def host_of(
     copy = call("copy", "host, a copy's call", copy_s, CALL_S)
     launch = call("launch", "host, a launch", None, LAUNCH_S)
     wait = call("synchronise", "host, a wait", None, WAIT_S)
-    piece = call("batch", "host, a piece of a batch", batch_piece_s, BATCH_PIECE_S)
+    piece = call("", "host, a piece of a batch", batch_piece_s, BATCH_PIECE_S)
     pageable, link = machine.h2d.pageable.long_gap_per_byte_s, machine.h2d.copy.long_gap_per_byte_s
     said, staged = measured_copy(node), node.curve("h2d", "pageable")
     if pack_rate is not None:
@@ -199,7 +199,8 @@ def fetch(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Fetch
     calls = {"gather-host-halves": 2, "per-block": blocks.moved("h2d")[1]}.get(layout, 1)
     if blocks.evicted and layout != "gather-kernel":
         calls += blocks.moved("d2h")[1] if layout == "per-block" else 1
-    if layout == "per-block" and max(blocks.count, blocks.evicted) * blocks.pieces > MOST_PLAYED:
+    uneven = blocks.evicted > 0 < blocks.count != blocks.evicted
+    if layout == "per-block" and (max(calls, 2 * blocks.evicted) > MOST_PLAYED or uneven):
         seconds = _many(blocks, machine, host)
     else:
         played = program_of(layout, blocks, machine, host).play()
@@ -215,23 +216,22 @@ def fetch(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Fetch
 def _many(blocks: Blocks, machine: Machine, host: Host) -> float:
     """Seconds of thousands of copies, piece by piece.
 
-    One way: the host's call, or the engine's g and bytes, whichever is longer, for each but the first [W14 §V]. Both
-    ways: what each copy adds in the middle of two shorter plays with as many copies out for each one in.
+    One way: the host's call, or the engine's g and bytes, whichever is longer, for each but the first [W14 §V]. As long as
+    both go on: what each pair adds in two shorter plays. What is left of one direction then goes on alone, whose g is no
+    longer beside the other's.
     """
     pieces, left = blocks.moved("h2d")[1], blocks.moved("d2h")[1]
-    if not left or not pieces:
-        curve, count = (machine.h2d.copy, pieces) if pieces else (machine.d2h.copy, left)
-        moving = float(curve.gap_per_byte(blocks.piece_bytes)) * blocks.piece_bytes
-        each = max(host.copy_s, float(curve.issue_interval(1)) + moving)
-        return host.copy_s + (count - 1) * each + float(curve.seconds(blocks.piece_bytes))
-    most = max(pieces, left)
-    single = replace(blocks, bytes=blocks.piece_bytes, pieces=1)
-    found = []
-    for copies in ANCHORS:
-        fewer = replace(single, count=round(copies * pieces / most), evicted=round(copies * left / most))
-        found.append(program_of("per-block", fewer, machine, host).play().seconds)
-    each = (found[1] - found[0]) / (ANCHORS[1] - ANCHORS[0])
-    return found[1] + (most - ANCHORS[1]) * each
+    piece, pairs = blocks.piece_bytes, min(pieces, left)
+    curve = machine.h2d.copy if pieces >= left else machine.d2h.copy
+    moving = float(curve.gap_per_byte(piece)) * piece
+    apart = max(host.copy_s, float(curve.issue_interval(1)) + moving)
+    alone = (max(pieces, left) - pairs) * apart
+    if not pairs:
+        return host.copy_s + alone - apart + float(curve.seconds(piece))
+    counts = (pairs,) if pairs <= ANCHORS[1] else ANCHORS
+    found = [program_of("per-block", Blocks(piece, n, 1, n), machine, host).play().seconds for n in counts]
+    each = (found[1] - found[0]) / (ANCHORS[1] - ANCHORS[0]) if len(found) > 1 else 0.0
+    return found[-1] + (pairs - counts[-1]) * each + alone
 
 
 def _limit(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Limit:
