@@ -78,3 +78,38 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
 
     result = answer_plan(asked)
     answer(result, lambda: plan_document(result), json, html)
+
+
+@plan_app.command("kv")
+@click.option(
+    "--node", metavar="NODE", help="The machine: catalogue name, GPU, TOML file or link (pcie:4x16)."
+)
+@click.option("--bytes-per-token", metavar="SIZE", help="Of the cache, all layers: 128KiB.")
+@click.option(
+    "--tokens", metavar="N", default="8192", show_default=True, help="Of the prompt that is fetched."
+)
+@click.option("--block-tokens", metavar="N", default="16", show_default=True, help="Tokens of one block.")
+@click.option(
+    "--pieces",
+    metavar="N",
+    default="1",
+    show_default=True,
+    help="Pieces that a block lies in: 2 · layers, or 1.",
+)
+@click.option("--layout", metavar="NAME", help="Of which the break-even is, not of the fastest.")
+@click.option("--evict", metavar="N", help="Tokens that are written back meanwhile.")
+@click.option(
+    "--prefill-seconds", metavar="N=TIME,…", help="Computing a prompt of N tokens: 1024=80ms,8192=700ms."
+)
+@click.option("--launch", metavar="TIME", help="The host's time for each copy: 10us from Python.")
+@click.option("--batch-launch", metavar="TIME", help="The host's time for each piece of a batch.")
+@click.option("--memcpy", metavar="SIZE", help="What one core packs in a second: 9.4GB.")
+@as_json
+@as_html
+def kv(json: bool, html: Path | None, **asked: Any) -> None:
+    """KV caches on the host: fetch or compute again, and in which blocks and layout."""
+    from busfare.report.kv import answer_kv
+    from busfare.report.kv_document import kv_document
+
+    result = answer_kv(asked)
+    answer(result, lambda: kv_document(result), json, html)

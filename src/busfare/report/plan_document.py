@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busfare.advise.amounts import rate, several, size, time
+from busfare.plan.machine import Basis
 from busfare.plan.roofline import Roofline
 from busfare.report.blocks import bar, percent, ranges
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.plans import Answer, OnNode, PlanResult, Swept
 from busfare.report.svg import COLOUR, COLOURS, Bars, BarSeries, Line, Lines
 
-__all__ = ["plan_document"]
+__all__ = ["basis_table", "plan_document"]
 
 MOST_ROWS, MOST_KERNELS = 40, 1000
 #: Before what a strategy is predicted by, where it rests on what nobody sentence.
@@ -38,10 +39,15 @@ def plan_document(result: PlanResult) -> Document:
         blocks.append(_answers(result.nodes, "node", "On other nodes", [KEPT]))
     if result.sweep:
         blocks += _sweep(result.sweep)
-    basis = [(b.parameter, _value(b.value, b.unit), b.kind, b.source) for b in result.basis]
-    blocks.append(Table(words("parameter", "value", "kind", "source"), basis, "What it rests on"))
+    blocks.append(basis_table(result.basis))
     title = f"{result.name}{many} on {result.node}"
     return Document(f"busfare plan: {title}", title, facts, blocks)
+
+
+def basis_table(basis: Sequence[Basis]) -> Table:
+    """The parameters of a plan, and where each is from."""
+    rows = [(b.parameter, _value(b.value, b.unit), b.kind, b.source) for b in basis]
+    return Table(words("parameter", "value", "kind", "source"), rows, "What it rests on")
 
 
 def _ranking(result: PlanResult) -> list[Block]:
