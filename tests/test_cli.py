@@ -92,6 +92,7 @@ def test_a_command_loads_no_more_than_it_needs(
             "busfare.price/1",
         ),
         (("plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "k20"), "busfare.plan/1"),
+        (("plan", "kv", "--node", "k20", "--bytes-per-token", "128KiB"), "busfare.plan-kv/1"),
         (("plan", "--from-trace", TRACE, "--kernel-name", "smooth"), "busfare.plan/1"),
         (("nodes",), "busfare.nodes/1"),
         (("nodes", "show", "summit"), "busfare.nodes/1"),

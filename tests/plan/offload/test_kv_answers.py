@@ -1,0 +1,101 @@
+"""What `plan kv` answers: from its options to words, JSON and page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busfare.errors import InputError
+from busfare.report.html import page
+from busfare.report.kv import PlanKvResult, answer_kv
+from busfare.report.kv_document import kv_document
+from tests.traces import as_json
+
+ASKED = {
+    "node": "h100-probed", "bytes_per_token": "128KiB", "tokens": "8192", "block_tokens": "16", "pieces": "64",
+}  # fmt: skip
+
+
+def answered(**more: Any) -> PlanKvResult:
+    return answer_kv(ASKED | more)
+
+
+def test_the_answer_for_a_model_of_32_layers() -> None:
+    found = answered(prefill_seconds="1024=60ms,8192=600ms")
+    assert (found.block.count, found.block.piece_bytes) == (512, 32768)
+    assert found.fetched_bytes == 8192 * 131072
+    assert found.ranking[0].layout == "contiguous"
+    assert found.best == found.ranking[1].layout == "gather-kernel"
+    single = next(row for row in found.ranking if row.layout == "per-block")
+    # 32,768 calls of 3.033 µs.
+    assert (single.calls, single.limited_by) == (32768, "submission")
+    assert single.predicted_seconds == pytest.approx(32768 * 3.033e-6, rel=1e-3)
+    assert found.recompute_seconds == pytest.approx(0.6)
+    for row in found.ranking:
+        assert row.low_seconds is not None
+        assert row.high_seconds is not None
+        assert row.low_seconds <= row.predicted_seconds <= row.high_seconds
+        assert row.rung == "probed"
+
+
+def test_a_slow_link_and_a_fast_gpu_have_a_break_even() -> None:
+    """1 MiB a token over PCIe 3 takes longer than 10 µs a token, until attention's square is felt."""
+    found = answered(node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s")
+    tokens = found.break_even_tokens
+    assert tokens is not None
+    assert tokens % 16 == 0
+    before, after = (answered(
+        node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s", tokens=str(n)
+    ) for n in (int(tokens * 0.99), int(tokens * 1.01)))  # fmt: skip
+    for row, faster in ((before, False), (after, True)):
+        fetched = next(one for one in row.ranking if one.layout == row.best).predicted_seconds
+        assert row.recompute_seconds is not None
+        assert (fetched < row.recompute_seconds) == faster
+
+
+def test_options_move_what_they_name() -> None:
+    plain = {row.layout: row.predicted_seconds for row in answered().ranking}
+    slower = {row.layout: row.predicted_seconds for row in answered(launch="10us").ranking}
+    assert slower["per-block"] == pytest.approx(32768 * 1e-5, rel=0.01)
+    assert slower["gather-kernel"] == plain["gather-kernel"]
+    packed = {row.layout: row.predicted_seconds for row in answered(memcpy="20GB").ranking}
+    assert plain["gather-host"] - packed["gather-host"] == pytest.approx(
+        8192 * 131072 * (1.063e-10 - 5e-11), rel=1e-6
+    )
+    evicted = answered(evict="4096")
+    assert evicted.evicted_bytes == evicted.fetched_bytes / 2
+    assert all(row.predicted_seconds > plain[row.layout] for row in evicted.ranking)
+    assert answered(layout="per-block").best == "per-block"
+
+
+def test_without_prefill_nothing_is_said_of_computing() -> None:
+    found = as_json(answered())
+    assert next(iter(found.items())) == ("schema", "busfare.plan-kv/1")
+    assert found["recompute_seconds"] is found["break_even_tokens"] is None
+    assert "--prefill-seconds" in found["reason"]
+    assert all(row["recompute_seconds"] is None for row in found["by_tokens"])
+    text = page(kv_document(answered()))
+    assert (
+        text.count('class="line"') == 6 + 1
+    )  # a layout each by block size; fetching by length, nothing to compare
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        ({"node": None}, "--node"),
+        ({"bytes_per_token": None}, "--bytes-per-token"),
+        ({"bytes_per_token": "0"}, "--pieces"),
+        ({"tokens": "0"}, "--tokens"),
+        ({"block_tokens": "1.5"}, "--block-tokens"),
+        ({"layout": "heap"}, "--layout"),
+        ({"evict": "1e12"}, "--evict"),
+        ({"prefill_seconds": "8192"}, "--prefill-seconds"),
+        ({"prefill_seconds": "8192=1s,8192=2s"}, "--prefill-seconds"),
+        ({"launch": "5"}, "time"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(wrong: dict[str, Any], names: str) -> None:
+    with pytest.raises(InputError, match=names):
+        answered(**wrong)
