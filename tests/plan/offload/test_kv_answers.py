@@ -76,9 +76,8 @@ def test_without_prefill_nothing_is_said_of_computing() -> None:
     assert "--prefill-seconds" in found["reason"]
     assert all(row["recompute_seconds"] is None for row in found["by_tokens"])
     text = page(kv_document(answered()))
-    assert (
-        text.count('class="line"') == 6 + 1
-    )  # a layout each by block size; fetching by length, nothing to compare
+    # A line a layout by block size, and one of fetching by length; each in its legend, too.
+    assert text.count('class="line"') == 2 * (6 + 1)
 
 
 @pytest.mark.parametrize(
