@@ -91,6 +91,30 @@ def bench_strategies(from_: Path | None, json: bool, html: Path | None, **asked:
     answer(result, lambda: strategies_document(result), json, html)
 
 
+@bench_app.command("offload")
+@predicted_by
+@quickly
+@played
+@from_file
+@as_json
+@as_html
+def bench_offload(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
+    """Layers whose weights live on the host: by residency, depth, tokens and memory kind."""
+    from busfare.measure.offload_results import OffloadResult
+    from busfare.measure.results import read_result
+    from busfare.report.offload_document import bench_offload_document
+    from busfare.report.progress import progress
+
+    if from_:
+        result = read_result(from_, OffloadResult)
+    else:
+        from busfare.measure.bench.commands import offload
+
+        with progress() as shown:
+            result = offload(**asked, progress=shown, say=note)
+    answer(result, lambda: bench_offload_document(result), json, html)
+
+
 bench_app.add_command(
     nas_command(
         "ft",

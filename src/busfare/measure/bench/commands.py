@@ -1,4 +1,4 @@
-"""`bench methods` and `bench strategies` from their options to their results."""
+"""`bench methods`, `bench strategies` and `bench offload` from their options to their results."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from busfare.measure.bench import strategies as cells
 from busfare.measure.bench.kernel import user_kernel
 from busfare.measure.bench.methods import run_methods
 from busfare.measure.bench.methods_result import methods_result
+from busfare.measure.bench.offload import CASES, QUICK_CASES, run_cases
+from busfare.measure.bench.offload_result import offload_result
 from busfare.measure.bench.program import Work
 from busfare.measure.bench.run import Run
-from busfare.measure.bench.virtual import VirtualMethods, VirtualStrategies
+from busfare.measure.bench.virtual import VirtualMethods, VirtualOffload, VirtualStrategies
 from busfare.measure.device import GpuHost, gpu_count
+from busfare.measure.offload_results import OffloadResult
 from busfare.measure.results import MethodsResult, StrategiesResult
 from busfare.measure.run import Progress
 from busfare.node import load_node
@@ -64,15 +67,29 @@ def strategies(
         return StrategiesResult(cells=found, **run.origin("bench strategies"))
 
 
+def offload(
+    node: str | None, quick: bool, virtual: str | None, progress: Progress | None, say: Say
+) -> OffloadResult:
+    """Raises InputError, and NoGpuError where there is no GPU."""
+    with closing(_device("offload", virtual)) as device:
+        run = _begun(device, node, quick, virtual, progress, say)
+        measured = run_cases(run, QUICK_CASES if quick else CASES, say)
+        _require(run, list(measured.passes))
+        return offload_result(run, measured)
+
+
 def _device(benchmark: str, virtual: str | None) -> Any:
     """What runs it: this machine's GPUs, or a virtual node. Raises NoGpuError where there is no GPU."""
     if virtual is not None:
-        return {"methods": VirtualMethods, "strategies": VirtualStrategies}[benchmark](load_node(virtual))
+        return {"methods": VirtualMethods, "strategies": VirtualStrategies, "offload": VirtualOffload}[
+            benchmark
+        ](load_node(virtual))
     count = gpu_count(f"bench {benchmark}")
     from busfare.measure.cuda.methods import CudaMethods
+    from busfare.measure.cuda.offload import CudaOffload
     from busfare.measure.cuda.strategies import CudaStrategies
 
-    return {"methods": CudaMethods, "strategies": CudaStrategies}[benchmark](count)
+    return {"methods": CudaMethods, "strategies": CudaStrategies, "offload": CudaOffload}[benchmark](count)
 
 
 def _begun(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from busfare.measure.bench.methods import HELD
+from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
 from busfare.measure.bench.run import Compared, MethodRun, Timing
 from busfare.measure.cases import HOST_DIRECTIONS
@@ -15,6 +16,9 @@ from busfare.measure.device import UnavailableError
 from busfare.measure.virtual import VirtualDevice
 from busfare.node import Gpu, Node
 from busfare.node.arrays import FloatArray
+from busfare.plan.machine import machine_of
+from busfare.plan.offload.layers import Layers
+from busfare.plan.offload.schedule import Schedule, program_of
 from busfare.timeline import program as timeline
 
 #: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.
@@ -37,6 +41,7 @@ class _Played:
         self.facts, self.state, self.close = self._device.facts, self._device.state, self._device.close
         paths = product(("h2d", "d2h"), ("pinned", "pageable", "mapped"))
         self._curves = {path: self._device.truth(*path) for path in paths}
+        self._machine = machine_of(node)
 
     @property
     def _gpu(self) -> Gpu:
@@ -168,3 +173,27 @@ class VirtualMethods(_Played):
                 else:
                     ranges[direction] = float(self._curves[direction, memory].seconds(bytes_))
         return ranges
+
+
+class VirtualOffload(_Played):
+    """Plays passes over a network on a node, each weight read and multiplied once a token."""
+
+    _network = Network(1, 0)
+
+    def load(self, network: Network, memory: str) -> None:
+        self._network = network
+
+    def layer_seconds(self, tokens: int, repeats: int) -> list[float]:
+        return [self._device.noisy(self._layer_s(tokens)) for _ in range(repeats)]
+
+    def passes(self, schedule: Schedule, tokens: int, repeats: int) -> list[float]:
+        network = self._network
+        layers = Layers.alike(network.layers, network.layer_bytes, self._layer_s(tokens))
+        played = program_of(layers, schedule, self._machine).play().seconds
+        return [self._device.noisy(played) for _ in range(repeats)]
+
+    def _layer_s(self, tokens: int) -> float:
+        size = self._network.layer_bytes
+        return (
+            max(self._memory_s(size), 2 * tokens * size / 4 / (self._gpu.flops_per_s or _FLOPS)) + _LAUNCH_S
+        )

@@ -1,0 +1,122 @@
+"""Which schedule is fastest in the GPU memory at hand, what limits it, and from how many tokens on streaming pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from busfare.plan.machine import Machine
+from busfare.plan.offload.layers import Layers
+from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule, copy_curve, pass_seconds, program_of
+from busfare.plan.prediction import range_beside
+
+__all__ = [
+    "DEPTHS",
+    "Ranked",
+    "best_first",
+    "break_even",
+    "copy_seconds",
+    "ranged",
+    "schedules",
+    "seconds_of",
+    "share_hidden",
+]
+
+#: How deep a plan looks ahead: no further one was ever needed where layers are alike, and each takes a buffer.
+DEPTHS = (0, 1, 2, 3, 4)
+#: Within this share two schedules are as good: the one with less GPU memory, then with less to write, goes first.
+WITHIN = 0.01
+#: The strategy, or the method, that moves data as each memory kind does, and on which ranges were derived.
+LIKE = {
+    "pinned": "streams",
+    "pageable": "streams-pageable",
+    "mapped": "mapped",
+    "managed": "managed-prefetch",
+}
+MOST_TOKENS, HALVINGS = 1 << 24, 40
+
+
+class Ranked(NamedTuple):
+    """A schedule with the seconds of its pass and the GPU memory (bytes) that its layers take."""
+
+    schedule: Schedule
+    seconds: float
+    device_bytes: float
+
+
+def seconds_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
+    """Seconds of a pass: played where data goes back, by the recurrence otherwise."""
+    if layers.back_bytes or schedule.memory == "managed":
+        return program_of(layers, schedule, machine, share=share).play().seconds
+    return pass_seconds(layers, schedule, machine, share)
+
+
+def schedules(
+    layers: Layers,
+    budget: float | None,
+    residents: Iterable[int],
+    depths: Sequence[int],
+    memories: Sequence[Memory],
+) -> list[Schedule]:
+    """All schedules that fit a budget of GPU memory (bytes). Kernels that read mapped memory have no depth."""
+    found = dict.fromkeys(
+        Schedule(resident, 0 if memory == "mapped" or resident == len(layers) else depth, memory)
+        for resident, depth, memory in product(residents, depths, memories)
+    )
+    return [s for s in found if budget is None or s.device_bytes(layers) <= budget]
+
+
+def best_first(layers: Layers, machine: Machine, of: Iterable[Schedule], share: float = 1.0) -> list[Ranked]:
+    """The fastest first; of those within 1 % of it, the one that takes least GPU memory, and the shallowest."""
+    found = [Ranked(s, seconds_of(layers, s, machine, share), s.device_bytes(layers)) for s in of]
+    found.sort(key=lambda r: r.seconds)
+    if found:
+        alike = [r for r in found if r.seconds <= found[0].seconds * (1 + WITHIN)]
+        first = min(
+            alike, key=lambda r: (r.device_bytes, r.schedule.depth, MEMORIES.index(r.schedule.memory))
+        )
+        found.remove(first)
+        found.insert(0, first)
+    return found
+
+
+def ranged(seconds: float, schedule: Schedule, machine: Machine) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of a pass."""
+    return range_beside(LIKE[schedule.memory], seconds, machine.node)
+
+
+def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
+    """Seconds for which the streamed layers' copies in hold the link, one behind another."""
+    curve = copy_curve(machine, "h2d", schedule.memory).scaled(1 / share)
+    return sum(size * float(curve.gap_per_byte(size)) for size in layers.bytes[schedule.resident :])
+
+
+def share_hidden(
+    layers: Layers, schedule: Schedule, machine: Machine, seconds: float, share: float = 1.0
+) -> float | None:
+    """The part of the copies' time that passes while layers are computed; None where nothing is streamed."""
+    copies = copy_seconds(layers, schedule, machine, share)
+    if copies <= 0:
+        return None
+    return min(1.0, max(0.0, (sum(layers.seconds) + copies - seconds) / copies))
+
+
+def break_even(
+    streamed: Callable[[float], float], elsewhere: Callable[[float], float], most: float = MOST_TOKENS
+) -> tuple[float | None, str]:
+    """From how many tokens on a pass is faster streamed than `elsewhere` (seconds by tokens; on the processor, recomputed).
+
+    None with a reason where one of them is faster from the first token to the most.
+    """
+    if streamed(1) <= elsewhere(1):
+        return None, "streaming is faster from the first token on"
+    low, high = 1.0, 2.0
+    while streamed(high) > elsewhere(high):
+        low, high = high, 2 * high
+        if high > most:
+            return None, f"streaming is slower up to {most:.0f} tokens"
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if streamed(middle) > elsewhere(middle) else (low, middle)
+    return high, ""
