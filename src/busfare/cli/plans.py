@@ -80,6 +80,42 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
     answer(result, lambda: plan_document(result), json, html)
 
 
+@plan_app.command("offload")
+@click.option(
+    "--node", metavar="NODE", help="The machine: catalogue name, GPU, TOML file or link (pcie:4x16)."
+)
+@click.option("--layers", metavar="N", help="Layers of the network.")
+@click.option(
+    "--bytes-per-layer", metavar="SIZE", help="Weights of a layer: 436MB; or one size a layer, a,b,…."
+)
+@click.option(
+    "--seconds-per-layer",
+    metavar="TIME",
+    help="A layer on the GPU, its weights there: 1.2ms; by tokens, 1=0.2ms,2048=4ms; or one time a layer.",
+)
+@click.option(
+    "--tokens", metavar="N", help="Tokens that a pass works on: 1 in decoding, the prompt's in prefill."
+)
+@click.option("--resident", metavar="R", help="So many layers stay on the GPU; else as many as fit.")
+@click.option("--depth", metavar="D", help="Layers brought ahead, each into a buffer of its own; 0: none.")
+@click.option("--memory", metavar="KIND", help="Host memory: pinned, pageable, mapped or managed.")
+@click.option("--budget", metavar="SIZE", help="GPU memory for layers and buffers: 24GB; else all there is.")
+@click.option(
+    "--back-bytes-per-layer", metavar="SIZE", help="Copied out behind each layer: gradients, weights."
+)
+@click.option("--cpu-seconds-per-layer", metavar="TIME", help="A layer on the processor; by tokens as above.")
+@click.option("--gpus", metavar="N", help="So many GPUs of the node stream at once.")
+@as_json
+@as_html
+def offload(json: bool, html: Path | None, **asked: Any) -> None:
+    """Layers whose weights live on the host: how many should stay, how deep to prefetch, from which memory."""
+    from busfare.report.offload import answer_offload
+    from busfare.report.offload_document import offload_document
+
+    result = answer_offload(asked)
+    answer(result, lambda: offload_document(result), json, html)
+
+
 @plan_app.command("kv")
 @click.option(
     "--node", metavar="NODE", help="The machine: catalogue name, GPU, TOML file or link (pcie:4x16)."

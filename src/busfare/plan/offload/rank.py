@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
+from busfare.errors import InputError
+from busfare.node import Node
 from busfare.plan.machine import Machine
 from busfare.plan.offload.layers import Layers
 from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule, copy_curve, pass_seconds, program_of
@@ -17,7 +19,9 @@ __all__ = [
     "best_first",
     "break_even",
     "copy_seconds",
+    "link_share",
     "ranged",
+    "residents_of",
     "schedules",
     "seconds_of",
     "share_hidden",
@@ -35,6 +39,8 @@ LIKE = {
     "managed": "managed-prefetch",
 }
 MOST_TOKENS, HALVINGS = 1 << 24, 40
+#: Numbers of resident layers that are looked at beside the most that fit.
+LOOKED_AT = 8
 
 
 class Ranked(NamedTuple):
@@ -65,6 +71,36 @@ def schedules(
         for resident, depth, memory in product(residents, depths, memories)
     )
     return [s for s in found if budget is None or s.device_bytes(layers) <= budget]
+
+
+def residents_of(layers: Layers, budget: float | None, depth: int, memory: Memory) -> list[int]:
+    """Numbers of resident layers worth looking at in a budget (bytes): the most that fit, and some below it."""
+    fit = [
+        n
+        for n in range(len(layers) + 1)
+        if budget is None or Schedule(n, depth, memory).device_bytes(layers) <= budget
+    ]
+    if not fit:
+        return []
+    if layers.back_bytes or memory == "managed":  # each is played, and fewer are never faster
+        return [fit[-1]]
+    step = max(1, len(fit) // LOOKED_AT)
+    return sorted({*fit[::step], fit[-1]})
+
+
+def link_share(node: Node, gpus: int) -> float:
+    """The share of its own rate that the first GPU's host link keeps while the first `gpus` GPUs stream at once: by the
+    links that their paths have in common. Raises InputError where the node has fewer.
+    """
+    if gpus > len(node.gpus()):
+        raise InputError(f"--gpus {gpus}: {node.name} has {len(node.gpus())}")
+    paths = [node.host_path(ordinal) for ordinal in range(gpus)]
+    own = paths[0].bandwidth("read")
+    links = [(link.bandwidth("read"), sum(link in path.links for path in paths)) for link in paths[0].links]
+    memory = paths[0].memory
+    if memory is not None and memory.bandwidth_bytes_per_s is not None:
+        links.append((memory.bandwidth_bytes_per_s, sum(path.memory is memory for path in paths)))
+    return min(1.0, *(rate / users / own for rate, users in links))
 
 
 def best_first(layers: Layers, machine: Machine, of: Iterable[Schedule], share: float = 1.0) -> list[Ranked]:
