@@ -25,7 +25,7 @@ from_file = click.option(
 
 @click.group("bench")
 def bench_app() -> None:
-    """Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them."""
+    """Run migration methods, overlap strategies, KV caches and NAS FT and MG for real, beside what is predicted of them."""
 
 
 @bench_app.command("methods")
@@ -113,6 +113,29 @@ def bench_offload(from_: Path | None, json: bool, html: Path | None, **asked: An
         with progress() as shown:
             result = offload(**asked, progress=shown, say=note)
     answer(result, lambda: bench_offload_document(result), json, html)
+
+
+@bench_app.command("kv")
+@predicted_by
+@quickly
+@played
+@from_file
+@as_json
+@as_html
+def bench_kv(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
+    """Blocks of a KV cache fetched from the host in every layout, and with others leaving meanwhile."""
+    from busfare.measure.results import KvBenchResult, read_result
+    from busfare.report.measured_kv_document import measured_kv_document
+    from busfare.report.progress import progress
+
+    if from_:
+        result = read_result(from_, KvBenchResult)
+    else:
+        from busfare.measure.bench.commands import kv
+
+        with progress() as shown:
+            result = kv(**asked, progress=shown, say=note)
+    answer(result, lambda: measured_kv_document(result), json, html)
 
 
 bench_app.add_command(

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from busfare.advise import amounts
 from busfare.errors import InputError
-from busfare.node import Node, load_node
+from busfare.node import load_node
 from busfare.plan import Machine, machine_of
 from busfare.plan.machine import Basis
 from busfare.plan.offload.kv import (
@@ -27,21 +27,11 @@ from busfare.plan.offload.kv import (
     host_of,
     ranked,
 )
-from busfare.plan.prediction import range_beside
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 from busfare.results import Predicted
 
-__all__ = ["KvLayout", "PlanKvResult", "answer_kv", "kv_beside"]
+__all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 
-#: Which strategy, or method, was run for real as each layout moves its data: whose errors are its range.
-RANGES = {
-    "contiguous": ("explicit", ""),
-    "gather-kernel": ("mapped", ""),
-    "batched": ("batched", ""),
-    "gather-host-halves": ("", "pageable"),
-    "gather-host": ("", "pageable"),
-    "per-block": ("streams", ""),
-}
 #: What to write for each layout.
 DO = {
     "contiguous": "Keep the prompt's cache in one piece on the host: one cudaMemcpyAsync.",
@@ -113,12 +103,6 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     words: list[str]
 
 
-def kv_beside(one: Fetch, node: Node) -> dict[str, Any]:
-    """`low_seconds`, `high_seconds` and `rung` of what a layout is predicted to take on `node`."""
-    strategy, method = RANGES[one.layout]
-    return range_beside(strategy, one.seconds, node, method)
-
-
 def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     """The result for the options of the command line by name; those not given are None. Raises InputError."""
     if not asked.get("node"):
@@ -175,7 +159,7 @@ def kv_result(
                 calls=one.calls,
                 limited_by=one.limited_by,
                 bytes_per_second=moved / one.seconds,
-                **kv_beside(one, machine.node),
+                **one.beside(machine),
             )
             for one in found
         ],

@@ -25,7 +25,7 @@ from busfare.report.blocks import machine
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
 
-__all__ = ["methods_document", "probe_document", "strategies_document"]
+__all__ = ["benched", "due", "error_of", "methods_document", "probe_document", "strategies_document"]
 
 PROBED = (
     "Measured: the interquartile mean of raw samples of the device's clock; of the host's clock for pageable copies. "
@@ -214,10 +214,10 @@ def strategies_document(result: StrategiesResult) -> Document:
     blocks: list[Block] = [_picked(result)]
     for number, cell in enumerate(result.cells):
         blocks += _cell(cell, result.seen, number)
-    return _benched("Overlap strategies", result, blocks)
+    return benched("Overlap strategies", result, blocks)
 
 
-def _benched(what: str, result: Benched, blocks: list[Block]) -> Document:
+def benched(what: str, result: Benched, blocks: list[Block]) -> Document:
     node, played = result.node, VIRTUAL if result.virtual else ""
     facts = f"predicted by the parameters of {node.name} ({node.source}) · {result.date} · {result.command}"
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
@@ -250,20 +250,20 @@ def _picked(result: StrategiesResult) -> Table:
     return Table(columns, rows, "In short", [note], face="page")
 
 
-def _due(row: Beside) -> str:
+def due(row: Beside) -> str:
     """The predicted time with its range."""
     seconds = row.predicted_seconds
     return "–" if seconds is None else between(seconds, row.low_seconds, row.high_seconds)
 
 
-def _error(row: Beside) -> str:
+def error_of(row: Beside) -> str:
     return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
 
 
 def _version(v: Version) -> tuple[str, ...]:
     host = v.measured_host_seconds
     return (
-        v.strategy, str(v.streams), time(v.measured_seconds), _due(v), _error(v), "–" if host is None else time(host)
+        v.strategy, str(v.streams), time(v.measured_seconds), due(v), error_of(v), "–" if host is None else time(host)
     )  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     heads = words("strategy") + numbers("streams", seen, "predicted", "error", "host's clock")
     measured = [Bar(v.measured_seconds, time(v.measured_seconds)) for v in fastest]
     predicted = [
-        Bar(v.predicted_seconds, _due(v), v.low_seconds, v.high_seconds, predicted=True) for v in fastest
+        Bar(v.predicted_seconds, due(v), v.low_seconds, v.high_seconds, predicted=True) for v in fastest
     ]
     series = [BarSeries(seen, MEASURED, measured), BarSeries("predicted", PREDICTED, predicted)]
     labels = [v.strategy + (f" ({v.streams})" if v.streams > 1 else "") for v in fastest]
@@ -335,7 +335,7 @@ def methods_document(result: MethodsResult) -> Document:
     blocks += _beside_published(result)
     if result.crossover:
         blocks += _crossing(result.crossover, result.seen)
-    return _benched("Migration methods", result, blocks)
+    return benched("Migration methods", result, blocks)
 
 
 def _case(cell: MethodsCell) -> Table:
@@ -351,8 +351,8 @@ def _case(cell: MethodsCell) -> Table:
                 time(m.measured_ranges_seconds[name]) if m.measured_ranges_seconds.get(name) else "–"
                 for name in RANGES
             ),
-            _due(m),
-            _error(m),
+            due(m),
+            error_of(m),
         )
         for m in cell.methods
     ]

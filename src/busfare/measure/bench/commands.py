@@ -1,4 +1,4 @@
-"""`bench methods`, `bench strategies` and `bench offload` from their options to their results."""
+"""The benchmarks from their options to their results."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any
 from busfare.errors import BusfareError, InputError
 from busfare.measure.bench import strategies as cells
 from busfare.measure.bench.kernel import user_kernel
+from busfare.measure.bench.kv import kv_result, run_kv
 from busfare.measure.bench.methods import run_methods
 from busfare.measure.bench.methods_result import methods_result
 from busfare.measure.bench.offload import CASES, QUICK_CASES, run_cases
 from busfare.measure.bench.offload_result import offload_result
 from busfare.measure.bench.program import Work
 from busfare.measure.bench.run import Run
-from busfare.measure.bench.virtual import VirtualMethods, VirtualOffload, VirtualStrategies
+from busfare.measure.bench.virtual import VirtualKv, VirtualMethods, VirtualOffload, VirtualStrategies
 from busfare.measure.device import GpuHost, gpu_count
 from busfare.measure.offload_results import OffloadResult
-from busfare.measure.results import MethodsResult, StrategiesResult
+from busfare.measure.results import KvBenchResult, MethodsResult, StrategiesResult
 from busfare.measure.run import Progress
 from busfare.node import load_node
 from busfare.plan import machine_of
@@ -78,18 +79,32 @@ def offload(
         return offload_result(run, measured)
 
 
+def kv(
+    node: str | None, quick: bool, virtual: str | None, progress: Progress | None, say: Say
+) -> KvBenchResult:
+    """Raises InputError, and NoGpuError where there is no GPU."""
+    with closing(_device("kv", virtual)) as device:
+        run = _begun(device, node, quick, virtual, progress, say)
+        cells = run_kv(run, say)
+        _require(run, cells)
+        return kv_result(run, cells)
+
+
 def _device(benchmark: str, virtual: str | None) -> Any:
     """What runs it: this machine's GPUs, or a virtual node. Raises NoGpuError where there is no GPU."""
     if virtual is not None:
-        return {"methods": VirtualMethods, "strategies": VirtualStrategies, "offload": VirtualOffload}[
-            benchmark
-        ](load_node(virtual))
+        played = {
+            "methods": VirtualMethods, "strategies": VirtualStrategies, "offload": VirtualOffload, "kv": VirtualKv,
+        }  # fmt: skip
+        return played[benchmark](load_node(virtual))
     count = gpu_count(f"bench {benchmark}")
+    from busfare.measure.cuda.kv import CudaKv
     from busfare.measure.cuda.methods import CudaMethods
     from busfare.measure.cuda.offload import CudaOffload
     from busfare.measure.cuda.strategies import CudaStrategies
 
-    return {"methods": CudaMethods, "strategies": CudaStrategies, "offload": CudaOffload}[benchmark](count)
+    devices = {"methods": CudaMethods, "strategies": CudaStrategies, "offload": CudaOffload, "kv": CudaKv}
+    return devices[benchmark](count)
 
 
 def _begun(

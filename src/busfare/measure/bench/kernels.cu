@@ -120,3 +120,29 @@ extern "C" __global__ void multiply(int* vector, int constant, unsigned long lon
     volatile int* at = vector + i;
     for (int n = 0; n < accesses; ++n) *at = *at * constant;
 }
+
+// Pieces of `words` times sixteen bytes, each from its place to another: `places` holds where they go, then
+// where they are.
+extern "C" __global__ void collect(const unsigned long long* places, unsigned long long pieces,
+                                   unsigned long long words) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, all = pieces * words;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < all;
+         i += step) {
+        const unsigned long long piece = i / words, at = i - piece * words;
+        ((uint4*)places[piece])[at] = ((const uint4*)places[pieces + piece])[at];
+    }
+}
+
+// Counts what is not the probe's pattern in pieces of `words` times four bytes: `places` holds where they
+// are, then where in the pattern they were taken from.
+extern "C" __global__ void misplaced(const unsigned long long* places, unsigned long long pieces,
+                                     unsigned long long words, unsigned long long* wrong) {
+    unsigned long long step = (unsigned long long)gridDim.x * blockDim.x, all = pieces * words, mine = 0;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < all;
+         i += step) {
+        const unsigned long long piece = i / words, at = i - piece * words;
+        const unsigned expected = (unsigned)((places[pieces + piece] >> 2) + at) * 2654435761u;
+        mine += __ldcv((const unsigned*)places[piece] + at) != expected;
+    }
+    if (mine) atomicAdd(wrong, mine);
+}

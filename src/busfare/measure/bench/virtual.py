@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from busfare.measure.bench.kv import NO_HOST, PACKED, KvTiming
 from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
@@ -16,7 +17,8 @@ from busfare.measure.device import UnavailableError
 from busfare.measure.virtual import VirtualDevice
 from busfare.node import Gpu, Node
 from busfare.node.arrays import FloatArray
-from busfare.plan.machine import machine_of
+from busfare.plan import machine_of
+from busfare.plan.offload.kv import Blocks, Layout, fetch, host_of
 from busfare.plan.offload.layers import Layers
 from busfare.plan.offload.schedule import Schedule, program_of
 from busfare.timeline import program as timeline
@@ -197,3 +199,19 @@ class VirtualOffload(_Played):
         return (
             max(self._memory_s(size), 2 * tokens * size / 4 / (self._gpu.flops_per_s or _FLOPS)) + _LAUNCH_S
         )
+
+
+class VirtualKv(_Played):
+    """Plays the layouts of a cache on a node, as `plan kv` says, with noise."""
+
+    def start(self, fetched: int, evicted: int) -> None:
+        """Nothing is held."""
+
+    def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
+        machine, noisy = self._machine, self._device.noisy
+        host_s, device_s = (
+            fetch(layout, blocks, machine, host).seconds for host in (host_of(machine), NO_HOST)
+        )
+        alone = () if layout in PACKED else tuple(noisy(device_s) for _ in range(runs))
+        called = max(host_s - device_s, 0.0)
+        return KvTiming(tuple(noisy(host_s) for _ in range(runs)), (called,) * runs, alone)

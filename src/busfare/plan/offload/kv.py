@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from busfare.cost.pageable import COPY_BYTES_PER_S, measured_copy
 from busfare.errors import InputError
 from busfare.node import Curve
 from busfare.plan.machine import Basis, Machine
+from busfare.plan.prediction import range_beside
 from busfare.timeline.program import GpuRules, Mapped, Program
 
 __all__ = [
@@ -39,6 +40,15 @@ Layout = Literal[
 ]  # fmt: skip
 #: Of those that take as long, the one with less to write comes first; `contiguous`, the bound, needs a cache of one piece.
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+#: Which strategy, or method, was run for real as each layout moves its data: whose errors are its range.
+RANGES = {
+    "contiguous": ("explicit", ""),
+    "gather-kernel": ("mapped", ""),
+    "batched": ("batched", ""),
+    "gather-host-halves": ("", "pageable"),
+    "gather-host": ("", "pageable"),
+    "per-block": ("streams", ""),
+}
 Limit = Literal["link", "submission", "copy engine", "host gather"]
 
 #: Of nodes that nobody probed, medians of 37 H100s and H200s [results/probe.tar.xz]: seconds of a call that hands a copy to
@@ -96,6 +106,11 @@ class Fetch:
     seconds: float
     calls: int
     limited_by: Limit
+
+    def beside(self, machine: Machine) -> dict[str, Any]:
+        """`low_seconds`, `high_seconds` and `rung` of its seconds."""
+        strategy, method = RANGES[self.layout]
+        return range_beside(strategy, self.seconds, machine.node, method)
 
 
 @dataclass(frozen=True, slots=True)

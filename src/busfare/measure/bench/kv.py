@@ -1,0 +1,203 @@
+"""`bench kv`: blocks of a cache fetched from the host in every layout, of several sizes, and with others leaving meanwhile;
+what was measured beside what `plan kv` predicts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from busfare.measure.bench.methods_result import wrong_pairs
+from busfare.measure.bench.run import Run
+from busfare.measure.device import GpuHost, UnavailableError
+from busfare.measure.results import BestMethod, KvBenchResult, KvCell, KvErrors, KvMeasured, LeftOut, Ranking
+from busfare.measure.summary import median, overlapping
+from busfare.plan.offload.kv import LAYOUTS, Blocks, Host, Layout, fetch, host_of
+
+KIB, MIB = 1 << 10, 1 << 20
+#: Bytes of a piece, and of all that are fetched.
+PIECES, TOTALS = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB), (16 * MIB, 64 * MIB, 512 * MIB)
+QUICK_PIECES, QUICK_TOTALS = (4 * KIB, 64 * KIB, MIB), (16 * MIB, 64 * MIB)
+#: Of these pieces as many bytes leave as come, and half as many.
+EVICTED_PIECES, EVICTED_TOTAL = (16 * KIB, 256 * KIB, MIB), 64 * MIB
+#: Each layout is visited so often, by turns with the others; a visit runs it so many times after one that is not counted.
+VISITS, RUNS = 2, 4
+#: What would start after so many seconds is left out, and named.
+BUDGET_S, QUICK_S = 40.0, 15.0
+#: Nothing on the host: what the GPU takes by itself.
+NO_HOST = Host(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+#: Layouts in which the host packs: its work is part of them.
+PACKED = ("gather-host", "gather-host-halves")
+
+
+@dataclass(frozen=True)
+class KvTiming:
+    """Seconds of each run. `host_s`: from the first call until all is there, by the host's clock; `calls_s`: of these until
+    the last call has returned; `device_s`: by events on the GPU with all submitted before it began, where that can be.
+    """
+
+    host_s: tuple[float, ...] = ()
+    calls_s: tuple[float, ...] = ()
+    device_s: tuple[float, ...] = ()
+
+    def __add__(self, later: KvTiming) -> KvTiming:
+        return KvTiming(
+            self.host_s + later.host_s, self.calls_s + later.calls_s, self.device_s + later.device_s
+        )
+
+
+class KvDevice(GpuHost, Protocol):
+    """Fetches blocks."""
+
+    def start(self, fetched: int, evicted: int) -> None:
+        """Makes memory for so many bytes at most each way. Raises UnavailableError where that does not suffice."""
+
+    def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
+        """So many runs after one that is not counted, each checked.
+
+        Raises UnavailableError where the GPU or its driver refuses the layout, and WrongDataError where data arrived wrong.
+        """
+
+
+def cases(quick: bool) -> list[Blocks]:
+    """What is run, the smallest total first: each piece is a block of its own."""
+    pieces, totals = (QUICK_PIECES, QUICK_TOTALS) if quick else (PIECES, TOTALS)
+    found = [Blocks(piece, total // piece) for total in totals for piece in pieces]
+    beside = [
+        Blocks(piece, EVICTED_TOTAL // piece, 1, EVICTED_TOTAL // piece // part)
+        for piece in (EVICTED_PIECES[1:2] if quick else EVICTED_PIECES)
+        for part in (1, 2)
+    ]
+    at = len(found) - (0 if quick else len(pieces))
+    return [*found[:at], *beside, *found[at:]]
+
+
+def run_kv(run: Run[KvDevice], say: Callable[[str], None] = lambda line: None) -> list[KvCell]:
+    """Measures every case, each layout of it by turns with the others."""
+    chosen, budget = cases(run.quick), QUICK_S if run.quick else BUDGET_S
+    chosen = _with_room(run, chosen)
+    say(f"{len(chosen)} cases of {len(LAYOUTS)} layouts, {chosen[-1].moved('h2d')[0] / 1e6:,.0f} MB at most")
+    order, found = random.Random(0), list[KvCell]()
+    for n, blocks in enumerate(chosen):
+        name = _name(blocks)
+        run.show(n / len(chosen), name)
+        if run.seconds > budget:
+            run.left_out.append(LeftOut(name, f"{budget:g} s had passed"))
+            continue
+        timings: dict[Layout, KvTiming] = {}
+        refused: set[Layout] = set()
+        for _ in range(1 if run.quick else VISITS):
+            for layout in order.sample(LAYOUTS, len(LAYOUTS)):
+                if layout in refused:
+                    continue
+                refused.add(layout)
+                with run.attempt(f"{layout}, {name}"):
+                    timings[layout] = timings.get(layout, KvTiming()) + run.device.run(layout, blocks, RUNS)
+                    refused.discard(layout)
+        kept = {layout: timing for layout, timing in timings.items() if layout not in refused}
+        if kept:
+            found.append(_cell(run, blocks, kept))
+    return found
+
+
+def _with_room(run: Run[KvDevice], chosen: list[Blocks]) -> list[Blocks]:
+    """Those for which there is memory: the largest totals are left out where there is too little. Raises
+    UnavailableError where there is none for the smallest.
+    """
+    while True:
+        most = max(blocks.moved("h2d")[0] for blocks in chosen)
+        try:
+            run.device.start(int(most), int(max(blocks.moved("d2h")[0] for blocks in chosen)))
+        except UnavailableError as error:
+            fewer = [blocks for blocks in chosen if blocks.moved("h2d")[0] < most]
+            if not fewer:
+                raise
+            run.left_out += [LeftOut(_name(b), str(error)) for b in chosen if b not in fewer]
+            chosen = fewer
+        else:
+            return chosen
+
+
+def _name(blocks: Blocks) -> str:
+    out = f", {blocks.evicted} out" if blocks.evicted else ""
+    return f"{blocks.count} pieces of {blocks.bytes / KIB:g} KiB{out}"
+
+
+def _cell(run: Run[KvDevice], blocks: Blocks, timings: dict[Layout, KvTiming]) -> KvCell:
+    host = host_of(run.machine)
+    rows = sorted(
+        (_measured(run, host, blocks, *item) for item in timings.items()),
+        key=lambda row: row.measured_seconds,
+    )
+    samples = {row.layout: row.samples_seconds for row in rows}
+    planned = {row.layout: row.predicted_seconds for row in rows if row.predicted_seconds is not None}
+    return KvCell(
+        piece_bytes=int(blocks.bytes),
+        fetched_bytes=int(blocks.moved("h2d")[0]),
+        evicted_bytes=int(blocks.moved("d2h")[0]),
+        layouts=rows,
+        ranking=Ranking(
+            list(samples), sorted(planned, key=planned.__getitem__), wrong_pairs(samples, planned)
+        ),
+        best=_best(samples, planned),
+    )
+
+
+def _measured(run: Run[KvDevice], host: Host, blocks: Blocks, layout: Layout, timing: KvTiming) -> KvMeasured:
+    due, seconds = fetch(layout, blocks, run.machine, host), median(timing.host_s)
+    alone = None
+    if timing.device_s and layout not in PACKED:
+        alone = fetch(layout, blocks, run.machine, NO_HOST).seconds
+    device_s = median(timing.device_s) if timing.device_s else None
+    return KvMeasured(
+        layout=layout,
+        measured_seconds=seconds,
+        samples_seconds=timing.host_s,
+        measured_calls_seconds=median(timing.calls_s),
+        measured_device_seconds=device_s,
+        device_samples_seconds=timing.device_s,
+        predicted_seconds=due.seconds,
+        predicted_by=f"plan kv, bound by {due.limited_by}",
+        error_percent=100 * (due.seconds / seconds - 1),
+        predicted_device_seconds=alone,
+        device_error_percent=100 * (alone / device_s - 1) if alone and device_s else None,
+        checked=not run.device.virtual,
+        **due.beside(run.machine),
+    )
+
+
+def _best(samples: dict[str, tuple[float, ...]], planned: dict[str, float]) -> BestMethod:
+    """The fastest layout of a paged cache, measured and predicted; picked where the two measured alike."""
+    own = {layout: times for layout, times in samples.items() if layout != "contiguous"} or samples
+    fastest = min(own, key=lambda layout: median(own[layout]))
+    taken = min(own, key=lambda layout: planned[layout])
+    cost = median(own[taken]) / median(own[fastest]) - 1
+    return BestMethod(fastest, taken, taken == fastest or overlapping(own[taken], own[fastest]), 100 * cost)
+
+
+def kv_result(run: Run[KvDevice], cells: Sequence[KvCell]) -> KvBenchResult:
+    """All that was measured, and how far the predictions are off."""
+    rows = [row for cell in cells for row in cell.layouts]
+    off = np.abs([row.error_percent for row in rows if row.error_percent is not None])
+    inside = [
+        row.low_seconds <= row.measured_seconds <= row.high_seconds
+        for row in rows
+        if row.low_seconds is not None and row.high_seconds is not None
+    ]
+    return KvBenchResult(
+        cells=list(cells),
+        errors=KvErrors(
+            count=len(off),
+            median_percent=float(np.median(off)),
+            ninetieth_percent=float(np.quantile(off, 0.9)),
+            largest_percent=float(off.max()),
+            inside_percent=100 * float(np.mean(inside)) if inside else None,
+            ranked_right=sum(not cell.ranking.wrong for cell in cells),
+            picked=sum(cell.best.picked for cell in cells),
+        ),
+        **run.origin("bench kv"),
+    )
