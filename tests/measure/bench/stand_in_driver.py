@@ -338,11 +338,32 @@ def _differ(got: int, want: int, count: int, relative: float, slack: float, foun
     words[2] = min(words[2], int(wrong[0]) if len(wrong) else words[2])
 
 
+def _words_at(address: int, count: int) -> np.ndarray:
+    return (
+        np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address)) if count else np.zeros(0, int)
+    )
+
+
+def _collect(places: int, pieces: int, words: int) -> None:
+    every = _words_at(places, 2 * pieces).tolist()
+    for to, at in zip(every[:pieces], every[pieces:], strict=True):
+        ctypes.memmove(to, at, 16 * words)
+
+
+def _misplaced(places: int, pieces: int, words: int, wrong: int) -> None:
+    every = _words_at(places, 2 * pieces).tolist()
+    for at, offset in zip(every[:pieces], every[pieces:], strict=True):
+        found = int(np.count_nonzero(_bytes(at, 4 * words) != _pattern(4 * words, offset)))
+        ctypes.c_uint64.from_address(wrong).value += found
+
+
 PROBING: dict[str, Callable[..., None]] = {
     "fill": _fill,
     "poison": _poison,
     "check": _check,
     "copy16": _copy16,
+    "collect": _collect,
+    "misplaced": _misplaced,
     "differ": _differ,
     "read16": lambda source, sink, count: None,
     "stream16": lambda mapped, count, stop, limit, reads: None,

@@ -80,7 +80,7 @@ def run_kv(run: Run[KvDevice], say: Callable[[str], None] = lambda line: None) -
     """Measures every case, each layout of it by turns with the others."""
     chosen, budget = cases(run.quick), QUICK_S if run.quick else BUDGET_S
     chosen = _with_room(run, chosen)
-    say(f"{len(chosen)} cases of {len(LAYOUTS)} layouts, {chosen[-1].moved('h2d')[0] / 1e6:,.0f} MB at most")
+    say(f"{len(chosen)} cases of {len(LAYOUTS)} layouts")
     order, found = random.Random(0), list[KvCell]()
     for n, blocks in enumerate(chosen):
         name = _name(blocks)
@@ -105,21 +105,18 @@ def run_kv(run: Run[KvDevice], say: Callable[[str], None] = lambda line: None) -
 
 
 def _with_room(run: Run[KvDevice], chosen: list[Blocks]) -> list[Blocks]:
-    """Those for which there is memory: the largest totals are left out where there is too little. Raises
-    UnavailableError where there is none for the smallest.
-    """
-    while True:
+    """Those for which there is memory: the largest totals are left out where there is too little."""
+    while chosen:
         most = max(blocks.moved("h2d")[0] for blocks in chosen)
         try:
             run.device.start(int(most), int(max(blocks.moved("d2h")[0] for blocks in chosen)))
         except UnavailableError as error:
             fewer = [blocks for blocks in chosen if blocks.moved("h2d")[0] < most]
-            if not fewer:
-                raise
             run.left_out += [LeftOut(_name(b), str(error)) for b in chosen if b not in fewer]
             chosen = fewer
         else:
-            return chosen
+            break
+    return chosen
 
 
 def _name(blocks: Blocks) -> str:

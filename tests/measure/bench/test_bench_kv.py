@@ -1,0 +1,145 @@
+"""`bench kv`: every layout on a stand-in driver, which computes and measures nothing, and on a virtual node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from cuda.bindings import driver
+
+from busfare.cli.bench import bench_app
+from busfare.errors import BusfareError
+from busfare.measure.bench import commands, kv
+from busfare.measure.cuda import facts
+from busfare.measure.cuda import kv as cuda_kv
+from busfare.measure.results import KvBenchResult
+from busfare.plan.offload.kv import LAYOUTS
+from tests.measure.bench.stand_in_driver import StandIn
+
+STATE = {
+    "sm_clock_hz": None, "sm_clock_most_hz": None, "throttle_reasons": 0, "link_replays": None, "other_processes": 0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    made = StandIn(seed=3)
+    made.install(monkeypatch)
+    monkeypatch.setattr(facts, "of_machine", lambda count: {"gpus": [{"name": "stand-in"}], "driver": "none"})
+    monkeypatch.setattr(facts, "state", lambda gpu: dict(STATE))
+    for module, name, value in (
+        (cuda_kv, "POOL_BYTES", 1 << 17), (kv, "QUICK_PIECES", (64, 1024)), (kv, "QUICK_TOTALS", (4096, 1 << 15)),
+        (kv, "EVICTED_PIECES", (64, 512, 1024)), (kv, "EVICTED_TOTAL", 1 << 13),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    yield made
+    assert not made.blocks, "memory was not given back"
+    assert not made.streams, "streams were not destroyed"
+
+
+def measured() -> KvBenchResult:
+    return commands.kv("h100-probed", True, None, None, lambda line: None)
+
+
+def test_every_layout_brings_every_word_to_its_place(stand_in: StandIn) -> None:
+    found = measured()
+    assert found.left_out == []
+    assert [(c.piece_bytes, c.fetched_bytes, c.evicted_bytes) for c in found.cells] == [
+        (64, 4096, 0), (1024, 4096, 0), (64, 1 << 15, 0), (1024, 1 << 15, 0), (512, 1 << 13, 1 << 13),
+        (512, 1 << 13, 1 << 12),
+    ]  # fmt: skip
+    for cell in found.cells:
+        assert {row.layout for row in cell.layouts} == set(LAYOUTS)
+        for row in cell.layouts:
+            assert row.checked
+            assert row.predicted_seconds
+            assert len(row.samples_seconds) == kv.RUNS
+            # 512 copies are more than are held; what the host packs is never held.
+            few = cell.fetched_bytes // cell.piece_bytes <= cuda_kv.MOST_HELD
+            held = row.layout not in kv.PACKED and (few or row.layout in ("contiguous", "gather-kernel"))
+            assert bool(row.device_samples_seconds) == (row.predicted_device_seconds is not None) == held
+
+
+@pytest.mark.parametrize("broken", ["collect", "batch", "pack", "unpack"])
+def test_a_layout_that_moves_wrong_data_is_left_out_by_name(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """Nothing of a layout that lost or mixed up a piece is counted, and nothing else is lost."""
+    wrong = {"collect": "gather-kernel", "batch": "batched", "pack": "gather-host", "unpack": "gather-host"}[
+        broken
+    ]
+    if broken == "collect":
+        launch = stand_in.cuLaunchKernel
+        monkeypatch.setattr(
+            driver, "cuLaunchKernel",
+            lambda name, *rest: (driver.CUresult.CUDA_SUCCESS,) if name == "collect" else (
+                launch(name, *rest), (driver.CUresult.CUDA_SUCCESS,))[1],
+        )  # fmt: skip
+    elif broken == "batch":
+        batch = stand_in.cuMemcpyBatchAsync
+
+        def short(targets: Any, sources: Any, sizes: Any, count: int, *rest: Any) -> Any:
+            batch(targets[:-1], sources[:-1], sizes[:-1], count - 1, *rest)
+            return (driver.CUresult.CUDA_SUCCESS,)
+
+        monkeypatch.setattr(driver, "cuMemcpyBatchAsync", short)
+    elif broken == "pack":
+        monkeypatch.setattr(cuda_kv.np, "take", lambda *_, **more: None)
+    else:
+        monkeypatch.setattr(
+            cuda_kv.CudaKv, "_words", lambda self, name, words: real(self, name, words).copy()
+        )
+    found = measured()
+    named = {row.case.partition(",")[0] for row in found.left_out}
+    assert wrong in named
+    kept = {row.layout for cell in found.cells for row in cell.layouts}
+    assert kept | named == set(LAYOUTS)
+    assert {"contiguous", "per-block"} <= kept
+
+
+real = cuda_kv.CudaKv._words
+
+
+def test_what_the_driver_refuses_is_left_out(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = (driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
+    monkeypatch.setattr(driver, "cuMemcpyBatchAsync", lambda *_: refused)
+    found = measured()
+    assert {row.case.partition(",")[0] for row in found.left_out} == {"batched"}
+    assert all("CUDA_ERROR_NOT_SUPPORTED" in row.why for row in found.left_out)
+    assert all(len(cell.layouts) == len(LAYOUTS) - 1 for cell in found.cells)
+
+
+def test_with_little_memory_the_larger_cases_are_left_out(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "roomy_bytes", lambda: 117_000)  # 280,800 bytes may be taken
+    found = measured()
+    assert {cell.fetched_bytes for cell in found.cells} == {4096, 1 << 13}
+    assert {row.case for row in found.left_out} == {"512 pieces of 0.0625 KiB", "32 pieces of 1 KiB"}
+    monkeypatch.setattr(facts, "roomy_bytes", lambda: 1 << 10)
+    with pytest.raises(BusfareError, match="nothing could be measured"):
+        measured()
+
+
+def test_a_virtual_node_is_shown_and_read_again(tmp_path: Path) -> None:
+    asked = ["kv", "--virtual", "h200-probed", "--node", "h200-probed", "--quick"]
+    kept, page = tmp_path / "kv.json", tmp_path / "kv.html"
+    first = CliRunner().invoke(bench_app, [*asked, "--json"])
+    assert first.exit_code == 0, first.output
+    found = json.loads(first.stdout)
+    assert next(iter(found.items())) == ("schema", "busfare.bench-kv/1")
+    assert found["virtual"]
+    # The same model with noise: anything else is a slip between the case and its prediction.
+    assert found["errors"]["largest_percent"] < 2
+    assert found["errors"]["ranked_right"] == len(found["cells"])
+    kept.write_text(first.stdout)
+    shown = CliRunner().invoke(bench_app, ["kv", "--from", str(kept), "--html", str(page)])
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.startswith("VIRTUAL")
+    assert page.read_text(encoding="utf-8").count("<svg") >= 2
+    assert msgspec.json.decode(kept.read_bytes(), type=KvBenchResult).cells
