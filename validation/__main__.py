@@ -15,6 +15,7 @@ SCRIPTS = (
     "datasheet",
     "probe",
     "bench",
+    "offload",
     "replay_pairs",
     "node_change",
     "kernels",

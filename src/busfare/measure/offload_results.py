@@ -13,6 +13,7 @@ __all__ = ["OffloadCell", "OffloadLayer", "OffloadPick", "OffloadResult", "Token
 class OffloadLayer(Struct, kw_only=True):
     """A layer alone, its weights in the GPU's memory."""
 
+    layers: int
     layer_bytes: int
     tokens: int
     measured_seconds: float

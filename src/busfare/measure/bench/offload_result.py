@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -25,27 +26,55 @@ from busfare.plan.offload.schedule import Schedule
 
 def offload_result(run: Run[OffloadDevice], measured: Measured) -> OffloadResult:
     """The result, its figures recomputed from the samples."""
+    return OffloadResult(**beside_predictions(measured, run.machine), **run.origin("bench offload"))
+
+
+def beside_predictions(measured: Measured, machine: Machine) -> dict[str, Any]:
+    """What a result says of its samples, and of what is predicted for a machine, as its fields."""
     alone = {key: fastest_part(samples) for key, samples in measured.layers.items()}
-    cells = [_cell(case, samples, alone, run.machine) for case, samples in measured.passes.items()]
+    cells = [_cell(case, samples, alone, machine) for case, samples in measured.passes.items()]
     cells.sort(key=lambda c: (c.memory, -c.layer_bytes, c.tokens, c.resident, c.depth))
     errors = [abs(cell.error_percent) for cell in cells if cell.error_percent is not None]
-    return OffloadResult(
-        layers=[
+    return {
+        "layers": [
             OffloadLayer(
+                layers=network.layers,
                 layer_bytes=network.layer_bytes,
                 tokens=tokens,
-                measured_seconds=fastest_part(samples),
+                measured_seconds=alone[network, tokens],
                 samples_seconds=samples,
             )
             for (network, tokens), samples in measured.layers.items()
         ],
-        cells=cells,
-        picks=list(_picks(cells)),
-        break_even=_break_even(measured, cells, alone, run.machine),
-        median_percent=float(np.median(errors)) if errors else None,
-        ninetieth_percent=float(np.percentile(errors, 90)) if errors else None,
-        **run.origin("bench offload"),
-    )  # fmt: skip
+        "cells": cells,
+        "picks": list(_picks(cells)),
+        "break_even": _break_even(measured, cells, alone, machine),
+        "median_percent": float(np.median(errors)) if errors else None,
+        "ninetieth_percent": float(np.percentile(errors, 90)) if errors else None,
+    }
+
+
+def measured_of(result: OffloadResult) -> Measured:
+    """The samples of a result that was written."""
+    even = result.break_even
+    return Measured(
+        {
+            (Network(layer.layers, layer.layer_bytes), layer.tokens): layer.samples_seconds
+            for layer in result.layers
+        },
+        {
+            Case(
+                Network(c.layers, c.layer_bytes), Schedule(c.resident, c.depth, c.memory), c.tokens
+            ): c.samples_seconds
+            for c in result.cells
+        },
+        {
+            tokens: [seconds]
+            for tokens, seconds in zip(even.cpu_tokens, even.cpu_seconds_per_layer, strict=True)
+        }
+        if even
+        else {},
+    )
 
 
 def _cell(
