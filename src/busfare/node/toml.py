@@ -50,7 +50,7 @@ def read_text(text: str, kind: str, most_bytes: int) -> str:
         raise InputError(f"{kind} {text!r}: not there; correct the path{see}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "the path cannot be used"
-        raise InputError(f"{kind} {text[:200]!r}: {reason}; give a TOML file that can be read") from None
+        raise InputError(f"{kind} {text[:200]!r}: {reason}; give a file that can be read") from None
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from busfare.cost.kernels.limits import Limits
+from busfare.cost.kernels.limits import Limits, pipeline_of
 from busfare.node.arrays import FloatArray
 
-__all__ = ["gemm_seconds"]
+__all__ = ["gemm_seconds", "product_seconds"]
 
 #: Sides of a block's tile that libraries choose from, and into how many parts they cut the sum [NeuSight §4].
 TILES = (
@@ -51,3 +51,27 @@ def gemm_seconds(sides: Sequence[FloatArray], peak: float, limits: Limits) -> Fl
     moved = batch * (m * n + m * k + n * k) * element_bytes / limits.memory
     together: FloatArray = (compute**NORM + moved**NORM) ** (1 / NORM)
     return together + EDGE_CYCLES / limits.clock_hz
+
+
+def product_seconds(sides: Sequence[FloatArray], pipeline: str, limits: Limits) -> FloatArray | None:
+    """Seconds of products as `gemm_seconds` has them, and as much longer as those measured on that GPU took; shape (rows,).
+
+    None where the GPU's rate of `pipeline` is not known.
+    """
+    peak = limits.peak(pipeline)
+    if not peak:
+        return None
+    return gemm_seconds(sides, peak, limits) * _measured(sides, pipeline, peak, limits)
+
+
+def _measured(sides: Sequence[FloatArray], pipeline: str, peak: float, limits: Limits) -> FloatArray | float:
+    """How much longer than modelled measured products took, by the operations of each product in `sides`."""
+    found = {}
+    for one in sorted(limits.products, key=lambda one: one.flops):
+        if pipeline_of(one.type) == pipeline:
+            like = [np.array([side], np.float64) for side in (1, one.m, one.n, one.k, sides[-1][0])]
+            found[np.log(one.flops)] = np.log(one.seconds / gemm_seconds(like, peak, limits)[0])
+    if not found:
+        return 1.0
+    batch, m, n, k, _ = sides
+    return np.asarray(np.exp(np.interp(np.log(2 * batch * m * n * k), [*found], [*found.values()])))

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busfare.cost.kernels.classes import MEMORY
-from busfare.cost.kernels.gemm import gemm_seconds
-from busfare.cost.kernels.limits import Limits, pipeline_of
+from busfare.cost.kernels.gemm import product_seconds
+from busfare.cost.kernels.limits import Limits
 from busfare.node.arrays import FloatArray
 
-__all__ = ["BOUNDS", "Evidence", "Moved", "move", "parted"]
+__all__ = ["BOUNDS", "LAUNCH_S", "Evidence", "Moved", "memory_seconds", "move", "parted"]
 
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
@@ -228,26 +228,10 @@ def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArr
         rows = np.flatnonzero(shaped & (pipelines == pipeline))
         sides = [evidence[name][rows] for name in ("batch", "m", "n", "k", "element_bytes")]
         for place, limits in enumerate((here, there)):
-            peak = limits.peak(pipeline or "fp32")
-            if peak:
-                seconds = gemm_seconds(sides, peak, limits) * _measured(
-                    sides, pipeline or "fp32", peak, limits
-                )
+            seconds = product_seconds(sides, pipeline or "fp32", limits)
+            if seconds is not None:
                 result[place, rows] = (limits.launch_s or LAUNCH_S) + seconds
     return result[0], result[1]
-
-
-def _measured(sides: list[FloatArray], pipeline: str, peak: float, limits: Limits) -> FloatArray | float:
-    """How much longer than modelled measured products took, by the operations of each product in `sides`."""
-    found = {}
-    for one in sorted(limits.products, key=lambda one: one.flops):
-        if pipeline_of(one.type) == pipeline:
-            like = [np.array([side], np.float64) for side in (1, one.m, one.n, one.k, sides[-1][0])]
-            found[np.log(one.flops)] = np.log(one.seconds / gemm_seconds(like, peak, limits)[0])
-    if not found:
-        return 1.0
-    batch, m, n, k, _ = sides
-    return np.asarray(np.exp(np.interp(np.log(2 * batch * m * n * k), [*found], [*found.values()])))
 
 
 def _as_product(
