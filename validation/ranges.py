@@ -65,7 +65,7 @@ def main() -> int:
     if options.write and not whole:
         print(f"{SHARED}/data/measurements.csv is not there; set BUSFARE_SHARED", file=sys.stderr)
         return 2
-    found = _kinds([part for part in PARTS if whole or part not in ("published", "collectives")])
+    found = _kinds([part for part in PARTS if whole or part not in ("published", "collectives", "layers")])
     kinds = {kind: groups for kind, groups in sorted(found.items(), key=_order) if _enough(kind, groups)}
     lines, met = [_HEAD], True
     print(

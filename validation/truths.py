@@ -304,6 +304,13 @@ def collectives() -> Iterator[Truth]:
     return truths()
 
 
+def layers() -> Iterator[Truth]:
+    """Layers of networks from data sheets."""
+    from layers import truths
+
+    return truths()
+
+
 PARTS: dict[str, Any] = {
     "published": published,
     "probe": probes,
@@ -312,4 +319,5 @@ PARTS: dict[str, Any] = {
     "changes": changes,
     "kernels": kernels,
     "collectives": collectives,
+    "layers": layers,
 }

@@ -19,7 +19,7 @@ from busfare.plan.offload.layers import MOST_LAYERS
 from busfare.printable import printable
 
 __all__ = [
-    "Layer", "Matrix", "Model", "NumberType", "kv_bytes_per_token", "number_type", "read_model", "shape_names",
+    "Layer", "Matrix", "Model", "NumberType", "kv_bytes_per_token", "model_of", "number_type", "read_model", "shape_names",
     "weight_bytes",
 ]  # fmt: skip
 
@@ -48,11 +48,12 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """One layer. `mlp`: what every token goes through, of a mixture its router and shared experts; `expert`: one of `experts`,
-    of which each token takes `experts_used`. `vectors`: elements of norms and biases.
+    """One layer. `mlp`: what every token goes through, of a mixture its router and shared experts; `expert`: one of the
+    `experts`, of which each token takes `experts_used`. `vectors`: elements of norms and biases.
 
     Attention has `heads`, whose queries and keys hold `key_size` numbers and values `value_size`; a token leaves
-    `kv_elements` in the cache, and sees at most `window` tokens (0: all).
+    `kv_elements` in the cache, and sees at most `window` tokens (0: all). `latent_size`: of latent attention, the numbers of
+    a head's query, key and value where they are not unpacked.
     """
 
     attention: tuple[Matrix, ...]
@@ -65,6 +66,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     key_size: int
     value_size: int
     kv_elements: int
+    latent_size: int = 0
     window: int = 0
 
     @property
@@ -114,7 +116,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NumberType(msgspec.Struct, frozen=True):
-    """A block of `weights` numbers in `bytes`, its scales with it; products run in `computes`, into which they are unpacked."""
+    """A block of `weights` numbers in `bytes`, with its scales; products run in `computes`, into which they are unpacked."""
 
     bytes: int
     weights: int
@@ -157,7 +159,7 @@ def read_model(text: str) -> Model:
     """
     row = _table()["model"].get(text.lower())
     if row is not None:
-        return _model(_Config(row, text), text.lower(), row["source"])
+        return model_of(row, text.lower(), row["source"])
     path = Path(text)
     try:
         if path.is_dir():
@@ -179,7 +181,7 @@ def read_model(text: str) -> Model:
         raise InputError(f"{name}: not JSON ({error}); give the model's config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{name}: no JSON object; give the model's config.json")
-    return _model(_Config(config, name), path.parent.resolve().name or path.stem, str(path))
+    return model_of(config, path.parent.resolve().name or path.stem, name)
 
 
 def weight_bytes(model: Model, type_: str) -> FloatArray:
@@ -206,7 +208,9 @@ class _Config:
     def refuse(self, key: str, what: str) -> InputError:
         return InputError(f"{self.name}: {key}: {what}")
 
-    def whole(self, keys: str | Sequence[str], default: int | None = None, least: int = 1, most: int = MOST) -> int:  # fmt: skip
+    def whole(
+        self, keys: str | Sequence[str], default: int | None = None, least: int = 1, most: int = MOST
+    ) -> int:
         """A whole number under the first of `keys` that is there and not null."""
         names = [keys] if isinstance(keys, str) else keys
         for key in names:
@@ -232,7 +236,9 @@ class _Config:
         return value
 
 
-def _model(config: _Config, name: str, source: str) -> Model:
+def model_of(values: dict[str, Any], name: str, source: str = "") -> Model:
+    """The network whose config.json holds `values`. Raises InputError with `source` and the key that is wrong."""
+    config = _Config(values, source or name)
     inner = config.values.get("text_config")
     if isinstance(inner, dict):
         config = _Config(inner, config.name)
@@ -368,4 +374,10 @@ def _latent(
     matrices = (
         *queries, Matrix(rank + turned, hidden), Matrix(heads * (plain + value), rank), Matrix(hidden, heads * value),
     )  # fmt: skip
-    return matrices, {"key_size": key, "value_size": value, "kv_elements": rank + turned}, rank + query
+    sizes = {
+        "key_size": key,
+        "value_size": value,
+        "kv_elements": rank + turned,
+        "latent_size": 2 * rank + turned,
+    }
+    return matrices, sizes, rank + query
