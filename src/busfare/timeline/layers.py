@@ -1,0 +1,382 @@
+"""Layers of a recorded run that streams their data from the host: found from ranges that name them, or from what repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.errors import InputError
+from busfare.timeline.edit import Mask, among
+from busfare.timeline.model import ACT, WAIT, Timeline
+from busfare.trace.lanes import Union
+from busfare.trace.launches import innermost
+
+__all__ = ["StreamedLayers", "streamed_layers"]
+
+Rows = NDArray[np.int64]
+NONE = np.iinfo(np.int64).max
+#: Copies that bring less than this part of what the most for one kernel is are inputs and scalars, not what is streamed.
+A_PART = 0.01
+#: A pattern repeats so often at least; one that repeats less is as likely the program's outline.
+LEAST_REPEATS = 3
+#: Kernels that are looked at for a pattern, and of how many one may be: a pass over a network of 126 layers has some 2,000.
+LOOKED_AT, LONGEST = 16_384, 2_048
+#: What repeats covers this part of the kernels looked at, and the layers found this part of the streamed bytes.
+COVERED = 0.6
+#: A layer's names, as people number them; steps and batches are numbered, too, but hold all layers each.
+LAYER_NAME = r"(?i)layer|block|module|encoder|decoder|transformer"
+STEP_NAME = r"(?i)step|iter|batch|epoch|token|request|pass|rank"
+INSTEAD = (
+    "give the layers instead (--layers, --bytes-per-layer, --seconds-per-layer), or name them in the program with NVTX ranges "
+    "layer.0, layer.1, … and record it again"
+)
+
+
+@dataclass(frozen=True)
+class StreamedLayers:
+    """Units, each one working off of one layer, in the order in which the host issued their kernels.
+
+    `unit` of each operation, -1 for none: kernels, copies to the GPU that they are the first to need, and what comes back.
+    Shape (operations,). `number` of each unit's layer within its pass over all layers, and its `turn` among the passes;
+    shape (units,). `left_out`: seconds of kernels and bytes of copies to the GPU that belong to no unit.
+    """
+
+    timeline: Timeline
+    unit: Rows
+    number: Rows
+    turn: Rows
+    found_by: str
+    notes: list[str]
+
+    def _sum(self, mask: Mask, values: NDArray[np.int64]) -> Rows:
+        chosen = mask & (self.unit >= 0)
+        return np.bincount(self.unit[chosen], weights=values[chosen], minlength=len(self.number)).astype(
+            np.int64
+        )
+
+    @cached_property
+    def copies(self) -> Mask:
+        """Copies to the GPU that some layer waits for; shape (operations,)."""
+        return _into(self.timeline) & (self.unit >= 0)
+
+    @cached_property
+    def kernels(self) -> Mask:
+        """Kernels of layers; shape (operations,)."""
+        return among(self.timeline, "kind", "kernel", "graph") & (self.unit >= 0)
+
+    @cached_property
+    def bytes(self) -> Rows:
+        """Copied to the GPU for each unit; shape (units,)."""
+        return self._sum(self.copies, _sizes(self.timeline))
+
+    @cached_property
+    def back_bytes(self) -> Rows:
+        """Copied back behind each unit's kernels, where at least half of the units do; shape (units,)."""
+        back = self._sum(among(self.timeline, "direction", "d2h"), _sizes(self.timeline))
+        return back if 2 * np.count_nonzero(back) >= len(back) else np.zeros_like(back)
+
+    @cached_property
+    def copy_ns(self) -> Rows:
+        """How long the copies of each unit take, one after another; shape (units,)."""
+        return self._sum(self.copies, self.timeline.columns["operation_duration"])
+
+    @cached_property
+    def compute_ns(self) -> Rows:
+        """How long at least one kernel of each unit runs; shape (units,)."""
+        starts, ends = (self.timeline.operations[name].to_numpy() for name in ("start_ns", "end_ns"))
+        rows = np.flatnonzero(self.kernels)
+        rows = rows[np.lexsort((starts[rows], self.unit[rows]))]
+        unit, begun, reached = self.unit[rows], starts[rows], ends[rows]
+        # Within a unit a kernel counts from where the ones before it have ended.
+        before = np.full(len(rows), np.iinfo(np.int64).min)
+        for place in range(1, len(rows)):
+            if unit[place] == unit[place - 1]:
+                before[place] = max(before[place - 1], reached[place - 1])
+        own = np.maximum(0, reached - np.maximum(begun, before))
+        return np.bincount(unit, weights=own, minlength=len(self.number)).astype(np.int64)
+
+    @property
+    def streamed(self) -> Mask:
+        """The units whose layers come from the host; the others' are on the GPU already. Shape (units,)."""
+        return self.bytes > A_PART * self.bytes.max()
+
+    def left_out(self) -> tuple[float, int]:
+        """Seconds in which kernels of no unit run, and bytes copied to the GPU for none."""
+        operations, outside = self.timeline.operations, self.unit < 0
+        other = among(self.timeline, "kind", "kernel", "graph") & outside
+        busy = Union.of(*(operations[name].to_numpy()[other] for name in ("start_ns", "end_ns")))
+        return busy.length() * 1e-9, int(_sizes(self.timeline)[_into(self.timeline) & outside].sum())
+
+
+def streamed_layers(timeline: Timeline) -> StreamedLayers:
+    """The layers of a run. Raises InputError, with what to give instead, where nothing tells them for sure."""
+    path = timeline.trace.path
+    if timeline.calls.height == 0:
+        raise InputError(
+            f"{path}: without API calls no copy can be told from what it is for; record it with calls"
+        )
+    into = _into(timeline)
+    if not into.any():
+        raise InputError(f"{path}: nothing is copied to the GPU, so that no layer is streamed; {INSTEAD}")
+    user = _first_users(timeline, into)
+    compute = np.flatnonzero(
+        among(timeline, "kind", "kernel", "graph") & (timeline.columns["operation_launched"] != 0)
+    )
+    brought = np.zeros(len(into), np.int64)
+    known = into & (user < NONE)
+    np.add.at(brought, user[known], _sizes(timeline)[known])
+    heavy = brought[compute] > A_PART * brought.max()
+    if np.count_nonzero(heavy) < LEAST_REPEATS:
+        raise InputError(
+            f"{path}: {np.count_nonzero(heavy)} kernels are the first to need data from the host, too few for layers that are "
+            f"streamed; {INSTEAD}"
+        )
+    found = _by_ranges(timeline, compute, brought) or _by_pattern(timeline, compute, heavy)
+    if found is None:
+        raise InputError(
+            f"{path}: no ranges name layers, and no pattern of kernels and copies repeats; {INSTEAD}"
+        )
+    unit_of, numbers, found_by = found
+    unit = np.full(len(into), -1, np.int64)
+    unit[compute] = unit_of
+    unit[known] = unit[user[known]]
+    _what_comes_back(timeline, unit, compute)
+    taken = int(_sizes(timeline)[into & (unit >= 0)].sum())
+    whole = int(_sizes(timeline)[into].sum())
+    if taken < COVERED * whole:
+        raise InputError(
+            f"{path}: {found_by} takes {taken} of {whole} bytes that are copied to the GPU, too few to be its layers; {INSTEAD}"
+        )
+    layers = StreamedLayers(timeline, unit, np.zeros(0), np.zeros(0), found_by, [])
+    count = int(unit.max()) + 1
+    layers = StreamedLayers(timeline, unit, np.arange(count), np.zeros(count, np.int64), found_by, [])
+    if numbers is None:
+        numbers, note = _within_passes(layers, unit_of)
+        notes = [note] if note else []
+    else:
+        notes = []
+    turn = np.concatenate([[0], np.cumsum(np.diff(numbers) <= 0)])
+    return StreamedLayers(timeline, unit, numbers, turn, found_by, notes)
+
+
+def _into(timeline: Timeline) -> Mask:
+    """Copies to the GPU that a call made by itself."""
+    alone = timeline.operations["graph_node"].is_null().to_numpy()
+    launched = timeline.columns["operation_launched"] != 0
+    return among(timeline, "kind", "copy") & among(timeline, "direction", "h2d") & alone & launched
+
+
+def _sizes(timeline: Timeline) -> NDArray[np.int64]:
+    return timeline.operations["bytes"].fill_null(0).to_numpy()
+
+
+def _first_users(timeline: Timeline, copies: Mask) -> Rows:
+    """Of each of `copies` the first kernel issued that can only begin behind it, NONE where there is none; shape
+    (operations,).
+
+    By the events that streams wait for; by its own stream; else by what its thread launches once it has waited for it.
+    """
+    columns = timeline.columns
+    compute = among(timeline, "kind", "kernel", "graph") & (columns["operation_launched"] != 0)
+    call, stream = columns["operation_call"], columns["operation_stream"]
+    thread = np.where(call >= 0, columns["call_thread"][np.maximum(call, 0)], -1)
+
+    def first_from(chosen: Mask) -> Callable[[NDArray[np.int64]], Rows]:
+        rows = np.append(np.flatnonzero(chosen), NONE)
+        calls = call[rows[:-1]]
+        return lambda at: rows[np.searchsorted(calls, at)]
+
+    found = np.full(len(call), NONE)
+    act, key = columns["call_act"], columns["call_act_event"]
+    records, waits = np.flatnonzero(act == ACT["record"]), np.flatnonzero(act == ACT["wait"])
+    recorded_by = np.full(int(key.max(initial=-1)) + 1, -1, np.int64)
+    recorded_by[key[records]] = records
+    waits = waits[(key[waits] >= 0)]
+    waits = waits[recorded_by[key[waits]] >= 0]
+    for own in np.unique(stream[copies]):
+        mine = np.flatnonzero(copies & (stream == own))
+        behind: list[tuple[Rows, Rows]] = []  # calls before which copies were issued, and who then waits for them
+        of_own = waits[columns["call_act_stream"][recorded_by[key[waits]]] == own]
+        for other in np.unique(columns["call_act_stream"][of_own]):
+            some = of_own[columns["call_act_stream"][of_own] == other]
+            behind.append((recorded_by[key[some]], first_from(compute & (stream == other))(some)))
+        kept = np.searchsorted(np.flatnonzero(compute & (stream == own)), mine)
+        same = np.append(np.flatnonzero(compute & (stream == own)), NONE)[kept]
+        users = np.minimum(same, _earliest(behind, call[mine]))
+        if (users == NONE).any():
+            held: list[tuple[Rows, Rows]] = []
+            for calls in _waits_for(timeline, int(own), mine):
+                for who in np.unique(columns["call_thread"][calls]):
+                    some = calls[columns["call_thread"][calls] == who]
+                    held.append((some + 1, first_from(compute & (thread == who))(some + 1)))
+            users = np.where(users == NONE, _earliest(held, call[mine]), users)
+        found[mine] = users
+    return found
+
+
+def _earliest(behind: list[tuple[Rows, Rows]], issued: Rows) -> Rows:
+    """Of each call that `issued` a copy, the least row among those of pairs (call, row) with a later call."""
+    if not behind:
+        return np.full(len(issued), NONE)
+    calls, rows = (np.concatenate(parts) for parts in zip(*behind, strict=True))
+    order = np.argsort(calls, kind="stable")
+    least = np.append(np.minimum.accumulate(rows[order][::-1])[::-1], NONE)
+    return least[np.searchsorted(calls[order], issued, side="right")]
+
+
+def _waits_for(timeline: Timeline, stream: int, copies: Rows) -> list[Rows]:
+    """The calls of the host that wait for what was issued to a stream before, or for one of its `copies`."""
+    columns = timeline.columns
+    wait, key = columns["call_wait"], columns["call_wait_key"]
+    own = columns["operation_call"][copies]
+    recorded = np.isin(
+        key, columns["call_act_event"][(columns["call_act_stream"] == stream) & (columns["call_act"] == ACT["record"])]
+    )  # fmt: skip
+    return [
+        np.flatnonzero(
+            (wait == WAIT["stream"]) & (key == stream)
+            | (wait == WAIT["device"]) & (key == columns["stream_device"][stream])
+            | (wait == WAIT["event"]) & recorded
+            | (wait == WAIT["given"]) & np.isin(key, copies)
+        ),
+        own[wait[own] == WAIT["operation"]].astype(np.int64),
+    ]
+
+
+def _by_ranges(timeline: Timeline, compute: Rows, brought: Rows) -> tuple[Rows, Rows | None, str] | None:
+    """The unit of each kernel and the number of each unit's layer, from ranges like layer.0, layer.1, … around the calls."""
+    ranges = timeline.trace.markers.filter(pl.col("end_ns") > pl.col("start_ns"))
+    name = pl.col("name").cast(pl.String)
+    named = ranges.with_columns(stem=name.str.replace_all(r"\d+", "#"), digits=name.str.extract_all(r"\d+"))
+    named = named.filter(pl.col("stem").str.contains("#", literal=True) & ~pl.col("stem").str.contains(STEP_NAME))
+    calls = timeline.calls.select("process", "thread", "start_ns")[
+        timeline.columns["operation_call"][compute]
+    ]
+    spent = timeline.columns["operation_duration"][compute]
+    best, most = None, 0
+    for (stem,), some in named.group_by("stem", maintain_order=True):
+        repeated = some["name"].n_unique() * 2 <= some.height
+        if some["name"].n_unique() < LEAST_REPEATS or not (
+            repeated or pl.Series([stem]).str.contains(LAYER_NAME).item()
+        ):
+            continue
+        around = innermost(some, calls).cast(pl.Int64).fill_null(-1).to_numpy()
+        covered = int(spent[around >= 0].sum())
+        if covered > 1.02 * most and brought[compute][around >= 0].any():
+            best, most = (str(stem), some, around), covered
+    if best is None:
+        return None
+    stem, some, around = best
+    used, unit = np.unique(around, return_inverse=True)
+    # In the order in which their kernels were issued; -1 stays.
+    first = np.full(len(used), NONE)
+    np.minimum.at(first, unit, np.arange(len(unit)))
+    outside = used < 0
+    order = np.argsort(np.where(outside, -1, first))
+    place = np.empty(len(used), np.int64)
+    place[order] = np.arange(len(used)) - int(outside.any())
+    numbers = some["digits"].list.eval(pl.element().cast(pl.Int64, strict=False)).to_list()
+    known = sorted({tuple(numbers[row]) for row in used[~outside]})
+    layer = {digits: at for at, digits in enumerate(known)}
+    of_units = np.array([layer[tuple(numbers[row])] for row in used[order][int(outside.any()) :]], np.int64)
+    return place[unit], of_units, f"ranges {stem}"
+
+
+def _by_pattern(timeline: Timeline, compute: Rows, heavy: Mask) -> tuple[Rows, None, str] | None:
+    """The unit of each kernel, from the shortest sequence of kernels that repeats, and at which streamed data is needed."""
+    token = _tokens(timeline, compute)
+    begin = int(np.flatnonzero(heavy)[0])
+    window = token[begin : begin + LOOKED_AT]
+    for period in range(1, min(LONGEST, len(window) // LEAST_REPEATS) + 1):
+        if np.count_nonzero(window[period:] == window[:-period]) < COVERED / 2 * len(window):
+            continue
+        starts, ends = _repeating(window, period)
+        if (ends - starts).sum() >= COVERED * len(window):
+            break
+    else:
+        return None
+    period = _of_data(period, token, heavy)
+    unit, count = np.full(len(compute), -1, np.int64), 0
+    for start, end in zip(*_repeating(token, period, 1), strict=True):
+        places = np.flatnonzero(heavy[start:end])
+        first = start + (int((places % period).min()) if len(places) else 0)
+        whole = (end - first) // period
+        if len(places) and whole:
+            unit[first : first + whole * period] = count + np.repeat(np.arange(whole), period)
+            count += whole
+    return (unit, None, f"a pattern of {period} kernels") if count >= LEAST_REPEATS else None
+
+
+def _tokens(timeline: Timeline, compute: Rows) -> Rows:
+    """A number for each kernel's name and grid, where the trace tells it; shape (kernels,)."""
+    operations = timeline.operations[compute]
+    told = pl.DataFrame({"name": operations["name"].to_physical()})
+    if "launch" in operations.columns and timeline.trace.launches.height:
+        grid = timeline.trace.launches.select("grid_x", "grid_y", "grid_z")
+        told = pl.concat([told, grid[operations["launch"].fill_null(0)]], how="horizontal")
+    return told.select(pl.struct(pl.all()).rank("dense")).to_series().cast(pl.Int64).to_numpy()
+
+
+def _repeating(token: Rows, period: int, least: int = LEAST_REPEATS - 1) -> tuple[Rows, Rows]:
+    """Starts and ends of stretches that hold one sequence of `period` tokens `least` + 1 times or more."""
+    alike = np.concatenate([[False], token[period:] == token[:-period], [False]])
+    edges = np.flatnonzero(alike[1:] != alike[:-1])
+    starts, ends = edges[::2], edges[1::2]
+    long = ends - starts >= least * period
+    return starts[long], ends[long] + period
+
+
+def _of_data(period: int, token: Rows, heavy: Mask) -> int:
+    """The shortest multiple of `period` at which most kernels that need streamed data have another one like them."""
+    places = np.flatnonzero(heavy)
+    for times in range(1, max(1, min(LONGEST, len(token) // LEAST_REPEATS) // period) + 1):
+        later = places + times * period
+        inside = later < len(token)
+        if inside.any() and 2 * np.count_nonzero(heavy[later[inside]]) >= np.count_nonzero(inside):
+            return times * period
+    return period
+
+
+def _what_comes_back(timeline: Timeline, unit: Rows, compute: Rows) -> None:
+    """Gives each copy to the host the unit of the last kernel that ended before it; in place."""
+    starts, ends = (timeline.operations[name].to_numpy() for name in ("start_ns", "end_ns"))
+    back = np.flatnonzero(among(timeline, "kind", "copy") & among(timeline, "direction", "d2h"))
+    order = compute[np.argsort(ends[compute], kind="stable")]
+    before = np.searchsorted(ends[order], starts[back], side="right") - 1
+    unit[back] = np.where(before >= 0, unit[order[np.maximum(before, 0)]], -1)
+
+
+def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:
+    """The number of each unit's layer in its pass over all layers, and what is to be said of it.
+
+    A pass is what repeats among units: where the data comes from, how much of it there is, and what lies between them.
+    """
+    timeline, unit, count = layers.timeline, layers.unit, len(layers.number)
+    copied = np.flatnonzero(layers.copies)
+    if "source_address" in timeline.operations.columns:
+        address = timeline.operations["source_address"].fill_null(0).to_numpy()
+    else:
+        address = np.zeros(len(unit), np.uint64)
+    came = np.zeros(count, np.uint64)
+    np.add.at(came, unit[copied], address[copied])
+    back = layers._sum(among(timeline, "direction", "d2h"), _sizes(timeline))
+    issued = np.flatnonzero(unit_of >= 0)
+    first = issued[np.unique(unit_of[issued], return_index=True)[1]]
+    outside = np.cumsum(unit_of < 0)[first]
+    between = np.diff(outside, prepend=0) > 0
+    told = pl.DataFrame({"bytes": layers.bytes, "from": came, "back": np.roll(back, 1), "between": between})
+    token = told.select(pl.struct(pl.all()).rank("dense")).to_series().to_numpy()[1:]
+    alone = np.arange(count)
+    if len(np.unique(token)) == 1:
+        return alone, f"nothing tells where a pass over the layers ends: all {count} are taken as one"
+    for length in range(2, count // 2 + 1):
+        if np.array_equal(token[length:], token[:-length]):
+            ends = np.flatnonzero(between[1:] | (np.roll(back, 1)[1:] > 0)) + 1
+            begins = int(ends[0] % length) if len(ends) else 0
+            return (alone - begins) % length, ""
+    return alone, ""
