@@ -180,6 +180,7 @@ def what_if_document(
     bare = [("without the recorder's cost", base.replayed_seconds, None)] if cost else []
     runs = [("recorded", base.recorded_seconds, None), *bare, *((row.title, 0.0, row) for row in rows)]
     blocks.append(runs_figure("gains", runs))
+    blocks += [steps_of(row) for row in result.changes if row.steps]
     if result.rests_on:
         blocks.append(Items(result.rests_on, "Holds if"))
     if recorded and recorded.lanes and predicted:
@@ -196,6 +197,16 @@ def what_if_document(
         )
     blocks += omitted(result.omissions)
     return Document(f"busfare what-if: {result.trace}", result.trace, where, blocks)
+
+
+def steps_of(outcome: Outcome) -> Items:
+    """What a change is made of, each step with what it gains on top of those above it."""
+    rows = [
+        f"{step.title}: {step.evidence}"
+        + (f" (predicted gain {time(step.gain_seconds)})" if step.gain_seconds is not None else "")
+        for step in outcome.steps or ()
+    ]
+    return Items(rows, f"Steps of {outcome.title}, each on top of those above")
 
 
 def runs_figure(name: str, runs: Sequence[tuple[str, float, Outcome | None]]) -> Figure:

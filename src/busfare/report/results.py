@@ -133,6 +133,14 @@ class Report(Struct, tag_field="schema", tag="busfare.report/1", kw_only=True):
     omissions: list[Omission]
 
 
+class Step(Struct):
+    """A part of a change: what calls for it, and what it gains on top of those before it; None: it stands in the way."""
+
+    title: str
+    evidence: str
+    gain_seconds: float | None
+
+
 class Outcome(Predicted, kw_only=True):
     """What a change makes of a run; `touched` and `bytes`: what it is about."""
 
@@ -143,6 +151,7 @@ class Outcome(Predicted, kw_only=True):
     gain_percent: float
     speedup: float | None
     rests_on: list[str]
+    steps: list[Step] | UnsetType = UNSET  # of a change that is made of several
 
 
 class Baseline(Struct):

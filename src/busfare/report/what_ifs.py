@@ -12,7 +12,7 @@ from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.project.projection import run_between
-from busfare.report.results import Baseline, Omission, Outcome, Part, RecordingCost, WhatIf
+from busfare.report.results import Baseline, Omission, Outcome, Part, RecordingCost, Step, WhatIf
 from busfare.results import rows_of
 from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
@@ -92,7 +92,10 @@ def _outcome(
         ends = [after]  # nothing is changed, so nothing is predicted
     counted = (applied.count, applied.bytes, applied.rests_on)
     least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
-    return outcome_keys(title, counted, (run, after), (least, most)), played
+    keys = outcome_keys(title, counted, (run, after), (least, most))
+    if applied.steps:
+        keys["steps"] = rows_of(Step, applied.steps)
+    return keys, played
 
 
 def outcome_keys(

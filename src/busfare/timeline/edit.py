@@ -43,7 +43,7 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     number = np.append(np.cumsum(kept) - 1, -1)  # -1 stays -1
     after = number[_kept_before(columns["operation_after"], removed)]
     columns |= {
-        "operation_order_lag": _lags_behind(timeline, before, removed),
+        "operation_order_lag": lags_behind(timeline, before, removed),
         "operation_after": after.astype(np.int32),
     }
     for name in [name for name in columns if name.startswith("operation_")]:
@@ -66,7 +66,7 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     )
 
 
-def _lags_behind(timeline: Timeline, before: NDArray[np.int32], removed: Mask) -> Times:
+def lags_behind(timeline: Timeline, before: NDArray[np.int32], removed: Mask) -> Times:
     """How long each operation starts behind the one `before` it in its stream, once that is gone; shape (operations,).
 
     What followed a copy engine's work and now follows work of its own unit no longer pays for the change of units: 2.7 to

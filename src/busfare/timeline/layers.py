@@ -32,8 +32,8 @@ COVERED = 0.6
 LAYER_NAME = r"(?i)layer|block|module|encoder|decoder|transformer"
 STEP_NAME = r"(?i)step|iter|batch|epoch|token|request|pass|rank"
 INSTEAD = (
-    "give the layers instead (--layers, --bytes-per-layer, --seconds-per-layer), or name them in the program with NVTX ranges "
-    "layer.0, layer.1, … and record it again"
+    "give the layers instead (--layers, --bytes-per-layer, --seconds-per-layer), or name them in the program with NVTX "
+    "ranges layer.0, layer.1, … and record it again"
 )
 
 
@@ -53,11 +53,11 @@ class StreamedLayers:
     found_by: str
     notes: list[str]
 
-    def _sum(self, mask: Mask, values: NDArray[np.int64]) -> Rows:
+    def of_units(self, mask: Mask, values: NDArray[np.int64]) -> Rows:
+        """The sum of each unit's `values` of operations, those of `mask`; shape (units,)."""
         chosen = mask & (self.unit >= 0)
-        return np.bincount(self.unit[chosen], weights=values[chosen], minlength=len(self.number)).astype(
-            np.int64
-        )
+        sums = np.bincount(self.unit[chosen], weights=values[chosen], minlength=len(self.number))
+        return sums.astype(np.int64)
 
     @cached_property
     def copies(self) -> Mask:
@@ -72,18 +72,18 @@ class StreamedLayers:
     @cached_property
     def bytes(self) -> Rows:
         """Copied to the GPU for each unit; shape (units,)."""
-        return self._sum(self.copies, _sizes(self.timeline))
+        return self.of_units(self.copies, _sizes(self.timeline))
 
     @cached_property
     def back_bytes(self) -> Rows:
         """Copied back behind each unit's kernels, where at least half of the units do; shape (units,)."""
-        back = self._sum(among(self.timeline, "direction", "d2h"), _sizes(self.timeline))
+        back = self.of_units(among(self.timeline, "direction", "d2h"), _sizes(self.timeline))
         return back if 2 * np.count_nonzero(back) >= len(back) else np.zeros_like(back)
 
     @cached_property
     def copy_ns(self) -> Rows:
         """How long the copies of each unit take, one after another; shape (units,)."""
-        return self._sum(self.copies, self.timeline.columns["operation_duration"])
+        return self.of_units(self.copies, self.timeline.columns["operation_duration"])
 
     @cached_property
     def compute_ns(self) -> Rows:
@@ -103,7 +103,7 @@ class StreamedLayers:
     @property
     def streamed(self) -> Mask:
         """The units whose layers come from the host; the others' are on the GPU already. Shape (units,)."""
-        return self.bytes > A_PART * self.bytes.max()
+        return np.asarray(self.bytes > A_PART * self.bytes.max())
 
     def left_out(self) -> tuple[float, int]:
         """Seconds in which kernels of no unit run, and bytes copied to the GPU for none."""
@@ -133,8 +133,8 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     heavy = brought[compute] > A_PART * brought.max()
     if np.count_nonzero(heavy) < LEAST_REPEATS:
         raise InputError(
-            f"{path}: {np.count_nonzero(heavy)} kernels are the first to need data from the host, too few for layers that are "
-            f"streamed; {INSTEAD}"
+            f"{path}: {np.count_nonzero(heavy)} kernels are the first to need data from the host, too few for layers that "
+            f"are streamed; {INSTEAD}"
         )
     found = _by_ranges(timeline, compute, brought) or _by_pattern(timeline, compute, heavy)
     if found is None:
@@ -150,16 +150,14 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     whole = int(_sizes(timeline)[into].sum())
     if taken < COVERED * whole:
         raise InputError(
-            f"{path}: {found_by} takes {taken} of {whole} bytes that are copied to the GPU, too few to be its layers; {INSTEAD}"
+            f"{path}: {found_by} takes {taken} of {whole} bytes that are copied to the GPU, too few to be its layers; "
+            f"{INSTEAD}"
         )
-    layers = StreamedLayers(timeline, unit, np.zeros(0), np.zeros(0), found_by, [])
-    count = int(unit.max()) + 1
-    layers = StreamedLayers(timeline, unit, np.arange(count), np.zeros(count, np.int64), found_by, [])
+    count, notes = int(unit.max()) + 1, []
     if numbers is None:
-        numbers, note = _within_passes(layers, unit_of)
+        alike = StreamedLayers(timeline, unit, np.arange(count), np.zeros(count, np.int64), found_by, [])
+        numbers, note = _within_passes(alike, unit_of)
         notes = [note] if note else []
-    else:
-        notes = []
     turn = np.concatenate([[0], np.cumsum(np.diff(numbers) <= 0)])
     return StreamedLayers(timeline, unit, numbers, turn, found_by, notes)
 
@@ -168,7 +166,8 @@ def _into(timeline: Timeline) -> Mask:
     """Copies to the GPU that a call made by itself."""
     alone = timeline.operations["graph_node"].is_null().to_numpy()
     launched = timeline.columns["operation_launched"] != 0
-    return among(timeline, "kind", "copy") & among(timeline, "direction", "h2d") & alone & launched
+    into: Mask = among(timeline, "kind", "copy") & among(timeline, "direction", "h2d") & alone & launched
+    return into
 
 
 def _sizes(timeline: Timeline) -> NDArray[np.int64]:
@@ -200,7 +199,9 @@ def _first_users(timeline: Timeline, copies: Mask) -> Rows:
     waits = waits[recorded_by[key[waits]] >= 0]
     for own in np.unique(stream[copies]):
         mine = np.flatnonzero(copies & (stream == own))
-        behind: list[tuple[Rows, Rows]] = []  # calls before which copies were issued, and who then waits for them
+        behind: list[
+            tuple[Rows, Rows]
+        ] = []  # calls before which copies were issued, and who then waits for them
         of_own = waits[columns["call_act_stream"][recorded_by[key[waits]]] == own]
         for other in np.unique(columns["call_act_stream"][of_own]):
             some = of_own[columns["call_act_stream"][of_own] == other]
@@ -253,7 +254,9 @@ def _by_ranges(timeline: Timeline, compute: Rows, brought: Rows) -> tuple[Rows, 
     ranges = timeline.trace.markers.filter(pl.col("end_ns") > pl.col("start_ns"))
     name = pl.col("name").cast(pl.String)
     named = ranges.with_columns(stem=name.str.replace_all(r"\d+", "#"), digits=name.str.extract_all(r"\d+"))
-    named = named.filter(pl.col("stem").str.contains("#", literal=True) & ~pl.col("stem").str.contains(STEP_NAME))
+    named = named.filter(
+        pl.col("stem").str.contains("#", literal=True) & ~pl.col("stem").str.contains(STEP_NAME)
+    )
     calls = timeline.calls.select("process", "thread", "start_ns")[
         timeline.columns["operation_call"][compute]
     ]
@@ -364,7 +367,7 @@ def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:
         address = np.zeros(len(unit), np.uint64)
     came = np.zeros(count, np.uint64)
     np.add.at(came, unit[copied], address[copied])
-    back = layers._sum(among(timeline, "direction", "d2h"), _sizes(timeline))
+    back = layers.of_units(among(timeline, "direction", "d2h"), _sizes(timeline))
     issued = np.flatnonzero(unit_of >= 0)
     first = issued[np.unique(unit_of[issued], return_index=True)[1]]
     outside = np.cumsum(unit_of < 0)[first]
@@ -376,7 +379,7 @@ def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:
         return alone, f"nothing tells where a pass over the layers ends: all {count} are taken as one"
     for length in range(2, count // 2 + 1):
         if np.array_equal(token[length:], token[:-length]):
-            ends = np.flatnonzero(between[1:] | (np.roll(back, 1)[1:] > 0)) + 1
-            begins = int(ends[0] % length) if len(ends) else 0
+            ended = between[1:] | (np.roll(back, 1)[1:] > 0)
+            begins = 0 if ended.all() or not ended.any() else int(np.argmax(ended) + 1) % length
             return (alone - begins) % length, ""
     return alone, ""

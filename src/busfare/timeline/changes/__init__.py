@@ -12,6 +12,7 @@ from busfare.node import Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline.changes.change import Applied, Change, Setting
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
+from busfare.timeline.changes.offload_schedule import offload_schedule
 from busfare.timeline.changes.packing import batch, collect
 from busfare.timeline.changes.pin import pin
 from busfare.timeline.changes.prefetch import prefetch
@@ -100,6 +101,11 @@ OPTIONS = (
     ),
     Option("--kernel", "With --streams: only chunks with such a kernel.", None, "REGEX", default=""),
     Option(
+        "--offload-schedule",
+        "Layers streamed from the host: copies in a stream of their own, pinned, sent DEPTH layers ahead.",
+        offload_schedule, "DEPTH", int,
+    ),
+    Option(
         "--link", "Another link: pcie:5 (x16), nvlink:2x3, c2c:1.", on_node, "LINK", load_node,
     ),
     Option("--node", "Run on another node.", on_node, "NODE", load_node, aliases=("--to",)),
@@ -145,5 +151,6 @@ def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -
     for change in changes:
         applied = change.apply(done.timeline, setting)
         conditions = list(dict.fromkeys([*done.rests_on, *applied.rests_on]))
-        done = Applied(applied.timeline, done.count + applied.count, done.bytes + applied.bytes, conditions)
+        sums = done.count + applied.count, done.bytes + applied.bytes
+        done = Applied(applied.timeline, *sums, conditions, [*done.steps, *applied.steps])
     return done

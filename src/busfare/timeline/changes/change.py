@@ -12,7 +12,7 @@ from busfare.node import Node
 from busfare.timeline.edit import bytes_of, without_operations
 from busfare.timeline.model import Timeline
 
-__all__ = ["Applied", "Change", "Setting", "applied", "matched", "taken_out"]
+__all__ = ["Applied", "Change", "Setting", "Step", "applied", "matched", "taken_out"]
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,25 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A part of a change, what in the trace calls for it, and what the run gains by it on top of the steps before it, in
+    seconds; None: nothing that a change gains, but what stands in its way.
+    """
+
+    title: str
+    evidence: str
+    gain_seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class Applied:
-    """A timeline after a change, how many operations or calls it touched, their bytes, and what it rests on."""
+    """A timeline after a change, how many operations or calls it touched, their bytes, what it rests on, and its steps."""
 
     timeline: Timeline
     count: int
     bytes: int = 0
     rests_on: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from busfare.timeline.edit import (
 from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_pinned, pageable
 
-__all__ = ["pin"]
+__all__ = ["FIT", "pin", "with_pinned"]
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
@@ -47,14 +47,14 @@ def pin(pattern: str = "") -> Change:
         chosen &= pageable(timeline.operations) & matching(timeline, pattern)
         if not chosen.any():
             return Applied(timeline, 0)
-        return applied(timeline, _pinned(timeline, chosen, setting), chosen, FIT)
+        return applied(timeline, with_pinned(timeline, chosen, setting), chosen, FIT)
 
     return Change(
         "pin the host buffers" + (f" of {pattern}" if pattern else ""), matched("--pin", pattern), apply
     )
 
 
-def _pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
+def with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
     """The run with the host buffers of the `chosen` copies pinned; shape (operations,)."""
     columns = timeline.columns
     into = chosen & among(timeline, "direction", "h2d")

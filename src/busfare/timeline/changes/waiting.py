@@ -7,6 +7,7 @@ import numpy as np
 from busfare.timeline.changes.change import Applied, Change, Setting, matched
 from busfare.timeline.edit import (
     ASYNC_COPY,
+    Mask,
     among,
     bytes_of,
     calls_named,
@@ -22,7 +23,7 @@ from busfare.timeline.edit import (
 from busfare.timeline.model import WAIT, Timeline
 from busfare.timeline.prices import pageable
 
-__all__ = ["without_synchronisations", "without_waiting"]
+__all__ = ["REUSED", "not_holding", "without_synchronisations", "without_waiting"]
 
 SYNCHRONISE = r"Synchronize$"
 REUSED = "nothing overwrites a buffer before its copy is done"
@@ -34,21 +35,11 @@ def without_waiting(pattern: str = "") -> Change:
     """Copies no longer hold the host up: those to the GPU or, with a pattern, whichever match in either direction."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        columns = timeline.columns
         chosen = among(timeline, "kind", "copy") & among(
             timeline, "direction", "h2d", *["d2h"] * bool(pattern)
         )
         chosen &= ~pageable(timeline.operations) & matching(timeline, pattern)
-        calls = calls_of(timeline, chosen)
-        # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
-        synchronising = waiting_behind(timeline, calls)
-        blocking = calls & (columns["call_wait"] != WAIT["none"])
-        own = np.minimum(columns["call_own"], usual_call_ns(timeline, ASYNC_COPY))
-        # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
-        freed = chosen & of_calls(timeline, blocking & (columns["call_wait"] == WAIT["operation"]))
-        changed = without_waits(timeline, blocking | synchronising, np.where(synchronising, 0, own))
-        changed = changed.with_columns(operation_extra=np.where(freed, 0, columns["operation_extra"]))
-        touched = int(blocking.sum() + synchronising.sum())
+        changed, touched = not_holding(timeline, chosen)
         back = (chosen & among(timeline, "direction", "d2h")).any()
         return Applied(
             changed,
@@ -59,6 +50,21 @@ def without_waiting(pattern: str = "") -> Change:
 
     title = f"copy without waiting: {pattern}" if pattern else "copy to the GPU without waiting"
     return Change(title, matched("--async", pattern), apply)
+
+
+def not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, int]:
+    """The run in which the host does not wait for the `chosen` copies, shape (operations,); and how many waits that were."""
+    columns = timeline.columns
+    calls = calls_of(timeline, chosen)
+    # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
+    synchronising = waiting_behind(timeline, calls)
+    blocking = calls & (columns["call_wait"] != WAIT["none"])
+    own = np.minimum(columns["call_own"], usual_call_ns(timeline, ASYNC_COPY))
+    # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
+    freed = chosen & of_calls(timeline, blocking & (columns["call_wait"] == WAIT["operation"]))
+    changed = without_waits(timeline, blocking | synchronising, np.where(synchronising, 0, own))
+    changed = changed.with_columns(operation_extra=np.where(freed, 0, columns["operation_extra"]))
+    return changed, int(blocking.sum() + synchronising.sum())
 
 
 def without_synchronisations(pattern: str = "") -> Change:

@@ -1,0 +1,108 @@
+"""Layers of recorded programs: those of small runs that are known, and of a published shape that was recorded."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.errors import InputError
+from busfare.plan.offload.from_trace import layers_from_trace
+from busfare.trace import read
+from tests.streamed_programs import SIZE, Written, one_stream, two_streams
+from tests.traces import trace
+
+UNSEEN = Path(__file__).parents[3] / "results" / "unseen" / "h100-2026-11-23-0426.tar.xz"
+
+
+def test_layers_are_told_by_the_kernels_and_copies_that_repeat() -> None:
+    found = layers_from_trace(one_stream(layers=6, passes=4, memory="pageable"))
+    assert found.layers.bytes == (SIZE,) * 6
+    assert found.layers.seconds == pytest.approx((300e-6,) * 6)
+    assert (found.passes, found.resident, found.memory) == (4, (), {"pageable": 24 * SIZE})
+    assert (found.confidence, found.left_out_seconds, found.left_out_bytes) == (1.0, 0.0, 0)
+    assert found.layers.back_bytes == (), "a result a pass is no layer's"
+
+
+def test_layers_without_a_copy_are_resident() -> None:
+    found = layers_from_trace(one_stream(layers=8, passes=3, resident=2))
+    streamed = found.layers.bytes
+    # Resident layers before the first copy of the trace belong to no pass that is whole.
+    assert len(streamed) == 8 and sorted(streamed) == [0, 0] + [SIZE] * 6
+    assert len(found.resident) == 2
+
+
+def test_a_copy_that_was_sent_ahead_belongs_to_the_layer_that_waits_for_it() -> None:
+    run = Written()
+    run.copy_us = 100.0
+    run.event("wait", 8, 99)
+    for number in range(3):  # all sent before any is computed
+        run.copy(8, size=SIZE * (number + 1))
+        run.event("record", 8, number)
+    for number in range(3):
+        run.event("wait", 7, number)
+        run.compute(700.0)
+    found = layers_from_trace(run.trace())
+    assert found.layers.bytes == (SIZE, 2 * SIZE, 3 * SIZE)
+
+
+def test_two_streams_are_one_pass_where_nothing_tells_of_more() -> None:
+    found = layers_from_trace(two_streams(layers=5, passes=2))
+    assert len(found.layers) == 10 and set(found.layers.bytes) == {SIZE}
+    assert "taken as one" in found.notes[0]
+
+
+@pytest.mark.parametrize("name", ["layer.", "transformer.h.block_"])
+def test_ranges_name_layers_that_no_pattern_shows(name: str) -> None:
+    found = layers_from_trace(one_stream(layers=4, passes=3, names=(name,)))
+    assert (len(found.layers), found.passes) == (4, 3)
+    assert found.found_by == f"ranges {name}#"
+
+
+def test_numbered_steps_are_no_layers() -> None:
+    with pytest.raises(InputError, match=r"no ranges name layers.*--bytes-per-layer"):
+        layers_from_trace(one_stream(layers=4, passes=3, names=("step ", "batch.")))
+
+
+def test_prologue_and_epilogue_stay_out() -> None:
+    run = Written()
+    run.copy(7, size=SIZE // 4)
+    run.compute(names=("embed", "norm"))
+    for _ in range(6):
+        run.copy(7)
+        run.compute()
+    run.compute(names=("norm", "head"))
+    run.result()
+    found = layers_from_trace(run.trace())
+    assert found.layers.bytes == (SIZE,) * 6
+    assert found.left_out_bytes == SIZE // 4
+    assert found.left_out_seconds == pytest.approx(600e-6)
+
+
+def test_refused_without_copies_calls_or_anything_that_repeats() -> None:
+    streamed = one_stream()
+    with pytest.raises(InputError, match="without API calls"):
+        layers_from_trace(replace(streamed, calls=trace().calls))
+    with pytest.raises(InputError, match="nothing is copied"):
+        layers_from_trace(
+            replace(streamed, operations=streamed.operations.filter(pl.col("kind") == "kernel"))
+        )
+    run = Written()
+    for number in range(5):
+        run.copy()
+        run.compute(names=(f"a{number}", f"b{number}"))
+    with pytest.raises(InputError, match="no pattern"):
+        layers_from_trace(run.trace())
+
+
+def test_a_recorded_network(tmp_path: Path) -> None:
+    with tarfile.open(UNSEEN) as archive:
+        archive.extract("offload_weights-before.bf", tmp_path)
+    found = layers_from_trace(read(tmp_path / "offload_weights-before.bf"))
+    matrices = 2 * 1024 * 4096 + 1024 + 4096  # of validation/pairs/offload_weights.py: 6 layers, 8 rounds
+    assert found.layers.bytes == (4 * matrices,) * 6
+    assert (found.passes, found.confidence) == (8, 1.0)
+    assert all(100e-6 < seconds < 200e-6 for seconds in found.layers.seconds)
