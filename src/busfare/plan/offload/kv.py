@@ -58,7 +58,7 @@ CALL_S, LAUNCH_S, WAIT_S = 2.3e-6, 5e-6, 1.9e-6
 #: batches of 16 and of 128 pieces of 64 B to 1 MiB on the same machines.
 BATCH_S, BATCH_PIECE_S, BATCH_PIECE_GPU_S = 4.1e-6, 4.8e-7, 1.0e-8
 #: Up to so many copies are played one by one. Of more, what each adds is taken from two plays of fewer.
-MOST_PLAYED, ANCHORS = 128, (32, 64)
+MOST_PLAYED, ANCHORS = 96, (16, 40)
 #: Longer prompts than any model takes.
 MOST_TOKENS = 1 << 22
 
@@ -115,9 +115,15 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Seconds in which the GPU computes the cache of a prompt, by its tokens, as measured or reckoned at some lengths."""
+    """Seconds in which the GPU computes the cache of a prompt, by its tokens, as given or predicted at some lengths.
+
+    `low`, `high`: factors of the 80 % range of what is predicted, on `rung`; of what is given, none.
+    """
 
     points: tuple[tuple[float, float], ...]
+    low: float = math.nan
+    high: float = math.nan
+    rung: str | None = None
 
     def seconds(self, tokens: float) -> float:
         """A power of the length between two points and beyond them; of one point alone, in proportion."""
@@ -127,6 +133,10 @@ class Prefill:
         after = int(np.clip(np.searchsorted(places[:, 0], math.log(tokens)), 1, len(places) - 1))
         (x0, y0), (x1, y1) = places[after - 1], places[after]
         return math.exp(y0 + (y1 - y0) * (math.log(tokens) - x0) / (x1 - x0))
+
+    def times(self, factor: float) -> Prefill:
+        """The same, longer by a factor."""
+        return replace(self, points=tuple((tokens, seconds * factor) for tokens, seconds in self.points))
 
 
 def host_of(
