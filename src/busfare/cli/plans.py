@@ -120,18 +120,14 @@ def offload(json: bool, html: Path | None, **asked: Any) -> None:
 @click.option(
     "--node", metavar="NODE", help="The machine: catalogue name, GPU, TOML file or link (pcie:4x16)."
 )
+@click.option("--model", metavar="SHAPE", help="A network by name, or its config.json.")
+@click.option("--type", metavar="TYPE", help="With --model: of its numbers; fp16, fp8, …")
 @click.option("--bytes-per-token", metavar="SIZE", help="Of the cache, all layers: 128KiB.")
 @click.option(
     "--tokens", metavar="N", default="8192", show_default=True, help="Of the prompt that is fetched."
 )
 @click.option("--block-tokens", metavar="N", default="16", show_default=True, help="Tokens of one block.")
-@click.option(
-    "--pieces",
-    metavar="N",
-    default="1",
-    show_default=True,
-    help="Pieces that a block lies in: 2 · layers, or 1.",
-)
+@click.option("--pieces", metavar="N", help="Pieces that a block lies in: 1, or with --model 2 · layers.")
 @click.option("--layout", metavar="NAME", help="Of which the break-even is, not of the fastest.")
 @click.option("--evict", metavar="N", help="Tokens that are written back meanwhile.")
 @click.option(

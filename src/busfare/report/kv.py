@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from busfare.advise import amounts
+from busfare.cost.ranges import seconds_between
 from busfare.errors import InputError
-from busfare.node import load_node
+from busfare.node import Node, load_node
 from busfare.plan import Machine, machine_of
 from busfare.plan.machine import Basis
+from busfare.plan.offload.compute import gpu_seconds
 from busfare.plan.offload.kv import (
     LAYOUTS,
     MOST_TOKENS,
@@ -22,13 +24,14 @@ from busfare.plan.offload.kv import (
     Host,
     Layout,
     Prefill,
-    break_even,
     fetch,
     host_of,
     ranked,
+    worth_fetching,
 )
+from busfare.plan.offload.shapes import Model, kv_bytes_per_token, read_model
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
-from busfare.results import Predicted
+from busfare.results import Predicted, Ranged
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 
@@ -50,6 +53,8 @@ LIMITS = {
 #: Tokens of a block in the sweep; what is drawn of prompts begins at one block.
 SWEPT_TOKENS = tuple(4**n for n in range(7))
 LONGEST_DRAWN = 1 << 17
+#: Prompts whose computing is predicted; between them it is a power of the length.
+PREFILLS = tuple(1 << n for n in range(0, 18))
 
 
 class KvLayout(Predicted, kw_only=True):
@@ -71,6 +76,16 @@ class KvBlock(Struct):
     count: int
 
 
+class Recompute(Ranged, kw_only=True):
+    """What computing the cache again takes: `given`, or predicted of the layers of a `model`."""
+
+    by: Literal["given", "model"]
+    seconds: float
+
+    def __str__(self) -> str:
+        return self.shown(self.seconds)
+
+
 class KvByBlock(Struct):
     block_tokens: int
     piece_bytes: float
@@ -84,9 +99,12 @@ class KvByTokens(Struct):
 
 
 class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=True):
-    """`best` is the fastest layout of those that a paged cache can have; `recompute_seconds` is as given, or null."""
+    """`best` is the fastest layout of those that a paged cache can have. `worth_fetching`: from and up to how many tokens,
+    `null` for all longer ones; `break_even_between`: by the range of computing.
+    """
 
     node: str
+    model: str | None
     tokens: int
     bytes_per_token: float
     block: KvBlock
@@ -94,8 +112,10 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     evicted_bytes: float
     ranking: list[KvLayout]
     best: Layout
-    recompute_seconds: float | None
+    recompute: Recompute | None
+    worth_fetching: list[tuple[int, int | None]] | None
     break_even_tokens: int | None
+    break_even_between: tuple[int | None, int | None] | None
     reason: str | UnsetType = UNSET  # only where there is no break-even
     by_block: list[KvByBlock]
     by_tokens: list[KvByTokens]
@@ -110,15 +130,21 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
             "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
         )
     machine = machine_of(load_node(asked["node"]))
-    if not asked.get("bytes_per_token"):
+    model = read_model(asked["model"]) if asked.get("model") else None
+    type_ = asked.get("type") or "fp16"
+    if asked.get("bytes_per_token"):
+        per_token: float = parse_bytes(asked["bytes_per_token"], most=1 << 30)
+    elif model:
+        per_token = kv_bytes_per_token(model, type_)
+    else:
         raise InputError("--bytes-per-token: how large the cache of a token is, is not said: 2 · layers · kv_heads · "
-                         "head_dim · bytes of the type, as in --bytes-per-token 128KiB")  # fmt: skip
-    per_token = parse_bytes(asked["bytes_per_token"], most=1 << 30)
+                         "head_dim · bytes of the type, as in --bytes-per-token 128KiB; or give --model")  # fmt: skip
     tokens, block_tokens = (_count(asked, key, MOST_TOKENS) for key in ("tokens", "block_tokens"))
-    pieces, evicted = _count(asked, "pieces", 1 << 16), _count(asked, "evict", MOST_TOKENS, least=0)
+    evicted = _count(asked, "evict", MOST_TOKENS, least=0)
+    pieces = _count(asked, "pieces", 1 << 16) if asked.get("pieces") else _pieces(model)
     if not per_token or pieces > per_token * block_tokens:
         raise InputError(
-            f"--pieces {pieces}: a block of {per_token * block_tokens} bytes has no so many pieces"
+            f"--pieces {pieces}: a block of {per_token * block_tokens:.0f} bytes has no so many pieces"
         )
     if (layout := asked.get("layout")) not in (None, *LAYOUTS):
         raise InputError(f"--layout {str(layout)[:40]!r}: not known; one of {', '.join(LAYOUTS)}")
@@ -129,17 +155,46 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     host = host_of(machine, launch, batch, rate)
     count, left = (math.ceil(n / block_tokens) for n in (tokens, evicted))
     blocks = Blocks(per_token * block_tokens, count, pieces, left)
-    prefill = _prefill(asked["prefill_seconds"]) if asked.get("prefill_seconds") else None
-    return kv_result(machine, host, blocks, tokens, block_tokens, prefill, layout)
+    prefill, reason = None, "what computing the prompt takes is not said; give --prefill-seconds, or --model"
+    if asked.get("prefill_seconds"):
+        prefill = _prefill(asked["prefill_seconds"])
+    elif model:
+        try:
+            prefill = _predicted_prefill(model, machine.node, type_)
+        except InputError as error:
+            reason = str(error)
+    result = kv_result(machine, host, blocks, tokens, block_tokens, prefill, layout, reason)
+    result.model = model.name if model else None
+    return result
+
+
+def _pieces(model: Model | None) -> int:
+    """Keys and values of each layer in tensors of their own; of latent attention one a layer."""
+    return sum(1 if layer.latent_size else 2 for layer in model.layers) if model else 1
+
+
+def _predicted_prefill(model: Model, node: Node, type_: str) -> Prefill:
+    """By the layers' operators on the node's GPU. Raises InputError where its limits are not known."""
+    found = [(tokens, gpu_seconds(model, node, tokens, type_=type_)) for tokens in PREFILLS]
+    points = tuple((float(tokens), float(one.seconds.sum())) for tokens, one in found)
+    last = found[-1][1]
+    low, high = (float(end.sum() / last.seconds.sum()) for end in (last.low, last.high))
+    return Prefill(points, low, high, last.rung)
 
 
 def kv_result(
     machine: Machine, host: Host, blocks: Blocks, tokens: int, block_tokens: int, prefill: Prefill | None = None,
-    layout: Layout | None = None,
+    layout: Layout | None = None, reason: str = "",
 ) -> PlanKvResult:  # fmt: skip
-    """All layouts of a cache in `blocks` of `block_tokens` each, and with `prefill` what is worth fetching; `layout`: of
-    which the break-even and the prompts are, in place of the best one.
+    """All layouts of a cache in `blocks` of `block_tokens` each, and with `prefill` what is worth fetching, else the
+    `reason` why that is not known; `layout`: of which the break-even and the prompts are, in place of the best one.
     """
+
+    def worth(factor: float) -> list[tuple[int, int | None]] | None:
+        if prefill is None:
+            return None
+        return worth_fetching(best.layout, blocks, block_tokens, machine, host, prefill.times(factor))
+
     found = ranked(blocks, machine, host)
     best = next(
         one for one in found if one.layout == layout or (layout is None and one.layout != "contiguous")
@@ -147,6 +202,7 @@ def kv_result(
     moved = blocks.bytes * (blocks.count + blocks.evicted)
     result = PlanKvResult(
         node=machine.node.name,
+        model=None,
         tokens=tokens,
         bytes_per_token=blocks.bytes / block_tokens,
         block=KvBlock(block_tokens, blocks.bytes, blocks.pieces, blocks.piece_bytes, blocks.count),
@@ -164,19 +220,35 @@ def kv_result(
             for one in found
         ],
         best=best.layout,
-        recompute_seconds=prefill.seconds(tokens) if prefill else None,
-        break_even_tokens=break_even(best.layout, blocks, block_tokens, machine, host, prefill) if prefill else None,
+        recompute=_recompute(prefill, tokens) if prefill else None,
+        worth_fetching=worth(1.0),
+        break_even_tokens=None,
+        break_even_between=None,
         by_block=_by_block(blocks, tokens, block_tokens, machine, host),
         by_tokens=_by_tokens(best.layout, blocks, tokens, block_tokens, machine, host, prefill),
         basis=[*host.basis, *machine.basis],
         words=[],
     )  # fmt: skip
+    result.break_even_tokens = _even(result.worth_fetching)
     if prefill is None:
-        result.reason = "what computing the prompt takes is not said; give --prefill-seconds"
+        result.reason = reason
     elif result.break_even_tokens is None:
-        result.reason = f"computing is faster up to {MOST_TOKENS:,} tokens"
+        result.reason = f"computing is faster at {MOST_TOKENS:,} tokens"
+    if prefill and prefill.rung and math.isfinite(prefill.low + prefill.high):
+        result.break_even_between = _even(worth(prefill.high)), _even(worth(prefill.low))
     result.words = _words(result, found, best)
     return result
+
+
+def _recompute(prefill: Prefill, tokens: int) -> Recompute:
+    seconds = prefill.seconds(tokens)
+    if prefill.rung is None:
+        return Recompute(by="given", seconds=seconds, reason="as given")
+    return Recompute(
+        by="model",
+        seconds=seconds,
+        **seconds_between(seconds * prefill.low, seconds * prefill.high, prefill.rung),
+    )
 
 
 def _by_block(
@@ -230,18 +302,34 @@ def _words(result: PlanKvResult, found: list[Fetch], best: Fetch) -> list[str]:
             f"A copy a piece of {amounts.size(block.piece_bytes)} takes {single.seconds / best.seconds:.1f} times as long: "
             f"{amounts.several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
         )
-    if (computing := result.recompute_seconds) is not None:
-        faster, slower = sorted((best.seconds, computing))
-        verb = "Fetching" if best.seconds <= computing else "Computing"
+    if (computing := result.recompute) is not None:
+        faster, slower = sorted((best.seconds, computing.seconds))
+        verb = "Fetching" if best.seconds <= computing.seconds else "Computing"
+        by = "as given" if computing.by == "given" else "predicted"
         sentences.append(
-            f"{verb} is {slower / faster:.1f} times as fast: {amounts.time(best.seconds)} (predicted) to fetch, "
-            f"{amounts.time(computing)} (as given) to compute again."
+            f"{verb} is {slower / faster:.1f} times as fast: to fetch takes {amounts.time(best.seconds)}, predicted, and to "
+            f"compute again {computing}, {by}."
         )
-        tokens = result.break_even_tokens
-        sentences.append(
-            f"Break-even: fetch from {tokens:,} tokens on." if tokens else f"No break-even: {result.reason}."
-        )
+        sentences.append(_worth(result))
     return sentences
+
+
+def _even(worth: list[tuple[int, int | None]] | None) -> int | None:
+    """From which length on all longer prompts are worth fetching."""
+    return worth[-1][0] if worth and worth[-1][1] is None else None
+
+
+def _worth(result: PlanKvResult) -> str:
+    """From and up to which lengths a prompt is fetched sooner than computed."""
+    parts, between = [], result.break_even_between
+    for first, last in result.worth_fetching or ():
+        if last is None:
+            ends = [f"{end:,}" if end else "never" for end in between or ()]
+            inside = f" ({' to '.join(ends)} by the range of computing)" if len(set(ends)) > 1 else ""
+            parts.append(f"from {first:,} tokens on{inside}")
+        else:
+            parts.append(f"from {first:,} to {last:,} tokens")
+    return f"Fetch {' and '.join(parts)}." if parts else f"Compute, at any length: {result.reason}."
 
 
 def _count(asked: Mapping[str, Any], key: str, most: int, least: int = 1) -> int:

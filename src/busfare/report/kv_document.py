@@ -13,7 +13,7 @@ __all__ = ["kv_document"]
 
 
 def kv_document(result: PlanKvResult) -> Document:
-    """Every time in it is predicted, but that of computing, which is as given."""
+    """Every time in it is predicted, but that of computing where it is given."""
     rows = [
         (r.layout, str(r), rate(r.bytes_per_second), count(r.calls), r.limited_by) for r in result.ranking
     ]
@@ -27,7 +27,8 @@ def kv_document(result: PlanKvResult) -> Document:
         *_by_tokens(result),
         basis_table(result.basis),
     ]
-    title = f"{result.tokens:,} tokens of KV cache on {result.node}"
+    of = f" of {result.model}" if result.model else ""
+    title = f"{result.tokens:,} tokens of KV cache{of} on {result.node}"
     return Document(f"busfare plan kv: {title}", title, "every time of a fetch is predicted", blocks)
 
 
@@ -61,8 +62,11 @@ def _by_tokens(result: PlanKvResult) -> list[Block]:
     lines = [
         Line(f"fetch, {result.best}", COLOURS[0], lengths, [p.fetch_seconds for p in points], predicted=True)
     ]
+    computing = (
+        "compute, as given" if result.recompute and result.recompute.by == "given" else "compute, predicted"
+    )
     if given:
-        lines.append(Line("compute, as given", COLOURS[1], lengths, given))
+        lines.append(Line(computing, COLOURS[1], lengths, given, predicted="predicted" in computing))
     marks = [float(result.break_even_tokens)] if result.break_even_tokens else []
     rows = [
         (
@@ -73,7 +77,7 @@ def _by_tokens(result: PlanKvResult) -> list[Block]:
         for p in points
     ]
     axis = "tokens of the prompt" + "; dotted: break-even" * bool(marks)
-    heads = numbers("tokens", "fetch, predicted", "compute, as given")
+    heads = numbers("tokens", "fetch, predicted", computing)
     return [
         Table(heads, rows, "By prompt length", folded=True),
         Figure("prompts", Lines(lines, axis, "time", marks=marks)),

@@ -14,11 +14,11 @@ from busfare.plan.offload.kv import (
     MOST_PLAYED,
     Blocks,
     Prefill,
-    break_even,
     fetch,
     host_of,
     program_of,
     ranked,
+    worth_fetching,
 )
 
 MACHINE = machine_of(load_node("h100-probed"))
@@ -104,11 +104,25 @@ def test_prefill_between_and_beyond_its_points() -> None:
 
 def test_break_even_is_where_both_take_as_long() -> None:
     blocks, prefill = Blocks(4 * KIB, 1), Prefill(((1.0, 1e-6),))
-    tokens = break_even("contiguous", blocks, 1, MACHINE, HOST, prefill)
-    assert tokens is not None
+    ((tokens, end),) = worth_fetching("contiguous", blocks, 1, MACHINE, HOST, prefill)
+    assert end is None
     assert fetch("contiguous", replace(blocks, count=tokens), MACHINE, HOST).seconds < prefill.seconds(tokens)
     assert fetch("contiguous", replace(blocks, count=tokens - 1), MACHINE, HOST).seconds >= prefill.seconds(
         tokens - 1
     )
-    assert break_even("per-block", blocks, 1, MACHINE, HOST, prefill) is None
-    assert break_even("per-block", blocks, 16, MACHINE, HOST, Prefill(((1.0, 1.0),))) == 16
+    assert worth_fetching("per-block", blocks, 1, MACHINE, HOST, prefill) == []
+    assert worth_fetching("per-block", blocks, 16, MACHINE, HOST, Prefill(((1.0, 1.0),))) == [(16, None)]
+
+
+def test_short_and_long_prompts_may_be_worth_fetching_and_those_between_not() -> None:
+    """Computing takes 5 ms at least, and grows by the square in the end; 64 copies a block from Python cost 0.64 ms."""
+    host, blocks = replace(HOST, copy_s=1e-5), Blocks(2 << 20, 1, 64)
+    prefill = Prefill(((16.0, 5e-3), (256.0, 5.5e-3), (8192.0, 0.2), (131072.0, 20.0)))
+    (first, up_to), (again, end) = worth_fetching("per-block", blocks, 16, MACHINE, host, prefill)
+    assert (first, end) == (16, None)
+    assert up_to is not None
+    assert up_to < 8192 < again
+    for tokens, faster in ((up_to, True), (up_to + 16, False), (again * 0.999, False), (again, True)):
+        count = round(tokens / 16)
+        fetched = fetch("per-block", replace(blocks, count=count), MACHINE, host).seconds
+        assert (fetched < prefill.seconds(16 * count)) == faster

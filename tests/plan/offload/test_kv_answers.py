@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -31,7 +32,9 @@ def test_the_answer_for_a_model_of_32_layers() -> None:
     # 32,768 calls of 3.033 µs.
     assert (single.calls, single.limited_by) == (32768, "submission")
     assert single.predicted_seconds == pytest.approx(32768 * 3.033e-6, rel=1e-3)
-    assert found.recompute_seconds == pytest.approx(0.6)
+    assert found.recompute is not None
+    assert (found.recompute.by, found.recompute.seconds) == ("given", pytest.approx(0.6))
+    assert (found.recompute.low_seconds, found.recompute.rung) == (None, None)
     for row in found.ranking:
         assert row.low_seconds is not None
         assert row.high_seconds is not None
@@ -50,8 +53,8 @@ def test_a_slow_link_and_a_fast_gpu_have_a_break_even() -> None:
     ) for n in (int(tokens * 0.99), int(tokens * 1.01)))  # fmt: skip
     for row, faster in ((before, False), (after, True)):
         fetched = next(one for one in row.ranking if one.layout == row.best).predicted_seconds
-        assert row.recompute_seconds is not None
-        assert (fetched < row.recompute_seconds) == faster
+        assert row.recompute is not None
+        assert (fetched < row.recompute.seconds) == faster
 
 
 def test_options_move_what_they_name() -> None:
@@ -72,12 +75,37 @@ def test_options_move_what_they_name() -> None:
 def test_without_prefill_nothing_is_said_of_computing() -> None:
     found = as_json(answered())
     assert next(iter(found.items())) == ("schema", "busfare.plan-kv/1")
-    assert found["recompute_seconds"] is found["break_even_tokens"] is None
+    assert found["recompute"] is found["break_even_tokens"] is None
     assert "--prefill-seconds" in found["reason"]
     assert all(row["recompute_seconds"] is None for row in found["by_tokens"])
     text = page(kv_document(answered()))
     # A line a layout by block size, and one of fetching by length; each in its legend, too.
     assert text.count('class="line"') == 2 * (6 + 1)
+
+
+def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
+    found = answer_kv(
+        {"node": "h100-probed", "model": "llama-3.1-8b", "tokens": "8192", "block_tokens": "16"}
+    )
+    assert (found.bytes_per_token, found.block.pieces) == (
+        131072,
+        64,
+    )  # 2 · 32 layers · 8 heads · 128 · 2 bytes
+    assert found.recompute is not None
+    assert found.recompute.by == "model"
+    # 2 · 7 billion weights of its layers · 8192 tokens, and attention, at no more than the H100's 989 TFLOP/s.
+    assert 2 * 6.98e9 * 8192 / 989e12 < found.recompute.seconds < 1.0
+    lengths = [(row.tokens, row.recompute_seconds) for row in found.by_tokens]
+    assert all(more[1] > fewer[1] > 0 for fewer, more in pairwise(lengths) if more[1] and fewer[1])
+    # A token more costs no more than reading all weights, which a prefill of 16 tokens reads, too.
+    assert lengths[0][1] == pytest.approx(2 * 6.98e9 / 3.35e12, rel=0.5)
+    slow = answer_kv({
+        "node": "pcie:1x1", "model": "llama-3.1-8b", "tokens": "64", "block_tokens": "16", "prefill_seconds": None,
+    })  # fmt: skip
+    assert slow.recompute is slow.break_even_tokens is None
+    assert slow.reason
+    latent = answer_kv({"node": "h100-probed", "model": "deepseek-v3", "tokens": "64", "block_tokens": "16"})
+    assert (latent.bytes_per_token, latent.block.pieces) == (61 * (512 + 64) * 2, 61)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -29,10 +30,10 @@ __all__ = [
     "Host",
     "Layout",
     "Prefill",
-    "break_even",
     "fetch",
     "host_of",
     "ranked",
+    "worth_fetching",
 ]
 
 Layout = Literal[
@@ -283,24 +284,32 @@ def ranked(blocks: Blocks, machine: Machine, host: Host, layouts: Sequence[Layou
     return sorted(found, key=lambda one: (one.seconds, LAYOUTS.index(one.layout)))
 
 
-def break_even(
+def worth_fetching(
     layout: Layout, blocks: Blocks, block_tokens: int, machine: Machine, host: Host, prefill: Prefill
-) -> int | None:
-    """The fewest tokens, in whole blocks, from which on fetching is faster than computing; None where it is not by 4 Mi."""
+) -> list[tuple[int, int | None]]:
+    """The lengths, in tokens of whole blocks, from and up to which fetching is faster than computing; None: up to 4 Mi, as
+    far as is looked. There may be two: computing has to read all weights for a short prompt, and to attend to all of a
+    long one.
+    """
 
     def wins(count: int) -> bool:
         evicted = round(count * blocks.evicted / max(1, blocks.count))
         one = fetch(layout, replace(blocks, count=count, evicted=evicted), machine, host)
         return one.seconds < prefill.seconds(count * block_tokens)
 
-    if wins(1):
-        return block_tokens
-    low, high = 1, 2
-    while not wins(high):
-        low, high = high, 2 * high
-        if high * block_tokens > MOST_TOKENS:
-            return None
-    while high - low > max(1, low // 1000):
-        middle = (low + high) // 2
-        low, high = (low, middle) if wins(middle) else (middle, high)
-    return high * block_tokens
+    last = max(1, MOST_TOKENS // block_tokens)
+    counts = [1 << n for n in range(last.bit_length())]
+    found: list[tuple[int, int | None]] = []
+    start = 1 if wins(1) else None
+    for low, high in pairwise(counts):
+        if wins(high) == (start is not None):
+            continue
+        while high - low > max(1, low // 1000):
+            middle = (low + high) // 2
+            low, high = (middle, high) if wins(middle) == (start is not None) else (low, middle)
+        if start is None:
+            start = high
+        else:
+            found.append((start * block_tokens, low * block_tokens))
+            start = None
+    return found if start is None else [*found, (start * block_tokens, None)]
