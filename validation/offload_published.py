@@ -1,0 +1,104 @@
+"""What others published of weights that are streamed from the host, beside what `plan offload` predicts from data sheets.
+
+Run `python validation/offload_published.py`. No constant was chosen on these figures. What a source leaves open is in
+`notes`: the link is then taken as x16 of the card's own generation. Programs take what no model of a pass has: the host's
+launches, sampling, a cache that is moved.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from busfare.node import load_node
+from busfare.plan.machine import machine_of
+from busfare.plan.offload.compute import gpu_seconds
+from busfare.plan.offload.experts import streamed_bytes
+from busfare.plan.offload.layers import Layers
+from busfare.plan.offload.schedule import Memory, Schedule, pass_seconds
+from busfare.plan.offload.shapes import read_model, weight_bytes
+
+
+class Published(NamedTuple):
+    """`tokens_per_s` of all sequences. `prompt` and `output`: tokens of each sequence whose times are in it (no output: of
+    the prompt alone). `streamed`: layers on the host, the last ones; of a mixture their experts alone.
+    """
+
+    model: str
+    type: str
+    node: str
+    batch: int
+    prompt: int
+    output: int
+    streamed: int
+    memory: Memory
+    depth: int
+    tokens_per_s: float
+    source: str
+    notes: str = ""
+
+
+UBATCH = "reddit, gpt-oss-120b on one RTX 3090: bigger ubatch (as of ai-maestro.online, 2026-05-12)"
+FLEXGEN = "FMInference/FlexGen, benchmark/batch_size_table.md"
+ROWS = (
+    Published("gpt-oss-120b", "mxfp4", "rtx-3090", 1, 256, 0, 25, "pinned", 0, 240.03, UBATCH, "which experts: not uniform"),
+    Published("gpt-oss-120b", "mxfp4", "rtx-3090", 1, 512, 0, 26, "pinned", 0, 380.27, UBATCH, "which experts: not uniform"),
+    Published("gpt-oss-120b", "mxfp4", "rtx-3090", 1, 2048, 0, 25, "pinned", 0, 1112.54, UBATCH, "link not named"),
+    Published("gpt-oss-120b", "mxfp4", "rtx-3090", 1, 4096, 0, 26, "pinned", 0, 1682.47, UBATCH, "link not named"),
+    Published("gpt-oss-120b", "mxfp4", "rtx-3090", 1, 8192, 0, 28, "pinned", 0, 2090.68, UBATCH, "link not named"),
+    Published("opt-30b", "fp16", "t4", 4, 512, 32, 48, "pinned", 1, 0.60, FLEXGEN, "ZeRO-Inference"),
+    Published("opt-6.7b", "fp16", "t4", 16, 512, 32, 32, "pinned", 1, 9.28, FLEXGEN, "ZeRO-Inference"),
+    Published(
+        "opt-30b", "fp16", "titan-rtx", 1, 0, 1, 12, "pageable", 0, 1 / 2.37,
+        "huggingface/accelerate, benchmarks/big_model_inference/README.md", "2 GPUs hold 36 layers; 14.1 GiB on the host",
+    ),
+    Published(
+        "llama-3.1-70b", "bf16", "gh200", 1, 0, 1, 35, "pinned", 0, 4.6,
+        "vllm-project/vllm#6317, drikster80 2024-07-16", "weights up to 0.80 of 97871 MiB stay: 45 layers",
+    ),
+)  # fmt: skip
+
+
+def predicted(row: Published) -> tuple[float, str]:
+    """Tokens a second, and whether the link or the GPU takes longer."""
+    model, node = read_model(row.model), load_node(row.node)
+    machine = machine_of(node)
+    schedule = Schedule(len(model.layers) - row.streamed, row.depth, row.memory)
+
+    def one_pass(tokens: int, context: int) -> tuple[float, float, float]:
+        seconds = gpu_seconds(model, node, tokens, context, row.batch, row.type).seconds
+        mixtures = [layer.experts > 0 for layer in model.layers]
+        sizes = [
+            streamed_bytes(layer, row.type, tokens) if mixture else size
+            for layer, mixture, size in zip(
+                model.layers, mixtures, weight_bytes(model, row.type), strict=True
+            )
+        ]
+        layers = Layers(tuple(map(float, sizes)), tuple(map(float, seconds)))
+        computed = float(seconds.sum())
+        return (
+            pass_seconds(layers, schedule, machine),
+            computed,
+            sum(sizes[schedule.resident :]) * machine.h2d.copy.long_gap_per_byte_s,
+        )
+
+    passes = [one_pass(row.batch * row.prompt, 0)] if row.prompt else []
+    passes += [one_pass(row.batch, row.prompt + number) for number in range(bool(row.prompt), row.output)]
+    seconds, computed, copied = (sum(column) for column in zip(*passes, strict=True))
+    return row.batch * (row.output or row.prompt) / seconds, "GPU" if computed > copied else "link"
+
+
+def main() -> int:
+    print(f"{'':42} batch prompt output streamed memory   depth | measured predicted  off % bound | source")
+    for row in ROWS:
+        rate, bound = predicted(row)
+        given = f"{row.model:14} {row.type:5} {row.node:21} {row.batch:5} {row.prompt:6} {row.output:6} {row.streamed:8}"
+        off = 100 * (rate / row.tokens_per_s - 1)
+        print(
+            f"{given} {row.memory:8} {row.depth:5} | {row.tokens_per_s:8.2f} {rate:9.2f} {off:+6.0f} {bound:5} | "
+            f"{row.source}{'; ' if row.notes else ''}{row.notes}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
