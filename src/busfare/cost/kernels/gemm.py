@@ -35,19 +35,19 @@ def gemm_seconds(sides: Sequence[FloatArray], peak: float, limits: Limits) -> Fl
     """
     batch, m, n, k, element_bytes = sides
     each = peak / limits.multiprocessors
+    rows, columns = (np.array(TILES, np.float64).T)[:, :, None]
+    side = rows * columns / (rows + columns)
+    rate = each * side / (side + HALF_RATE_SIDE)
+    tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
     compute = np.full(len(m), np.inf)
-    for rows, columns in TILES:
-        side = rows * columns / (rows + columns)
-        rate = each * side / (side + HALF_RATE_SIDE)
-        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
-        for split in SPLITS:
-            waves = np.ceil(tiles * split / limits.multiprocessors)
-            seconds = waves * 2.0 * rows * columns * np.ceil(k / split / 32) * 32 / rate
-            if split > 1:
-                # Partial sums are written and read again in 4 bytes.
-                seconds += 4.0 * batch * m * n * split / limits.memory
-                seconds = np.where(k >= split * LEAST_DEPTH, seconds, np.inf)
-            compute = np.minimum(compute, seconds)
+    for split in SPLITS:
+        waves = np.ceil(tiles * split / limits.multiprocessors)
+        seconds = (waves * 2.0 * rows * columns * np.ceil(k / split / 32) * 32 / rate).min(axis=0)
+        if split > 1:
+            # Partial sums are written and read again in 4 bytes.
+            seconds += 4.0 * batch * m * n * split / limits.memory
+            seconds = np.where(k >= split * LEAST_DEPTH, seconds, np.inf)
+        compute = np.minimum(compute, seconds)
     moved = batch * (m * n + m * k + n * k) * element_bytes / limits.memory
     together: FloatArray = (compute**NORM + moved**NORM) ** (1 / NORM)
     return together + EDGE_CYCLES / limits.clock_hz
