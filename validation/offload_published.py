@@ -39,7 +39,13 @@ class Published(NamedTuple):
 
 UBATCH = "reddit, gpt-oss-120b on one RTX 3090: bigger ubatch (as of ai-maestro.online, 2026-05-12)"
 FLEXGEN = "FMInference/FlexGen, benchmark/batch_size_table.md"
+RESIDENT = "ggml-org/llama.cpp#4766, JohannesGaessler, sl/backend-sched"
 ROWS = (
+    # Nothing streamed: what the GPU computes of them.
+    Published("llama-2-7b", "fp16", "rtx-3090", 1, 512, 0, 0, "pinned", 0, 4407.44, RESIDENT, "llama 7B"),
+    Published("llama-2-7b", "q4_0", "rtx-3090", 1, 512, 0, 0, "pinned", 0, 3510.53, RESIDENT, "llama 7B"),
+    Published("llama-2-7b", "fp16", "rtx-3090", 1, 0, 128, 0, "pinned", 0, 48.09, RESIDENT, "llama 7B"),
+    Published("llama-2-7b", "q4_0", "rtx-3090", 1, 0, 128, 0, "pinned", 0, 119.90, RESIDENT, "llama 7B"),
     Published("gpt-oss-120b", "mxfp4", "rtx-3090", 1, 256, 0, 25, "pinned", 0, 240.03, UBATCH, "which experts: not uniform"),
     Published("gpt-oss-120b", "mxfp4", "rtx-3090", 1, 512, 0, 26, "pinned", 0, 380.27, UBATCH, "which experts: not uniform"),
     Published("gpt-oss-120b", "mxfp4", "rtx-3090", 1, 2048, 0, 25, "pinned", 0, 1112.54, UBATCH, "link not named"),

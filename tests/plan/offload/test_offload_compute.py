@@ -9,7 +9,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.node import load_node
-from busfare.plan.offload.compute import cpu_seconds, gpu_seconds, measured_seconds
+from busfare.plan.offload.compute import cpu_seconds, gpu_seconds
 from busfare.plan.offload.experts import experts_touched, hit_rate_of, streamed_bytes
 from busfare.plan.offload.shapes import read_model, weight_bytes
 
@@ -80,20 +80,28 @@ def test_a_processor_is_bound_by_its_memory_and_then_by_its_operations() -> None
         cpu_seconds(model, 1)
 
 
-def test_times_given_are_interpolated_and_no_further() -> None:
-    text = "512=1.2ms,2048=4ms"
-    assert measured_seconds(text, 512) == pytest.approx(1.2e-3)
-    assert measured_seconds(text, 1280) == pytest.approx(2.6e-3)
-    assert measured_seconds("3ms", 7) == 3e-3
-    for tokens in (511, 2049):
-        with pytest.raises(InputError, match="only for 512 to 2048"):
-            measured_seconds(text, tokens)
-    for wrong in ("=1ms", "512=", "512=1", "-1=1ms", "x=1ms", "512=1ms,,"):
-        with pytest.raises(InputError):
-            measured_seconds(wrong, 512)
+def test_what_nobody_measured_has_the_wider_range() -> None:
+    def spread(name: str, type_: str, node: str = "h100-sxm", **options: float) -> float:
+        found = gpu_seconds(
+            read_model(name), load_node(node), options.pop("tokens", 64), type_=type_, **options
+        )
+        return float(found.high[-1] / found.low[-1])
+
+    dense = spread("llama-2-7b", "fp16")
+    assert dense < 1.5
+    assert spread("llama-2-7b", "q4_0") > 2
+    assert spread("mixtral-8x7b", "fp16") > 2
+    assert spread("llama-2-7b", "fp16", "v100-pcie") > 2
+    assert dense < spread("llama-2-7b", "fp16", context=65536, batch=64) < spread("llama-2-7b", "q4_0")
 
 
-@pytest.mark.parametrize(("tokens", "context", "batch"), [(0, 0, 1), (1, 0, 2), (1, -1, 1), (1e12, 0, 1)])
+def test_fewer_tokens_than_sequences_are_a_sequence_each() -> None:
+    model = read_model("llama-2-7b")
+    few, one = (gpu_seconds(model, H100, 4, context=100, batch=batch).seconds for batch in (32, 4))
+    assert (few == one).all()
+
+
+@pytest.mark.parametrize(("tokens", "context", "batch"), [(0, 0, 1), (1, 0, 0), (1, -1, 1), (1e12, 0, 1)])
 def test_what_is_no_pass_is_refused(tokens: float, context: float, batch: float) -> None:
     with pytest.raises(InputError, match="tokens"):
         gpu_seconds(read_model("llama-2-7b"), H100, tokens, context, batch)

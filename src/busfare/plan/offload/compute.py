@@ -13,15 +13,14 @@ import numpy as np
 from busfare.cost.kernels.gemm import product_seconds
 from busfare.cost.kernels.limits import Limits, limits_of, pipeline_of
 from busfare.cost.kernels.move import LAUNCH_S, memory_seconds
-from busfare.cost.ranges import range_of
+from busfare.cost.ranges import Ranged, range_of
 from busfare.errors import InputError
 from busfare.node import Memory, Node
 from busfare.node.arrays import FloatArray
 from busfare.plan.offload.experts import experts_touched
 from busfare.plan.offload.shapes import Layer, Matrix, Model, NumberType, number_type
-from busfare.quantities import parse_seconds
 
-__all__ = ["LayerSeconds", "cpu_seconds", "gpu_seconds", "measured_seconds", "operator_seconds"]
+__all__ = ["LayerSeconds", "cpu_seconds", "gpu_seconds", "operator_seconds"]
 
 #: What attention reaches of a tensor pipeline's rate that products reach: 62 of 83 % of the peak on an A100
 #: [FlashAttention-2 §4.1: 50 to 73 %].
@@ -29,13 +28,13 @@ ATTENTION_SHARE = 0.75
 #: Kernels of a layer that only move: two norms, the rotation of queries and keys, the cache's new entries, the activation.
 MOVING_KERNELS = 5
 MOST_TOKENS = 1 << 26
+#: Where no data says how far off a time is.
+UNKNOWN = Ranged(0.5, 2.0)
 
 
 @dataclass(frozen=True)
 class LayerSeconds:
-    """Seconds of each layer, and the ends of their 80 % range: shape (layers,). `rung`: `class` (data sheet), `probed`,
-    `measured` (as given) or `given` (by rates as given).
-    """
+    """Seconds of each layer, and the ends of their 80 % range: shape (layers,). `rung`: `probed` or `class`."""
 
     seconds: FloatArray
     low: FloatArray
@@ -49,23 +48,33 @@ def gpu_seconds(
     """Seconds of each layer with its weights in GPU memory, for a pass of `tokens` new tokens in all of `batch` sequences.
 
     Each sequence has `context` tokens in its cache before. A prefill has tokens = batch · prompt; a step of decoding has
-    tokens = batch. Weights of fewer bytes than their products compute in are unpacked on the way, at no further cost.
-    Head, embedding and the host's launches are none of a layer's.
+    tokens = batch; of fewer tokens, each is a sequence of its own. Weights of fewer bytes than their products compute in
+    are unpacked on the way, at no further cost. Head, embedding and the host's launches are none of a layer's.
+
+    The range is that of layers measured by others where they had such ones: dense, in 2 bytes, on NVIDIA's GPUs since
+    Ampere, all but attention. Of others it is the wider one of kernels carried to another GPU.
 
     Raises InputError where what bounds kernels on the GPU is not known.
     """
-    seconds = operator_seconds(model, node, tokens, context, batch, type_).sum(axis=1)
-    rung = limits_of(node).rung
-    ranged = range_of("layer", "any", "probed" if rung == "probed" else "datasheet")
-    low, high = ranged if ranged is not None else (np.nan, np.nan)
-    return LayerSeconds(seconds, seconds * low, seconds * high, rung)
+    parts = operator_seconds(model, node, tokens, context, batch, type_)
+    limits, kind = limits_of(node), number_type(type_)
+    figures = "probed" if limits.rung == "probed" else "datasheet"
+    wide = range_of("kernel", "compute", figures) or UNKNOWN
+    near = range_of("layer", "any", figures) or wide
+    judged = limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.bytes_each == 2
+    low, high = (
+        np.array([[(near if judged and not layer.experts else wide)[end], wide[end]] for layer in model.layers])
+        for end in (0, 1)
+    )  # fmt: skip
+    seconds = parts.sum(axis=1)
+    return LayerSeconds(seconds, (parts * low).sum(axis=1), (parts * high).sum(axis=1), limits.rung)
 
 
 def operator_seconds(
     model: Model, node: Node, tokens: float, context: float = 0, batch: float = 1, type_: str = "fp16"
 ) -> FloatArray:
     """As `gpu_seconds`, of the products and what is moved between them, and of attention; shape (layers, 2)."""
-    _checked(tokens, context, batch)
+    batch = _checked(tokens, context, batch)
     limits, kind = limits_of(node), number_type(type_)
     pipeline = next(
         (name for name in map(pipeline_of, (kind.computes, "fp16", "fp32")) if limits.peak(name)), None
@@ -96,7 +105,7 @@ def cpu_seconds(
 
     Without `bandwidth` that of the `node`'s host memory is taken. Raises InputError where one is not known.
     """
-    _checked(tokens, context, batch)
+    batch = _checked(tokens, context, batch)
     if bandwidth is None and node is not None:
         bandwidth = next((c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Memory)), None)
     if not bandwidth or not flops:
@@ -119,37 +128,14 @@ def cpu_seconds(
     return np.array([each[layer] for layer in model.layers])
 
 
-def measured_seconds(text: str, tokens: float) -> float:
-    """Seconds of a layer at `tokens` from points as `512=1.2ms,2048=4ms` has them: on the line between two of them.
-
-    Below the least and above the most Raises InputError: a layer is bound by other things there. One time alone (`1.2ms`)
-    holds for every number of tokens.
-    """
-    points: dict[float, float] = {}
-    for part in text.split(",") if "=" in text else ():
-        count, _, seconds = part.partition("=")
-        if not count.strip().isdecimal() or not 1 <= float(count) <= MOST_TOKENS:
-            raise InputError(
-                f"--seconds-per-layer {part[:40]!r}: write tokens=time, as in 512=1.2ms,2048=4ms"
-            )
-        points[float(count)] = parse_seconds(seconds)
-    if not points:
-        return parse_seconds(text)
-    places = sorted(points)
-    if not places[0] <= tokens <= places[-1]:
+def _checked(tokens: float, context: float, batch: float) -> float:
+    """How many sequences there are: no more than tokens. Raises InputError for what is no pass."""
+    if not (1 <= tokens <= MOST_TOKENS and 0 <= context <= MOST_TOKENS and batch >= 1):
         raise InputError(
-            f"--seconds-per-layer has no time for {tokens:g} tokens, only for {places[0]:g} to {places[-1]:g}; "
-            "measure one there too"
+            f"{tokens:g} tokens of {batch:g} sequences behind {context:g}: give 1 to {MOST_TOKENS} tokens, and at least "
+            "one sequence"
         )
-    return float(np.interp(tokens, places, [points[place] for place in places]))
-
-
-def _checked(tokens: float, context: float, batch: float) -> None:
-    if not 1 <= batch <= tokens <= MOST_TOKENS or not 0 <= context <= MOST_TOKENS:
-        raise InputError(
-            f"{tokens:g} tokens of {batch:g} sequences behind {context:g}: give 1 to {MOST_TOKENS} tokens, no fewer than "
-            "sequences"
-        )
+    return min(batch, tokens)
 
 
 def _layer(
