@@ -105,6 +105,9 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
 )
 @click.option("--cpu-seconds-per-layer", metavar="TIME", help="A layer on the processor; by tokens as above.")
 @click.option("--gpus", metavar="N", help="So many GPUs of the node stream at once.")
+@click.option(
+    "--from-trace", metavar="TRACE", type=PATH, help="The layers of a recorded run that streams them."
+)
 @as_json
 @as_html
 def offload(json: bool, html: Path | None, **asked: Any) -> None:

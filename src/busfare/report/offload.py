@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, convert
 
 from busfare.advise import amounts
 from busfare.errors import InputError
@@ -79,6 +79,19 @@ class Pass(Struct):
     all_resident_seconds: float
 
 
+class FromTrace(Struct):
+    """How layers were found in a trace: `busfare.plan.offload.from_trace.RecordedLayers`."""
+
+    found_by: str
+    passes: int
+    resident: list[int]
+    memory: dict[str, int]
+    confidence: float
+    left_out_seconds: float
+    left_out_bytes: int
+    notes: list[str]
+
+
 class PlanOffloadResult(Predicted, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
     """`predicted_seconds` is of the schedule that was asked for: what was not said of it, as is fastest."""
 
@@ -107,6 +120,7 @@ class PlanOffloadResult(Predicted, tag_field="schema", tag="busfare.plan-offload
     by_tokens: list[ByTokens]
     basis: list[Basis]
     words: list[str]
+    from_trace: FromTrace | UnsetType = UNSET
 
 
 def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
@@ -116,7 +130,29 @@ def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
             "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
         )
     machine = machine_of(load_node(asked["node"]))
-    return offload_result(question_of(asked), machine)
+    if not asked.get("from_trace"):
+        return offload_result(question_of(asked), machine)
+    from busfare.plan.offload.from_trace import layers_from_trace
+    from busfare.trace import read
+
+    found = layers_from_trace(read(asked["from_trace"]))
+    result = offload_result(question_of(asked, found.layers), machine)
+    result.from_trace = convert(found, FromTrace, from_attributes=True)
+    result.words.insert(0, _found(result.from_trace))
+    return result
+
+
+def _found(layers: FromTrace) -> str:
+    """What a reader has to know of layers from a trace."""
+    left = f"{amounts.size(layers.left_out_bytes)} of copies and {amounts.time(layers.left_out_seconds)} of kernels"
+    told = f"The layers are told by {layers.found_by}, over {amounts.several(layers.passes, 'pass')}; "
+    told += (
+        f"{100 * layers.confidence:.0f} % agree with the median of their passes, and {left} belong to none."
+    )
+    if layers.resident:
+        on_gpu = amounts.several(len(layers.resident), "layer")
+        told += f" For {on_gpu} nothing was copied: their bytes are not in the trace, and count as 0."
+    return " ".join([told, *(f"{note[:1].upper()}{note[1:]}." for note in layers.notes)])
 
 
 def offload_result(question: Question, machine: Machine) -> PlanOffloadResult:

@@ -11,6 +11,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.plan.offload.from_trace import layers_from_trace
+from busfare.report.offload import answer_offload
 from busfare.trace import read
 from tests.streamed_programs import SIZE, Written, one_stream, two_streams
 from tests.traces import trace
@@ -106,3 +107,17 @@ def test_a_recorded_network(tmp_path: Path) -> None:
     assert found.layers.bytes == (4 * matrices,) * 6
     assert (found.passes, found.confidence) == (8, 1.0)
     assert all(100e-6 < seconds < 200e-6 for seconds in found.layers.seconds)
+
+
+def test_plan_offload_takes_the_layers_of_a_trace(tmp_path: Path) -> None:
+    with tarfile.open(UNSEEN) as archive:
+        archive.extract("offload_weights-before.bf", tmp_path)
+        archive.extract("node.toml", tmp_path)
+    asked = {"node": str(tmp_path / "node.toml"), "from_trace": tmp_path / "offload_weights-before.bf"}
+    result = answer_offload({**asked, "resident": 0, "depth": 1, "memory": "pinned"})
+    assert result.from_trace and (result.layers, result.from_trace.passes) == (6, 8)
+    # Six copies of 33.6 MB at the probed rate of the link, and the last layer's kernels.
+    assert 3.5e-3 < result.predicted_seconds < 4.2e-3
+    assert "pattern of 5 kernels" in result.words[0]
+    with pytest.raises(InputError, match="--layers: --from-trace says it already"):
+        answer_offload({**asked, "layers": "6"})

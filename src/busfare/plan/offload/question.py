@@ -45,8 +45,21 @@ class Question:
         return Layers(self.bytes, seconds, self.back_bytes)
 
 
-def question_of(said: Mapping[str, Any]) -> Question:
-    """The question of the options by name; those not given are None. Raises InputError that names the option."""
+#: What says the layers, where a trace does not.
+OF_LAYERS = ("layers", "bytes_per_layer", "seconds_per_layer", "back_bytes_per_layer")
+
+
+def question_of(said: Mapping[str, Any], recorded: Layers | None = None) -> Question:
+    """The question of the options by name, about layers that were `recorded`, or that they say; those not given are None.
+    Raises InputError that names the option.
+    """
+    if recorded is not None:
+        if twice := [key for key in OF_LAYERS if said.get(key) is not None]:
+            raise InputError(
+                f"--{twice[0].replace('_', '-')}: --from-trace says it already; give one of them"
+            )
+        sizes, back, times = recorded.bytes, recorded.back_bytes, recorded.seconds
+        return _asked_of(said, len(recorded), sizes, back, (lambda tokens: times, False))
     count = _whole(said, "layers", 1, MOST_LAYERS)
     if count is None:
         raise InputError("--layers: how many layers there are is not said, as in --layers 32")
@@ -55,12 +68,25 @@ def question_of(said: Mapping[str, Any]) -> Question:
         raise InputError(
             "--bytes-per-layer: how large a layer is, is not said, as in --bytes-per-layer 436MB"
         )
-    seconds, varies = _by_tokens(said, "seconds_per_layer", count)
-    if seconds is None:
+    by_tokens = _by_tokens(said, "seconds_per_layer", count)
+    if by_tokens[0] is None:
         raise InputError(
             "--seconds-per-layer: what a layer takes on the GPU, its weights there, is not said, as in "
             "--seconds-per-layer 1.2ms, or by tokens, 1=0.2ms,2048=4ms"
         )
+    return _asked_of(said, count, sizes, _sizes(said, "back_bytes_per_layer", count), by_tokens)
+
+
+def _asked_of(
+    said: Mapping[str, Any],
+    count: int,
+    sizes: tuple[float, ...],
+    back: tuple[float, ...],
+    by_tokens: tuple[ByTokens | None, bool],
+) -> Question:
+    """What is asked of `count` layers of these sizes, and seconds by tokens."""
+    seconds, varies = by_tokens
+    assert seconds is not None
     memory = said.get("memory")
     if memory not in (None, *MEMORIES):
         raise InputError(f"--memory {str(memory)[:40]!r}: not known; one of {', '.join(MEMORIES)}")
@@ -72,7 +98,7 @@ def question_of(said: Mapping[str, Any]) -> Question:
     budget = parse_bytes(said["budget"]) if said.get("budget") else None
     question = Question(
         bytes=sizes,
-        back_bytes=_sizes(said, "back_bytes_per_layer", count),
+        back_bytes=back,
         seconds=seconds,
         tokens=tokens or 1,
         cpu_seconds=_by_tokens(said, "cpu_seconds_per_layer", count)[0],
