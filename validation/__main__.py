@@ -16,6 +16,7 @@ SCRIPTS = (
     "probe",
     "bench",
     "offload",
+    "kv",
     "replay_pairs",
     "node_change",
     "kernels",
