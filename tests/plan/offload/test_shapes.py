@@ -11,6 +11,7 @@ from busfare.errors import InputError
 from busfare.plan.offload.shapes import (
     _table,
     kv_bytes_per_token,
+    model_of,
     number_type,
     read_model,
     shape_names,
@@ -74,6 +75,19 @@ def test_a_config_file_gives_what_the_name_gives(tmp_path: Path) -> None:
     assert (read.layers, read.parameters) == (known.layers, known.parameters)
 
 
+def test_older_networks_have_positions_biases_and_a_tied_head() -> None:
+    gpt2 = {
+        "model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "n_inner": None,
+        "vocab_size": 50257,
+    }  # fmt: skip
+    assert model_of(gpt2, "gpt2").parameters == pytest.approx(124_439_808, rel=1e-5)
+    opt = {
+        "model_type": "opt", "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "ffn_dim": 4096,
+        "vocab_size": 50272, "max_position_embeddings": 2048, "word_embed_proj_dim": 512,
+    }  # fmt: skip
+    assert model_of(opt, "opt-350m").parameters == pytest.approx(331_196_416, rel=1e-4)
+
+
 LLAMA = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
     "vocab_size": 1000,
@@ -93,7 +107,7 @@ LLAMA = {
         (json.dumps(LLAMA | {"num_hidden_layers": True}), "num_hidden_layers"),
         (json.dumps(LLAMA | {"hidden_size": "\x1b[31m"}), "hidden_size"),
         (json.dumps(LLAMA | {"num_key_value_heads": 3}), "num_key_value_heads: 3 does not divide 4 heads"),
-        (json.dumps(LLAMA | {"num_attention_heads": 5}), "num_attention_heads: 5 does not divide 64"),
+        (json.dumps(LLAMA | {"num_attention_heads": 5, "head_dim": None}), "num_attention_heads: 5 does not divide 64"),
         (json.dumps(LLAMA | {"tie_word_embeddings": 1}), "tie_word_embeddings: neither true nor false"),
         (" " * (1 << 21), "over 1048576 bytes"),
         (json.dumps(LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 8}), "from 1 to 4"),

@@ -256,7 +256,9 @@ def model_of(values: dict[str, Any], name: str, source: str = "") -> Model:
         key: _layer(config, kind, hidden, *key)
         for key in dict.fromkeys(zip(windows, dense, strict=True))
     }  # fmt: skip
-    embedding = vocabulary * hidden
+    # Of the smallest OPT, and none else, embeddings are narrower than layers.
+    width = config.whole("word_embed_proj_dim", hidden)
+    embedding = vocabulary * width + 2 * width * hidden * (width != hidden)
     if kind in _PLAIN:
         embedding += hidden * config.whole(("max_position_embeddings", "n_positions"), 2048)
     tied = config.yes("tie_word_embeddings", kind in _PLAIN)
@@ -349,11 +351,12 @@ def _grouped(
     kv_heads = config.whole("num_key_value_heads", heads, most=heads)
     if heads % kv_heads:
         raise config.refuse("num_key_value_heads", f"{kv_heads} does not divide {heads} heads; correct it")
-    size = config.whole("head_dim", 0, least=0) or hidden // heads
-    if not size or ("head_dim" not in config.values and hidden % heads):
+    size = config.whole("head_dim", 0, least=0)
+    if not size and hidden % heads:
         raise config.refuse(
             "num_attention_heads", f"{heads} does not divide {hidden} and there is no head_dim; correct it"
         )
+    size = size or hidden // heads
     both = (heads + 2 * kv_heads) * size
     all_biased = kind in (*_PLAIN, "gpt_oss") or config.yes("attention_bias", False)
     biased = all_biased or kind in ("qwen2", "qwen2_moe")

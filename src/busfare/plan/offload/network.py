@@ -1,0 +1,121 @@
+"""A network in the words of the command line (`--model llama-3.1-70b --type q4_0 …`), as layers by tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from busfare.errors import InputError
+from busfare.node import Node
+from busfare.plan.offload.compute import LayerSeconds, cpu_seconds, gpu_seconds
+from busfare.plan.offload.experts import hit_rate_of, streamed_bytes
+from busfare.plan.offload.shapes import Model, kv_bytes_per_token, number_type, read_model, weight_bytes
+from busfare.quantities import parse_bytes, parse_count
+
+__all__ = ["Network", "network_of"]
+
+#: Longer caches and more sequences than any GPU serves.
+MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 20
+
+
+@dataclass(frozen=True)
+class Network:
+    """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
+
+    `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
+    among the `cached` ones of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
+    """
+
+    model: Model
+    type: str
+    node: Node
+    context: float = 0
+    batch: float = 1
+    only_experts: bool = False
+    cached: int = 0
+    hit_rate: float | None = None
+    cpu_bandwidth: float | None = None
+    cpu_flops: float | None = None
+
+    @cached_property
+    def whole_bytes(self) -> tuple[float, ...]:
+        """Weights of each layer, bytes."""
+        return tuple(weight_bytes(self.model, self.type).tolist())
+
+    def bytes(self, tokens: float) -> tuple[float, ...]:
+        """Bytes that a pass of `tokens` brings of each layer, if it lives on the host."""
+        if not self.only_experts:
+            return self.whole_bytes
+        return tuple(
+            streamed_bytes(layer, self.type, tokens, self.cached, self.hit_rate) if layer.experts else whole
+            for layer, whole in zip(self.model.layers, self.whole_bytes, strict=True)
+        )
+
+    def always_bytes(self, tokens: float) -> float:
+        """Bytes of GPU memory beside the layers that are streamed or resident: embedding, head, caches of keys and values,
+        and with `only_experts` what is no expert's of layers with experts, and the experts that are cached.
+        """
+        each = number_type(self.type).bytes_each
+        own = (self.model.embedding + self.model.head) * each
+        own += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
+        if self.only_experts:
+            own += sum(
+                whole - (layer.experts - self.cached) * layer.expert_weights * each
+                for layer, whole in zip(self.model.layers, self.whole_bytes, strict=True)
+                if layer.experts
+            )
+        return own
+
+    def computed(self, tokens: float) -> LayerSeconds:
+        """Seconds of each layer on the GPU, its weights there, with ranges and rung."""
+        return gpu_seconds(self.model, self.node, tokens, self.context, self.batch, self.type)
+
+    def seconds(self, tokens: float) -> tuple[float, ...]:
+        """Seconds of each layer on the GPU, its weights there."""
+        return tuple(self.computed(tokens).seconds.tolist())
+
+    def cpu_seconds(self, tokens: float) -> tuple[float, ...]:
+        """Seconds of each layer on the processor. Raises InputError where its rates are not known."""
+        return tuple(
+            cpu_seconds(
+                self.model, tokens, self.context, self.batch, self.type, self.cpu_bandwidth, self.cpu_flops, self.node
+            ).tolist()
+        )  # fmt: skip
+
+
+def network_of(said: Mapping[str, Any], node: Node) -> Network:
+    """The network of the options by name (`model`, `type`, `context`, `batch`, `only_experts`, `cached_experts`, `hit_rate`,
+    `cpu_bandwidth`, `cpu_flops`); those not given are None. Raises InputError that names the option.
+    """
+    model, type_ = read_model(said["model"]), said.get("type") or "fp16"
+    number_type(type_)
+    mixture = next((layer for layer in model.layers if layer.experts), None)
+    only = bool(said.get("only_experts"))
+    cached = int(_count(said, "cached_experts", 0, 1 << 24, 0))
+    rate = float(parse_count(said["hit_rate"])) if said.get("hit_rate") else None
+    if mixture is None and (only or cached or rate is not None):
+        raise InputError(f"--model {model.name}: has no experts; leave the options of experts out")
+    if not only and (cached or rate is not None):
+        raise InputError("--cached-experts, --hit-rate: hold with --only-experts")
+    if mixture is not None:
+        hit_rate_of(mixture, cached, rate)
+    return Network(
+        model, type_, node,
+        context=_count(said, "context", 0, MOST_CONTEXT, 0),
+        batch=_count(said, "batch", 1, MOST_BATCH, 1),
+        only_experts=only, cached=cached, hit_rate=rate,
+        cpu_bandwidth=float(parse_bytes(said["cpu_bandwidth"])) if said.get("cpu_bandwidth") else None,
+        cpu_flops=parse_count(said["cpu_flops"]) if said.get("cpu_flops") else None,
+    )  # fmt: skip
+
+
+def _count(said: Mapping[str, Any], key: str, least: int, most: int, default: int) -> float:
+    if said.get(key) is None:
+        return default
+    number = parse_count(str(said[key]))
+    if number != int(number) or not least <= number <= most:
+        option = key.replace("_", "-")
+        raise InputError(f"--{option} {str(said[key])[:40]}: no whole number from {least} to {most}")
+    return number
