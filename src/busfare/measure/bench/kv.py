@@ -56,11 +56,22 @@ class KvDevice(GpuHost, Protocol):
     def start(self, fetched: int, evicted: int) -> None:
         """Makes memory for so many bytes at most each way. Raises UnavailableError where that does not suffice."""
 
+    def host_alone(self) -> HostAlone:
+        """The host's part by itself, once memory is made."""
+
     def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
         """So many runs after one that is not counted, each checked.
 
         Raises UnavailableError where the GPU or its driver refuses the layout, and WrongDataError where data arrived wrong.
         """
+
+
+@dataclass(frozen=True)
+class HostAlone:
+    """What the program's own host code takes: seconds of a call in a train of short copies, and bytes per second packed."""
+
+    copy_s: float
+    pack_bytes_per_s: float
 
 
 def cases(quick: bool) -> list[Blocks]:
@@ -81,6 +92,10 @@ def run_kv(run: Run[KvDevice], say: Callable[[str], None] = lambda line: None) -
     chosen, budget = cases(run.quick), QUICK_S if run.quick else BUDGET_S
     chosen = _with_room(run, chosen)
     say(f"{len(chosen)} cases of {len(LAYOUTS)} layouts")
+    if not chosen:
+        return []
+    alone = run.device.host_alone()
+    host = host_of(run.machine, alone.copy_s, pack_rate=alone.pack_bytes_per_s)
     order, found = random.Random(0), list[KvCell]()
     for n, blocks in enumerate(chosen):
         name = _name(blocks)
@@ -100,7 +115,7 @@ def run_kv(run: Run[KvDevice], say: Callable[[str], None] = lambda line: None) -
                     refused.discard(layout)
         kept = {layout: timing for layout, timing in timings.items() if layout not in refused}
         if kept:
-            found.append(_cell(run, blocks, kept))
+            found.append(_cell(run, host, blocks, kept))
     return found
 
 
@@ -124,8 +139,7 @@ def _name(blocks: Blocks) -> str:
     return f"{blocks.count} pieces of {blocks.bytes / KIB:g} KiB{out}"
 
 
-def _cell(run: Run[KvDevice], blocks: Blocks, timings: dict[Layout, KvTiming]) -> KvCell:
-    host = host_of(run.machine)
+def _cell(run: Run[KvDevice], host: Host, blocks: Blocks, timings: dict[Layout, KvTiming]) -> KvCell:
     rows = sorted(
         (_measured(run, host, blocks, *item) for item in timings.items()),
         key=lambda row: row.measured_seconds,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from busfare.measure.bench.kv import NO_HOST, PACKED, KvTiming
+from busfare.measure.bench.kv import NO_HOST, PACKED, HostAlone, KvTiming
 from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
@@ -206,6 +206,10 @@ class VirtualKv(_Played):
 
     def start(self, fetched: int, evicted: int) -> None:
         """Nothing is held."""
+
+    def host_alone(self) -> HostAlone:
+        host = host_of(self._machine)
+        return HostAlone(host.copy_s, 1 / host.pack_s_per_byte)
 
     def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
         machine, noisy = self._machine, self._device.noisy

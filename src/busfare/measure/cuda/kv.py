@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from busfare.measure.bench.kv import PACKED, KvTiming
+from busfare.measure.bench.kv import PACKED, HostAlone, KvTiming
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.copies import batched
@@ -32,6 +33,10 @@ POOL_BYTES = 1 << 30
 SETS = 4
 #: More copies than this do not fit the launch queues while they are held.
 MOST_HELD = 384
+#: The host's part alone: calls that copy so many bytes, so many in a train, and the packing of as many blocks of so many
+#: bytes.
+SHORT_BYTES, TRAIN = 64, 256
+ALONE_BYTES = 1 << 16
 #: Of the host's and the GPU's free memory a benchmark takes at most these shares.
 _HOST_SHARE, _DEVICE_SHARE = 0.3, 0.8
 
@@ -89,6 +94,33 @@ class CudaKv(facts.CudaHost):
             raise
         for name in ("pool", "victims"):
             self._on_bytes(board, "fill", name)
+
+    def host_alone(self) -> HostAlone:
+        try:
+            return self._host_alone()
+        except CudaError as error:
+            raise UnavailableError(str(error)) from None
+
+    def _host_alone(self) -> HostAlone:
+        board = self._opened()
+        room = self._buffers["packed"].size
+        size = min(ALONE_BYTES, room // 4 // 16 * 16)
+        alone = Blocks(size, min(TRAIN, room // size))
+        self._place(alone)
+        own, (stream,) = self._sets[0], board.streams(1)
+        pairs = list(zip(own.targets.tolist(), own.sources.tolist(), strict=True))[:TRAIN]
+        pool, packed = (self._words(name, size // 8) for name in ("pool", "packed"))
+        taken = ((own.sources - np.uint64(self._at("pool"))) // np.uint64(size)).astype(np.int64)
+        calls, packs = [], []
+        for _ in range(SETS):
+            began = time.perf_counter()
+            _one_by_one(pairs, [], SHORT_BYTES, [stream, stream])
+            calls.append((time.perf_counter() - began) / len(pairs))
+            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+            began = time.perf_counter()
+            np.take(pool, taken, axis=0, out=packed[: len(taken)], mode="clip")
+            packs.append(alone.moved("h2d")[0] / (time.perf_counter() - began))
+        return HostAlone(median(calls), median(packs))
 
     def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
         try:

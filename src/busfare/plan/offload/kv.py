@@ -59,6 +59,10 @@ CALL_S, LAUNCH_S, WAIT_S = 2.9e-6, 5e-6, 1.9e-6
 #: copy: trains and batches of 16 and 128 pieces of 64 B to 64 KiB in the same probes, whose middle 80 % are 0.77 to 0.90,
 #: 1.2 to 1.8 and 0.15 to 0.18. On the GPU a batch's piece adds, beside its bytes, what it does at 64 B there.
 IN_A_TRAIN, BATCH, BATCH_PIECE, BATCH_PIECE_GPU_S = 0.81, 1.42, 0.165, 1.0e-8
+#: Into an idle stream the driver has the processor write a batch's pieces below so many bytes to the GPU itself: seconds a
+#: piece, and a byte of it. And a copy that is handed over alone keeps the engine so much longer than one that was queued
+#: behind others [an H100 and an H200, driver 580, CUDA 13; results/offload.tar.xz].
+WRITTEN_BELOW, WRITTEN_S, WRITTEN_S_PER_BYTE, HANDED_OVER_S = 32768, 1.15e-6, 1.3e-10, 3.5e-7
 #: Up to so many copies are played one by one. Of more, what each adds is taken from two plays of fewer.
 MOST_PLAYED, ANCHORS = 96, (16, 40)
 #: Longer prompts than any model takes.
@@ -194,11 +198,12 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
         return program
     if layout == "per-block":
         # By turns, so that both directions go on beside each other.
+        curves = {"h2d": _handed_over(machine.h2d.copy, host), "d2h": _handed_over(machine.d2h.copy, host)}
         for n in range(max(pieces, left)):
             if n < pieces:
-                program.copy("h2d", blocks.piece_bytes, machine.h2d.copy, 0, host_s=host.copy_s)
+                program.copy("h2d", blocks.piece_bytes, curves["h2d"], 0, host_s=host.copy_s)
             if n < left:
-                program.copy("d2h", blocks.piece_bytes, machine.d2h.copy, 1, host_s=host.copy_s)
+                program.copy("d2h", blocks.piece_bytes, curves["d2h"], 1, host_s=host.copy_s)
         return program
     before = {"h2d": host.copy_s, "d2h": host.copy_s}
     curves = {"h2d": machine.h2d.copy, "d2h": machine.d2h.copy}
@@ -209,6 +214,9 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
             "d2h": host.batch_s + left * host.batch_piece_s,
         }
         curves = {direction: _batch(curve, blocks.piece_bytes) for direction, curve in curves.items()}
+        if _written(blocks, host):
+            before["h2d"] = host.batch_s + pieces * WRITTEN_S + into * WRITTEN_S_PER_BYTE
+            into = blocks.piece_bytes  # the others have come while the last one was written
     elif layout != "contiguous":
         before["h2d"] += into * host.pack_s_per_byte / parts
     if out:
@@ -216,6 +224,19 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
     for _ in range(parts):
         program.copy("h2d", into / parts, curves["h2d"], 0, host_s=before["h2d"])
     return program
+
+
+def _written(blocks: Blocks, host: Host) -> bool:
+    """Whether the processor writes the pieces of a batch: not where nothing of the host counts, as all was queued."""
+    return host.batch_s > 0 and blocks.piece_bytes < WRITTEN_BELOW
+
+
+def _handed_over(curve: Curve, host: Host) -> Curve:
+    """The curve of copies that the host hands over one by one."""
+    if host.copy_s <= 0:
+        return curve
+    interval = float(curve.issue_interval(1)) + HANDED_OVER_S
+    return msgspec.structs.replace(curve, issue_interval_s=curve.issue_interval_s | {1: interval})
 
 
 def _batch(curve: Curve, piece_bytes: float) -> Curve:
@@ -252,7 +273,7 @@ def _many(blocks: Blocks, machine: Machine, host: Host) -> float:
     """
     pieces, left = blocks.moved("h2d")[1], blocks.moved("d2h")[1]
     piece, pairs = blocks.piece_bytes, min(pieces, left)
-    curve = machine.h2d.copy if pieces >= left else machine.d2h.copy
+    curve = _handed_over(machine.h2d.copy if pieces >= left else machine.d2h.copy, host)
     moving = float(curve.gap_per_byte(piece)) * piece
     apart = max(host.copy_s, float(curve.issue_interval(1)) + moving)
     alone = (max(pieces, left) - pairs) * apart
@@ -270,10 +291,12 @@ def _limit(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Limi
     moving = float(curve.gap_per_byte(piece)) * piece
     if layout.startswith("gather-host") and host.pack_s_per_byte > curve.long_gap_per_byte_s:
         return "host gather"
+    if layout == "batched" and _written(blocks, host) and blocks.count:
+        return "submission"
     if layout == "batched" and host.batch_piece_s > curve.long_gap_per_byte_s * piece:
         return "submission"
     if layout == "per-block":
-        interval = float(curve.issue_interval(1))
+        interval = float(_handed_over(curve, host).issue_interval(1))
         if host.copy_s >= interval + moving:
             return "submission"
         return "copy engine" if interval > moving else "link"
