@@ -84,6 +84,7 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
 @click.option(
     "--node", metavar="NODE", help="The machine: catalogue name, GPU, TOML file or link (pcie:4x16)."
 )
+@click.option("--model", metavar="SHAPE", help="A network by name, or its config.json: says the next three.")
 @click.option("--layers", metavar="N", help="Layers of the network.")
 @click.option(
     "--bytes-per-layer", metavar="SIZE", help="Weights of a layer: 436MB; or one size a layer, a,b,…."
@@ -105,6 +106,20 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
 )
 @click.option("--cpu-seconds-per-layer", metavar="TIME", help="A layer on the processor; by tokens as above.")
 @click.option("--gpus", metavar="N", help="So many GPUs of the node stream at once.")
+@click.option("--type", metavar="TYPE", help="With --model: of its weights; fp16 (else), fp8, int4, q4_0, …")
+@click.option("--context", metavar="N", help="With --model: tokens in each sequence's cache before the pass.")
+@click.option(
+    "--batch", metavar="N", help="With --model: sequences of a pass; in decoding as many as tokens."
+)
+@click.option("--only-experts", is_flag=True, help="With --model: of a mixture, only experts are brought.")
+@click.option("--cached-experts", metavar="N", help="Of each layer, on the GPU already.")
+@click.option(
+    "--hit-rate", metavar="SHARE", help="How often an expert is there: 0.9; else as many as are cached."
+)
+@click.option(
+    "--cpu-bandwidth", metavar="SIZE", help="With --model: what the processor reads in a second: 80GB."
+)
+@click.option("--cpu-flops", metavar="N", help="With --model: its operations a second: 1.5T.")
 @click.option(
     "--from-trace", metavar="TRACE", type=PATH, help="The layers of a recorded run that streams them."
 )

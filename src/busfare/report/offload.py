@@ -13,6 +13,7 @@ from busfare.node import load_node
 from busfare.plan import Machine, machine_of
 from busfare.plan.machine import Basis
 from busfare.plan.offload.layers import Layers
+from busfare.plan.offload.network import OF_NETWORK, network_of
 from busfare.plan.offload.question import Question, question_of
 from busfare.plan.offload.rank import (
     DEPTHS,
@@ -121,6 +122,9 @@ class PlanOffloadResult(Predicted, tag_field="schema", tag="busfare.plan-offload
     basis: list[Basis]
     words: list[str]
     from_trace: FromTrace | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    beside_bytes: float | UnsetType = UNSET
 
 
 def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
@@ -130,6 +134,12 @@ def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
             "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
         )
     machine = machine_of(load_node(asked["node"]))
+    if asked.get("model"):
+        if asked.get("from_trace"):
+            raise InputError("--from-trace, --model: both say the layers; give one of them")
+        return offload_result(question_of(asked, network=network_of(asked, machine.node)), machine)
+    if of_model := [key for key in OF_NETWORK if asked.get(key)]:
+        raise InputError(f"--{of_model[0].replace('_', '-')}: holds with --model")
     if not asked.get("from_trace"):
         return offload_result(question_of(asked), machine)
     from busfare.plan.offload.from_trace import layers_from_trace
@@ -180,17 +190,20 @@ def offload_result(question: Question, machine: Machine) -> PlanOffloadResult:
     result = PlanOffloadResult(
         node=machine.node.name, gpu=machine.gpu.title or machine.gpu.name, layers=len(layers), bytes=sum(layers.bytes),
         tokens=question.tokens, resident=schedule.resident, depth=schedule.depth, memory=schedule.memory,
-        device_bytes=chosen.device_bytes, buffer_bytes=chosen.device_bytes - sum(layers.bytes[: schedule.resident]),
+        device_bytes=chosen.device_bytes, buffer_bytes=chosen.device_bytes - sum(layers.resident_bytes[: schedule.resident]),
         budget_bytes=budget, gpus=question.gpus, link_share=share,
         share_hidden=share_hidden(layers, schedule, machine, seconds, share),
         limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
         parts=Pass(copies, kernels, max(copies, kernels), copies + kernels, kernels),
-        ranking=[_row(r, layers, machine, share) for r in ranking],
+        ranking=[_row(r, question, layers, machine, share) for r in ranking],
         break_even_tokens=even, break_even_reason=why or UNSET, hidden_from_tokens=hidden,
         hidden_reason=unhidden or UNSET, by_resident=_by_resident(layers, schedule, machine, share),
         by_tokens=_by_tokens(question, schedule, machine, share), basis=list(machine.basis), words=[],
-        predicted_seconds=seconds, **ranged(seconds, schedule, machine),
+        predicted_seconds=seconds, **_ranged(chosen, question, machine, share),
     )  # fmt: skip
+    if question.network is not None:
+        result.model, result.type = question.network.model.name, question.network.type
+        result.beside_bytes = question.network.always_bytes(question.tokens)
     result.words = _words(result, ranking[0], layers)
     return result
 
@@ -202,7 +215,16 @@ def _budget(question: Question, layers: Layers, machine: Machine) -> float | Non
     if question.resident is not None:
         depth = 1 if question.depth is None else question.depth
         return Schedule(question.resident, depth, question.memory or "pinned").device_bytes(layers)
-    return machine.gpu.memory_bytes
+    memory = machine.gpu.memory_bytes
+    if memory is None or question.network is None:
+        return memory
+    beside = question.network.always_bytes(question.tokens)
+    if beside >= memory:
+        raise InputError(
+            f"{machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches and what is not brought take "
+            f"{amounts.size(beside)} of it; give a smaller type, fewer sequences or a shorter context"
+        )
+    return memory - beside
 
 
 def _asked(
@@ -235,12 +257,19 @@ def _asked(
     return best_first(layers, machine, fits, share)[0]
 
 
-def _row(ranked: Ranked, layers: Layers, machine: Machine, share: float) -> OffloadRow:
+def _ranged(ranked: Ranked, question: Question, machine: Machine, share: float) -> dict[str, Any]:
+    ends, rung = None, ""
+    if question.network is not None and question.predicted:
+        ends, rung = question.network.ends(question.tokens), question.network.rung
+    return ranged(ranked.seconds, ranked.schedule, machine, ends, share, rung)
+
+
+def _row(ranked: Ranked, question: Question, layers: Layers, machine: Machine, share: float) -> OffloadRow:
     s = ranked.schedule
     return OffloadRow(
         resident=s.resident, depth=s.depth, memory=s.memory, device_bytes=ranked.device_bytes,
         share_hidden=share_hidden(layers, s, machine, ranked.seconds, share), predicted_seconds=ranked.seconds,
-        **ranged(ranked.seconds, s, machine),
+        **_ranged(ranked, question, machine, share),
     )  # fmt: skip
 
 
@@ -249,7 +278,10 @@ def _break_even(
 ) -> tuple[float | None, str]:
     on_cpu = question.cpu_seconds
     if on_cpu is None:
-        return None, "what a layer takes on the processor is not said; give --cpu-seconds-per-layer"
+        return None, (
+            "what a layer takes on the processor is not said; give --cpu-seconds-per-layer, or with --model --cpu-flops "
+            "and --cpu-bandwidth"
+        )
     first = schedule.resident
     if first == len(question.bytes):
         return None, "all layers are resident"
@@ -267,10 +299,13 @@ def _hidden_from(
     if not question.varies:
         return None, "what a layer takes is not said by tokens; give --seconds-per-layer TOKENS=TIME,…"
     first = schedule.resident
-    copies = copy_seconds(question.layers(), schedule, machine, share)
-    if copies <= 0:
+    if copy_seconds(question.layers(), schedule, machine, share) <= 0:
         return None, "nothing is streamed"
-    return break_even(lambda n: copies, lambda n: sum(question.seconds(n)[first:]))
+
+    def copies(tokens: float) -> float:
+        return copy_seconds(question.layers(tokens), schedule, machine, share)
+
+    return break_even(copies, lambda n: sum(question.seconds(n)[first:]))
 
 
 def _by_resident(layers: Layers, schedule: Schedule, machine: Machine, share: float) -> list[ByResident]:

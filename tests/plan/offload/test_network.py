@@ -9,10 +9,10 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan.machine import machine_of
-from busfare.plan.offload.layers import Layers
 from busfare.plan.offload.network import Network, network_of
 from busfare.plan.offload.rank import break_even, seconds_of
 from busfare.plan.offload.schedule import Schedule
+from busfare.report.offload import answer_offload
 
 NODE = load_node("rtx-4090")
 
@@ -49,7 +49,7 @@ def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
     machine, schedule = machine_of(NODE), Schedule(0, 1, "pinned")
 
     def streamed(tokens: float) -> float:
-        return seconds_of(Layers(dense.bytes(tokens), dense.seconds(tokens)), schedule, machine)
+        return seconds_of(dense.ends(tokens)[1], schedule, machine)
 
     even, why = break_even(streamed, lambda tokens: sum(dense.cpu_seconds(tokens)))
     assert why == ""
@@ -77,3 +77,56 @@ def test_options_that_do_not_hold_are_refused(said: dict[str, Any], says: str) -
 def test_a_processor_that_is_not_known_is_asked_for() -> None:
     with pytest.raises(InputError, match="reaches is not known; give --cpu-flops"):
         network().cpu_seconds(1)
+
+
+def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
+    plan = answer_offload({"node": "rtx-4090", "model": "llama-2-70b", "type": "q4_0", "tokens": "1"})
+    known = network_of({"model": "llama-2-70b", "type": "q4_0"}, NODE)
+    assert plan.beside_bytes == known.always_bytes(1)
+    assert plan.device_bytes <= plan.budget_bytes == NODE.gpu(0).memory_bytes - known.always_bytes(1)
+    layer = known.whole_bytes[0]
+    streamed = (80 - plan.resident) * layer * machine_of(NODE).h2d.copy.long_gap_per_byte_s
+    assert plan.predicted_seconds == pytest.approx(streamed, rel=0.05)
+
+
+def test_resident_layers_hold_all_experts_and_a_pass_brings_those_it_needs() -> None:
+    said = {"node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "depth": "1"}
+    plan = answer_offload({**said, "tokens": "1", "resident": "16"})
+    expert = 3 * 4096 * 14336 * 18 / 32
+    assert plan.device_bytes == pytest.approx(16 * 8 * expert + 2 * 2 * expert)
+    assert plan.parts.copies_seconds == pytest.approx(16 * 2 * expert / 25.8e9, rel=0.01)
+
+
+def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> None:
+    said = {
+        "node": "rtx-4090",
+        "model": "llama-2-7b",
+        "type": "q4_0",
+        "tokens": "4096",
+        "resident": "0",
+        "depth": "1",
+    }
+    predicted = answer_offload(said)
+    measured = answer_offload({**said, "seconds_per_layer": f"{predicted.parts.kernels_seconds / 32}s"})
+    assert predicted.predicted_seconds == pytest.approx(measured.predicted_seconds, rel=1e-3)
+    assert (
+        predicted.high_seconds / predicted.predicted_seconds
+        > 1.5 * measured.high_seconds / measured.predicted_seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"layers": "4"}, "--layers: --model says it already"),
+        ({"from_trace": "x.json"}, "--from-trace, --model: both say"),
+        ({"model": None, "type": "fp8"}, "--type: holds with --model"),
+        (
+            {"tokens": "64", "context": "1000000", "batch": "64"},
+            "give a smaller type, fewer sequences or a shorter context",
+        ),
+    ],
+)
+def test_a_plan_says_which_options_do_not_go_together(said: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        answer_offload({"node": "rtx-4090", "model": "llama-2-7b", **said})

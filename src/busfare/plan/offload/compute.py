@@ -83,11 +83,9 @@ def operator_seconds(
         raise InputError(
             f"{node.name}: its GPU's operations a second are not known; give flops_per_s, or --seconds-per-layer"
         )
-    each = {
-        layer: _layer(layer, model.hidden, limits, pipeline, kind, tokens, context, batch)
-        for layer in set(model.layers)
-    }
-    return np.array([each[layer] for layer in model.layers])
+    return np.array(
+        model.by_layer(lambda one: _layer(one, model.hidden, limits, pipeline, kind, tokens, context, batch))
+    )
 
 
 def cpu_seconds(
@@ -99,11 +97,14 @@ def cpu_seconds(
     bandwidth: float | None = None,
     flops: float | None = None,
     node: Node | None = None,
+    only_experts: bool = False,
 ) -> FloatArray:
     """Seconds of each layer computed on the processor: the longer of the bytes that it reads at `bandwidth` (bytes/s), and
     its operations at `flops` (1/s); shape (layers,). A bound: what an implementation reaches of both has to be in them.
 
-    Without `bandwidth` that of the `node`'s host memory is taken. Raises InputError where one is not known.
+    Without `bandwidth` that of the `node`'s host memory is taken. `only_experts`: of layers that have some.
+
+    Raises InputError where one is not known.
     """
     batch = _checked(tokens, context, batch)
     if bandwidth is None and node is not None:
@@ -118,14 +119,16 @@ def cpu_seconds(
 
     def seconds(layer: Layer) -> float:
         touched = experts_touched(layer.experts, layer.experts_used, tokens)
-        met = layer.attention_weights + layer.mlp_weights
+        alone = only_experts and layer.experts > 0
+        met = 0 if alone else layer.attention_weights + layer.mlp_weights
         read = (met + touched * layer.expert_weights) * kind.bytes_each
-        read += layer.kv_elements * _cached(layer, tokens, context, batch) * kind.activation_bytes
-        operations = 2 * tokens * (met + layer.experts_used * layer.expert_weights)
-        return max(read / bandwidth, (operations + _attention_flops(layer, tokens, context, batch)) / flops)
+        operations = 2.0 * tokens * (met + layer.experts_used * layer.expert_weights)
+        if not alone:
+            read += layer.kv_elements * _cached(layer, tokens, context, batch) * kind.activation_bytes
+            operations += _attention_flops(layer, tokens, context, batch)
+        return max(read / bandwidth, operations / flops)
 
-    each = {layer: seconds(layer) for layer in set(model.layers)}
-    return np.array([each[layer] for layer in model.layers])
+    return np.array(model.by_layer(seconds))
 
 
 def _checked(tokens: float, context: float, batch: float) -> float:
@@ -154,7 +157,9 @@ def _layer(
     cache = layer.kv_elements * _cached(layer, tokens, context, batch) * width
     read = cache + tokens * layer.heads * (layer.key_size + layer.value_size) * width
     attention = floor + max(operations / rate, read / limits.memory)
-    inner = sum(one.inputs for one in layer.mlp[-1:] + layer.expert[-1:])
+    # A mixture without shared experts has nothing but its router in `mlp`.
+    inner = layer.mlp[-1].inputs if len(layer.mlp) > 1 else 0
+    inner += layer.experts_used * sum(one.inputs for one in layer.expert[-1:])
     queries = layer.heads * layer.key_size + layer.kv_elements
     # Twice a residual and a norm, each read and written; queries and keys; gate, up and their product.
     moved = tokens * width * (8.0 * hidden + 2 * queries + 3 * inner)

@@ -15,12 +15,14 @@ MOST_LAYERS = 4096
 @dataclass(frozen=True, slots=True)
 class Layers:
     """By layer: `bytes` that it needs in GPU memory (its weights), `seconds` of its kernels with these there, and
-    `back_bytes` that are copied out once it is computed (gradients, updated weights); empty: none.
+    `back_bytes` that are copied out once it is computed (gradients, updated weights); empty: none. `held`: bytes that it
+    takes where it is resident; empty: `bytes` (of a mixture's experts, a pass brings those that it needs).
     """
 
     bytes: tuple[float, ...]
     seconds: tuple[float, ...]
     back_bytes: tuple[float, ...] = ()
+    held: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises InputError where they do not fit together."""
@@ -44,6 +46,11 @@ class Layers:
 
     def __len__(self) -> int:
         return len(self.bytes)
+
+    @property
+    def resident_bytes(self) -> tuple[float, ...]:
+        """Bytes that each layer takes where it is resident."""
+        return self.held or self.bytes
 
     @property
     def back(self) -> tuple[float, ...]:

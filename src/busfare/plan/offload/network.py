@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
 
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.plan.offload.compute import LayerSeconds, cpu_seconds, gpu_seconds
 from busfare.plan.offload.experts import hit_rate_of, streamed_bytes
-from busfare.plan.offload.shapes import Model, kv_bytes_per_token, number_type, read_model, weight_bytes
+from busfare.plan.offload.layers import Layers
+from busfare.plan.offload.shapes import (
+    Layer,
+    Model,
+    kv_bytes_per_token,
+    number_type,
+    read_model,
+    weight_bytes,
+)
 from busfare.quantities import parse_bytes, parse_count
 
-__all__ = ["Network", "network_of"]
+__all__ = ["OF_NETWORK", "Network", "network_of"]
 
+#: Options that say nothing without a network.
+OF_NETWORK = (
+    "type",
+    "context",
+    "batch",
+    "only_experts",
+    "cached_experts",
+    "hit_rate",
+    "cpu_bandwidth",
+    "cpu_flops",
+)
 #: Longer caches and more sequences than any GPU serves.
 MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 20
 
@@ -44,45 +66,78 @@ class Network:
         """Weights of each layer, bytes."""
         return tuple(weight_bytes(self.model, self.type).tolist())
 
+    @cached_property
+    def held(self) -> tuple[float, ...]:
+        """Bytes that each layer takes in GPU memory where it is resident."""
+        each = number_type(self.type).bytes_each
+        return self._experts_or_whole(lambda one: (one.experts - self.cached) * one.expert_weights * each)
+
     def bytes(self, tokens: float) -> tuple[float, ...]:
         """Bytes that a pass of `tokens` brings of each layer, if it lives on the host."""
+        return self._experts_or_whole(
+            lambda one: streamed_bytes(one, self.type, tokens, self.cached, self.hit_rate)
+        )
+
+    def _experts_or_whole(self, experts: Callable[[Layer], float]) -> tuple[float, ...]:
         if not self.only_experts:
             return self.whole_bytes
+        found = self.model.by_layer(lambda one: experts(one) if one.experts else None)
         return tuple(
-            streamed_bytes(layer, self.type, tokens, self.cached, self.hit_rate) if layer.experts else whole
-            for layer, whole in zip(self.model.layers, self.whole_bytes, strict=True)
+            whole if one is None else one for one, whole in zip(found, self.whole_bytes, strict=True)
         )
 
     def always_bytes(self, tokens: float) -> float:
-        """Bytes of GPU memory beside the layers that are streamed or resident: embedding, head, caches of keys and values,
-        and with `only_experts` what is no expert's of layers with experts, and the experts that are cached.
+        """Bytes of GPU memory beside what is resident or streamed: embedding, head, caches of keys and values, and with
+        `only_experts` what is no expert's of layers with experts, and the experts that are cached.
         """
-        each = number_type(self.type).bytes_each
-        own = (self.model.embedding + self.model.head) * each
+        own = (self.model.embedding + self.model.head) * number_type(self.type).bytes_each
         own += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
-        if self.only_experts:
-            own += sum(
-                whole - (layer.experts - self.cached) * layer.expert_weights * each
-                for layer, whole in zip(self.model.layers, self.whole_bytes, strict=True)
-                if layer.experts
-            )
-        return own
+        return own + sum(self.whole_bytes) - sum(self.held)
+
+    @cached_property
+    def rung(self) -> str:
+        """What the seconds on the GPU rest on."""
+        return self.computed(1).rung
+
+    def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
+        """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
+        found, sizes = self.computed(tokens), self.bytes(tokens)
+        low, middle, high = (
+            Layers(sizes, tuple(one.tolist()), held=self.held)
+            for one in (found.low, found.seconds, found.high)
+        )
+        return low, middle, high
 
     def computed(self, tokens: float) -> LayerSeconds:
-        """Seconds of each layer on the GPU, its weights there, with ranges and rung."""
-        return gpu_seconds(self.model, self.node, tokens, self.context, self.batch, self.type)
+        """Seconds of each layer on the GPU, its weights there, with ranges and rung; shape (layers,)."""
+        known = self._computed
+        if tokens not in known:
+            known[tokens] = gpu_seconds(self.model, self.node, tokens, self.context, self.batch, self.type)
+        return known[tokens]
 
-    def seconds(self, tokens: float) -> tuple[float, ...]:
-        """Seconds of each layer on the GPU, its weights there."""
-        return tuple(self.computed(tokens).seconds.tolist())
+    @cached_property
+    def _computed(self) -> dict[float, LayerSeconds]:
+        return {}
 
     def cpu_seconds(self, tokens: float) -> tuple[float, ...]:
-        """Seconds of each layer on the processor. Raises InputError where its rates are not known."""
-        return tuple(
-            cpu_seconds(
-                self.model, tokens, self.context, self.batch, self.type, self.cpu_bandwidth, self.cpu_flops, self.node
-            ).tolist()
+        """Seconds of each layer on the processor; with `only_experts` of its experts there, and of the rest on the GPU.
+
+        Raises InputError where the processor's rates are not known.
+        """
+        seconds = cpu_seconds(
+            self.model, tokens, self.context, self.batch, self.type, self.cpu_bandwidth, self.cpu_flops, self.node,
+            self.only_experts,
         )  # fmt: skip
+        if self.only_experts:
+            mixed = np.array([layer.experts > 0 for layer in self.model.layers])
+            bare = self.model.by_layer(
+                lambda one: replace(one, expert=(), experts=0) if one.experts else None
+            )
+            rest = tuple(one for one in bare if one is not None)
+            dense = replace(self.model, layers=rest)
+            on_gpu = gpu_seconds(dense, self.node, tokens, self.context, self.batch, self.type)
+            seconds[mixed] += on_gpu.seconds
+        return tuple(seconds.tolist())
 
 
 def network_of(said: Mapping[str, Any], node: Node) -> Network:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from busfare.errors import InputError
 from busfare.plan.offload.layers import MOST_LAYERS, Layers
+from busfare.plan.offload.network import Network
 from busfare.plan.offload.schedule import MEMORIES, Memory
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 
@@ -24,7 +25,8 @@ ByTokens = Callable[[float], Sequence[float]]
 class Question:
     """`bytes`, `back_bytes` by layer; `seconds(tokens)` by layer, and `cpu_seconds(tokens)` of a layer on the processor.
 
-    What nobody said is None. `budget`: bytes of GPU memory for the layers. `gpus` stream at once.
+    What nobody said is None. `budget`: bytes of GPU memory for the layers. `gpus` stream at once. `network`: whose layers
+    they are; it says what they hold at any number of tokens.
     """
 
     bytes: tuple[float, ...]
@@ -38,10 +40,16 @@ class Question:
     budget: float | None = None
     gpus: int = 1
     varies: bool = False
+    network: Network | None = None
+    #: Whether `seconds` are predicted too, and have a range of their own.
+    predicted: bool = False
 
     def layers(self, tokens: float | None = None) -> Layers:
         """The layers at so many tokens, or at those that were asked for."""
-        seconds = tuple(self.seconds(self.tokens if tokens is None else tokens))
+        tokens = self.tokens if tokens is None else tokens
+        seconds = tuple(self.seconds(tokens))
+        if self.network is not None:
+            return Layers(self.network.bytes(tokens), seconds, self.back_bytes, self.network.held)
         return Layers(self.bytes, seconds, self.back_bytes)
 
 
@@ -49,10 +57,14 @@ class Question:
 OF_LAYERS = ("layers", "bytes_per_layer", "seconds_per_layer", "back_bytes_per_layer")
 
 
-def question_of(said: Mapping[str, Any], recorded: Layers | None = None) -> Question:
-    """The question of the options by name, about layers that were `recorded`, or that they say; those not given are None.
-    Raises InputError that names the option.
+def question_of(
+    said: Mapping[str, Any], recorded: Layers | None = None, network: Network | None = None
+) -> Question:
+    """The question of the options by name, about layers that were `recorded`, of a `network`, or that they say; those not
+    given are None. Raises InputError that names the option.
     """
+    if network is not None:
+        return _of_network(said, network)
     if recorded is not None:
         if twice := [key for key in OF_LAYERS if said.get(key) is not None]:
             raise InputError(
@@ -111,6 +123,23 @@ def _asked_of(
     )
     question.layers()
     return question
+
+
+def _of_network(said: Mapping[str, Any], network: Network) -> Question:
+    """About the layers of a network; times that were measured go before those predicted."""
+    if twice := [key for key in OF_LAYERS[:2] if said.get(key) is not None]:
+        raise InputError(f"--{twice[0].replace('_', '-')}: --model says it already; give one of them")
+    count = len(network.model.layers)
+    given, varies = _by_tokens(said, "seconds_per_layer", count)
+    predicted = (lambda tokens: network.computed(tokens).seconds.tolist(), True)
+    back, by_tokens = _sizes(said, "back_bytes_per_layer", count), (given, varies) if given else predicted
+    tokens = _whole(said, "tokens", 1, MOST_TOKENS) or 1
+    question = _asked_of(said, count, network.bytes(tokens), back, by_tokens)
+    on_cpu = question.cpu_seconds
+    if on_cpu is None and (network.cpu_bandwidth or network.cpu_flops):
+        network.cpu_seconds(tokens)
+        on_cpu = network.cpu_seconds
+    return replace(question, network=network, cpu_seconds=on_cpu, predicted=given is None)
 
 
 def _whole(said: Mapping[str, Any], key: str, least: int, most: int) -> int | None:

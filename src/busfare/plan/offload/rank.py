@@ -38,7 +38,8 @@ LIKE = {
     "mapped": "mapped",
     "managed": "managed-prefetch",
 }
-MOST_TOKENS, HALVINGS = 1 << 24, 40
+#: Break-even tokens are looked for up to here, and this close.
+MOST_TOKENS, CLOSE = 1 << 24, 1e-4
 #: Numbers of resident layers that are looked at beside the most that fit.
 LOOKED_AT = 8
 
@@ -117,9 +118,26 @@ def best_first(layers: Layers, machine: Machine, of: Iterable[Schedule], share: 
     return found
 
 
-def ranged(seconds: float, schedule: Schedule, machine: Machine) -> dict[str, Any]:
-    """`low_seconds`, `high_seconds` and `rung` of a pass."""
-    return range_beside(LIKE[schedule.memory], seconds, machine.node)
+def ranged(
+    seconds: float,
+    schedule: Schedule,
+    machine: Machine,
+    ends: tuple[Layers, Layers, Layers] | None = None,
+    share: float = 1.0,
+    rung: str = "",
+) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of a pass. `ends`: its layers with the least, the predicted and the most
+    seconds of their kernels, where these are predicted as well, from figures of `rung`.
+    """
+    keys = range_beside(LIKE[schedule.memory], seconds, machine.node)
+    if ends is None or keys["low_seconds"] is None:
+        return keys
+    low, middle, high = (pass_seconds(layers, schedule, machine, share) for layers in ends)
+    keys |= {
+        "low_seconds": keys["low_seconds"] * low / middle,
+        "high_seconds": keys["high_seconds"] * high / middle,
+    }
+    return keys | {"rung": keys["rung"] if rung == "probed" else "datasheet"}
 
 
 def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
@@ -152,7 +170,7 @@ def break_even(
         low, high = high, 2 * high
         if high > most:
             return None, f"streaming is slower up to {most:.0f} tokens"
-    for _ in range(HALVINGS):
+    while high - low > CLOSE * low:
         middle = (low + high) / 2
         low, high = (middle, high) if streamed(middle) > elsewhere(middle) else (low, middle)
     return high, ""

@@ -37,7 +37,7 @@ class Schedule(NamedTuple):
         """GPU memory for the layers: the resident ones, and a buffer for each that is computed or on its way."""
         streamed = layers.bytes[self.resident :]
         buffers = 0 if self.memory == "mapped" else min(self.depth + 1, len(streamed))
-        return sum(layers.bytes[: self.resident]) + buffers * max(streamed, default=0.0)
+        return sum(layers.resident_bytes[: self.resident]) + buffers * max(streamed, default=0.0)
 
 
 def copy_curve(machine: Machine, direction: str, memory: str) -> Curve:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ __all__ = [
     "weight_bytes",
 ]  # fmt: skip
 
+Result = TypeVar("Result")
 FILE = Path(__file__).with_suffix(".toml")
 #: A config.json is a page or two.
 MOST_BYTES = 1 << 20
@@ -101,6 +102,12 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     embedding: int
     head: int
 
+    def by_layer(self, of: Callable[[Layer], Result]) -> list[Result]:
+        """What `of` says of each layer, asked once of those that are one and the same."""
+        kinds = {id(layer): layer for layer in self.layers}
+        known = {key: of(layer) for key, layer in kinds.items()}
+        return [known[id(layer)] for layer in self.layers]
+
     @property
     def parameters(self) -> int:
         """All weights and vectors."""
@@ -144,6 +151,7 @@ def shape_names() -> list[str]:
     return list(_table()["model"])
 
 
+@cache
 def number_type(name: str) -> NumberType:
     """The type called `name` (fp16, int4, q4_0 …). Raises InputError for another."""
     row = _table()["type"].get(name.lower())
@@ -188,7 +196,7 @@ def weight_bytes(model: Model, type_: str) -> FloatArray:
     """Bytes of each layer in numbers of `type_`; shape (layers,). Norms and biases stay in 2 bytes, or in 4 beside fp32."""
     kind = number_type(type_)
     return np.array(
-        [one.weights * kind.bytes_each + one.vectors * kind.activation_bytes for one in model.layers]
+        model.by_layer(lambda one: one.weights * kind.bytes_each + one.vectors * kind.activation_bytes)
     )
 
 
