@@ -124,7 +124,8 @@ def bench_offload(from_: Path | None, json: bool, html: Path | None, **asked: An
 @as_html
 def bench_kv(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
     """Blocks of a KV cache fetched from the host in every layout, and with others leaving meanwhile."""
-    from busfare.measure.results import KvBenchResult, read_result
+    from busfare.measure.kv_results import KvBenchResult
+    from busfare.measure.results import read_result
     from busfare.report.measured_kv_document import measured_kv_document
     from busfare.report.progress import progress
 

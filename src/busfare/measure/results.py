@@ -268,51 +268,6 @@ class MethodsResult(Benched, tag_field="schema", tag="busfare.bench-methods/1", 
     allocation_seconds: dict[str, float]
 
 
-class KvMeasured(Beside, kw_only=True):
-    """A layout, until all is there by the host's clock; `measured_calls_seconds` of it until the last call has returned.
-    `device_…`: on the GPU alone, with all submitted before it began, where that can be.
-    """
-
-    layout: str
-    measured_seconds: float
-    samples_seconds: tuple[float, ...]
-    measured_calls_seconds: float
-    measured_device_seconds: float | None
-    device_samples_seconds: tuple[float, ...]
-    predicted_device_seconds: float | None
-    device_error_percent: float | None
-
-
-class KvCell(Struct, kw_only=True):
-    """Pieces of one size, fetched in every layout, the fastest first. `best`: of those that a paged cache can have."""
-
-    piece_bytes: int
-    fetched_bytes: int
-    evicted_bytes: int
-    layouts: list[KvMeasured]
-    ranking: Ranking
-    best: BestMethod
-
-
-class KvErrors(Struct):
-    """Of all layouts of all cells: percent of what was measured; how many of them lie in their range, in percent; and in how
-    many cells no two layouts were predicted the wrong way round, and the fastest one was picked.
-    """
-
-    count: int
-    median_percent: float
-    ninetieth_percent: float
-    largest_percent: float
-    inside_percent: float | None
-    ranked_right: int
-    picked: int
-
-
-class KvBenchResult(Benched, tag_field="schema", tag="busfare.bench-kv/1", kw_only=True):
-    cells: list[KvCell]
-    errors: KvErrors
-
-
 class Profile(Struct, kw_only=True, rename={"contentions": "contention"}):
     """The node file that a probe writes: what a `Node` has."""
 

@@ -17,7 +17,9 @@ from busfare.errors import BusfareError
 from busfare.measure.bench import commands, kv
 from busfare.measure.cuda import facts
 from busfare.measure.cuda import kv as cuda_kv
-from busfare.measure.results import KvBenchResult
+from busfare.measure.kv_results import KvBenchResult
+from busfare.node import load_node
+from busfare.plan import machine_of
 from busfare.plan.offload.kv import LAYOUTS
 from tests.measure.bench.stand_in_driver import StandIn
 
@@ -142,4 +144,7 @@ def test_a_virtual_node_is_shown_and_read_again(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.startswith("VIRTUAL")
     assert page.read_text(encoding="utf-8").count("<svg") >= 2
-    assert msgspec.json.decode(kept.read_bytes(), type=KvBenchResult).cells
+    # Predicted again for its own node, nothing changes; for one with a slower link, everything does.
+    result = msgspec.json.decode(kept.read_bytes(), type=KvBenchResult)
+    assert kv.errors_of(kv.beside_predictions(result, machine_of(load_node("h200-probed")))) == result.errors
+    assert kv.errors_of(kv.beside_predictions(result, machine_of(load_node("k20")))).median_percent > 50

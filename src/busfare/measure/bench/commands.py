@@ -19,8 +19,9 @@ from busfare.measure.bench.program import Work
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.virtual import VirtualKv, VirtualMethods, VirtualOffload, VirtualStrategies
 from busfare.measure.device import GpuHost, gpu_count
+from busfare.measure.kv_results import KvBenchResult
 from busfare.measure.offload_results import OffloadResult
-from busfare.measure.results import KvBenchResult, MethodsResult, StrategiesResult
+from busfare.measure.results import MethodsResult, StrategiesResult
 from busfare.measure.run import Progress
 from busfare.node import load_node
 from busfare.plan import machine_of
@@ -85,9 +86,9 @@ def kv(
     """Raises InputError, and NoGpuError where there is no GPU."""
     with closing(_device("kv", virtual)) as device:
         run = _begun(device, node, quick, virtual, progress, say)
-        cells = run_kv(run, say)
+        cells, alone = run_kv(run, say)
         _require(run, cells)
-        return kv_result(run, cells)
+        return kv_result(run, cells, alone)
 
 
 def _device(benchmark: str, virtual: str | None) -> Any:

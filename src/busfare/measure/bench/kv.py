@@ -5,7 +5,7 @@ what was measured beside what `plan kv` predicts.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,8 +14,10 @@ import numpy as np
 from busfare.measure.bench.methods_result import wrong_pairs
 from busfare.measure.bench.run import Run
 from busfare.measure.device import GpuHost, UnavailableError
-from busfare.measure.results import BestMethod, KvBenchResult, KvCell, KvErrors, KvMeasured, LeftOut, Ranking
+from busfare.measure.kv_results import HostAlone, KvBenchResult, KvCell, KvErrors, KvMeasured
+from busfare.measure.results import BestMethod, LeftOut, Ranking
 from busfare.measure.summary import median, overlapping
+from busfare.plan import Machine
 from busfare.plan.offload.kv import LAYOUTS, Blocks, Host, Layout, fetch, host_of
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -66,14 +68,6 @@ class KvDevice(GpuHost, Protocol):
         """
 
 
-@dataclass(frozen=True)
-class HostAlone:
-    """What the program's own host code takes: seconds of a call in a train of short copies, and bytes per second packed."""
-
-    copy_s: float
-    pack_bytes_per_s: float
-
-
 def cases(quick: bool) -> list[Blocks]:
     """What is run, the smallest total first: each piece is a block of its own."""
     pieces, totals = (QUICK_PIECES, QUICK_TOTALS) if quick else (PIECES, TOTALS)
@@ -87,15 +81,17 @@ def cases(quick: bool) -> list[Blocks]:
     return [*found[:at], *beside, *found[at:]]
 
 
-def run_kv(run: Run[KvDevice], say: Callable[[str], None] = lambda line: None) -> list[KvCell]:
-    """Measures every case, each layout of it by turns with the others."""
+def run_kv(
+    run: Run[KvDevice], say: Callable[[str], None] = lambda line: None
+) -> tuple[list[KvCell], HostAlone | None]:
+    """Measures the host's own part, then every case, each layout of it by turns with the others."""
     chosen, budget = cases(run.quick), QUICK_S if run.quick else BUDGET_S
     chosen = _with_room(run, chosen)
     say(f"{len(chosen)} cases of {len(LAYOUTS)} layouts")
-    if not chosen:
-        return []
-    alone = run.device.host_alone()
-    host = host_of(run.machine, alone.copy_s, pack_rate=alone.pack_bytes_per_s)
+    alone = None
+    with run.attempt("the host's own part"):
+        alone = run.device.host_alone() if chosen else None
+    host = _host(run.machine, alone)
     order, found = random.Random(0), list[KvCell]()
     for n, blocks in enumerate(chosen):
         name = _name(blocks)
@@ -115,8 +111,15 @@ def run_kv(run: Run[KvDevice], say: Callable[[str], None] = lambda line: None) -
                     refused.discard(layout)
         kept = {layout: timing for layout, timing in timings.items() if layout not in refused}
         if kept:
-            found.append(_cell(run, host, blocks, kept))
-    return found
+            found.append(_cell(run.machine, host, blocks, kept, not run.device.virtual))
+    return found, alone
+
+
+def _host(machine: Machine, alone: HostAlone | None) -> Host:
+    """The host's part: as it was measured by itself, where that could be; else as the node has it."""
+    if alone is None:
+        return host_of(machine)
+    return host_of(machine, alone.measured_call_seconds, pack_rate=alone.measured_pack_bytes_per_second)
 
 
 def _with_room(run: Run[KvDevice], chosen: list[Blocks]) -> list[Blocks]:
@@ -139,13 +142,17 @@ def _name(blocks: Blocks) -> str:
     return f"{blocks.count} pieces of {blocks.bytes / KIB:g} KiB{out}"
 
 
-def _cell(run: Run[KvDevice], host: Host, blocks: Blocks, timings: dict[Layout, KvTiming]) -> KvCell:
+def _cell(
+    machine: Machine, host: Host, blocks: Blocks, timings: Mapping[Layout, KvTiming], checked: bool
+) -> KvCell:
     rows = sorted(
-        (_measured(run, host, blocks, *item) for item in timings.items()),
+        (_measured(machine, host, blocks, *item, checked) for item in timings.items()),
         key=lambda row: row.measured_seconds,
     )
-    samples = {row.layout: row.samples_seconds for row in rows}
-    planned = {row.layout: row.predicted_seconds for row in rows if row.predicted_seconds is not None}
+    samples: dict[str, tuple[float, ...]] = {row.layout: row.samples_seconds for row in rows}
+    planned: dict[str, float] = {
+        row.layout: row.predicted_seconds for row in rows if row.predicted_seconds is not None
+    }
     return KvCell(
         piece_bytes=int(blocks.bytes),
         fetched_bytes=int(blocks.moved("h2d")[0]),
@@ -158,11 +165,13 @@ def _cell(run: Run[KvDevice], host: Host, blocks: Blocks, timings: dict[Layout, 
     )
 
 
-def _measured(run: Run[KvDevice], host: Host, blocks: Blocks, layout: Layout, timing: KvTiming) -> KvMeasured:
-    due, seconds = fetch(layout, blocks, run.machine, host), median(timing.host_s)
+def _measured(
+    machine: Machine, host: Host, blocks: Blocks, layout: Layout, timing: KvTiming, checked: bool
+) -> KvMeasured:
+    due, seconds = fetch(layout, blocks, machine, host), median(timing.host_s)
     alone = None
     if timing.device_s and layout not in PACKED:
-        alone = fetch(layout, blocks, run.machine, NO_HOST).seconds
+        alone = fetch(layout, blocks, machine, NO_HOST).seconds
     device_s = median(timing.device_s) if timing.device_s else None
     return KvMeasured(
         layout=layout,
@@ -176,8 +185,8 @@ def _measured(run: Run[KvDevice], host: Host, blocks: Blocks, layout: Layout, ti
         error_percent=100 * (due.seconds / seconds - 1),
         predicted_device_seconds=alone,
         device_error_percent=100 * (alone / device_s - 1) if alone and device_s else None,
-        checked=not run.device.virtual,
-        **due.beside(run.machine),
+        checked=checked,
+        **due.beside(machine),
     )
 
 
@@ -190,8 +199,29 @@ def _best(samples: dict[str, tuple[float, ...]], planned: dict[str, float]) -> B
     return BestMethod(fastest, taken, taken == fastest or overlapping(own[taken], own[fastest]), 100 * cost)
 
 
-def kv_result(run: Run[KvDevice], cells: Sequence[KvCell]) -> KvBenchResult:
+def beside_predictions(result: KvBenchResult, machine: Machine) -> list[KvCell]:
+    """What was measured, beside what is predicted of it for `machine` and the host's own part as it was measured."""
+    host, cells = _host(machine, result.host), list[KvCell]()
+    for cell in result.cells:
+        count, left = (size // cell.piece_bytes for size in (cell.fetched_bytes, cell.evicted_bytes))
+        timings = {
+            row.layout: KvTiming(
+                row.samples_seconds, (row.measured_calls_seconds,), row.device_samples_seconds
+            )
+            for row in cell.layouts
+        }
+        checked = all(row.checked for row in cell.layouts)
+        cells.append(_cell(machine, host, Blocks(cell.piece_bytes, count, 1, left), timings, checked))
+    return cells
+
+
+def kv_result(run: Run[KvDevice], cells: Sequence[KvCell], alone: HostAlone | None) -> KvBenchResult:
     """All that was measured, and how far the predictions are off."""
+    return KvBenchResult(cells=list(cells), errors=errors_of(cells), host=alone, **run.origin("bench kv"))
+
+
+def errors_of(cells: Sequence[KvCell]) -> KvErrors:
+    """How far the predictions of all layouts of some cells are off."""
     rows = [row for cell in cells for row in cell.layouts]
     off = np.abs([row.error_percent for row in rows if row.error_percent is not None])
     inside = [
@@ -199,16 +229,12 @@ def kv_result(run: Run[KvDevice], cells: Sequence[KvCell]) -> KvBenchResult:
         for row in rows
         if row.low_seconds is not None and row.high_seconds is not None
     ]
-    return KvBenchResult(
-        cells=list(cells),
-        errors=KvErrors(
-            count=len(off),
-            median_percent=float(np.median(off)),
-            ninetieth_percent=float(np.quantile(off, 0.9)),
-            largest_percent=float(off.max()),
-            inside_percent=100 * float(np.mean(inside)) if inside else None,
-            ranked_right=sum(not cell.ranking.wrong for cell in cells),
-            picked=sum(cell.best.picked for cell in cells),
-        ),
-        **run.origin("bench kv"),
+    return KvErrors(
+        count=len(off),
+        median_percent=float(np.median(off)),
+        ninetieth_percent=float(np.quantile(off, 0.9)),
+        largest_percent=float(off.max()),
+        inside_percent=100 * float(np.mean(inside)) if inside else None,
+        ranked_right=sum(not cell.ranking.wrong for cell in cells),
+        picked=sum(cell.best.picked for cell in cells),
     )

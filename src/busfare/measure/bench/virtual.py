@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from busfare.measure.bench.kv import NO_HOST, PACKED, HostAlone, KvTiming
+from busfare.measure.bench.kv import NO_HOST, PACKED, KvTiming
 from busfare.measure.bench.methods import HELD
 from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
 from busfare.measure.bench.run import Compared, MethodRun, Timing
 from busfare.measure.cases import HOST_DIRECTIONS
 from busfare.measure.device import UnavailableError
+from busfare.measure.kv_results import HostAlone
 from busfare.measure.virtual import VirtualDevice
 from busfare.node import Gpu, Node
 from busfare.node.arrays import FloatArray

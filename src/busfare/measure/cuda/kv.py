@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from busfare.measure.bench.kv import PACKED, HostAlone, KvTiming
+from busfare.measure.bench.kv import PACKED, KvTiming
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.copies import batched
 from busfare.measure.cuda.driver import LONG, POINTER, Buffer, CudaError, Module, allocate, checked, driver
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Timed
 from busfare.measure.device import StalledError, UnavailableError, WrongDataError
+from busfare.measure.kv_results import HostAlone
 from busfare.plan.offload.kv import Blocks, Layout
 
 Places = npt.NDArray[np.uint64]
