@@ -17,6 +17,7 @@ from busfare.errors import BusfareError
 from busfare.measure.bench import commands, kv
 from busfare.measure.cuda import facts
 from busfare.measure.cuda import kv as cuda_kv
+from busfare.measure.cuda.driver import checked
 from busfare.measure.kv_results import KvBenchResult
 from busfare.node import load_node
 from busfare.plan import machine_of
@@ -110,10 +111,17 @@ real = cuda_kv.CudaKv._words
 def test_what_the_driver_refuses_is_left_out(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = (driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
     monkeypatch.setattr(driver, "cuMemcpyBatchAsync", lambda *_: refused)
+    first = measured()
+    assert first.host is not None
+    monkeypatch.setattr(cuda_kv, "_one_by_one", lambda *_: checked(refused, "a short copy"))
     found = measured()
-    assert {row.case.partition(",")[0] for row in found.left_out} == {"batched"}
+    assert found.host is None
+    assert {row.case.partition(",")[0] for row in first.left_out} == {"batched"}
+    assert {row.case.partition(",")[0] for row in found.left_out} == {
+        "batched", "per-block", "the host's own part",
+    }  # fmt: skip
     assert all("CUDA_ERROR_NOT_SUPPORTED" in row.why for row in found.left_out)
-    assert all(len(cell.layouts) == len(LAYOUTS) - 1 for cell in found.cells)
+    assert all(len(cell.layouts) == len(LAYOUTS) - 1 for cell in first.cells)
 
 
 def test_with_little_memory_the_larger_cases_are_left_out(
