@@ -36,7 +36,7 @@ std::string cuda_version_text(int version) {
 
 }  // namespace
 
-void state_facts(Journal& journal, const Options& options, const CuptiLibrary& cupti) {
+void state_facts(Journal& journal, const Options& options, const CuptiLibrary* cupti) {
     utsname system{};
     uname(&system);
     const std::string rank = rank_of_process();
@@ -45,7 +45,7 @@ void state_facts(Journal& journal, const Options& options, const CuptiLibrary& c
     journal.fact("cpu", processor_name());
     journal.fact("driver", driver_version());
     journal.fact("cuda", cuda_version_text(driver_cuda_version()));
-    journal.fact("cupti", std::to_string(cupti.version));
+    if (cupti) journal.fact("cupti", std::to_string(cupti->version));
     journal.fact("command", options.command);
     const bool calls = options.kinds & (kCalls | kAllCalls);
     journal.fact("calls", !calls ? "none" : options.calls == Calls::kDriver ? "driver" : "both");

@@ -7,6 +7,6 @@
 namespace busfare::recorder {
 
 /// What a recording says of itself: the machine, its driver and CUPTI, the program, and what was asked for.
-void state_facts(Journal& journal, const Options& options, const CuptiLibrary& cupti);
+void state_facts(Journal& journal, const Options& options, const CuptiLibrary* cupti);
 
 }  // namespace busfare::recorder

@@ -14,6 +14,7 @@ struct alignas(64) Note {
         kCopy,         ///< `one` source, `two` destination, `three` bytes asked for
         kWait,         ///< `one` type as in CUPTI's records, `two` event, `three` number of its record
         kEvent,        ///< `two` event, `three` number of this record
+        kMessage,      ///< of MPI or NCCL, by the wall clock (messages.cpp)
         kFingerprint,  ///< of the copy noted next: `one` hash, `two` when taking it began, `three` for how
                        ///< long
     };

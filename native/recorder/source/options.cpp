@@ -14,10 +14,10 @@ struct NamedKind {
 };
 
 constexpr NamedKind kNames[] = {
-    {"kernels", kKernels},     {"copies", kCopies},   {"sets", kSets},           {"calls", kCalls},
-    {"all-calls", kAllCalls},  {"waits", kWaits},     {"events", kEvents},       {"memory", kMemory},
-    {"managed", kManaged},     {"markers", kMarkers}, {"overheads", kOverheads}, {"graphs", kGraphs},
-    {"addresses", kAddresses}, {"default", kDefault},
+    {"kernels", kKernels},     {"copies", kCopies},     {"sets", kSets},           {"calls", kCalls},
+    {"all-calls", kAllCalls},  {"waits", kWaits},       {"events", kEvents},       {"memory", kMemory},
+    {"managed", kManaged},     {"markers", kMarkers},   {"overheads", kOverheads}, {"graphs", kGraphs},
+    {"addresses", kAddresses}, {"messages", kMessages}, {"default", kDefault},
 };
 
 const char* text(const char* name) {

@@ -20,8 +20,9 @@ enum Kind : uint32_t {
     kOverheads = 1u << 10,  ///< time that CUPTI and the driver spent on themselves
     kGraphs = 1u << 11,     ///< one record a graph launch, in place of its nodes
     kAddresses = 1u << 12,  ///< source and destination of each copy
+    kMessages = 1u << 13,   ///< calls of MPI and NCCL
     kDefault = kKernels | kCopies | kSets | kCalls | kWaits | kEvents | kMemory | kManaged | kMarkers |
-        kOverheads | kAddresses,
+        kOverheads | kAddresses | kMessages,
     kByCallbacks = kCalls | kAllCalls | kWaits | kEvents,  ///< unless CUPTI's own records are asked for
 };
 

@@ -32,17 +32,19 @@ enum class TableId : uint16_t {
     kWindows = 23,
     kCountedLaunches = 24,
     kCounters = 25,
+    kMessages = 26,
+    kCommunicators = 27,
 };
 
 /// How many columns the writer of this version fills, by table; column numbers run from 0 in the documented
 /// order.
 constexpr size_t columns_of(TableId table) {
-    constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6, 4, 4, 12, 7,
-                                  9, 8, 7, 5,  10, 7,  7, 2, 3, 4, 2, 16, 3};
+    constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6, 4, 4,  12, 7,  9,
+                                  8, 7, 5, 10, 7,  7,  2, 3, 4, 2, 16, 3,  10, 5};
     return columns[static_cast<size_t>(table)];
 }
 
-inline constexpr size_t kTableCount = 26;  ///< including the unused number 0
+inline constexpr size_t kTableCount = 28;  ///< including the unused number 0
 
 /// What a row of `kLosses` counts.
 enum class Loss : uint64_t { kCuptiDropped = 1, kNoBuffer = 2, kNoteRingFull = 3, kUnknownRecord = 4 };

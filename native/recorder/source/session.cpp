@@ -1,7 +1,5 @@
 #include "session.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,6 +8,8 @@
 
 #include "facts.h"
 #include "message.h"
+#include "messages.h"
+#include "threads.h"
 
 namespace busfare::recorder {
 namespace {
@@ -21,25 +21,16 @@ constexpr double kWriterNap = 0.05;  // seconds; address rings hold more than th
 
 std::atomic<Session*> g_session{nullptr};
 
-/// Threads of the recorder take no signals: those are the program's.
-template <typename Body>
-void start_thread(const char* name, Body body) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread thread(body);
-    pthread_setname_np(thread.native_handle(), name);
-    thread.detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
 }  // namespace
 
-Session::Session(const CuptiLibrary& cupti, Options options)
+Session::Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Journal> journal)
     : cupti_(cupti),
       clock_(cupti),
       options_(std::move(options)),
       pool_(options_.buffer_bytes, options_.buffer_limit),
+      opened_(journal != nullptr),
+      kept_(opened_ ? std::move(journal) : std::make_unique<Journal>()),
+      journal_(*kept_),
       decoder_(cupti, journal_, windows_, options_.kinds & kAllCalls),
       kinds_(cupti, options_.cupti_kinds()),
       calls_(cupti, options_, clock_, [this] { pool_.wake(); }),
@@ -53,15 +44,17 @@ void Session::start() {
     std::string why;
     const CuptiLibrary* cupti = load_cupti(options.cupti, options.trust_cupti, &why);
     if (!cupti) return say(why.c_str());
-    auto session = std::unique_ptr<Session>(new Session(*cupti, std::move(options)));
+    auto session = std::unique_ptr<Session>(
+        new Session(*cupti, std::move(options), EarlyRecording::take(TraceClock(*cupti).is_system())));
     if (!session->open()) return;
     // From here on threads and CUPTI may hold the session: it stays, idle if the rest fails.
     Session* const started = session.release();
     g_session.store(started);
     if (!started->run_threads() || !started->subscribe()) {
         g_session.store(nullptr);
-        started->abandon();
+        return started->abandon();
     }
+    wake_for_messages([started] { started->pool_.wake(); });
 }
 
 void Session::abandon() {
@@ -76,12 +69,12 @@ bool Session::open() {
     header.process = static_cast<uint64_t>(getpid());
     header.wall_clock_ns = TraceClock::system_ns();
     cupti_.timestamp(&header.trace_clock_ns);  // not for the first time, which takes long
-    if (!journal_.open(options_.output, header)) {
+    if (!opened_ && !journal_.open(options_.output, header)) {
         sayf("cannot write %s (%s), so nothing is recorded", journal_.path().c_str(),
              journal_.error().c_str());
         return false;
     }
-    state_facts(journal_, options_, cupti_);
+    state_facts(journal_, options_, &cupti_);
     flush_asked_ = true;
     return true;
 }
@@ -221,6 +214,7 @@ void Session::write_once(bool everything) {
     windows_.drain(
         [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
     counters_.write(journal_);
+    write_communicators(journal_);
     if (everything) journal_.flush();
     pool_.prepare();
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 
 #include "buffer_pool.h"
@@ -39,7 +40,8 @@ class Session {
     static void forget_in_child();
 
   private:
-    Session(const CuptiLibrary& cupti, Options options);
+    /// `journal` is open already, or null.
+    Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Journal> journal);
 
     bool open();
     bool subscribe();
@@ -65,7 +67,9 @@ class Session {
     TraceClock clock_;
     const Options options_;
     BufferPool pool_;
-    Journal journal_;
+    const bool opened_;  ///< before: messages came first
+    std::unique_ptr<Journal> kept_;
+    Journal& journal_;
     Windows windows_;
     Decoder decoder_;
     Kinds kinds_;

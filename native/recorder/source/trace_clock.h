@@ -14,6 +14,9 @@ class TraceClock {
 
     uint64_t now() const { return system_.load(std::memory_order_relaxed) ? system_ns() : cupti_ns(); }
 
+    /// Whether it is the system's.
+    bool is_system() const { return system_.load(std::memory_order_relaxed); }
+
     /// Compares the two clocks; once they have been found apart, CUPTI's is asked each time.
     void check();
 

@@ -17,11 +17,13 @@ from typing import Any
 from busfare.errors import InputError, NoGpuError
 
 LIBRARY = "libbusfare_recorder.so"
+#: Stands in front of MPI and NCCL in the program; beside LIBRARY.
+MESSAGES = "libbusfare_messages.so"
 
 #: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.
 KINDS = (
     "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
-    "overheads", "graphs", "addresses",
+    "overheads", "graphs", "addresses", "messages",
 )  # fmt: skip
 
 #: Whose calls: the driver's, also where the runtime makes them; or `both`, as the program itself makes them.
@@ -109,7 +111,7 @@ def environment(
             raise InputError(f"{name} {number}: a number from 1 to {most} is needed")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
-    path = str(_library(library))
+    path = _library(library)
     asked = {
         "OUTPUT": output,
         "FLUSH_EVERY": repr(flush_every),
@@ -124,7 +126,11 @@ def environment(
         "COUNTERS": str(counted_kernels) if counters else None,
         "COUNTER_PASSES": str(counter_passes) if counters else None,
     }
-    variables = {"CUDA_INJECTION64_PATH": path, "NVTX_INJECTION64_PATH": path}
+    variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
+    messages = path.with_name(MESSAGES)
+    # The loader takes the list apart at spaces and colons.
+    if {"default", "messages"} & set(kinds or ("default",)) and messages.is_file() and not {*" :"} & {*str(path)}:
+        variables["LD_PRELOAD"] = f"{messages} {os.environ.get('LD_PRELOAD', '')}".strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}
 
 
