@@ -80,18 +80,30 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
     """What `ranks` wait for and transfer, by communicator and by rank."""
     members, clocks, _ = joined(rows, ranks)
     wait = pl.max_horizontal(pl.lit(0), pl.col("last_ns") - pl.col("start_ns"))
+    # Of messages that one call waits for, the last to come has its time.
+    call = ["clock", pl.coalesce("marker", -1 - pl.int_range(pl.len()))]
+    came = pl.coalesce("last_ns", pl.col("start_ns") - 1)
+    own = came.rank("ordinal", descending=True).over(call) == 1
     of_joint = pl.col("joint").is_not_null()
+    transfer = pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")
     members = members.with_columns(
-        wait=pl.when(of_joint).then(wait).otherwise(0),
-        transfer=pl.when(of_joint).then(pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")),
+        wait=pl.when(of_joint & own).then(wait).otherwise(0),
+        transfer=pl.when(of_joint).then(pl.when(own).then(transfer).otherwise(0)),
+        time=pl.when(own).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0),
         is_last=of_joint & (pl.col("start_ns") == pl.col("last_ns")),
+        exposed=pl.when(own).then(pl.Series(_exposed(members))).otherwise(0),
     )
-    members = members.with_columns(exposed=pl.Series(_exposed(members)))
     by_rank = members.group_by("rank").agg(pl.col("wait").sum(), pl.col("exposed").sum())
     sums = {rank: (wait, exposed) for rank, wait, exposed in by_rank.iter_rows()}
     lost = members["joint"].null_count()
     present = pl.col("rank").n_unique().over("joint")
-    absent = members.drop_nulls("joint").filter(pl.col("group_size") > present)["joint"].n_unique()
+    absent = (
+        members.drop_nulls("joint")
+        .filter(
+            (pl.col("group_size") > present) & ~pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
+        )["joint"]
+        .n_unique()
+    )
     untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
     counts = dict(zip(LEFT_OUT, (lost, absent, untied), strict=True))
     ordered = sorted(ranks, key=lambda one: one.rank)
@@ -155,7 +167,7 @@ def _collectives(members: pl.DataFrame) -> list[Collective]:
         wait=pl.col("wait").sum(),
         transfer=pl.col("transfer").sum(),
         longest=pl.col("transfer").max(),
-        time=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        time=pl.col("time").sum(),
         last=pl.col("rank").filter(pl.col("is_last")).first(),
     )  # fmt: skip
     joints = joints.with_columns(size=pl.max_horizontal("ranks", "size"))

@@ -14,7 +14,7 @@ from busfare.trace.tables import COLLECTIVES, SYMMETRIC
 #: A row a communication kernel or MPI call of a rank; `clock` numbers the files, as each has one.
 MEMBERS = {"rank": pl.Int64(), "clock": pl.UInt32(), **COLLECTIVES}
 #: What is matched in its own order: collectives of a communicator, or messages between two of its ranks one way.
-GROUP = ["communicator", "members", "source", "target"]
+GROUP = ["communicator", "members", "source", "target", "tag"]
 #: The two ends of a message.
 MESSAGES = ("send", "receive")
 #: So many rows earlier or later a rank's recording may begin than another's, where the trace does not number them.
@@ -29,13 +29,13 @@ def match(members: pl.DataFrame) -> pl.DataFrame:
     """`members` (columns of MEMBERS) with `joint`, alike in all members of one collective or message and null where none
     matches; and with a `communicator` where the trace names none.
     """
-    kind, rank = pl.col("collective_kind"), pl.col("rank")
+    kind, own = pl.col("collective_kind"), pl.coalesce("place", "rank")
     # Libraries give each communicator a stream: its first use stands for the name.
     used = pl.col("start_ns").min().over("rank", "stream").rank("dense").over("rank")
     rows = members.with_row_index("member").with_columns(
         communicator=pl.coalesce("communicator", pl.format("unnamed {}", used)),
-        source=pl.when(kind == "send").then(rank).when(kind == "receive").then("peer").cast(pl.Int64),
-        target=pl.when(kind == "receive").then(rank).when(kind == "send").then("peer").cast(pl.Int64),
+        source=pl.when(kind == "send").then(own).when(kind == "receive").then("peer").cast(pl.Int64),
+        target=pl.when(kind == "receive").then(own).when(kind == "send").then("peer").cast(pl.Int64),
     )
     rows = rows.sort("rank", "start_ns", maintain_order=True).with_columns(
         group=pl.struct(GROUP).rank("dense").cast(pl.Int64)

@@ -46,10 +46,13 @@ class Rank(msgspec.Struct, frozen=True):
 
 def ranks_of(trace: Trace) -> list[TraceRank]:
     """Each process and GPU of `trace` that computes or communicates, in order of GPU and process; the first where none
-    does.
+    does. Where nothing ran on a GPU, each process that communicates.
     """
     if trace.sums is not None:
         return []
+    if trace.operations.is_empty():  # ranks that use no GPU
+        spans = trace.collectives.group_by("process").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
+        return [TraceRank(process, None, span, 0, 0) for process, span in spans.sort("process").iter_rows()]
     seconds = pl.col("seconds")
     of_lanes = trace.lanes.groups.group_by(PLACE).agg(
         kernels=seconds.filter(is_work()).sum(), communication=seconds.filter(is_communication()).sum()

@@ -109,7 +109,7 @@ def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...],
     """The process of a trace, its MPI calls among its calls."""
     mine = pl.col("process").eq_missing(process)
     rows = np.arange(trace.operations.height)
-    ranges, markers = trace.collectives.drop_nulls("marker").filter(mine), trace.markers
+    ranges, markers = trace.collectives.drop_nulls("marker").filter(mine).unique("marker"), trace.markers
     if trace.operations["process"].n_unique() > 1 or trace.calls["process"].n_unique() > 1:
         rows = np.flatnonzero(trace.operations.select(mine).to_series().to_numpy())
         tables = ("operations", "calls", "events", "markers", "streams")
@@ -310,12 +310,14 @@ def _joints(
         columns["operation_duration"].copy(),
         columns["operation_engine"].copy(),
     )
+    # Of messages that one call waits for, the last that came counts.
+    late = np.argsort(members["last_ns"].fill_null(0).to_numpy(), kind="stable")
     for table, some in (("call", is_call), ("operation", ~is_call)):
-        chosen = some & (awaits >= 0)
-        waiting[table][row[chosen]] = awaits[chosen]
+        last = late[(some & (awaits >= 0))[late]]
+        waiting[table][row[last]] = awaits[last]
     own[row[gone & is_call & (node >= 0)]] = duration[row[gone & ~is_call & (node >= 0)]] = 0
-    chosen = is_call & (awaits >= 0)
-    own[row[chosen]] = np.rint(transfers[chosen])
+    last = late[(is_call & (awaits >= 0))[late]]
+    own[row[last]] = np.rint(transfers[last])
     chosen = ~is_call & (awaits >= 0)
     # Kernels that a change makes slower or faster; the slowest of a collective's decides.
     pace = np.zeros(2 * joints)

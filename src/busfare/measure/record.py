@@ -129,7 +129,11 @@ def environment(
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
     messages = path.with_name(MESSAGES)
     # The loader takes the list apart at spaces and colons.
-    if {"default", "messages"} & set(kinds or ("default",)) and messages.is_file() and not {*" :"} & {*str(path)}:
+    if (
+        {"default", "messages"} & set(kinds or ("default",))
+        and messages.is_file()
+        and not {*" :"} & {*str(path)}
+    ):
         variables["LD_PRELOAD"] = f"{messages} {os.environ.get('LD_PRELOAD', '')}".strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}
 

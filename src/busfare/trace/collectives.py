@@ -181,9 +181,14 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     called = names.to_frame().select(
         "name", said=pl.coalesce(names.str.extract(RANGE, 1), names.str.extract(RANGE, 2))
     )
-    known = {text: kind for text, said in called.iter_rows() if (kind := kind_of(said))}
+    known = {text: kind_of(said) for text, said in called.iter_rows()}
     ranges = trace.markers.with_columns(text=pl.col("name").cast(pl.String)).filter(
         pl.col("text").is_in(list(known)) & pl.col("end_ns").is_not_null()
+    )
+    # A range of a group says what it does by its arguments alone.
+    tells = pl.col("text").is_in([text for text, kind in known.items() if kind])
+    ranges = ranges.filter(
+        tells | pl.col("collective").is_not_null() if "collective" in ranges.columns else tells
     )
     if ranges.is_empty():
         return nothing
@@ -223,6 +228,10 @@ def _mpi_calls(trace: Trace) -> pl.DataFrame:
     markers = markers.sort("start_ns", -pl.col("end_ns")).filter(
         (pl.col("start_ns") >= reached).fill_null(True)
     )
+    if "messages" in markers.columns:
+        several = pl.int_ranges("collective", pl.col("collective") + pl.col("messages"), dtype=pl.UInt32)
+        markers = markers.filter(pl.col("messages").fill_null(1) > 0).with_columns(collective=several)
+        markers = markers.explode("collective")
     called = markers["name"].cast(pl.String).str.extract(MPI, 1)
     kinds = [None if re.match(OF_REQUESTS, text) else kind_of(text) for text in called]
     named = pl.Series(kinds, dtype=DESCRIBED["collective_kind"])

@@ -58,7 +58,7 @@ def make_sound(trace: Trace) -> None:
     else:
         _make_rows_sound(trace, omissions)
         first = _first(trace)
-    trace.origin_ns = first
+    trace.origin_ns += first
     for table in TABLES:
         if summed is None or table != "operations":  # those stand in order, and count from it
             _in_order_from(trace, table, first)

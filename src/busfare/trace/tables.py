@@ -80,6 +80,11 @@ OPERATIONS_OF_COLLECTIVES: Schema = {
     "collective": pl.UInt32(),  # row of `described`, as the reader gave it
 }
 
+#: Of ranges that busfare's own recorder noted: so many rows of `described`, from `collective` on; of other ranges one.
+RANGES_OF_COLLECTIVES: Schema = {
+    "messages": pl.UInt32(),
+}
+
 COLLECTIVE_KINDS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter", "barrier",
     "send", "receive", "send_receive",
@@ -97,8 +102,10 @@ DESCRIBED: Schema = {
     # As nccl-tests counts: of an all-gather what is gathered, of a reduce-scatter the whole input, of an all-to-all what a
     # rank sends to all, else the buffer.
     "bytes": pl.Int64(),
-    "sequence": pl.Int64(),  # of its communicator, where the trace numbers them
-    "peer": pl.Int32(),  # of a message
+    "sequence": pl.Int64(),  # of its communicator (of messages: one way, with one tag), where the trace numbers them
+    "place": pl.Int32(),  # the rank's own in the communicator; null: that of the job
+    "peer": pl.Int32(),  # of a message, by the same numbers
+    "tag": pl.Int32(),  # of a message
     "algorithm": pl.String(),  # ring, tree, nvls, …
     "protocol": pl.String(),  # simple, ll, ll128
 }

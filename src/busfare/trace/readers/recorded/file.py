@@ -104,6 +104,13 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     25: ("counters", ("correlation", "metric", "value")),
+    26: (
+        "messages",
+        (
+            "start", "duration", "thread", "name", "communicator", "bytes", "peer", "tag", "request", "result",
+        ),
+    ),
+    27: ("communicators", ("number", "name", "members", "place", "size")),
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

@@ -11,6 +11,7 @@ from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.recorded import is_recording
 from busfare.trace.readers.recorded.counters import counters
 from busfare.trace.readers.recorded.file import Recording, read_recording
+from busfare.trace.readers.recorded.messages import messages
 from busfare.trace.readers.recorded.rows import (
     RecordedProcess,
     calls,
@@ -20,6 +21,7 @@ from busfare.trace.readers.recorded.rows import (
     operations,
     streams,
 )  # fmt: skip
+from busfare.trace.tables import DESCRIBED, empty
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
 SAME_PROCESS_SHIFT = 24
@@ -59,6 +61,14 @@ def read(path: Path, launches: bool = False) -> Trace:
     for part in parts:
         part.zero_ns = first
         _note(part.recording, omissions)
+    ranges = [markers(part, omissions) for part in parts]
+    described = [empty(DESCRIBED)]
+    for part in parts:
+        calls_of_ranks, said = messages(part)
+        if calls_of_ranks.height:
+            before = sum(frame.height for frame in described)
+            ranges.append(calls_of_ranks.with_columns(pl.col("collective") + before))
+            described.append(said)
     trace = Trace(
         path=path,
         format="recorded",
@@ -66,12 +76,14 @@ def read(path: Path, launches: bool = False) -> Trace:
         operations=_together([operations(part, omissions, launches) for part in parts]),
         calls=_together([calls(part) for part in parts]),
         events=_together([events(part, omissions) for part in parts]),
-        markers=_together([markers(part, omissions) for part in parts]),
+        markers=_together(ranges),
+        described=pl.concat(described),
         devices=_together([devices(part) for part in parts]),
         streams=_together([streams(part) for part in parts]),
         counters=_together([counters(part, omissions) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
         | _rank(recordings),
+        origin_ns=first,
     )
     hosts = {recording.facts.get("hostname", "") for recording in recordings}
     if len(hosts) > 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -58,22 +60,25 @@ class RecordedProcess:
     def first_ns(self) -> int | None:
         """The earliest time in the file, on the wall clock."""
         times = [self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls")]
-        times.append(self.recording.table("managed")["start"][self.managed_inside()])
+        managed = self.recording.table("managed")["start"]
+        times.append(managed[self.inside_window(managed)])
         times.append(self.recording.table("markers")["time"])
         firsts = [int(time[time > 0].min()) for time in times if (time > 0).any()]
-        return min(firsts) + self._offset if firsts else None
+        firsts = [first + self._offset for first in firsts]
+        messages = self.recording.table("messages")["start"]
+        return min([*firsts, *([int(messages.min())] if len(messages) else [])], default=None)
 
-    def managed_inside(self) -> NDArray[np.bool_]:
-        """Which counters of managed memory lie in the window: CUPTI goes on counting outside of it."""
-        start = self.recording.table("managed")["start"]
+    def inside_window(self, start: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which times (trace clock) lie in the window: managed memory and messages are recorded outside of it, too."""
         if not self.recording.facts.keys() & {"capture", "delay", "duration"}:
             return np.ones(len(start), np.bool_)
         # On and off take turns.
         turns = np.sort(self.recording.table("windows")["time"])
         return np.asarray(np.searchsorted(turns, start, side="right") % 2 == 1)
 
-    def frame(self, table: Table, *columns: str) -> pl.DataFrame:
-        """Columns of `table`, with the process; `start_ns` and `end_ns` where it has times."""
+    def frame(self, table: Table, *columns: str, wall: bool = False) -> pl.DataFrame:
+        """Columns of `table`, with the process; `start_ns` and `end_ns` where it has times, by the wall clock if `wall`."""
+        shift = -self.zero_ns if wall else self.shift_ns
         made = {name: pl.Series(table.signed(name)) for name in columns}
         time = next((name for name in ("start", "time") if name in table.columns), None)
         if time is not None:
@@ -82,7 +87,7 @@ class RecordedProcess:
             # CUPTI says 0 when it could not take the time; such rows keep their place but have no times.
             timed = pl.Series(start > 0)
             for name, times in (("start_ns", start), ("end_ns", end)):
-                made[name] = pl.select(pl.when(timed).then(pl.Series(times + self.shift_ns))).to_series()
+                made[name] = pl.select(pl.when(timed).then(pl.Series(times + shift))).to_series()
         return pl.DataFrame(made).with_columns(process=pl.lit(self.process, pl.Int64))
 
     def texts(self, numbers: NDArray[np.uint64]) -> tuple[pl.Series, NDArray[np.int64]]:
@@ -225,8 +230,9 @@ def _migrations(process: RecordedProcess) -> pl.DataFrame:
         destination_address=pl.col("address").reinterpret(signed=False),
         copy_count=pl.lit(1),
     )
+    inside = process.inside_window(table["start"])
     # The device is the side that is not the host.
-    return frame.filter(pl.col("direction").is_not_null() & pl.Series(process.managed_inside())).with_columns(
+    return frame.filter(pl.col("direction").is_not_null() & pl.Series(inside)).with_columns(
         device=pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source"),
         peer_device=pl.when(pl.col("direction") == "d2d").then("destination"),
     )
