@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -27,6 +28,13 @@ std::set<int> g_kinds;
 bool g_legacy = false;  ///< as with CUPTI 13.0, whose records of PCIe links come by its legacy event API
 std::atomic<uint64_t> g_clock{1'000'000'000};
 std::atomic<uint32_t> g_correlation{0};
+const bool kSystemClock = std::getenv("FAKE_CUPTI_SYSTEM_CLOCK") != nullptr;  ///< as CUPTI's is
+
+uint64_t system_ns() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
+}
+
 uint8_t* g_buffer;
 size_t g_capacity, g_used;
 size_t g_drops =
@@ -192,7 +200,7 @@ uint64_t kernels() {
 }
 
 uint64_t tick(uint64_t by) {
-    return g_clock.fetch_add(by);
+    return kSystemClock ? system_ns() : g_clock.fetch_add(by);
 }
 
 uint32_t next_correlation() {
@@ -219,7 +227,7 @@ CUptiResult cuptiGetResultString(CUptiResult, const char** text) {
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetTimestamp(uint64_t* now) {
-    *now = t_now ? t_now : g_clock.load();
+    *now = t_now ? t_now : tick(0);
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetStreamIdEx(CUcontext, CUstream stream, uint8_t per_thread, uint32_t* number) {

@@ -72,7 +72,8 @@ def _sound(members: pl.DataFrame) -> pl.DataFrame:
     """
     off = pl.col("start_ns").max().over("joint") > pl.col("end_ns").min().over("joint") + APART_NS
     members = members.with_columns(pl.when(~(off & pl.col("collective_kind").is_in(SYMMETRIC))).then("joint"))
-    last = pl.min_horizontal(pl.col("start_ns").max().over("joint"), "end_ns")
+    came = pl.when(~pl.col("ended").fill_null(False)).then("start_ns")
+    last = pl.min_horizontal(came.max().over("joint"), "end_ns")
     return members.with_columns(last_ns=pl.when(pl.col("joint").is_not_null()).then(last))
 
 

@@ -15,6 +15,8 @@ from busfare.trace.tables import COLLECTIVES, SYMMETRIC
 MEMBERS = {"rank": pl.Int64(), "clock": pl.UInt32(), **COLLECTIVES}
 #: What is matched in its own order: collectives of a communicator, or messages between two of its ranks one way.
 GROUP = ["communicator", "members", "source", "target", "tag"]
+#: What tells a rank's sends apart.
+OF_SEND = ["rank", "communicator", "peer", "tag", "sequence"]
 #: The two ends of a message.
 MESSAGES = ("send", "receive")
 #: So many rows earlier or later a rank's recording may begin than another's, where the trace does not number them.
@@ -27,12 +29,14 @@ JITTER_NS = 20_000
 
 def match(members: pl.DataFrame) -> pl.DataFrame:
     """`members` (columns of MEMBERS) with `joint`, alike in all members of one collective or message and null where none
-    matches; and with a `communicator` where the trace names none.
+    matches, without the ends of sends that are in none; and with a `communicator` where the trace names none.
     """
     kind, own = pl.col("collective_kind"), pl.coalesce("place", "rank")
     # Libraries give each communicator a stream: its first use stands for the name.
     used = pl.col("start_ns").min().over("rank", "stream").rank("dense").over("rank")
-    rows = members.with_row_index("member").with_columns(
+    every = members.with_row_index("member")
+    ended = pl.col("ended").fill_null(False)
+    rows = every.filter(~ended).with_columns(
         communicator=pl.coalesce("communicator", pl.format("unnamed {}", used)),
         source=pl.when(kind == "send").then(own).when(kind == "receive").then("peer").cast(pl.Int64),
         target=pl.when(kind == "receive").then(own).when(kind == "send").then("peer").cast(pl.Int64),
@@ -56,12 +60,12 @@ def match(members: pl.DataFrame) -> pl.DataFrame:
     # Of a call that begins or ends a request no range says which message it is of.
     known = pl.col("marker").is_null() | kind.is_not_null()
     joined = known & (ranks > 1) & (ranks == pl.len().over("joint")) & alike & complete
-    return (
-        rows.with_columns(pl.when(joined).then("joint"))
-        .sort("member")
-        .select(*members.columns, "joint")
-        .with_columns(communicator=rows.sort("member")["communicator"])
-    )
+    rows = rows.with_columns(pl.when(joined).then("joint"))
+    # The end of a send belongs to its message.
+    sent = rows.filter(kind == "send").drop_nulls(["joint", "sequence"]).select(*OF_SEND, "joint")
+    ends = every.filter(ended).join(sent, on=OF_SEND, how="left", nulls_equal=True).drop_nulls("joint")
+    both = pl.concat([rows, ends], how="diagonal")
+    return both.sort("member").select(*members.columns, "joint")
 
 
 def _by_time(rows: pl.DataFrame) -> NDArray[np.int64]:

@@ -301,7 +301,7 @@ def _joints(
     awaits = np.where(send, joints + joint, joint)
     awaits[~there | (send & (end < received[np.maximum(joint, 0)]))] = -1
     comes = np.where(receive, joints + joint, joint)
-    rows = np.flatnonzero(there)
+    rows = np.flatnonzero(there & ~members["ended"].fill_null(False).to_numpy())
     rows = rows[np.argsort(comes[rows], kind="stable")]
     begin = np.searchsorted(comes[rows], np.arange(2 * joints + 1))
     waiting = {"call": np.full(calls[-1], -1, np.int32), "operation": np.full(operations[-1], -1, np.int32)}

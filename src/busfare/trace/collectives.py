@@ -219,9 +219,15 @@ def _named(names: pl.Series) -> pl.DataFrame:
 
 def _mpi_calls(trace: Trace) -> pl.DataFrame:
     """MPI calls, as ranges of their names; those inside another are its own business."""
-    markers = trace.markers.with_row_index("marker").filter(
-        pl.col("name").cast(pl.String).str.contains(MPI) & pl.col("end_ns").is_not_null()
-    )
+    markers = trace.markers.with_row_index("marker")
+    name = pl.col("name").cast(pl.String)
+    theirs = name.str.contains(MPI)
+    if "messages" in markers.columns:
+        noted = pl.col("messages").is_not_null()
+        theirs = (
+            pl.when(noted).then(name.str.starts_with("MPI_") & (pl.col("messages") > 0)).otherwise(theirs)
+        )
+    markers = markers.filter(theirs & pl.col("end_ns").is_not_null())
     if markers.is_empty():
         return empty(COLLECTIVES)
     reached = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
@@ -230,10 +236,9 @@ def _mpi_calls(trace: Trace) -> pl.DataFrame:
     )
     if "messages" in markers.columns:
         several = pl.int_ranges("collective", pl.col("collective") + pl.col("messages"), dtype=pl.UInt32)
-        markers = markers.filter(pl.col("messages").fill_null(1) > 0).with_columns(collective=several)
-        markers = markers.explode("collective")
+        markers = markers.with_columns(collective=several).explode("collective")
     called = markers["name"].cast(pl.String).str.extract(MPI, 1)
-    kinds = [None if re.match(OF_REQUESTS, text) else kind_of(text) for text in called]
+    kinds = [None if not text or re.match(OF_REQUESTS, text) else kind_of(text) for text in called]
     named = pl.Series(kinds, dtype=DESCRIBED["collective_kind"])
     given = _given(markers, trace).with_columns(pl.coalesce("collective_kind", named))
     return conform(markers.with_columns(given), COLLECTIVES)

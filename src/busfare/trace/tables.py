@@ -106,6 +106,7 @@ DESCRIBED: Schema = {
     "place": pl.Int32(),  # the rank's own in the communicator; null: that of the job
     "peer": pl.Int32(),  # of a message, by the same numbers
     "tag": pl.Int32(),  # of a message
+    "ended": pl.Boolean(),  # where the program waits for a send that it began before, in a row of its own
     "algorithm": pl.String(),  # ring, tree, nvls, …
     "protocol": pl.String(),  # simple, ll, ll128
 }

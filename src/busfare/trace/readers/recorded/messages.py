@@ -74,14 +74,15 @@ def _noted(process: RecordedProcess) -> pl.DataFrame:
         .join(known, on="communicator", how="left", maintain_order="left")
         .with_columns(call=pl.struct(CALL).rle_id())
         .with_row_index("row")
-        .with_columns(posted="row", kind=kind)
+        .with_columns(posted="row", kind=kind, ended=False)
     )
 
 
 def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
     """With `sequence`: collectives count by communicator; messages by peer and tag, too, each way."""
     message = pl.col("kind").is_in(MESSAGES).fill_null(False)
-    way = [pl.when(message).then(name).alias(f"of_{name}") for name in ("kind", "peer", "tag")]
+    way = [pl.col("ended")]
+    way += [pl.when(message).then(name).alias(f"of_{name}") for name in ("kind", "peer", "tag")]
     return rows.sort("posted", maintain_order=True).with_columns(
         pl.when(message).then(pl.col("peer", "tag")),
         sequence=pl.int_range(pl.len()).over("communicator", *way),
@@ -97,12 +98,13 @@ def _of_mpi(noted: pl.DataFrame) -> pl.DataFrame:
     started = _of_requests(rows.filter(name.str.contains(STARTS)), rows.filter(name.str.contains(PREPARES)))
     started = started.with_columns(peer="own_peer", tag="own_tag", bytes="own_bytes", posted="row")
     posted = pl.concat([others.filter(posts), started.select(rows.columns)]).sort("row")
-    ended = _of_requests(rows.filter(name.str.contains(ENDS)), posted).filter(kind != "send")
+    ended = _of_requests(rows.filter(name.str.contains(ENDS)), posted).with_columns(ended=kind == "send")
     # When others came to a collective that goes on in between is not known: it matches nothing, and is counted.
     received = kind == "receive"
-    ended = ended.with_columns(
-        bytes=pl.when(received).then("bytes").otherwise("own_bytes"), kind=pl.when(received).then("kind")
-    )
+    own = [
+        pl.when(received).then(name).otherwise(f"own_{name}").alias(name) for name in ("bytes", "peer", "tag")
+    ]
+    ended = ended.with_columns(*own, kind=pl.when(kind.is_in(MESSAGES)).then("kind"))
     every = pl.concat([others.filter(~posts), posted.filter(kind == "send"), ended.select(rows.columns)])
     alone = pl.when(kind.is_in(MESSAGES)).then((pl.col("peer") < 0) | (pl.col("peer") == pl.col("place")))
     every = every.filter(~alone.otherwise(pl.col("size") == 1).fill_null(False))

@@ -1,0 +1,166 @@
+"""MPI and NCCL calls: real programs under a real MPI, and a stand-in for NCCL; what they did is known by heart."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from busfare.trace import Trace, read
+
+from .conftest import SOURCE, Built
+
+Launch = Callable[..., Path]
+MPIS = {"openmpi": ("mpicc.openmpi", "mpirun.openmpi"), "mpich": ("mpicc.mpich", "mpirun.mpich")}
+#: As root, on fewer cores than ranks, and without spinning there.
+ALLOWED = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_btl": "self,vader",
+}
+
+
+def compiled(compiler: str, source: str, to: Path, *options: str) -> Path:
+    command = [compiler, "-O1", str(SOURCE / "testing" / source), "-o", str(to), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return to
+
+
+@pytest.fixture(params=MPIS)
+def mpi(request: pytest.FixtureRequest) -> tuple[str, str]:
+    compiler, launcher = (shutil.which(name) for name in MPIS[request.param])
+    if not compiler or not launcher:
+        pytest.skip(f"no {request.param} here")
+    return compiler, launcher
+
+
+@pytest.fixture
+def launched(mpi: tuple[str, str], variables: dict[str, str], tmp_path: Path) -> Launch:
+    """Runs a scenario of mpi_ranks.c on so many ranks, each recorded; the folder of the recordings."""
+
+    def launch(scenario: str, ranks: int, *options: str, status: int = 0, module: bool = False) -> Path:
+        program = compiled(
+            mpi[0], "mpi_ranks.c", tmp_path / "ranks", *(("-shared", "-fPIC") if module else ())
+        )
+        call = f"ctypes.CDLL({str(program)!r}).main(2, (ctypes.c_char_p * 3)(b'', b'{scenario}'))"
+        run = [sys.executable, "-c", f"import ctypes; {call}"]
+        command = run if module else [str(program), scenario]
+        folder = tmp_path / "run.bf"
+        recorded = [sys.executable, "-m", "busfare", "record", "-o", str(folder), *options, "--"]
+        done = subprocess.run(
+            [*recorded, mpi[1], "-n", str(ranks), *command],
+            env=variables | ALLOWED, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode == 0) == (status == 0), done.stderr
+        return folder
+
+    return launch
+
+
+def reported(folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "busfare", "report", "--json", "--jobs", "1", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def traces(folder: Path) -> list[Trace]:
+    return sorted((read(file) for file in folder.iterdir()), key=lambda trace: trace.host["rank"])
+
+
+def table(result: dict[str, Any]) -> dict[tuple[str, str], tuple[int, int, int]]:
+    return {
+        (row["communicator"], row["kind"]): (row["count"], row["ranks"], row["bytes"])
+        for row in result["collectives"]
+    }
+
+
+def left_out(result: dict[str, Any]) -> set[str]:
+    return {one["id"] for one in result["omissions"]} & {"unmatched-communication", "absent-ranks"}
+
+
+def test_ranks_wait_for_the_one_that_sleeps(launched: Launch) -> None:
+    result = reported(launched("halo", 4))
+    assert table(result) == {
+        ("MPI_COMM_WORLD", "all_reduce"): (10, 4, 80),
+        ("MPI_COMM_WORLD", "send_receive"): (40 + 8, 2, 40 * 4000 + 8 * 4),
+    }
+    waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    assert [waited[rank] for rank in (0, 2, 3)] == pytest.approx([0.3] * 3, rel=0.1)
+    assert waited[1] < 0.03
+    assert not left_out(result)
+
+
+def test_collectives_by_communicator(launched: Launch) -> None:
+    result = reported(launched("collectives", 4))
+    assert table(result) == {
+        ("ranks 2,0", "barrier"): (1, 2, 0),
+        ("ranks 3,1", "barrier"): (1, 2, 0),
+        ("ranks 2,0 #2", "broadcast"): (1, 2, 12),
+        ("ranks 3,1 #2", "broadcast"): (1, 2, 12),
+        ("MPI_COMM_WORLD", "all_gather"): (1, 4, 32),
+        ("MPI_COMM_WORLD", "reduce_scatter"): (1, 4, 32),
+        ("MPI_COMM_WORLD", "gather"): (1, 4, 48),
+        ("MPI_COMM_WORLD", "scatter"): (1, 4, 20),
+        ("MPI_COMM_WORLD", "all_to_all"): (1, 4, 24),
+    }
+    assert not left_out(result)
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_messages_belong_to_their_requests(launched: Launch, module: bool) -> None:
+    """Also in a module that alone loaded MPI, as Python's do."""
+    folder = launched("messages", 2, module=module)
+    result = reported(folder)
+    assert table(result) == {("MPI_COMM_WORLD", "send_receive"): (12, 2, 280)}
+    assert not left_out(result)
+    for rank, trace in enumerate(traces(folder)):
+        for kind in ("send", "receive"):
+            rows = trace.collectives.filter((pl.col("collective_kind") == kind) & ~pl.col("ended")).sort(
+                "tag", "sequence"
+            )
+            assert rows["bytes"].to_list() == [10, 20, 20, 20, 30, 40]
+            assert rows["tag"].to_list() == [1, 3, 3, 3, 4, 5]
+            assert rows["peer"].unique().to_list() == [1 - rank]
+
+
+def test_threads_that_talk_at_once(launched: Launch) -> None:
+    result = reported(launched("threads", 2))
+    assert table(result) == {("MPI_COMM_WORLD", "send_receive"): (2 * 4 * 200, 2, 2 * 4 * 200 * 4)}
+    assert not left_out(result)
+
+
+def test_a_killed_rank_leaves_what_it_did(launched: Launch) -> None:
+    folder = launched("killed", 2, "--flush-every", "0.1", status=1)
+    killed = traces(folder)[1]
+    assert "cut" in {omission.id for omission in killed.omissions}
+    assert killed.collectives.filter(pl.col("collective_kind") == "all_reduce").height == 10
+    assert table(reported(folder))["MPI_COMM_WORLD", "all_reduce"] == (10, 2, 80)
+
+
+def test_a_program_without_mpi_runs_as_alone(built: Built, variables: dict[str, str], tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "busfare",
+        "record",
+        "-o",
+        str(tmp_path / "run.bf"),
+        "--",
+        built.program,
+        "no-cuda",
+    ]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "nothing was recorded" in done.stderr
+    assert not list((tmp_path / "run.bf").iterdir())
