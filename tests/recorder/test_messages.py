@@ -97,8 +97,8 @@ def test_ranks_wait_for_the_one_that_sleeps(launched: Launch) -> None:
         ("MPI_COMM_WORLD", "send_receive"): (40 + 8, 2, 40 * 4000 + 8 * 4),
     }
     waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
-    assert [waited[rank] for rank in (0, 2, 3)] == pytest.approx([0.3] * 3, rel=0.1)
-    assert waited[1] < 0.03
+    assert [waited[rank] for rank in (0, 2, 3)] == pytest.approx([1.0] * 3, rel=0.1)
+    assert waited[1] < 0.1
     assert not left_out(result)
 
 

@@ -11,7 +11,7 @@ enum { kSteps = 10, kThreads = 4, kMessages = 200 };
 
 static int rank, size;
 
-// Ten steps: halos to the right, then a sum. Rank 1 comes 30 ms late to each.
+// Ten steps: halos to the right, then a sum. Rank 1 comes 100 ms late to each.
 static void halo(int steps) {
     static double out[1000], in[1000], sum;
     const int right = (rank + 1) % size, left = (rank + size - 1) % size;
@@ -20,7 +20,7 @@ static void halo(int steps) {
         MPI_Sendrecv(out, 1, MPI_INT, right, 8, in, 1, MPI_INT, left, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     for (int step = 0; step < steps; ++step) {
         MPI_Request requests[2];
-        if (rank == 1) usleep(30000);
+        if (rank == 1) usleep(100000);
         MPI_Irecv(in, 1000, MPI_DOUBLE, left, 7, MPI_COMM_WORLD, &requests[0]);
         MPI_Isend(out, 500, MPI_DOUBLE, right, 7, MPI_COMM_WORLD, &requests[1]);
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);

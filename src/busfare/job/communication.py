@@ -55,7 +55,12 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     base = int(members["start_ns"].to_numpy().min()) if members.height else 0
     members = members.with_columns(pl.col("start_ns", "end_ns") - base)
     members = match(members)
-    clocks = align(members, len(rows))
+    # Recordings of one host are by one clock.
+    timed_by = {one.clock: one.times.timed_by for one in reversed(ranks)}
+    names = [timed_by.get(clock) or clock for clock in range(len(rows))]
+    shared = np.array([names.index(name) for name in names], np.int64)
+    by_clock = members.with_columns(pl.Series("clock", shared[members["clock"].to_numpy()], pl.UInt32))
+    clocks = Clocks(*(values[shared] for values in align(by_clock, len(rows))))
     number, ends = members["clock"].to_numpy(), members["end_ns"].to_numpy()
     shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
     members = members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift)

@@ -25,13 +25,17 @@ PLACE = ["process", "device"]
 
 
 class TraceRank(msgspec.Struct, frozen=True):
-    """A rank as its trace has it: the work of one process on one GPU. Nanoseconds."""
+    """A rank as its trace has it: the work of one process on one GPU. Nanoseconds.
+
+    `timed_by`: the host whose clock all of its recordings share; None where each has its own.
+    """
 
     process: int | None
     device: int | None
     makespan_ns: int
     kernels_ns: int
     communication_ns: int
+    timed_by: str | None = None
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -50,9 +54,13 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     """
     if trace.sums is not None:
         return []
+    timed_by = trace.host.get("hostname") or None if trace.format == "recorded" else None
     if trace.operations.is_empty():  # ranks that use no GPU
         spans = trace.collectives.group_by("process").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
-        return [TraceRank(process, None, span, 0, 0) for process, span in spans.sort("process").iter_rows()]
+        return [
+            TraceRank(process, None, span, 0, 0, timed_by)
+            for process, span in spans.sort("process").iter_rows()
+        ]
     seconds = pl.col("seconds")
     of_lanes = trace.lanes.groups.group_by(PLACE).agg(
         kernels=seconds.filter(is_work()).sum(), communication=seconds.filter(is_communication()).sum()
@@ -69,7 +77,7 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     return [
         TraceRank(
             row["process"], row["device"], row["end"] - row["start"],
-            round(row["kernels"] * 1e9), round(row["communication"] * 1e9),
+            round(row["kernels"] * 1e9), round(row["communication"] * 1e9), timed_by,
         )
         for row in (working if working.height else own.head(1)).iter_rows(named=True)
     ]  # fmt: skip

@@ -30,7 +30,7 @@ KINDS = (
 CALLS = ("driver", "both", "none")
 
 #: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
-_LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
+_LAUNCHERS = {"srun", "mpirun", "mpiexec", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
 _RANK_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"),
     "SLURM_PROCID",
@@ -49,7 +49,7 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     Raises InputError when the command or the output cannot be used, NoGpuError when there is no NVIDIA driver.
     """
     program = _program(command)
-    elsewhere = Path(program).name in _LAUNCHERS
+    elsewhere = Path(program).name.partition(".")[0] in _LAUNCHERS
     if not elsewhere:
         _require_driver()
     target = _prepare_output(output)
@@ -57,7 +57,7 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     status = _run(command, environment(target, command, **options))
     if not elsewhere and before is not None and _recordings(target) == before:
         print(
-            f"busfare record: nothing was recorded: {program} made no CUDA call that could be seen "
+            f"busfare record: nothing was recorded: {program} made no call of CUDA, MPI or NCCL that could be seen "
             "(statically linked drivers, containers and set-uid programs hide theirs)",
             file=sys.stderr,
         )
