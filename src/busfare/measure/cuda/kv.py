@@ -34,10 +34,10 @@ POOL_BYTES = 1 << 30
 SETS = 4
 #: More copies than this do not fit the launch queues while they are held.
 MOST_HELD = 384
-#: The host's part alone: calls that copy so many bytes, so many in a train, and the packing of as many blocks of so many
-#: bytes.
-SHORT_BYTES, TRAIN = 64, 256
-ALONE_BYTES = 1 << 16
+#: The host's part alone: a train of so many calls that copy so many bytes each; and so many blocks of so many bytes packed,
+#: more than a processor's cache holds.
+TRAIN, SHORT_BYTES = 256, 64
+PACKED_BLOCKS, ALONE_BYTES = 1024, 1 << 16
 #: Of the host's and the GPU's free memory a benchmark takes at most these shares.
 _HOST_SHARE, _DEVICE_SHARE = 0.3, 0.8
 
@@ -106,7 +106,7 @@ class CudaKv(facts.CudaHost):
         board = self._opened()
         room = self._buffers["packed"].size
         size = min(ALONE_BYTES, room // 4 // 16 * 16)
-        alone = Blocks(size, min(TRAIN, room // size))
+        alone = Blocks(size, min(PACKED_BLOCKS, room // size))
         self._place(alone)
         own, (stream,) = self._sets[0], board.streams(1)
         pairs = list(zip(own.targets.tolist(), own.sources.tolist(), strict=True))[:TRAIN]

@@ -59,10 +59,10 @@ CALL_S, LAUNCH_S, WAIT_S = 2.9e-6, 5e-6, 1.9e-6
 #: copy: trains and batches of 16 and 128 pieces of 64 B to 64 KiB in the same probes, whose middle 80 % are 0.77 to 0.90,
 #: 1.2 to 1.8 and 0.15 to 0.18. On the GPU a batch's piece adds, beside its bytes, what it does at 64 B there.
 IN_A_TRAIN, BATCH, BATCH_PIECE, BATCH_PIECE_GPU_S = 0.81, 1.42, 0.165, 1.0e-8
-#: Into an idle stream the driver has the processor write a batch's pieces below so many bytes to the GPU itself: seconds a
-#: piece, and a byte of it. And a copy that is handed over alone keeps the engine so much longer than one that was queued
-#: behind others [an H100 and an H200, driver 580, CUDA 13; results/offload.tar.xz].
-WRITTEN_BELOW, WRITTEN_S, WRITTEN_S_PER_BYTE, HANDED_OVER_S = 32768, 1.15e-6, 1.3e-10, 3.5e-7
+#: Into an idle stream the driver has the processor write a batch's pieces below so many bytes to the GPU itself: calls of a
+#: train that each piece takes, and each byte of it. And a copy that is handed over alone keeps the engine so much longer (s)
+#: than one queued behind others [an H100 and two H200s, driver 580, CUDA 13; results/offload-bench.tar.xz].
+WRITTEN_BELOW, WRITTEN, WRITTEN_PER_BYTE, HANDED_OVER_S = 32768, 0.32, 4.2e-5, 3.5e-7
 #: Up to so many copies are played one by one. Of more, what each adds is taken from two plays of fewer.
 MOST_PLAYED, ANCHORS = 96, (16, 40)
 #: Longer prompts than any model takes.
@@ -215,7 +215,7 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
         }
         curves = {direction: _batch(curve, blocks.piece_bytes) for direction, curve in curves.items()}
         if _written(blocks, host):
-            before["h2d"] = host.batch_s + pieces * WRITTEN_S + into * WRITTEN_S_PER_BYTE
+            before["h2d"] = host.batch_s + host.copy_s * (pieces * WRITTEN + into * WRITTEN_PER_BYTE)
             into = blocks.piece_bytes  # the others have come while the last one was written
     elif layout != "contiguous":
         before["h2d"] += into * host.pack_s_per_byte / parts
