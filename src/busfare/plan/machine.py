@@ -15,7 +15,7 @@ from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
 from busfare.cost.pageable import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
 from busfare.node import Contention, Cpu, Curve, Flow, Gpu, Node
 
-__all__ = ["Basis", "Category", "HostCurves", "Machine", "machine_of"]
+__all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of"]
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]

@@ -119,7 +119,8 @@ def _host(machine: Machine, alone: HostAlone | None) -> Host:
     """The host's part: as it was measured by itself, where that could be; else as the node has it."""
     if alone is None:
         return host_of(machine)
-    return host_of(machine, alone.measured_call_seconds, pack_rate=alone.measured_pack_bytes_per_second)
+    call, rate = alone.measured_call_seconds, alone.measured_pack_bytes_per_second
+    return host_of(machine, train_s=call, core_rate=rate)
 
 
 def _with_room(run: Run[KvDevice], chosen: list[Blocks]) -> list[Blocks]:

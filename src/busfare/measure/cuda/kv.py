@@ -30,8 +30,8 @@ Issue = Callable[[Sequence[Any]], None]
 #: Pinned memory from which pieces are fetched: far beyond any processor's cache, so that those of every run are read from
 #: memory as those of a real cache are.
 POOL_BYTES = 1 << 30
-#: Runs take so many different sets of pieces in turn.
-SETS = 4
+#: Runs take so many different sets of pieces in turn, or as many as the pool holds; the host's part alone is taken so often.
+SETS, TIMES = 64, 5
 #: More copies than this do not fit the launch queues while they are held.
 MOST_HELD = 384
 #: The host's part alone: a train of so many calls that copy so many bytes each; and so many blocks of so many bytes packed,
@@ -65,6 +65,7 @@ class CudaKv(facts.CudaHost):
         self._buffers: dict[str, Buffer] = {}
         self._blocks: Blocks | None = None
         self._sets: list[_Set] = []
+        self._turn = 0
         self._most_held = MOST_HELD
 
     def start(self, fetched: int, evicted: int) -> None:
@@ -113,7 +114,7 @@ class CudaKv(facts.CudaHost):
         pool, packed = (self._words(name, size // 8) for name in ("pool", "packed"))
         taken = ((own.sources - np.uint64(self._at("pool"))) // np.uint64(size)).astype(np.int64)
         calls, packs = [], []
-        for _ in range(SETS):
+        for _ in range(TIMES):
             began = time.perf_counter()
             _one_by_one(pairs, [], SHORT_BYTES, [stream, stream])
             calls.append((time.perf_counter() - began) / len(pairs))
@@ -138,8 +139,8 @@ class CudaKv(facts.CudaHost):
         held = layout not in PACKED and (
             copies <= self._most_held or layout in ("contiguous", "gather-kernel")
         )
-        for n in range(runs + 1):
-            own = self._sets[n % len(self._sets)]
+        for _ in range(runs + 1):
+            own = self._next()
             issue = self._issue(layout, own, blocks)
             timed = Timed(
                 board, issue, streams, lead_in=None if layout == "gather-kernel" else self._lead_in(blocks)
@@ -162,6 +163,11 @@ class CudaKv(facts.CudaHost):
                 self._check(board, layout, own, blocks)
         return KvTiming(tuple(host_s[1:]), tuple(calls_s[1:]), tuple(device_s[1:]))
 
+    def _next(self) -> _Set:
+        """Another set of pieces than the last one's, so that no cache holds what is read."""
+        self._turn = (self._turn + 1) % len(self._sets)
+        return self._sets[self._turn]
+
     def _place(self, blocks: Blocks) -> None:
         """Chooses the pieces of each set: in no order, and no two sets the same where the pool has that many."""
         if self._blocks == blocks:
@@ -174,7 +180,7 @@ class CudaKv(facts.CudaHost):
         def at(name: str, numbers: npt.NDArray[Any]) -> Places:
             return np.asarray(self._buffers[name].address + numbers * size, np.uint64)
 
-        for n in range(SETS):
+        for n in range(max(1, min(SETS, len(orders["pool"]) // counts["pool"]))):
             chosen = {}
             for name, count in counts.items():
                 sets = max(1, min(SETS, len(orders[name]) // max(1, count)))

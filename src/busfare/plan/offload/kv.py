@@ -19,7 +19,7 @@ import numpy as np
 from busfare.cost.pageable import COPY_BYTES_PER_S, measured_copy
 from busfare.errors import InputError
 from busfare.node import Curve
-from busfare.plan.machine import Basis, Machine
+from busfare.plan.machine import Basis, Kind, Machine
 from busfare.plan.prediction import range_beside
 from busfare.timeline.program import GpuRules, Mapped, Program
 
@@ -55,14 +55,14 @@ Limit = Literal["link", "submission", "copy engine", "host gather"]
 #: Of nodes that nobody probed, medians of 62 probes of H100s and H200s [results/probe.tar.xz]: seconds of a call that hands
 #: one copy to the driver, launches a kernel, or waits.
 CALL_S, LAUNCH_S, WAIT_S = 2.9e-6, 5e-6, 1.9e-6
-#: What the host takes for each copy of a train, for a cuMemcpyBatchAsync, and for each of its pieces, over the call of one
-#: copy: trains and batches of 16 and 128 pieces of 64 B to 64 KiB in the same probes, whose middle 80 % are 0.77 to 0.90,
-#: 1.2 to 1.8 and 0.15 to 0.18. On the GPU a batch's piece adds, beside its bytes, what it does at 64 B there.
-IN_A_TRAIN, BATCH, BATCH_PIECE, BATCH_PIECE_GPU_S = 0.81, 1.42, 0.165, 1.0e-8
-#: Into an idle stream the driver has the processor write a batch's pieces below so many bytes to the GPU itself: calls of a
-#: train that each piece takes, and each byte of it. And a copy that is handed over alone keeps the engine so much longer (s)
-#: than one queued behind others [an H100 and two H200s, driver 580, CUDA 13; results/offload-bench.tar.xz].
-WRITTEN_BELOW, WRITTEN, WRITTEN_PER_BYTE, HANDED_OVER_S = 32768, 0.32, 4.2e-5, 3.5e-7
+#: What the host takes for each copy of a train over the call of one, and for a cuMemcpyBatchAsync and each of its pieces
+#: over a train's copy: trains and batches of 16 and 128 pieces of 64 B to 64 KiB in the same probes, whose middle 80 %
+#: are 0.77 to 0.90, 1.4 to 2.1 and 0.18 to 0.22. On the GPU a batch's piece adds, beside its bytes, what it does at 64 B.
+IN_A_TRAIN, BATCH, BATCH_PIECE, BATCH_PIECE_GPU_S = 0.81, 1.73, 0.203, 1.0e-8
+#: Into an idle stream the driver has the processor write a batch's pieces below so many bytes to the GPU itself: over a
+#: train's copy a piece, beside one core's memcpy of its bytes. And a copy that is handed over alone keeps the engine so much
+#: longer than one that was queued behind others [an H100 and an H200, driver 580, CUDA 13; results/offload-bench.tar.xz].
+WRITTEN_BELOW, WRITTEN, HANDED_OVER_S = 32768, 0.36, 3.5e-7
 #: Up to so many copies are played one by one. Of more, what each adds is taken from two plays of fewer.
 MOST_PLAYED, ANCHORS = 96, (16, 40)
 #: Longer prompts than any model takes.
@@ -91,8 +91,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the host takes (s): a call that copies, one that launches, one that waits, a batch and each of its pieces; and a
-    byte that one core copies from one place in memory to another.
+    """What the host takes (s): a call that copies, one that launches, one that waits, a batch and each of its pieces; a byte
+    that is packed; and a short piece, and a byte of it, that the driver has the processor write.
     """
 
     copy_s: float
@@ -101,6 +101,8 @@ class Host:
     batch_s: float
     batch_piece_s: float
     pack_s_per_byte: float
+    written_s: float = 0.0
+    written_s_per_byte: float = 0.0
     basis: tuple[Basis, ...] = ()
 
 
@@ -146,42 +148,64 @@ class Prefill:
 
 
 def host_of(
-    machine: Machine, copy_s: float | None = None, batch_piece_s: float | None = None, pack_rate: float | None = None
-) -> Host:  # fmt: skip
-    """The host's part: as given (`pack_rate` in bytes/s), else as the node says, else as typical; `basis` says which."""
+    machine: Machine,
+    copy_s: float | None = None,
+    batch_piece_s: float | None = None,
+    pack_rate: float | None = None,
+    train_s: float | None = None,
+    core_rate: float | None = None,
+) -> Host:
+    """The host's part: as given (`pack_rate` in bytes/s), else by what was measured of it alone (`train_s` a copy in a train
+    of short ones, `core_rate` bytes/s that a core copies), else as the node says, else as typical; `basis` says which.
+    """
     node, basis = machine.node, []
 
-    def call(name: str, of: str, typical: float, share: float = 1.0, given: float | None = None) -> float:
-        cost = node.call_cost(name)
-        known = cost is not None and cost.call_s > 0
-        value = given if given is not None else share * (cost.call_s if cost and known else typical)
-        times = f"{share:g} × " if share != 1.0 else ""
-        source = f"{times}cost {name} of {node.name}" if known else f"{times}typical of H100s and H200s"
-        kind = "estimated" if times or not known else "measured"
-        if given is not None:
-            kind, source = "assumed", "as given"
-        basis.append(Basis(of, value, "s", kind, source))  # type: ignore[arg-type]
+    def known(of: str, value: float, kind: Kind, source: str, unit: str = "s") -> float:
+        basis.append(Basis(of, value, unit, kind, source))
         return value
 
-    copy = call("copy", "host, each copy", CALL_S, IN_A_TRAIN, copy_s)
+    def call(name: str, of: str, typical: float, share: float = 1.0) -> float:
+        cost = node.call_cost(name)
+        times = f"{share:g} × " if share != 1.0 else ""
+        if cost is not None and cost.call_s > 0:
+            kind: Kind = "estimated" if times else "measured"
+            return known(of, share * cost.call_s, kind, f"{times}cost {name} of {node.name}")
+        return known(of, share * typical, "estimated", f"{times}typical of H100s and H200s")
+
+    if train_s is not None:
+        train = known("host, each copy", train_s, "measured", "a train of short copies, by itself")
+    else:
+        train = call("copy", "host, each copy", CALL_S, IN_A_TRAIN)
+    copy = train if copy_s is None else known("host, each copy", copy_s, "assumed", "as given")
     launch = call("launch", "host, a launch", LAUNCH_S)
     wait = call("synchronise", "host, a wait", WAIT_S)
-    batch = call("copy", "host, a batch", CALL_S, BATCH)
-    piece = call("copy", "host, a piece of a batch", CALL_S, BATCH_PIECE, batch_piece_s)
-    pageable, link = machine.h2d.pageable.long_gap_per_byte_s, machine.h2d.copy.long_gap_per_byte_s
-    said, staged = measured_copy(node), node.curve("h2d", "pageable")
-    if pack_rate is not None:
-        pack = Basis("host, memcpy", 1 / pack_rate, "s/B", "assumed", "as given")
-    elif said is not None:
-        pack = Basis("host, memcpy", 1 / said, "s/B", "data-sheet", f"the processor of {node.name}")
-    elif staged is not None and pageable > link:
-        # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/pageable.py].
-        pack = Basis(
-            "host, memcpy", pageable, "s/B", "measured", "long pageable copies, which one core stages"
-        )
+    piece = BATCH_PIECE * train
+    if batch_piece_s is None:
+        known("host, a piece of a batch", piece, "estimated", f"{BATCH_PIECE:g} × a copy of a train")
     else:
-        pack = Basis("host, memcpy", 1 / COPY_BYTES_PER_S, "s/B", "estimated", "cost/pageable.py")
-    return Host(copy, launch, wait, batch, piece, float(pack.value), (*basis, pack))
+        piece = known("host, a piece of a batch", batch_piece_s, "assumed", "as given")
+    core = _core(machine, core_rate)
+    basis.append(core)
+    pack = float(core.value)
+    if pack_rate is not None:
+        pack = known("host, packing", 1 / pack_rate, "assumed", "as given", "s/B")
+    return Host(
+        copy, launch, wait, BATCH * train, piece, pack, WRITTEN * train, float(core.value), tuple(basis)
+    )
+
+
+def _core(machine: Machine, rate: float | None) -> Basis:
+    """What one core takes to copy a byte."""
+    node, name = machine.node, "host, memcpy"
+    pageable, link = machine.h2d.pageable.long_gap_per_byte_s, machine.h2d.copy.long_gap_per_byte_s
+    if rate is not None:
+        return Basis(name, 1 / rate, "s/B", "measured", "a core that packs, by itself")
+    if (said := measured_copy(node)) is not None:
+        return Basis(name, 1 / said, "s/B", "data-sheet", f"the processor of {node.name}")
+    if node.curve("h2d", "pageable") is not None and pageable > link:
+        # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/pageable.py].
+        return Basis(name, pageable, "s/B", "measured", "long pageable copies, which one core stages")
+    return Basis(name, 1 / COPY_BYTES_PER_S, "s/B", "estimated", "cost/pageable.py")
 
 
 def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Program:
@@ -215,7 +239,7 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
         }
         curves = {direction: _batch(curve, blocks.piece_bytes) for direction, curve in curves.items()}
         if _written(blocks, host):
-            before["h2d"] = host.batch_s + host.copy_s * (pieces * WRITTEN + into * WRITTEN_PER_BYTE)
+            before["h2d"] = host.batch_s + pieces * host.written_s + into * host.written_s_per_byte
             into = blocks.piece_bytes  # the others have come while the last one was written
     elif layout != "contiguous":
         before["h2d"] += into * host.pack_s_per_byte / parts
@@ -228,7 +252,7 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
 
 def _written(blocks: Blocks, host: Host) -> bool:
     """Whether the processor writes the pieces of a batch: not where nothing of the host counts, as all was queued."""
-    return host.batch_s > 0 and blocks.piece_bytes < WRITTEN_BELOW
+    return host.written_s > 0 and blocks.piece_bytes < WRITTEN_BELOW
 
 
 def _handed_over(curve: Curve, host: Host) -> Curve:
