@@ -30,8 +30,9 @@ Issue = Callable[[Sequence[Any]], None]
 #: Pinned memory from which pieces are fetched: far beyond any processor's cache, so that those of every run are read from
 #: memory as those of a real cache are.
 POOL_BYTES = 1 << 30
-#: Runs take so many different sets of pieces in turn, or as many as the pool holds; the host's part alone is taken so often.
-SETS, TIMES = 64, 5
+#: Runs take so many different sets of pieces in turn, or as many as the pool holds: 16 MiB sixteen times are more than a
+#: processor's cache holds. The host's part alone is taken so often.
+SETS, TIMES = 16, 5
 #: More copies than this do not fit the launch queues while they are held.
 MOST_HELD = 384
 #: The host's part alone: a train of so many calls that copy so many bytes each; and so many blocks of so many bytes packed,
