@@ -29,7 +29,7 @@ SHEETS = {"h100": "h100-sxm", "h200": "h200-sxm"}
 
 def compared() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Each machine by name, predicted from its probe (`probed`) and from its data sheet (`datasheet`)."""
-    for folder in sorted(path for path in unpacked("offload").iterdir() if path.is_dir()):
+    for folder in sorted(path.parent for path in unpacked("offload-bench").glob("*/bench.json")):
         measured = measured_of(read_result(folder / "bench.json", OffloadResult))
         sheet = SHEETS[folder.name.partition("-")[0]]
         for figures, node in (("probed", str(folder / "node.toml")), ("datasheet", sheet)):
