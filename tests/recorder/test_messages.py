@@ -13,6 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from busfare.job.matching import MEMBERS, match
+from busfare.measure.record import environment
 from busfare.trace import Trace, read
 
 from .conftest import SOURCE, Built
@@ -164,3 +166,41 @@ def test_a_program_without_mpi_runs_as_alone(built: Built, variables: dict[str, 
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "nothing was recorded" in done.stderr
     assert not list((tmp_path / "run.bf").iterdir())
+
+
+def test_kernels_of_nccl_have_what_their_calls_say(
+    built: Built, variables: dict[str, str], tmp_path: Path
+) -> None:
+    """By a stand-in for NCCL that launches as NCCL documents."""
+    compiled(
+        "cc", "fake_nccl.c", tmp_path / "libnccl.so.2", "-shared", "-fPIC", "-w", "-Wl,-soname,libnccl.so.2"
+    )
+    linked = (str(tmp_path / "libnccl.so.2"), f"-Wl,-rpath,{tmp_path}")
+    program = compiled("cc", "nccl_rank.c", tmp_path / "rank", *linked)
+    folder = tmp_path / "run.bf"
+    asked = environment(f"{folder}/", library=built.library)
+    for rank in ("0", "1"):
+        job = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "FAKE_CUPTI_SYSTEM_CLOCK": "1"}
+        subprocess.run([str(program)], env=variables | asked | job, check=True, timeout=60)
+    both = traces(folder)
+    assert len(both) == 2
+    for rank, trace in enumerate(both):
+        rows = trace.collectives.with_columns(pl.col("collective_kind").cast(pl.String))
+        assert rows["operation"].null_count() == 0 and (rows["place"] == rank).all()
+        told = rows.select("collective_kind", "bytes", "peer", "group_size").rows()
+        assert told == [
+            *[("all_reduce", 1024, None, 2)] * 3,
+            ("all_reduce", 300, None, 2),
+            ("send_receive", 40, None, 2),
+            ("receive" if rank else "send", 40, 1 - rank, 2),
+            ("all_gather", 128, None, 2),
+            ("broadcast", 7, None, 2),
+            ("reduce_scatter", 256, None, 2),
+        ]
+    members = [
+        trace.collectives.with_columns(rank=pl.lit(rank), clock=pl.lit(rank))
+        for rank, trace in enumerate(both)
+    ]
+    joint = match(pl.concat(members).select(list(MEMBERS)))
+    assert joint["joint"].null_count() == 0 and joint["joint"].n_unique() == 9
+    assert joint["communicator"].n_unique() == 2
