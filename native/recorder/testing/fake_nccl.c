@@ -17,6 +17,7 @@ typedef int ncclResult_t;
 
 static int t_depth;
 static const char* t_held[16];
+static int t_types[16];
 static int t_count;
 
 static void run(const char* kernel) {
@@ -27,14 +28,15 @@ static void run(const char* kernel) {
     launch(kernel, 0);
 }
 
-static ncclResult_t launch(const char* kernel) {
+static ncclResult_t launch(const char* kernel, int type) {
     if (t_depth == 0) {
         run(kernel);
         return 0;
     }
     for (int i = 0; i < t_count; ++i) {
-        if (!strcmp(t_held[i], kernel)) return 0;
+        if (!strcmp(t_held[i], kernel) && t_types[i] == type) return 0;
     }
+    t_types[t_count] = type;
     t_held[t_count++] = kernel;
     return 0;
 }
@@ -81,20 +83,20 @@ ncclResult_t ncclCommDestroy(ncclComm_t own) {
 
 #define ANY const void *a, void *b, size_t n, int type
 ncclResult_t ncclAllReduce(ANY, int op, ncclComm_t c, void* stream) {
-    return launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL");
+    return launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", type);
 }
 ncclResult_t ncclReduceScatter(ANY, int op, ncclComm_t c, void* stream) {
-    return launch("ncclDevKernel_ReduceScatter_Sum_i32_RING_LL");
+    return launch("ncclDevKernel_ReduceScatter_Sum_i32_RING_LL", type);
 }
 ncclResult_t ncclAllGather(ANY, ncclComm_t c, void* stream) {
-    return launch("ncclDevKernel_AllGather_RING_LL");
+    return launch("ncclDevKernel_AllGather_RING_LL", type);
 }
 ncclResult_t ncclBroadcastConfig(ANY, int root, ncclComm_t c, void* stream, const void* config) {
-    return launch("ncclDevKernel_Broadcast_RING_LL");
+    return launch("ncclDevKernel_Broadcast_RING_LL", type);
 }
 ncclResult_t ncclSend(const void* a, size_t n, int type, int peer, ncclComm_t c, void* stream) {
-    return launch("ncclDevKernel_SendRecv");
+    return launch("ncclDevKernel_SendRecv", type);
 }
 ncclResult_t ncclRecv(void* a, size_t n, int type, int peer, ncclComm_t c, void* stream) {
-    return launch("ncclDevKernel_SendRecv");
+    return launch("ncclDevKernel_SendRecv", type);
 }

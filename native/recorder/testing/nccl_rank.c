@@ -41,6 +41,10 @@ int main(void) {
     failed |= ncclAllReduce(NULL, NULL, 50, kFloat16, 0, all, NULL);
     ncclGroupEnd();
     ncclGroupStart();
+    failed |= ncclAllReduce(NULL, NULL, 100, kFloat16, 0, all, NULL);
+    failed |= ncclAllReduce(NULL, NULL, 50, kFloat32, 0, all, NULL);
+    ncclGroupEnd();
+    ncclGroupStart();
     ncclGroupStart();  // as PyTorch does
     failed |= ncclSend(NULL, 10, kFloat32, other, all, NULL);
     ncclGroupEnd();

@@ -61,6 +61,8 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     shared = np.array([names.index(name) for name in names], np.int64)
     by_clock = members.with_columns(pl.Series("clock", shared[members["clock"].to_numpy()], pl.UInt32))
     clocks = Clocks(*(values[shared] for values in align(by_clock, len(rows))))
+    if not shared.any():
+        clocks.uncertainty[:] = 0.0
     number, ends = members["clock"].to_numpy(), members["end_ns"].to_numpy()
     shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
     members = members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift)

@@ -196,7 +196,12 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     points = trace.calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
     place = pl.select(pl.when(pl.Series(rows >= 0)).then(innermost(ranges, points))).to_series()
     named = pl.Series([known[text] for text in ranges["text"]], dtype=DESCRIBED["collective_kind"])
-    return _given(ranges, trace).with_columns(pl.coalesce("collective_kind", named))[place]
+    told = _given(ranges, trace).with_columns(pl.coalesce("collective_kind", named))[place]
+    # Of several kernels that a group launches on a GPU, the bytes of each are not known.
+    of_group = ranges["text"].is_in(["ncclGroupEnd"])[place].fill_null(False)
+    where = pl.struct(pl.Series(place), kernels["process"], kernels["device"])
+    several = pl.Series(of_group) & (pl.len().over(where) > 1)
+    return told.with_columns(bytes=pl.when(several).then(None).otherwise("bytes"))
 
 
 def _named(names: pl.Series) -> pl.DataFrame:

@@ -101,8 +101,10 @@ class Trace:
 
     @cached_property
     def makespan_seconds(self) -> float:
-        """From the start of the first operation or call to the end of the last; 0 if there is none."""
+        """From the start of the first operation or call to the end of the last, else of MPI's calls; 0 if there is none."""
         frames = [frame for frame in (self.operations, self.calls) if frame.height]
+        if not frames and self.collectives.height:  # a rank that uses no GPU
+            frames = [self.collectives]
         if not frames:
             return 0.0
         if self.sums is not None:
