@@ -353,8 +353,7 @@ def _words(result: PlanOffloadResult, fastest: Ranked, layers: Layers) -> list[s
         f"GPU memory for layers: {amounts.size(result.device_bytes)}, of which buffers {amounts.size(result.buffer_bytes)}.",
     ]
     words.append(
-        "The link limits it: more resident layers, smaller weights or more tokens a pass make it faster; deeper prefetch "
-        "does not."
+        "The link limits it: more resident layers, smaller weights or more tokens a pass make it faster."
         if result.limited_by == "link"
         else "The kernels limit it: with a depth of 1 or more the copies hide behind them."
     )

@@ -135,7 +135,7 @@ def pass_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: fl
             free = max(free + gap * (free > 0), behind, host) + moves[number]
             there[number] = free + starts[number]
             host = there[number] if blocks else 0.0
-        arrived = there[layer] + curve.event_wait_s if layer in there else 0.0
-        computed = max(computed, arrived, host) + layers.seconds[layer]
+        arrived = max(there[layer], host) + curve.event_wait_s if layer in there else host
+        computed = max(computed, arrived) + layers.seconds[layer]
         done.append(computed)
     return computed
