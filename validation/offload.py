@@ -14,9 +14,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from stored import unpacked
+from truths import Truth
 
+from busfare.measure.bench.kv import beside_predictions as of_layouts
 from busfare.measure.bench.offload_result import beside_predictions, measured_of
+from busfare.measure.kv_results import KvBenchResult, KvCell
 from busfare.measure.offload_results import OffloadResult
 from busfare.measure.results import read_result
 from busfare.node import load_node
@@ -34,6 +38,29 @@ def compared() -> Iterator[tuple[str, str, dict[str, Any]]]:
         sheet = SHEETS[folder.name.partition("-")[0]]
         for figures, node in (("probed", str(folder / "node.toml")), ("datasheet", sheet)):
             yield folder.name, figures, beside_predictions(measured, machine_of(load_node(node)))
+
+
+def layouts() -> Iterator[tuple[str, str, list[KvCell]]]:
+    """The same of `bench kv`, the host's own part as the node says it."""
+    for file in sorted(unpacked("offload-bench").glob("*/kv.json")):
+        measured = replace(read_result(file, KvBenchResult), host=None)
+        sheet = SHEETS[file.parent.name.partition("-")[0]]
+        for figures, node in (("probed", str(file.parent / "node.toml")), ("datasheet", sheet)):
+            yield file.parent.name, figures, of_layouts(measured, machine_of(load_node(node)))
+
+
+def truths() -> Iterator[Truth]:
+    """Passes over streamed layers by memory kind, and KV caches by layout."""
+    for machine, figures, result in compared():
+        for cell in result["cells"]:
+            yield Truth(
+                figures, cell.memory, "offload", 0, machine, cell.predicted_seconds, cell.measured_seconds
+            )
+    for machine, figures, cells in layouts():
+        for row in (row for cell in cells for row in cell.layouts):
+            yield Truth(
+                figures, row.layout, "kv", 0, machine, row.predicted_seconds or 0.0, row.measured_seconds
+            )
 
 
 def main() -> int:
@@ -65,6 +92,13 @@ def main() -> int:
             )
         met &= good
         print(f"  {'met' if good else 'MISSED'}")
+    for machine, figures, cells in layouts():
+        off = [abs(row.error_percent or 0.0) for cell in cells for row in cell.layouts]
+        right = sum(not cell.ranking.wrong for cell in cells)
+        print(
+            f"{machine}, {figures}: layouts, {len(off)} cases, median {np.median(off):.1f} %, 90th percentile "
+            f"{np.percentile(off, 90):.1f}; ranked right {right} of {len(cells)}"
+        )
     return 0 if met else 1
 
 

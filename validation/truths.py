@@ -311,6 +311,13 @@ def layers() -> Iterator[Truth]:
     return truths()
 
 
+def offload() -> Iterator[Truth]:
+    """What lives on the host: streamed layers and KV caches."""
+    from offload import truths
+
+    return truths()
+
+
 PARTS: dict[str, Any] = {
     "published": published,
     "probe": probes,
@@ -320,4 +327,5 @@ PARTS: dict[str, Any] = {
     "kernels": kernels,
     "collectives": collectives,
     "layers": layers,
+    "offload": offload,
 }

@@ -32,14 +32,20 @@ class Prediction:
     assumes: tuple[str, ...] = ()
 
 
-def range_beside(strategy: str, seconds: float | None, node: Node, method: str = "") -> dict[str, Any]:
-    """`low_seconds`, `high_seconds` and `rung` of what a strategy, or a migration method, is predicted to take on `node`."""
+def range_beside(
+    strategy: str, seconds: float | None, node: Node, method: str = "", what: str = ""
+) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of what a strategy, or a migration method, is predicted to take on `node`.
+
+    `what`: `offload` or `kv`, whose strategies are memory kinds and layouts.
+    """
     figures = figures_of(node)
-    method = method or METHODS.get(strategy, "")
-    found = range_of("method", method, figures) if method else range_of("strategy", strategy, figures)
+    method = method or ("" if what else METHODS.get(strategy, ""))
+    name = method or strategy
+    found = range_of(what or ("method" if method else "strategy"), name, figures)
     if figures == "datasheet" and found is not None:
-        # Strategies were run on two GPUs; copies were measured on many.
-        memory = next((kind for kind in ("pageable", "managed") if method.startswith(kind)), "pinned")
+        # All of these were run on two kinds of GPU; copies were measured on many.
+        memory = next((kind for kind in ("pageable", "managed") if name.startswith(kind)), "pinned")
         copies = range_of(memory, "datasheet", figures, LONG_BYTES) or found
         found = Ranged(min(found.low, copies.low), max(found.high, copies.high))
     return beside(seconds, found, "datasheet" if figures == "datasheet" else "probed")

@@ -41,15 +41,6 @@ Layout = Literal[
 ]  # fmt: skip
 #: Of those that take as long, the one with less to write comes first; `contiguous`, the bound, needs a cache of one piece.
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-#: Which strategy, or method, was run for real as each layout moves its data: whose errors are its range.
-RANGES = {
-    "contiguous": ("explicit", ""),
-    "gather-kernel": ("mapped", ""),
-    "batched": ("batched", ""),
-    "gather-host-halves": ("", "pageable"),
-    "gather-host": ("", "pageable"),
-    "per-block": ("streams", ""),
-}
 Limit = Literal["link", "submission", "copy engine", "host gather"]
 
 #: Of nodes that nobody probed, medians of 62 probes of H100s and H200s [results/probe.tar.xz]: seconds of a call that hands
@@ -119,8 +110,7 @@ class Fetch:
 
     def beside(self, machine: Machine) -> dict[str, Any]:
         """`low_seconds`, `high_seconds` and `rung` of its seconds."""
-        strategy, method = RANGES[self.layout]
-        return range_beside(strategy, self.seconds, machine.node, method)
+        return range_beside(self.layout, self.seconds, machine.node, what="kv")
 
 
 @dataclass(frozen=True, slots=True)

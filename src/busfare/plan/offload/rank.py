@@ -31,13 +31,6 @@ __all__ = [
 DEPTHS = (0, 1, 2, 3, 4)
 #: Within this share two schedules are as good: the one with less GPU memory, then with less to write, goes first.
 WITHIN = 0.01
-#: The strategy, or the method, that moves data as each memory kind does, and on which ranges were derived.
-LIKE = {
-    "pinned": "streams",
-    "pageable": "streams-pageable",
-    "mapped": "mapped",
-    "managed": "managed-prefetch",
-}
 #: Break-even tokens are looked for up to here, and this close.
 MOST_TOKENS, CLOSE = 1 << 24, 1e-4
 #: Numbers of resident layers that are looked at beside the most that fit.
@@ -129,7 +122,7 @@ def ranged(
     """`low_seconds`, `high_seconds` and `rung` of a pass. `ends`: its layers with the least, the predicted and the most
     seconds of their kernels, where these are predicted as well, from figures of `rung`.
     """
-    keys = range_beside(LIKE[schedule.memory], seconds, machine.node)
+    keys = range_beside(schedule.memory, seconds, machine.node, what="offload")
     if ends is None or keys["low_seconds"] is None:
         return keys
     low, middle, high = (pass_seconds(layers, schedule, machine, share) for layers in ends)
