@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from io import BytesIO
 from itertools import count
@@ -27,7 +28,8 @@ PLACE = ["process", "device"]
 class TraceRank(msgspec.Struct, frozen=True):
     """A rank as its trace has it: the work of one process on one GPU. Nanoseconds.
 
-    `timed_by`: the host whose clock all of its recordings share; None where each has its own.
+    `timed_by`: the host whose clock all of its recordings share; None where each has its own. `rank`: as a file of several
+    processes says it.
     """
 
     process: int | None
@@ -36,6 +38,7 @@ class TraceRank(msgspec.Struct, frozen=True):
     kernels_ns: int
     communication_ns: int
     timed_by: str | None = None
+    rank: int | None = None
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -55,10 +58,13 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     if trace.sums is not None:
         return []
     timed_by = trace.host.get("hostname") or None if trace.format == "recorded" else None
+    said = {
+        int(process): int(rank) for process, rank in re.findall(r"(\d+)=(\d+)", trace.host.get("ranks", ""))
+    }
     if trace.operations.is_empty():  # ranks that use no GPU
         spans = trace.collectives.group_by("process").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
         return [
-            TraceRank(process, None, span, 0, 0, timed_by)
+            TraceRank(process, None, span, 0, 0, timed_by, said.get(process))
             for process, span in spans.sort("process").iter_rows()
         ]
     seconds = pl.col("seconds")
@@ -77,7 +83,7 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     return [
         TraceRank(
             row["process"], row["device"], row["end"] - row["start"],
-            round(row["kernels"] * 1e9), round(row["communication"] * 1e9), timed_by,
+            round(row["kernels"] * 1e9), round(row["communication"] * 1e9), timed_by, said.get(row["process"]),
         )
         for row in (working if working.height else own.head(1)).iter_rows(named=True)
     ]  # fmt: skip
@@ -118,21 +124,19 @@ def unpacked(text: bytes) -> pl.DataFrame:
 def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:
     """The ranks of `traces`: each a path, the rank and the host that it says it is of, and what it holds.
 
-    A trace of one process has the rank that it says; all others, and those that say the same, get the numbers that are left.
+    A trace of one process has the rank that it says, and so has each process of a trace that says one for it; all others,
+    and those that say the same, get the numbers that are left.
     """
-    own = {
-        clock: rank for clock, (_, rank, _, held) in enumerate(traces) if rank is not None and len(held) == 1
-    }
-    first = {rank: clock for clock, rank in reversed(own.items())}
+    first: dict[int, tuple[int, int]] = {}
+    for clock, (_, rank, _, held) in enumerate(traces):
+        for place, times in enumerate(held):
+            own = rank if times.rank is None and len(held) == 1 else times.rank
+            if own is not None:
+                first.setdefault(own, (clock, place))
+    claimed = {place: rank for rank, place in first.items()}
     free = (number for number in count() if number not in first)
     return [
-        Rank(
-            rank if (rank := own.get(clock)) is not None and first[rank] == clock else next(free),
-            path,
-            host,
-            clock,
-            times,
-        )
+        Rank(claimed[at] if (at := (clock, place)) in claimed else next(free), path, host, clock, times)
         for clock, (path, _, host, held) in enumerate(traces)
-        for times in held
+        for place, times in enumerate(held)
     ]

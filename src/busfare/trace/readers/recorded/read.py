@@ -82,7 +82,7 @@ def read(path: Path, launches: bool = False) -> Trace:
         streams=_together([streams(part) for part in parts]),
         counters=_together([counters(part, omissions) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
-        | _rank(recordings),
+        | _rank(parts),
         origin_ns=first,
     )
     hosts = {recording.facts.get("hostname", "") for recording in recordings}
@@ -95,10 +95,13 @@ def read(path: Path, launches: bool = False) -> Trace:
     return trace
 
 
-def _rank(recordings: list[Recording]) -> dict[str, str]:
-    """The rank that all recordings are of, if they say one and the same."""
-    ranks = {recording.facts.get("rank", "") for recording in recordings}
-    return {"rank": ranks.pop()} if len(ranks) == 1 and "" not in ranks else {}
+def _rank(parts: list[RecordedProcess]) -> dict[str, str]:
+    """`rank` that all recordings are of, if they say one and the same; else `ranks`, PROCESS=RANK of those that say one."""
+    said = {str(part.process): part.recording.facts.get("rank", "") for part in parts}
+    ranks = set(said.values())
+    if len(ranks) == 1:
+        return {"rank": ranks.pop()} if "" not in ranks else {}
+    return {"ranks": " ".join(f"{process}={rank}" for process, rank in said.items() if rank.isdecimal())}
 
 
 def _processes(recordings: list[Recording]) -> list[int]:
