@@ -41,8 +41,8 @@ def compiled(compiler: str, source: str, to: Path, *options: str) -> Path:
 @pytest.fixture(params=MPIS)
 def mpi(request: pytest.FixtureRequest) -> tuple[str, str]:
     compiler, launcher = (shutil.which(name) for name in MPIS[request.param])
-    if not compiler or not launcher:
-        pytest.skip(f"no {request.param} here")
+    assert compiler, f"{request.param} is missing; `make test` installs it"
+    assert launcher, f"{request.param} is missing; `make test` installs it"
     return compiler, launcher
 
 
@@ -99,8 +99,11 @@ def test_ranks_wait_for_the_one_that_sleeps(launched: Launch) -> None:
         ("MPI_COMM_WORLD", "send_receive"): (40 + 8, 2, 40 * 4000 + 8 * 4),
     }
     waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
-    assert [waited[rank] for rank in (0, 2, 3)] == pytest.approx([1.0] * 3, rel=0.1)
-    assert waited[1] < 0.1
+    # They wait as long as it sleeps, and longer on a busy machine, on which it waits for them as well.
+    assert min(waited[rank] for rank in (0, 2, 3)) > 0.9
+    assert waited[1] < min(waited[rank] for rank in (0, 2, 3))
+    last = {one["kind"]: one["last_rank"] for one in result["collectives"]}
+    assert last["all_reduce"] == 1
     assert not left_out(result)
 
 
