@@ -102,8 +102,6 @@ def test_ranks_wait_for_the_one_that_sleeps(launched: Launch) -> None:
     # They wait as long as it sleeps, and longer on a busy machine, on which it waits for them as well.
     assert min(waited[rank] for rank in (0, 2, 3)) > 0.9
     assert waited[1] < min(waited[rank] for rank in (0, 2, 3))
-    last = {one["kind"]: one["last_rank"] for one in result["collectives"]}
-    assert last["all_reduce"] == 1
     assert not left_out(result)
 
 

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -138,14 +139,22 @@ def _flushed(status: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        return _lost(error) or status
+        status = _lost(error) or status
+    try:
+        sys.stderr.flush()
+    except OSError:  # nobody is to know, nor the interpreter when it tries again at exit
+        _to_nowhere(sys.stderr)
     return status
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """Keeps the interpreter from failing at exit with what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _lost(error: OSError) -> int:
     """The status of output that went nowhere."""
-    # Keep the interpreter from trying again at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _to_nowhere(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return 0
     return _failed(f"standard output: cannot be written ({error.strerror}); make room, or write elsewhere", 2)
