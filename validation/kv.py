@@ -57,8 +57,8 @@ def _is_train(m: Measurement) -> bool:
 def main() -> int:
     found: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     for name in probe_names(run=2):
-        for *key, off in errors(name):
-            found[tuple(key)].append(off)  # type: ignore[index]
+        for layout, direction, part, size, off in errors(name):
+            found[layout, direction, part, size].append(off)
     print(f"{'layout':10} way  {'of':6} {'bytes':>8}  percent off: median, middle 80 %")
     for (layout, way, of, size), off in sorted(found.items()):
         low, middle, high = np.quantile(off, (0.1, 0.5, 0.9))

@@ -19,10 +19,12 @@ from busfare.plan.offload.rank import (
     schedules,
     share_hidden,
 )
-from busfare.plan.offload.schedule import MEMORIES, Schedule, copy_curve, pass_seconds, program_of
+from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule, copy_curve, pass_seconds, program_of
 
 NODES = ("h100-probed", "rtx-3090", "gh200", "k20")
 MIB = 1 << 20
+#: Of these nothing goes back.
+COPIED: tuple[Memory, ...] = ("pinned", "pageable", "mapped")
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -32,9 +34,10 @@ def test_the_recurrence_is_what_the_engine_plays(name: str) -> None:
     for size, ratio in product((1e4, 1e6, 6.4e7), (0.02, 1.0, 2.0)):
         seconds = size * machine.h2d.copy.long_gap_per_byte_s * ratio + 2e-6
         unlike = [(random.uniform(0, 2) * size, random.uniform(0, 2) * seconds) for _ in range(12)]
-        for layers in (Layers.alike(12, size, seconds), Layers(*zip(*unlike, strict=True))):  # type: ignore[arg-type]
-            for resident, depth, memory in product((0, 5, 12), (0, 1, 3), ("pinned", "pageable", "mapped")):
-                schedule = Schedule(resident, depth, memory)  # type: ignore[arg-type]
+        various = Layers(tuple(bytes_ for bytes_, _ in unlike), tuple(time for _, time in unlike))
+        for layers in (Layers.alike(12, size, seconds), various):
+            for resident, depth, memory in product((0, 5, 12), (0, 1, 3), COPIED):
+                schedule = Schedule(resident, depth, memory)
                 played = program_of(layers, schedule, machine).play().seconds
                 assert pass_seconds(layers, schedule, machine) == pytest.approx(played, rel=0.01), schedule
 
@@ -75,9 +78,7 @@ def test_what_is_sent_back_takes_the_other_direction_and_keeps_its_buffer() -> N
 def test_pageable_copies_hold_the_host_and_deeper_prefetch_is_no_cure() -> None:
     machine = machine_of(load_node("h100-probed"))
     layers = Layers.alike(8, 64 * MIB, 1e-3)
-    pinned, pageable = (
-        pass_seconds(layers, Schedule(0, 1, memory), machine) for memory in ("pinned", "pageable")
-    )  # type: ignore[arg-type]
+    pinned, pageable = (pass_seconds(layers, Schedule(0, 1, memory), machine) for memory in COPIED[:2])
     assert pageable > 3 * pinned
 
 

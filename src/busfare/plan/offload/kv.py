@@ -18,7 +18,7 @@ import numpy as np
 
 from busfare.cost.pageable import COPY_BYTES_PER_S, measured_copy
 from busfare.errors import InputError
-from busfare.node import Curve
+from busfare.node import Curve, Flow
 from busfare.plan.machine import Basis, Kind, Machine
 from busfare.plan.prediction import range_beside
 from busfare.timeline.program import GpuRules, Mapped, Program
@@ -206,9 +206,12 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
     program = Program(GpuRules(machine.contention, 1 if machine.category != "two-copy-engines" else 2))
     (into, pieces), (out, left) = blocks.moved("h2d"), blocks.moved("d2h")
     if layout == "gather-kernel":
-        flows = (("read", into, machine.h2d.mapped), ("write", out, machine.d2h.mapped))
+        flows: tuple[tuple[Flow, float, Curve], ...] = (
+            ("read", into, machine.h2d.mapped),
+            ("write", out, machine.d2h.mapped),
+        )
         reads, writes = (
-            Mapped(size * machine.access_cost(flow, blocks.piece_bytes), curve) if size else None  # type: ignore[arg-type]
+            Mapped(size * machine.access_cost(flow, blocks.piece_bytes), curve) if size else None
             for flow, size, curve in flows
         )
         program.kernel(0.0, 0, into=reads, out=writes, host_s=host.launch_s)
