@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -11,7 +11,12 @@ from busfare.cli.answer import answer
 from busfare.cli.nas import nas_command
 from busfare.output import PATH, as_html, as_json, note
 
+if TYPE_CHECKING:
+    from busfare.measure.results import Benched
+
 __all__ = ["bench_app"]
+
+Result = TypeVar("Result", bound="Benched")
 
 predicted_by = click.option(
     "--node", metavar="NODE", help="Predict by its parameters; else this machine is probed first."
@@ -28,6 +33,22 @@ def bench_app() -> None:
     """Run migration methods, overlap strategies, KV caches and NAS FT and MG for real, beside what is predicted of them."""
 
 
+def _result(benchmark: str, from_: Path | None, kind: type[Result], asked: dict[str, Any]) -> Result:
+    """What an earlier run wrote, or what `busfare.measure.bench.commands` measures now. Whoever shows it has been imported
+    by then, or would fail after minutes.
+    """
+    from busfare.measure.results import read_result
+    from busfare.report.progress import progress
+
+    if from_:
+        return read_result(from_, kind)
+    from busfare.measure.bench import commands
+
+    with progress() as shown:
+        result: Result = getattr(commands, benchmark)(**asked, progress=shown, say=note)
+        return result
+
+
 @bench_app.command("methods")
 @predicted_by
 @quickly
@@ -40,18 +61,10 @@ def bench_app() -> None:
 @as_html
 def bench_methods(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
     """Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program."""
-    # What shows the result is loaded before anything is measured, or would fail after minutes.
-    from busfare.measure.results import MethodsResult, read_result
+    from busfare.measure.results import MethodsResult
     from busfare.report.measured_documents import methods_document
-    from busfare.report.progress import progress
 
-    if from_:
-        result = read_result(from_, MethodsResult)
-    else:
-        from busfare.measure.bench.commands import methods
-
-        with progress() as shown:
-            result = methods(**asked, progress=shown, say=note)
+    result = _result("methods", from_, MethodsResult, asked)
     answer(result, lambda: methods_document(result), json, html)
 
 
@@ -77,17 +90,10 @@ def bench_methods(from_: Path | None, json: bool, html: Path | None, **asked: An
 @as_html
 def bench_strategies(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
     """Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels."""
-    from busfare.measure.results import StrategiesResult, read_result
+    from busfare.measure.results import StrategiesResult
     from busfare.report.measured_documents import strategies_document
-    from busfare.report.progress import progress
 
-    if from_:
-        result = read_result(from_, StrategiesResult)
-    else:
-        from busfare.measure.bench.commands import strategies
-
-        with progress() as shown:
-            result = strategies(**asked, progress=shown, say=note)
+    result = _result("strategies", from_, StrategiesResult, asked)
     answer(result, lambda: strategies_document(result), json, html)
 
 
@@ -101,17 +107,9 @@ def bench_strategies(from_: Path | None, json: bool, html: Path | None, **asked:
 def bench_offload(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
     """Layers whose weights live on the host: by residency, depth, tokens and memory kind."""
     from busfare.measure.offload_results import OffloadResult
-    from busfare.measure.results import read_result
     from busfare.report.offload_document import bench_offload_document
-    from busfare.report.progress import progress
 
-    if from_:
-        result = read_result(from_, OffloadResult)
-    else:
-        from busfare.measure.bench.commands import offload
-
-        with progress() as shown:
-            result = offload(**asked, progress=shown, say=note)
+    result = _result("offload", from_, OffloadResult, asked)
     answer(result, lambda: bench_offload_document(result), json, html)
 
 
@@ -125,17 +123,9 @@ def bench_offload(from_: Path | None, json: bool, html: Path | None, **asked: An
 def bench_kv(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
     """Blocks of a KV cache fetched from the host in every layout, and with others leaving meanwhile."""
     from busfare.measure.kv_results import KvBenchResult
-    from busfare.measure.results import read_result
     from busfare.report.measured_kv_document import measured_kv_document
-    from busfare.report.progress import progress
 
-    if from_:
-        result = read_result(from_, KvBenchResult)
-    else:
-        from busfare.measure.bench.commands import kv
-
-        with progress() as shown:
-            result = kv(**asked, progress=shown, say=note)
+    result = _result("kv", from_, KvBenchResult, asked)
     answer(result, lambda: measured_kv_document(result), json, html)
 
 
