@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from busfare.measure.profile import profile, residuals
+from busfare.measure.raw import read
 from busfare.measure.summary import interquartile_mean, interval, median, spread
 from busfare.node.fit import fit
+from validation.stored import probe_raw
 
 SIZES = np.array(sorted({1 << n for n in range(31)} | {3 << n for n in range(11, 24)}), np.float64)
 
@@ -28,6 +31,18 @@ def test_a_knee_is_found_where_it_is() -> None:
 def test_lines_that_do_not_meet_end_right_after_the_size_where_they_jump() -> None:
     seconds = np.where(SIZES <= 65536, 4e-6 + SIZES * 2e-11, 1.2 * (4e-6 + SIZES * 2e-11))
     assert fit(SIZES, seconds).up_to_bytes == (65536,)
+
+
+@pytest.mark.parametrize("machine", ["h200-thirteenth", "h100-third", "h200-fourteenth"])
+def test_pageable_copies_beyond_the_processors_cache_keep_their_own_line_however_they_scatter(
+    machine: str,
+) -> None:
+    """Recorded samples: few long copies fit a probe's time, and on a shared host they differ by half."""
+    record = read(probe_raw(f"{machine}-run1"))
+    rows = residuals(profile(record).curves, record)
+    long = [r for r in rows if r.case.memory == "pageable" and r.case.bytes >= 32 << 20]
+    assert len(long) == 6
+    assert max(abs(r.percent) for r in long) < 20
 
 
 def test_there_are_no_more_pieces_than_allowed_and_none_with_a_negative_parameter() -> None:

@@ -13,7 +13,7 @@ from busfare.measure.cases import HOST_DIRECTIONS, SHARES, Case, is_held_out
 from busfare.measure.collectives import collective_curves
 from busfare.measure.kernels import kernels_of
 from busfare.measure.raw import Measurement, Record
-from busfare.measure.summary import interquartile_mean, median, spread
+from busfare.measure.summary import interquartile_mean, median
 from busfare.measure.topology import SOURCE, bare_node
 from busfare.node import Contention, Cost, Curve, Node, Shares, Together
 from busfare.node.arrays import FloatArray
@@ -85,7 +85,7 @@ def _curves(own: Cases) -> Iterator[Curve]:
         points = _points(own, like)
         if not len(points[0]):
             continue
-        found: dict[str, Any] = fit(*points, most).pieces
+        found: dict[str, Any] = fit(*points, most=most).pieces
         if like.memory == "pinned":
             found["issue_interval_s"] = _intervals(own, like, found["gap_per_byte_s"][-1])
             found["detail"] = _detail(own, like)
@@ -103,18 +103,18 @@ def _curves(own: Cases) -> Iterator[Curve]:
         )
 
 
-def _points(own: Cases, like: Case) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sizes, seconds and their doubt of the fitted cases that differ from `like` in size alone."""
+def _points(own: Cases, like: Case) -> tuple[FloatArray, FloatArray]:
+    """Sizes and seconds of the fitted cases that differ from `like` in size alone."""
     found = sorted(
-        (case.bytes, m.undisturbed_s, min(spread(m.seconds), 1.0))
+        (case.bytes, m.undisturbed_s)
         for case, m in own.items()
         # What is cheap to compare goes first: a probe has thousands of cases.
         if (case.mode, case.count) == (like.mode, like.count)
         and replace(case, bytes=like.bytes) == like
         and not is_held_out(case)
     )
-    columns = np.array(found, np.float64).reshape(-1, 3).T
-    return columns[0], columns[1], columns[2]
+    columns = np.array(found, np.float64).reshape(-1, 2).T
+    return columns[0], columns[1]
 
 
 def _streams(own: Cases, one: Case, wanted: Sequence[int]) -> list[tuple[int, Case]]:
@@ -136,8 +136,8 @@ def _intervals(own: Cases, one: Case, gap: float) -> dict[int, float]:
     """What each further copy adds beside its bytes, `gap` s/B: in one stream, and in several that hold one copy each."""
     found = _back_to_back(own, one)
     for count, like in _streams(own, one, INTERVALS[one.direction]):
-        sizes, seconds, _ = _points(own, like)
-        alone = np.interp(sizes, *_points(own, one)[:2])
+        sizes, seconds = _points(own, like)
+        alone = np.interp(sizes, *_points(own, one))
         further = (seconds - alone) / (count - 1) - sizes * gap
         long = sizes >= ENGINE_BYTES if (sizes >= ENGINE_BYTES).any() else sizes > 0
         found[count] = max(median(further[long].tolist()), 0.0)
@@ -258,7 +258,7 @@ def _costs(own: Cases) -> Iterator[Cost]:
     if calls:
         yield Cost(call="copy", call_s=median(calls))
     for name, like in _BY_SIZE.items():
-        sizes, seconds, _ = _points(own, like)
+        sizes, seconds = _points(own, like)
         if len(sizes) > 1:
             rate = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 0.0)
             start = max(float(seconds[-1] - rate * sizes[-1]), 0.0)

@@ -12,7 +12,7 @@ from busfare.node.arrays import FloatArray
 from busfare.node.curve import MOST_PIECES
 
 #: Another piece must lower the root-mean-square error to this share, or it is not worth its three numbers …
-WORTH = 0.75
+WORTH = 0.6
 #: … and medians of quiet cases repeat within this: no piece is added below it.
 NEAR = 0.002
 #: Lines that differ by more where they should meet are of different ways to copy: there is a jump.
