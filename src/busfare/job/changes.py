@@ -61,7 +61,9 @@ def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
 
 
 def no_stragglers() -> JobChange:
-    """Nobody takes longer from one collective to the next than the median of those who meet there."""
+    """Nobody takes longer from one collective to the next than the median of those who meet there; of an even number the
+    lower of the two in the middle.
+    """
 
     def apply(state: JobState) -> JobState:
         job = state.job
@@ -69,7 +71,7 @@ def no_stragglers() -> JobChange:
         since = pl.col("end_ns").shift(1).over("rank", "communicator")
         rows = rows.with_columns(since=since).drop_nulls("since")
         rows = rows.with_columns(own=(pl.col("start_ns") - pl.col("since")).clip(lower_bound=1))
-        rows = rows.with_columns(usual=pl.col("own").median().over("joint"))
+        rows = rows.with_columns(usual=pl.col("own").quantile(0.5, "lower").over("joint"))
         late = rows.filter((pl.col("own") > pl.col("usual")) & (pl.col("joint").len().over("joint") > 1))
         timelines = list(state.timelines)
         for number, run in enumerate(timelines):

@@ -35,6 +35,11 @@ HOST_FUNCTION = r"^(cuda|cu|hip)(LaunchHostFunc|StreamAddCallback)"
 #: Sends managed memory where it will be needed.
 PREFETCH = r"^(cuda|cu|hip)MemPrefetch(Batch)?Async$"
 STREAM_WAIT_EVENT = r"^(cuda|cu|hip)StreamWaitEvent$"
+#: Questions about the state of things, and what libraries wrap around them.
+QUERY = (
+    r"^(cuda|cu|hip)((Event|Stream)Query|ThreadExchangeStreamCaptureMode|StreamIsCapturing|[GS]etDevice"
+    r"|(Get|PeekAt)LastError|Ctx([GS]etCurrent|PushCurrent|PopCurrent))$"
+)
 
 #: What kernels of a library are called, behind `void` and namespaces, mangled or not.
 CARRIERS = (

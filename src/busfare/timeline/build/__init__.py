@@ -19,7 +19,7 @@ from busfare.timeline.build.device_work import (
     observed_before,
     unit_of,
 )
-from busfare.timeline.build.host_calls import between_calls, handed_over, outermost
+from busfare.timeline.build.host_calls import between_calls, handed_over, outermost, without_pollers
 from busfare.timeline.build.links import alone, shared_links
 from busfare.timeline.build.waits import acts, waits
 from busfare.timeline.model import COLUMN_TYPES, LONGEST_NS, NO_LINKS, Columns, Timeline
@@ -38,7 +38,8 @@ TIMES = ("start_ns", "end_ns")
 def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     """`trace` taken apart; `node` is where it was recorded. Raises InputError where it holds nothing with times."""
     trace, moved = _within_a_year(trace)
-    host = outermost(trace.calls)
+    asked = without_pollers(trace.calls)
+    host = outermost(asked)
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
     if operations.height == 0 and calls.height == 0:
@@ -119,6 +120,10 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         ("replay-waits-unknown", waiting_for.unknown,
          "calls that may wait, for nothing that the trace shows, keep their time"),
         ("replay-events", done.lost, "waits of streams for events whose record the trace lacks are left out"),
+        ("replay-pollers", trace.calls.height - asked.height,
+         "calls of threads that only ask what is done are left out: nothing waits for them"),
+        ("replay-inferred-events", done.inferred,
+         "waits of streams for events that the trace does not name: taken from the order of calls and the times of work"),
         ("replay-host-functions", calls_named(calls, HOST_FUNCTION, names).height,
          "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
          "tell; a change to what they wait for may gain more than is said"),

@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.trace.api_calls import QUERY
 from busfare.trace.columns import numbered, plain
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.words import Words
+from busfare.trace.words import Names, Words
 
-__all__ = ["HostCalls", "alike", "before_in", "between_calls", "handed_over", "outermost"]
+__all__ = ["HostCalls", "alike", "before_in", "between_calls", "handed_over", "outermost", "without_pollers"]
 
 Rows = NDArray[np.int32]
 Times = NDArray[np.int64]
@@ -46,6 +47,16 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
     rank = threads.select(pl.struct("process", "thread").rank("dense").cast(pl.Int32) - 1).to_series()
     kept = kept.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of[rows]]))
     return HostCalls(kept, ordered.select("process", "correlation", "start_ns", call=call))
+
+
+def without_pollers(calls: pl.DataFrame) -> pl.DataFrame:
+    """`calls` without those of threads that only ask, as NCCL's watchdog does: when they ask depends on nothing here."""
+    names = Names.of_calls(calls)
+    asks = pl.Series(names.texts, dtype=pl.String).str.contains(QUERY).fill_null(False).to_numpy()
+    if not asks.any():
+        return calls
+    works = pl.col("works").any().over("process", "thread")
+    return calls.with_columns(works=pl.Series(~asks[names.of])).filter(works).drop("works")
 
 
 def _in_order(calls: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from busfare.timeline.build.device_work import DeviceWork
 from busfare.timeline.build.host_calls import HostCalls
+from busfare.timeline.build.unnamed_events import unnamed_events
 from busfare.timeline.model import ACT, WAIT
 from busfare.timeline.prices import pageable
 from busfare.trace import Trace
@@ -34,10 +35,13 @@ class Acts(NamedTuple):
     event: Rows
     records: pl.DataFrame
     lost: int  # waits of streams for events that were not recorded in the trace
+    inferred: int = 0  # waits of streams for events that the trace does not name
 
 
 def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
     """Event records and stream waits as acts of the calls that made them."""
+    if trace.events.is_empty():
+        return _unnamed(trace, host, work)
     made_by = host.inside.select("process", "correlation", "call").drop_nulls("correlation")
     streams = work.streams.select("process", "context", "stream", "stream_number")
     events = _with_first(trace.events.with_row_index("event_row"), made_by, ["process", "correlation"])
@@ -60,6 +64,22 @@ def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
         stream[rows] = part["stream_number"].to_numpy()
         event[rows] = part["number"].to_numpy()
     return Acts(kind, stream, event, records, waiting["number"].null_count())
+
+
+def _unnamed(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
+    """Those that the order of calls and the times of work tell of, where the trace names no event."""
+    pairs, count = unnamed_events(host, work), host.calls.height
+    kind, stream, event = (
+        np.zeros(count, np.uint8),
+        np.full(count, -1, np.int32),
+        np.full(count, -1, np.int32),
+    )
+    for what, rows, of in (("record", pairs.record, pairs.recorded), ("wait", pairs.wait, pairs.waiting)):
+        kind[rows], stream[rows], event[rows] = ACT[what], of, pairs.record
+    records = trace.events.with_columns(
+        call=pl.lit(None, dtype=pl.Int64), number=pl.lit(None, dtype=pl.Int32)
+    )
+    return Acts(kind, stream, event, records, 0, len(pairs.wait))
 
 
 def _with_first(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

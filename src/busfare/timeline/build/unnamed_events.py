@@ -1,0 +1,148 @@
+"""Which work a stream waits for where a trace has the calls that record events and wait for them, but names no event.
+
+So it is with PyTorch's profiler of CUDA 13. What stands for the names: an event is recorded behind what its thread launched
+last, a wait is of the stream that its thread launches into next, and a stream waits for the events of another in the order
+of their records. Times decide where they can: work that starts as soon as other work ends was waiting for that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.timeline.build.device_work import DeviceWork
+from busfare.timeline.build.host_calls import HostCalls
+from busfare.trace.api_calls import EVENT_RECORD, STREAM_WAIT_EVENT
+from busfare.trace.words import Names
+
+__all__ = ["Pairs", "unnamed_events"]
+
+#: Work that starts so soon behind other work was waiting for it: streams start within some 3 µs behind an event.
+AT_ONCE_NS = 10_000
+#: Time stamps of two streams are off by about this.
+OFF_NS = 1_000
+
+
+class Pairs(NamedTuple):
+    """Calls, by row: a record of an event and a wait for it; and the streams of both, by number. Shape (pairs,) each."""
+
+    record: NDArray[np.int64]
+    recorded: NDArray[np.int32]
+    wait: NDArray[np.int64]
+    waiting: NDArray[np.int32]
+
+
+class _Stream:
+    """What was recorded of a stream: the record calls in their order, and when the work before each of them ended."""
+
+    def __init__(self) -> None:
+        self.records: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, record: int, end: int) -> None:
+        self.records.append(record)
+        self.ends.append(max(end, self.ends[-1]) if self.ends else end)
+
+
+def unnamed_events(host: HostCalls, work: DeviceWork) -> Pairs:
+    """The waits of streams that the order of calls and the times of work tell of, each with the record that it is for."""
+    calls, operations = host.calls, work.operations
+    names = Names.of_calls(calls)
+    texts = pl.Series(names.texts, dtype=pl.String)
+    is_record, is_wait = (
+        texts.str.contains(pattern).fill_null(False).to_numpy()[names.of]
+        for pattern in (EVENT_RECORD, STREAM_WAIT_EVENT)
+    )
+    found: list[tuple[int, int, int, int]] = []
+    if is_record.any() and is_wait.any():
+        launched = np.flatnonzero(operations["launched"].to_numpy())
+        caller = operations["call"].to_numpy()[launched]
+        launches = np.zeros(calls.height, bool)
+        launches[caller] = True
+        first = launched[np.searchsorted(caller, np.arange(calls.height))[launches]]
+        last = launched[np.searchsorted(caller, np.arange(calls.height), side="right")[launches] - 1]
+        rows = np.flatnonzero(is_record | is_wait | launches)
+        kind = np.where(launches[rows], 0, np.where(is_record[rows], 1, 2))
+        place = np.cumsum(launches) - 1
+        found = _paired(
+            rows.tolist(),
+            kind.tolist(),
+            calls["thread_number"].to_numpy()[rows].tolist(),
+            calls["process"].fill_null(-1).to_numpy()[rows].tolist(),
+            place[rows].tolist(),
+            operations["stream_number"].to_numpy()[first].tolist(),
+            operations["start_ns"].to_numpy()[first].tolist(),
+            operations["stream_number"].to_numpy()[last].tolist(),
+            operations["end_ns"].to_numpy()[last].tolist(),
+        )
+    pairs = np.array(found, np.int64).reshape(-1, 4)
+    return Pairs(pairs[:, 0], pairs[:, 1].astype(np.int32), pairs[:, 2], pairs[:, 3].astype(np.int32))
+
+
+def _paired(
+    rows: list[int],
+    kinds: list[int],
+    threads: list[int],
+    processes: list[int],
+    places: list[int],
+    first_stream: list[int],
+    first_start: list[int],
+    last_stream: list[int],
+    last_end: list[int],
+) -> list[tuple[int, int, int, int]]:
+    """Record, its stream, wait, its stream; of calls in their order that launch (kind 0, `places` in what follows), record
+    (1) or wait (2).
+    """
+    found: list[tuple[int, int, int, int]] = []
+    streams: dict[int, dict[int, _Stream]] = defaultdict(dict)  # by process and number
+    seen: dict[tuple[int, int], int] = defaultdict(int)  # by waiting and recorded stream: records that are done with
+    latest: dict[int, int] = {}  # by thread: the place of its last launch
+    before: dict[int, tuple[int, int]] = {}  # by thread: the stream of a record right before, and its place there
+    waits: dict[int, list[tuple[int, tuple[int, int] | None]]] = defaultdict(list)
+    for row, kind, thread, process, place in zip(rows, kinds, threads, processes, places, strict=True):
+        if kind == 1 and thread in latest:
+            stream = last_stream[latest[thread]]
+            own = streams[process].setdefault(stream, _Stream())
+            own.add(row, last_end[latest[thread]])
+            before[thread] = (stream, len(own.records) - 1)
+            continue
+        record = before.pop(thread, None)
+        if kind == 2:
+            waits[thread].append((row, record))
+        elif kind == 0:
+            latest[thread] = place
+            stream, start = first_stream[place], first_start[place]
+            for wait, adjacent in waits.pop(thread, ()):
+                own = streams[process]
+                chosen = adjacent
+                if adjacent is None or own[adjacent[0]].ends[adjacent[1]] > start + OFF_NS:
+                    chosen = _head(own, seen, stream, start, wait)
+                if chosen is not None and chosen[0] != stream:
+                    recorded, at = chosen
+                    found.append((own[recorded].records[at], recorded, wait, stream))
+                    seen[stream, recorded] = max(seen[stream, recorded], at + 1)
+    return found
+
+
+def _head(
+    streams: dict[int, _Stream], seen: dict[tuple[int, int], int], stream: int, start: int, wait: int
+) -> tuple[int, int] | None:
+    """The stream and the record that work of `stream`, which starts at `start`, waits for by the call `wait`; None for
+    none that its times allow: of every other stream the one whose end it starts right behind, else the first that is left.
+    """
+    best: tuple[int, int, int] | None = None
+    for number, own in streams.items():
+        left = seen[stream, number]
+        most = bisect_left(own.records, wait)
+        over = min(bisect_right(own.ends, start + OFF_NS), most) - 1
+        if number == stream or over < left:
+            continue
+        at = over if start - own.ends[over] <= AT_ONCE_NS else left
+        if best is None or own.ends[at] > best[0]:
+            best = (own.ends[at], number, at)
+    return None if best is None else (best[1], best[2])

@@ -1,0 +1,298 @@
+"""Jobs of two ranks, each before and after a change: what `record.py` beside runs.
+
+A program is made once a variant and rank; `step` is one step of its work, `sums` what must be the same after any variant
+that computes the same. PyTorch and NCCL, but for the one over MPI.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+BEFORE, AFTER = "before", "after"
+Step = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A job, what changes in it, and the options of `what-if` that say so. `steps`: of a measured region."""
+
+    name: str
+    make: Callable[[int, str], Step]
+    options: tuple[str, ...]
+    steps: int
+    over: str = "nccl"
+
+
+@contextmanager
+def gradients_summed(model: nn.Module, overlapped: bool) -> Iterator[None]:
+    """All-reduces of every gradient: as soon as it is there, or all behind the backward pass."""
+    handles: list[Any] = []
+
+    def reduce(parameter: torch.Tensor) -> None:
+        handles.append(dist.all_reduce(parameter.grad, async_op=True))
+
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(reduce)
+        for parameter in (model.parameters() if overlapped else ())
+    ]
+    yield
+    if not overlapped:
+        for parameter in reversed(list(model.parameters())):
+            reduce(parameter)
+    for handle in handles:
+        handle.wait()
+    for hook in hooks:
+        hook.remove()
+
+
+def layers(width: int, count: int) -> nn.Sequential:
+    torch.manual_seed(1)
+    parts = [part for _ in range(count) for part in (nn.Linear(width, width), nn.GELU())]
+    return nn.Sequential(*parts).cuda()
+
+
+def trained(model: nn.Module, batch: Callable[[], torch.Tensor], rate: float = 1e-3) -> Step:
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(batch()).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def small_buckets(rank: int, variant: str) -> Step:
+    """DistributedDataParallel with a bucket for every layer, or of 25 MB."""
+    model = DistributedDataParallel(
+        layers(512, 96),
+        device_ids=[rank],
+        bucket_cap_mb=0.5 if variant == BEFORE else 25,
+        gradient_as_bucket_view=True,
+    )
+    data = torch.randn(2048, 512, device="cuda")
+    return trained(model, lambda: data)
+
+
+def behind_backward(rank: int, variant: str) -> Step:
+    """Gradients summed behind the backward pass, or beside it."""
+    model, data = layers(3072, 12), torch.randn(4096, 3072, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with gradients_summed(model, overlapped=variant == AFTER):
+            loss = model(data).square().mean()
+            loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def straggler(rank: int, variant: str) -> Step:
+    """Rank 1 prepares each batch for 6 ms on its host, or nobody does."""
+    model = DistributedDataParallel(layers(2048, 8), device_ids=[rank])
+    data = torch.randn(2048, 2048, device="cuda")
+
+    def batch() -> torch.Tensor:
+        if rank == 1 and variant == BEFORE:
+            torch.cuda.synchronize()
+            end = time.perf_counter() + 6e-3
+            while time.perf_counter() < end:
+                pass
+        return data
+
+    return trained(model, batch)
+
+
+def fed(slow: Callable[[int], bool], width: int, batch: int, depth: int) -> Callable[[int, str], Step]:
+    """Batches from the host to ranks of which some (`slow`, before) hold them in pageable memory and wait for the copy."""
+
+    def make(rank: int, variant: str) -> Step:
+        model = DistributedDataParallel(layers(width, depth), device_ids=[rank])
+        pinned = variant == AFTER or not slow(rank)
+        held = [torch.randn(batch, width) for _ in range(4)]
+        held = [one.pin_memory() for one in held] if pinned else held
+        number = 0
+
+        def next_batch() -> torch.Tensor:
+            nonlocal number
+            number += 1
+            return held[number % len(held)].to("cuda", non_blocking=pinned)
+
+        return trained(model, next_batch)
+
+    return make
+
+
+def compressed(rank: int, variant: str) -> Step:
+    """Gradients summed in 32 bits, or in 16 behind a cast."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    model = DistributedDataParallel(layers(4096, 6), device_ids=[rank], gradient_as_bucket_view=True)
+    if variant == AFTER:
+        model.register_comm_hook(None, bf16_compress_hook)
+    data = torch.randn(512, 4096, device="cuda")
+    return trained(model, lambda: data)
+
+
+def tensor_parallel(rank: int, variant: str) -> Step:
+    """Inference of layers divided between the ranks; the host waits for every all-reduce, or for the last."""
+    torch.manual_seed(rank)
+    width, wide, count = 4096, 8192, 16
+    first = [torch.randn(wide // 2, width, device="cuda", dtype=torch.bfloat16) / 64 for _ in range(count)]
+    second = [torch.randn(width, wide // 2, device="cuda", dtype=torch.bfloat16) / 64 for _ in range(count)]
+    tokens = torch.randn(256, width, device="cuda", dtype=torch.bfloat16)
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        x = tokens
+        for up, down in zip(first, second, strict=True):
+            y = nn.functional.gelu(x @ up.T) @ down.T
+            dist.all_reduce(y)
+            if variant == BEFORE:
+                torch.cuda.synchronize()
+            x = x + y
+        return x
+
+    return step
+
+
+def pipeline(rank: int, variant: str) -> Step:
+    """Two stages: the first takes micro-batches from the host, pageable or pinned, and sends its results to the second."""
+    model = layers(2048, 6)
+    count, batch, width = 6, 4096, 2048
+    held = [torch.randn(batch, width) for _ in range(count)] if rank == 0 else []
+    if variant == AFTER:
+        held = [one.pin_memory() for one in held]
+    between = torch.empty(batch, width, device="cuda")
+
+    @torch.no_grad()
+    def step() -> None:
+        for number in range(count):
+            if rank == 0:
+                dist.send(model(held[number].to("cuda", non_blocking=variant == AFTER)), 1)
+            else:
+                dist.recv(between, 0)
+                model(between)
+
+    return step
+
+
+def experts(rank: int, variant: str) -> Step:
+    """Tokens to experts on both ranks and back, in 32 or in 16 bits on the way."""
+    torch.manual_seed(rank)
+    expert, tokens = layers(2048, 4), torch.randn(16384, 2048, device="cuda")
+    kind = torch.float32 if variant == BEFORE else torch.bfloat16
+    sent, got = tokens.to(kind), torch.empty_like(tokens, dtype=kind)
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        dist.all_to_all_single(got, sent)
+        out = expert(got.to(torch.float32)).to(kind)
+        dist.all_to_all_single(sent, out)
+        return sent
+
+    return step
+
+
+def sharded(rank: int, variant: str) -> Step:
+    """Layers whose weights lie divided over the ranks, gathered when they are needed, or a layer ahead."""
+    torch.manual_seed(rank)
+    width, count = 4096, 12
+    shards = [torch.randn(width * width // 2, device="cuda") / 4096 for _ in range(count)]
+    whole = [torch.empty(width * width, device="cuda") for _ in range(2 if variant == AFTER else 1)]
+    data = torch.randn(4096, width, device="cuda")
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        x = data
+        ahead = dist.all_gather_into_tensor(whole[0], shards[0], async_op=True)
+        for number in range(count):
+            ahead.wait()
+            weights = whole[number % len(whole)]
+            if variant == AFTER and number + 1 < count:
+                ahead = dist.all_gather_into_tensor(
+                    whole[(number + 1) % 2], shards[number + 1], async_op=True
+                )
+            x = nn.functional.gelu(x @ weights.view(width, width))
+            if variant == BEFORE and number + 1 < count:
+                ahead = dist.all_gather_into_tensor(whole[0], shards[number + 1], async_op=True)
+        return x
+
+    return step
+
+
+def checkpoint(rank: int, variant: str) -> Step:
+    """Rank 0 writes the weights to pageable memory in every step, or nobody does."""
+    model = DistributedDataParallel(layers(2048, 8), device_ids=[rank])
+    data = torch.randn(4096, 2048, device="cuda")
+    kept = [torch.empty(parameter.shape) for parameter in model.parameters()]
+    own = trained(model, lambda: data)
+
+    def step() -> None:
+        own()
+        if rank == 0 and variant == BEFORE:
+            for place, parameter in zip(kept, model.parameters(), strict=True):
+                place.copy_(parameter.detach())
+
+    return step
+
+
+def halo(rank: int, variant: str) -> Step:
+    """A grid in two parts that exchange faces through host memory by MPI, pageable or pinned."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    side, planes = 768, 160
+    grid = torch.randn(planes, side, side, device="cuda")
+    sent, got = torch.empty(8, side, side), torch.empty(8, side, side)
+    if variant == AFTER:
+        sent, got = sent.pin_memory(), got.pin_memory()
+
+    def step() -> None:
+        grid[1:-1] = (grid[:-2] + grid[1:-1] + grid[2:]) / 3
+        sent.copy_(grid[-9:-1] if rank == 0 else grid[1:9])
+        world.Sendrecv(sent.numpy(), 1 - rank, 0, got.numpy(), 1 - rank, 0)
+        (grid[-8:] if rank == 0 else grid[:8]).copy_(got)
+
+    return step
+
+
+def both(rank: int) -> bool:
+    return True
+
+
+def second(rank: int) -> bool:
+    return rank == 1
+
+
+PIN = ("--pin", "--async")
+PAIRS = (
+    Pair("small-buckets", small_buckets, ("--bucket", "25MB"), 6),
+    Pair("behind-backward", behind_backward, ("--overlap-collectives",), 4),
+    Pair("straggler", straggler, ("--no-stragglers",), 8),
+    Pair("one-rank-pageable", fed(second, 4096, 4096, 4), ("--rank", "1", *PIN), 8),
+    Pair("all-ranks-pageable", fed(both, 4096, 4096, 4), PIN, 8),
+    # Little is copied: pinning it changes nothing.
+    Pair("little-copied", fed(both, 2048, 128, 16), PIN, 8),
+    Pair("compressed", compressed, ("--collective-bytes", "0.5x"), 6),
+    Pair("tensor-parallel", tensor_parallel, ("--drop-synchronisations",), 6),
+    Pair("pipeline", pipeline, ("--rank", "0", *PIN), 4),
+    Pair("experts", experts, ("--collective-bytes", "0.5x"), 6),
+    Pair("sharded", sharded, ("--overlap-collectives",), 4),
+    Pair("checkpoint", checkpoint, ("--rank", "0", "--remove", "d2h"), 6),
+    Pair("halo", halo, ("--pin",), 20, "mpi"),
+)

@@ -1,0 +1,197 @@
+"""Runs the pairs of `programs.py` on two GPUs: what `validation/job_pairs.py` reads.
+
+    python validation/jobs/record.py --out results/jobs/h100-x2 [--only NAME,…]
+
+Every variant of every pair is made and timed first, nothing recorded, variants by turns; then one region of `before` is
+recorded by PyTorch's profiler, the second of two. Pairs over MPI are timed by themselves; they and some over NCCL then run
+under `busfare record`. Writes OUT/times.json.gz and OUT/NAME/rank*.json.gz or OUT/NAME.bf. Exit status 1 where something
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from programs import AFTER, BEFORE, PAIRS, Pair
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from busfare.measure.record import environment
+
+RANKS, REGIONS, WARM = 2, 9, 3
+HERE = Path(__file__).resolve()
+#: Also recorded by `busfare record`, from processes that no profiler of PyTorch ran in.
+RECORDED = ("one-rank-pageable", "small-buckets", "pipeline", "halo")
+
+
+def meet(over: str) -> None:
+    if over == "mpi":
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Barrier()
+    else:
+        dist.barrier()
+    torch.cuda.synchronize()
+
+
+def region(pair: Pair, step: Callable[[], Any]) -> tuple[float, float]:
+    """When it began and ended; all ranks of a host have one clock."""
+    meet(pair.over)
+    begin = time.perf_counter()
+    for _ in range(pair.steps):
+        step()
+    torch.cuda.synchronize()
+    return begin, time.perf_counter()
+
+
+def timed(pair: Pair, steps: dict[str, Callable[[], Any]]) -> dict[str, list[tuple[float, float]]]:
+    seen: dict[str, list[tuple[float, float]]] = {variant: [] for variant in steps}
+    for turn in range(WARM + REGIONS):
+        for variant in steps if turn % 2 else reversed(steps):
+            span = region(pair, steps[variant])
+            if turn >= WARM:
+                seen[variant].append(span)
+    return seen
+
+
+def profiled(pair: Pair, step: Callable[[], Any], file: Path) -> tuple[float, float]:
+    """One region, recorded by PyTorch's profiler from its start on."""
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1)) as seen:
+        region(pair, step)
+        meet(pair.over)
+        seen.step()
+        span = region(pair, step)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    seen.export_chrome_trace(str(file))
+    return span
+
+
+def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
+    """One rank: every pair timed, then recorded as `mode` says."""
+    torch.cuda.set_device(rank)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    named = {pair.name: pair for pair in PAIRS}
+    if any(named[name].over == "nccl" for name in chosen):
+        dist.init_process_group("nccl", rank=rank, world_size=RANKS, device_id=torch.device("cuda", rank))
+    made: dict[str, dict[str, Callable[[], Any]]] = {}
+    times: dict[str, Any] = {}
+    for name in chosen:
+        pair = named[name]
+        made[name] = {variant: pair.make(rank, variant) for variant in (BEFORE, AFTER)}
+        times[name] = timed(pair, made[name])
+        if rank == 0:
+            spans = {
+                variant: min(end - begin for begin, end in spans) for variant, spans in times[name].items()
+            }
+            print(mode, name, {variant: f"{1e3 * s:.2f} ms" for variant, s in spans.items()}, flush=True)
+    recorded: dict[str, Any] = {}
+    for name in chosen:
+        pair, step = named[name], made[name][BEFORE]
+        if mode == "profiler":
+            recorded[name] = profiled(pair, step, out / name / f"rank{rank}.json.gz")
+        elif mode == "recorder":
+            meet(pair.over)
+            torch.cuda.profiler.start()
+            recorded[name] = region(pair, step)
+            torch.cuda.profiler.stop()
+    result = {"mode": mode, "rank": rank, "times": times, "recorded": recorded}
+    (out / f"{mode}-{chosen[0]}-{rank}.json").write_text(json.dumps(result))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def ranks(chosen: list[str], out: Path, mode: str, timeout_s: float) -> bool:
+    """Starts both ranks on `chosen`, by MPI's launcher or by hand, and waits for them."""
+    own = [sys.executable, str(HERE), "--out", str(out), "--only", ",".join(chosen), "--mode", mode]
+    variables = dict(os.environ) | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(20000 + os.getpid() % 20000),
+        "NCCL_NVLS_ENABLE": "0",
+    }
+    if mode == "recorder":
+        files = out / f"{chosen[0]}.bf"
+        files.mkdir(parents=True, exist_ok=True)
+        title = ["jobs/programs.py", *chosen]
+        variables |= environment(str(files / "%h-r%r-%p.bf"), title, capture="profiler-calls")
+    if chosen == ["halo"]:
+        launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(RANKS)]
+        started = [subprocess.Popen([*launcher, *own], env=variables)]
+    else:
+        started = [
+            subprocess.Popen(
+                own, env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS)}
+            )
+            for rank in range(RANKS)
+        ]
+    end = time.monotonic() + timeout_s
+    try:
+        statuses = [process.wait(max(end - time.monotonic(), 1)) for process in started]
+        return not any(statuses)
+    except subprocess.TimeoutExpired:
+        print(f"{chosen}: longer than {timeout_s:g} s", flush=True)
+        return False
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--only", default="", metavar="NAME,…", help="these pairs")
+    parser.add_argument("--mode", help="(of the processes that this program starts)")
+    parser.add_argument("--timeout", type=float, default=150, help="seconds for a group of pairs")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else [pair.name for pair in PAIRS]
+    if options.mode is not None:
+        try:
+            work(
+                int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]),
+                names,
+                options.out,
+                options.mode,
+            )
+        except Exception:
+            traceback.print_exc()
+            os._exit(1)  # the other rank waits in a collective
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    of_nccl = [pair.name for pair in PAIRS if pair.over == "nccl" and pair.name in names]
+    groups = [(of_nccl, "profiler")] if of_nccl else []
+    groups += [([pair.name], "none") for pair in PAIRS if pair.over == "mpi" and pair.name in names]
+    groups += [([name], "recorder") for name in RECORDED if name in names]
+    went = [ranks(chosen, options.out, mode, options.timeout) for chosen, mode in groups]
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    ).stdout.split("\n")[0]
+    times: dict[str, Any] = {
+        "gpu": torch.cuda.get_device_properties(0).name,
+        "driver": driver,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "processes": [],
+    }
+    for file in sorted(options.out.glob("*-*.json")):
+        times["processes"].append(json.loads(file.read_text()))
+        file.unlink()
+    with gzip.open(options.out / "times.json.gz", "wt") as packed:
+        json.dump(times, packed)
+    return 0 if all(went) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
