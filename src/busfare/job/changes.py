@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from busfare.cost.collectives import Fabric
 from busfare.errors import InputError
+from busfare.job.launches import without_launches
 from busfare.job.ranks import Rank
 from busfare.job.state import JobChange, JobState, kinds_and_sizes, priced_on, transfer_model
-from busfare.job.timeline import JobTimeline
+from busfare.job.timeline import JobTimeline, places
 from busfare.node import Node
 from busfare.node.arrays import FloatArray
 from busfare.quantities import parse_bytes, parse_factor
@@ -175,13 +176,28 @@ def bucket(size: int, node: Node | None) -> JobChange:
                 for other, _ in held[:-1]:
                     gone[rows_of[other]] = True
                 touched, carried = touched + len(held), carried + whole
-        return replace(state, transfer_ns=transfer, gone=gone).touched(
+        return replace(
+            state, transfer_ns=transfer, gone=gone, timelines=_fewer_launches(state, gone & ~state.gone)
+        ).touched(
             touched,
             "a joined all-reduce starts when the last of its parts would have, a divided one no earlier",
             bytes=carried,
         )
 
     return JobChange(f"all-reduces of {size:,} bytes", ("--bucket", str(size)), apply)
+
+
+def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
+    """Each part's timeline, its host without the launches of the members `gone`."""
+    members, timelines = state.job.members, []
+    part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
+    node = places(members, state.job.parts, state.timelines)
+    for number, run in enumerate(state.timelines):
+        own = (part == number) & ~is_call & (node >= 0)
+        carries = np.zeros(len(run.columns["operation_call"]), bool)
+        carries[node[own]] = True
+        timelines.append(without_launches(run, carries, node[own & gone]) if (own & gone).any() else run)
+    return timelines
 
 
 def _buckets(
@@ -215,10 +231,10 @@ def _boundaries(job: JobTimeline) -> Callable[[NDArray[np.int64], NDArray[np.int
     for number, own in enumerate(job.parts):
         columns = own.timeline.columns
         streams = np.unique(columns["operation_stream"][node[(part == number) & ~is_call]])
+        computing = np.setdiff1d(columns["operation_stream"], streams)
         recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], streams)
-        awaited = (columns["call_act"] == ACT["wait"]) & np.isin(
-            columns["call_act_event"], columns["call_act_event"][recorded]
-        )
+        awaited = (columns["call_act"] == ACT["wait"]) & np.isin(columns["call_act_stream"], computing)
+        awaited &= np.isin(columns["call_act_event"], columns["call_act_event"][recorded])
         found.append(np.flatnonzero(awaited | (columns["call_wait"] != WAIT["none"])))
 
     def between(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:

@@ -285,7 +285,7 @@ def _joints(
     """Columns of the joints, and those that members have otherwise: they take their transfer alone, and no engine."""
     members = job.members
     calls, operations = offsets["calls"], offsets["operations"]
-    node = _new_places(members, job.parts, timelines)
+    node = places(members, job.parts, timelines)
     part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
     row = node + np.where(is_call, np.array(calls)[part], np.array(operations)[part])
     there = (node >= 0) & members["joint"].is_not_null().to_numpy() & ~gone
@@ -361,7 +361,7 @@ def _beside(columns: Columns) -> Columns:
     }
 
 
-def _new_places(members: pl.DataFrame, parts: Sequence[Part], timelines: Sequence[Timeline]) -> Rows:
+def places(members: pl.DataFrame, parts: Sequence[Part], timelines: Sequence[Timeline]) -> Rows:
     """Where each member is in its part's timeline now, -1 where it is gone; shape (members,). Calls stay where they are."""
     node = members["node"].to_numpy().copy()
     part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()

@@ -187,9 +187,12 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     )
     # A range of a group says what it does by its arguments alone.
     tells = pl.col("text").is_in([text for text, kind in known.items() if kind])
-    ranges = ranges.filter(
-        tells | pl.col("collective").is_not_null() if "collective" in ranges.columns else tells
-    )
+    if "collective" in ranges.columns:
+        noted = pl.col("collective").is_not_null()
+        # Inside a range that says what it carries, NCCL's own of the same name says nothing more.
+        ranges = ranges.filter(noted | (tells & ~noted.any().over("process")))
+    else:
+        ranges = ranges.filter(tells)
     if ranges.is_empty():
         return nothing
     rows = first_pairs(trace.calls, kernels)

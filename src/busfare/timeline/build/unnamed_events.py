@@ -26,6 +26,9 @@ __all__ = ["Pairs", "unnamed_events"]
 AT_ONCE_NS = 10_000
 #: Time stamps of two streams are off by about this.
 OFF_NS = 1_000
+#: A launch, a record, a wait and another record: NCCL's own stream waits for its kernel, and what the program records comes
+#: behind that.
+WITHIN_LAUNCH = "LRWR"
 
 
 class Pairs(NamedTuple):
@@ -102,30 +105,32 @@ def _paired(
     streams: dict[int, dict[int, _Stream]] = defaultdict(dict)  # by process and number
     seen: dict[tuple[int, int], int] = defaultdict(int)  # by waiting and recorded stream: records that are done with
     latest: dict[int, int] = {}  # by thread: the place of its last launch
-    before: dict[int, tuple[int, int]] = {}  # by thread: the stream of a record right before, and its place there
+    did: dict[int, str] = defaultdict(str)  # by thread: the kinds of its last calls
+    # By thread: waits since its last launch, each with the stream and place there of a record right before it.
     waits: dict[int, list[tuple[int, tuple[int, int] | None]]] = defaultdict(list)
+    adjacent: dict[int, tuple[int, int]] = {}
     for row, kind, thread, process, place in zip(rows, kinds, threads, processes, places, strict=True):
-        if kind == 1 and thread in latest:
-            stream = last_stream[latest[thread]]
-            own = streams[process].setdefault(stream, _Stream())
-            own.add(row, last_end[latest[thread]])
-            before[thread] = (stream, len(own.records) - 1)
-            continue
-        record = before.pop(thread, None)
+        did[thread] = did[thread][-3:] + "LRW"[kind]
+        own = streams[process]
         if kind == 2:
-            waits[thread].append((row, record))
+            waits[thread].append((row, adjacent.pop(thread, None)))
+        elif kind == 1 and thread in latest:
+            if did[thread] == WITHIN_LAUNCH:
+                waits[thread].pop()
+            stream = last_stream[latest[thread]]
+            own.setdefault(stream, _Stream()).add(row, last_end[latest[thread]])
+            adjacent[thread] = stream, len(own[stream].records) - 1
         elif kind == 0:
+            adjacent.pop(thread, None)
             latest[thread] = place
             stream, start = first_stream[place], first_start[place]
-            for wait, adjacent in waits.pop(thread, ()):
-                own = streams[process]
-                chosen = adjacent
-                if adjacent is None or own[adjacent[0]].ends[adjacent[1]] > start + OFF_NS:
+            for wait, chosen in waits.pop(thread, ()):
+                if chosen is None or own[chosen[0]].ends[chosen[1]] > start + OFF_NS:
                     chosen = _head(own, seen, stream, start, wait)
                 if chosen is not None and chosen[0] != stream:
-                    recorded, at = chosen
-                    found.append((own[recorded].records[at], recorded, wait, stream))
-                    seen[stream, recorded] = max(seen[stream, recorded], at + 1)
+                    of, at = chosen
+                    found.append((own[of].records[at], of, wait, stream))
+                    seen[stream, of] = max(seen[stream, of], at + 1)
     return found
 
 
