@@ -109,7 +109,7 @@ def _of_job(
     from busfare.timeline.changes import Setting
 
     paths = trace_paths(path)
-    traces = [read_trace(each, launches=asked.get("node") is not None) for each in paths]
+    traces = [read_trace(each, launches=True) for each in paths]
     recorded_on = optional_node(from_) or guess_node(traces[0])
     job = job_timeline(traces, recorded_on, paths)
     changes = job_changes_of(asked, job, Setting(recorded_on, model))

@@ -317,6 +317,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         return replace(
             state,
             job=made,
+            crowd=None,
             timelines=[state.timelines[m] for m in source],
             transfer_ns=transfer[was],
             gone=state.gone[was],

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from busfare.cost.collectives import KINDS, Fabric, fit_collectives, price_collectives
 from busfare.errors import InputError
+from busfare.job.beside import Crowd
 from busfare.job.matching import MESSAGES
 from busfare.job.timeline import JobTimeline, together
 from busfare.node import Node
@@ -18,6 +19,8 @@ from busfare.node.arrays import FloatArray
 from busfare.timeline import Played, Timeline, play
 
 NS = 1e-9
+#: Kernels are longer beside communication, and more runs beside longer kernels: it settles at once.
+ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,24 @@ class JobState:
     count: int = 0
     bytes: int = 0
     rests_on: list[str] = field(default_factory=list)
+    crowd: Crowd | None = None
 
     @staticmethod
     def of(job: JobTimeline) -> JobState:
         timelines = [part.timeline for part in job.parts]
-        return JobState(job, timelines, job.transfer_ns.astype(float), np.zeros(job.members.height, bool))
+        gone = np.zeros(job.members.height, bool)
+        return JobState(job, timelines, job.transfer_ns.astype(float), gone, crowd=Crowd.of(job))
 
     def play(self) -> Played:
-        """The whole job."""
-        return play(together(self.job, self.timelines, self.transfer_ns, self.gone, self.beside))
+        """The whole job, kernels as long as what communicates beside them lets them be; as recorded where nothing changed."""
+        played = self._play(self.timelines)
+        if self.count and self.crowd is not None:
+            for _ in range(ROUNDS):
+                played = self._play(self.crowd.slower(self.job.parts, self.timelines, played))
+        return played
+
+    def _play(self, timelines: list[Timeline]) -> Played:
+        return play(together(self.job, timelines, self.transfer_ns, self.gone, self.beside))
 
     def touched(self, count: int, *rests_on: str, bytes: int = 0) -> JobState:
         conditions = list(dict.fromkeys([*self.rests_on, *(rests_on if count else ())]))
