@@ -30,6 +30,8 @@ class Pair:
     options: tuple[str, ...]
     steps: int
     over: str = "nccl"
+    #: Written after the models had seen the others.
+    unseen: bool = False
 
 
 @contextmanager
@@ -141,10 +143,10 @@ def compressed(rank: int, variant: str) -> Step:
     """Gradients summed in 32 bits, or in 16 behind a cast."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 
-    model = DistributedDataParallel(layers(4096, 6), device_ids=[rank], gradient_as_bucket_view=True)
+    model = DistributedDataParallel(layers(8192, 6), device_ids=[rank], gradient_as_bucket_view=True)
     if variant == AFTER:
         model.register_comm_hook(None, bf16_compress_hook)
-    data = torch.randn(512, 4096, device="cuda")
+    data = torch.randn(1024, 8192, device="cuda")
     return trained(model, lambda: data)
 
 
@@ -271,6 +273,122 @@ def halo(rank: int, variant: str) -> Step:
     return step
 
 
+def convolutions(rank: int, variant: str) -> Step:
+    """A network of convolutions in DistributedDataParallel, with a bucket for every few layers, or of 25 MB."""
+    torch.manual_seed(2)
+    parts: list[nn.Module] = [nn.Conv2d(3, 256, 3, 2, 1)]
+    for _ in range(24):
+        parts += [nn.Conv2d(256, 256, 3, 1, 1, bias=False), nn.BatchNorm2d(256), nn.ReLU()]
+    net = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 100)).cuda()
+    cap = 2 if variant == BEFORE else 25
+    model = DistributedDataParallel(net, device_ids=[rank], bucket_cap_mb=cap, gradient_as_bucket_view=True)
+    images = torch.randn(64, 3, 64, 64, device="cuda")
+    return trained(model, lambda: images)
+
+
+def logged(rank: int, variant: str) -> Step:
+    """Rank 0 reads the mean of every layer's output for its log, or nobody does."""
+    model = layers(2048, 12)
+    data = torch.randn(4096, 2048, device="cuda")
+    sums = torch.zeros(2048, device="cuda")
+    log: list[float] = []
+
+    @torch.no_grad()
+    def step() -> None:
+        x = data
+        for part in model:
+            x = part(x)
+            if rank == 0 and variant == BEFORE:
+                log.append(x.mean().item())
+        sums.copy_(x.sum(0))
+        dist.all_reduce(sums)
+
+    return step
+
+
+def wide_activations(rank: int, variant: str) -> Step:
+    """Tensor-parallel layers of many tokens, their sums in 32 or in 16 bits."""
+    torch.manual_seed(rank)
+    width, count = 4096, 8
+    first = [torch.randn(width, width, device="cuda") / 64 for _ in range(count)]
+    tokens = torch.randn(8192, width, device="cuda")
+    kind = torch.float32 if variant == BEFORE else torch.bfloat16
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        x = tokens
+        for weights in first:
+            y = (x @ weights).to(kind)
+            dist.all_reduce(y)
+            x = nn.functional.gelu(y.to(torch.float32))
+        return x
+
+    return step
+
+
+def uneven(rank: int, variant: str) -> Step:
+    """Rank 1 has twice as many samples as rank 0, or as many."""
+    model = DistributedDataParallel(layers(2048, 10), device_ids=[rank])
+    batch = 8192 if rank == 1 and variant == BEFORE else 4096
+    data = torch.randn(batch, 2048, device="cuda")
+    return trained(model, lambda: data)
+
+
+def results_back(rank: int, variant: str) -> Step:
+    """What both ranks gather goes back to the host, into pageable or pinned memory, each step."""
+    model = layers(2048, 8)
+    data = torch.randn(4096, 2048, device="cuda")
+    whole = torch.empty(8192, 2048, device="cuda")
+    kept = torch.empty(8192, 2048)
+    kept.fill_(0)
+    if variant == AFTER:
+        kept = kept.pin_memory()
+
+    @torch.no_grad()
+    def step() -> None:
+        dist.all_gather_into_tensor(whole, model(data))
+        kept.copy_(whole)
+
+    return step
+
+
+def waiting_anyway(rank: int, variant: str) -> Step:
+    """Rank 0 copies from pageable or pinned memory, while rank 1 computes for longer than that takes: nobody gains."""
+    model = DistributedDataParallel(layers(4096, 4), device_ids=[rank])
+    batch = 12288 if rank == 1 else 2048
+    held = torch.randn(2048, 4096)
+    held = held.pin_memory() if variant == AFTER else held
+    own = torch.randn(batch, 4096, device="cuda")
+
+    def next_batch() -> torch.Tensor:
+        return held.to("cuda", non_blocking=variant == AFTER) if rank == 0 else own
+
+    return trained(model, next_batch)
+
+
+def tables(rank: int, variant: str) -> Step:
+    """Rows of embedding tables by indices from the host, pageable or pinned, exchanged between ranks that hold half each."""
+    torch.manual_seed(rank)
+    table = torch.randn(200_000, 256, device="cuda")
+    indices = [torch.randint(0, 200_000, (2, 1 << 20)) for _ in range(2)]
+    if variant == AFTER:
+        indices = [one.pin_memory() for one in indices]
+    top = layers(256, 3)
+    number = 0
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        nonlocal number
+        number += 1
+        mine = indices[number % 2].to("cuda", non_blocking=variant == AFTER)
+        rows = table[mine.reshape(-1)]
+        got = torch.empty_like(rows)
+        dist.all_to_all_single(got, rows)
+        return top(got[: 1 << 18])
+
+    return step
+
+
 def both(rank: int) -> bool:
     return True
 
@@ -295,4 +413,11 @@ PAIRS = (
     Pair("sharded", sharded, ("--overlap-collectives",), 4),
     Pair("checkpoint", checkpoint, ("--rank", "0", "--remove", "d2h"), 6),
     Pair("halo", halo, ("--pin",), 20, "mpi"),
+    Pair("convolutions", convolutions, ("--bucket", "25MB"), 6, unseen=True),
+    Pair("logged", logged, ("--rank", "0", "--drop-synchronisations"), 8, unseen=True),
+    Pair("wide-activations", wide_activations, ("--collective-bytes", "0.5x"), 4, unseen=True),
+    Pair("uneven", uneven, ("--no-stragglers",), 6, unseen=True),
+    Pair("results-back", results_back, ("--pin",), 6, unseen=True),
+    Pair("waiting-anyway", waiting_anyway, ("--rank", "0", *PIN), 6, unseen=True),
+    Pair("tables", tables, PIN, 6, unseen=True),
 )

@@ -2,8 +2,8 @@
 
     python validation/jobs/record.py --out results/jobs/h100-x2 [--only NAME,…]
 
-Every variant of every pair is made and timed first, nothing recorded, variants by turns; then one region of `before` is
-recorded by PyTorch's profiler, the second of two. Pairs over MPI are timed by themselves; they and some over NCCL then run
+Every variant of every pair is made and timed first, nothing recorded, variants by turns; then regions of `before` are
+recorded by PyTorch's profiler, of which the one of median length is kept. Pairs over MPI are timed by themselves; they and some over NCCL then run
 under `busfare record`. Writes OUT/times.json.gz and OUT/NAME/rank*.json.gz or OUT/NAME.bf. Exit status 1 where something
 failed.
 """
@@ -30,10 +30,10 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from busfare.measure.record import environment
 
-RANKS, REGIONS, WARM = 2, 9, 3
+RANKS, REGIONS, WARM, RECORDINGS = 2, 9, 3, 3
 HERE = Path(__file__).resolve()
 #: Also recorded by `busfare record`, from processes that no profiler of PyTorch ran in.
-RECORDED = ("one-rank-pageable", "small-buckets", "pipeline", "halo")
+RECORDED = ("one-rank-pageable", "small-buckets", "pipeline", "halo", "results-back", "uneven")
 
 
 def meet(over: str) -> None:
@@ -66,17 +66,20 @@ def timed(pair: Pair, steps: dict[str, Callable[[], Any]]) -> dict[str, list[tup
     return seen
 
 
-def profiled(pair: Pair, step: Callable[[], Any], file: Path) -> tuple[float, float]:
-    """One region, recorded by PyTorch's profiler from its start on."""
+def profiled(pair: Pair, step: Callable[[], Any], folder: Path, rank: int) -> list[tuple[float, float]]:
+    """Regions recorded by PyTorch's profiler, each from its start on and in a folder of its own."""
+    spans = []
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1)) as seen:
-        region(pair, step)
-        meet(pair.over)
-        seen.step()
-        span = region(pair, step)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    seen.export_chrome_trace(str(file))
-    return span
+    for number in range(RECORDINGS):
+        with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1)) as seen:
+            region(pair, step)
+            meet(pair.over)
+            seen.step()
+            spans.append(region(pair, step))
+        file = folder / str(number) / f"rank{rank}.json.gz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        seen.export_chrome_trace(str(file))
+    return spans
 
 
 def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
@@ -101,11 +104,11 @@ def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
     for name in chosen:
         pair, step = named[name], made[name][BEFORE]
         if mode == "profiler":
-            recorded[name] = profiled(pair, step, out / name / f"rank{rank}.json.gz")
+            recorded[name] = profiled(pair, step, out / name, rank)
         elif mode == "recorder":
             meet(pair.over)
             torch.cuda.profiler.start()
-            recorded[name] = region(pair, step)
+            recorded[name] = [region(pair, step)]
             torch.cuda.profiler.stop()
     result = {"mode": mode, "rank": rank, "times": times, "recorded": recorded}
     (out / f"{mode}-{chosen[0]}-{rank}.json").write_text(json.dumps(result))
@@ -149,6 +152,24 @@ def ranks(chosen: list[str], out: Path, mode: str, timeout_s: float) -> bool:
             process.wait()
 
 
+def keep_median(folder: Path, recorded: list[dict[str, list[tuple[float, float]]]]) -> None:
+    """Of a pair's recordings the one of median length, in `folder` itself; the spans of the others go, too."""
+    ranks = [spans[folder.name] for spans in recorded]
+    lengths = [
+        max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in zip(*ranks, strict=True)
+    ]
+    kept = sorted(range(len(lengths)), key=lengths.__getitem__)[len(lengths) // 2]
+    for number in range(len(lengths)):
+        for file in (folder / str(number)).iterdir():
+            if number == kept:
+                file.rename(folder / file.name)
+            else:
+                file.unlink()
+        (folder / str(number)).rmdir()
+    for spans in ranks:
+        spans[:] = [spans[kept]]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
@@ -175,6 +196,9 @@ def main() -> int:
     groups += [([pair.name], "none") for pair in PAIRS if pair.over == "mpi" and pair.name in names]
     groups += [([name], "recorder") for name in RECORDED if name in names]
     went = [ranks(chosen, options.out, mode, options.timeout) for chosen, mode in groups]
+    records = [json.loads(file.read_text()) for file in sorted(options.out.glob("*-*.json"))]
+    for name in {name for record in records if record["mode"] == "profiler" for name in record["recorded"]}:
+        keep_median(options.out / name, [r["recorded"] for r in records if r["mode"] == "profiler"])
     driver = subprocess.run(
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
     ).stdout.split("\n")[0]
@@ -183,10 +207,9 @@ def main() -> int:
         "driver": driver,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,
-        "processes": [],
+        "processes": records,
     }
-    for file in sorted(options.out.glob("*-*.json")):
-        times["processes"].append(json.loads(file.read_text()))
+    for file in options.out.glob("*-*.json"):
         file.unlink()
     with gzip.open(options.out / "times.json.gz", "wt") as packed:
         json.dump(times, packed)
