@@ -414,7 +414,7 @@ PAIRS = (
     Pair("checkpoint", checkpoint, ("--rank", "0", "--remove", "d2h"), 6),
     Pair("halo", halo, ("--pin",), 20, "mpi"),
     Pair("convolutions", convolutions, ("--bucket", "25MB"), 6, unseen=True),
-    Pair("logged", logged, ("--rank", "0", "--drop-synchronisations"), 8, unseen=True),
+    Pair("logged", logged, ("--rank", "0", "--collect-below", "64KB"), 8, unseen=True),
     Pair("wide-activations", wide_activations, ("--collective-bytes", "0.5x"), 4, unseen=True),
     Pair("uneven", uneven, ("--no-stragglers",), 6, unseen=True),
     Pair("results-back", results_back, ("--pin",), 6, unseen=True),

@@ -32,8 +32,8 @@ BESIDE = 0.2
 
 @dataclass(frozen=True)
 class Crowd:
-    """Of each part's operations, in the rows of its trace's timeline: which ones communicate, what each loses of the time that it
-    runs beside them (0 to 0.5), and how long that was in the recording, ns.
+    """Of each part's operations, in the rows of its trace's timeline: which ones communicate, what each loses of the time
+    that it runs beside them (0 to 0.5), and how long that was in the recording, ns.
     """
 
     carries: list[NDArray[np.bool_]]
@@ -53,7 +53,7 @@ class Crowd:
         return Crowd(carries, _loses(job.parts, carries, beside), beside)
 
     def slower(self, parts: Sequence[Part], timelines: Sequence[Timeline], played: Played) -> list[Timeline]:
-        """`timelines`, whose operations ran as `played` has them, with kernels as long as what now runs beside them makes them."""
+        """`timelines`, which ran as `played` says, with kernels as long as what now runs beside them makes them."""
         slower, first = [], 0
         for number, (part, run) in enumerate(zip(parts, timelines, strict=True)):
             last = first + run.operations.height
@@ -115,13 +115,13 @@ def _loses(
         frames.append(frame)
     every = pl.concat(frames)
     alone, crowded = pl.col("beside") == 0, pl.col("beside") > BESIDE * pl.col("ns")
-    # Of a kernel by name and blocks, on any rank.
-    alike = ["name", "blocks"]
+    # A kernel by name and blocks: on another rank the same may have more to do.
+    alike = ["part", "name", "blocks"]
     usual = pl.col("ns").filter(alone & pl.col("kernel")).median().over(alike)
     every = every.with_columns(more=pl.when(crowded).then(pl.col("ns") - usual))
-    seen = pl.col("more").sum().over(alike) / pl.col("beside").filter(pl.col("more").is_not_null()).sum().over(
-        alike
-    )
+    seen = pl.col("more").sum().over(alike) / pl.col("beside").filter(
+        pl.col("more").is_not_null()
+    ).sum().over(alike)
     taken = pl.col("blocks").filter(pl.col("carries")).median().over("part")
     room = (pl.col("multiprocessors") - taken).clip(lower_bound=1)
     waves = (pl.col("blocks") / pl.col("multiprocessors")).ceil() / (pl.col("blocks") / room).ceil()

@@ -11,13 +11,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.cost.collectives import Fabric
+from busfare.cost.kernels.limits import limits_of
 from busfare.errors import InputError
 from busfare.job.launches import without_launches
 from busfare.job.ranks import Rank
 from busfare.job.state import JobChange, JobState, kinds_and_sizes, priced_on, transfer_model
+from busfare.job.stragglers import no_stragglers
 from busfare.job.timeline import JobTimeline, places
 from busfare.node import Node
-from busfare.node.arrays import FloatArray
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
@@ -61,67 +62,8 @@ def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
     return replace(state, transfer_ns=state.transfer_ns * ratio)
 
 
-def no_stragglers() -> JobChange:
-    """Nobody takes longer from one collective to the next than the median of those who meet there; of an even number the
-    lower of the two in the middle.
-    """
-
-    def apply(state: JobState) -> JobState:
-        job = state.job
-        rows = job.members.with_row_index("member").drop_nulls("joint").sort("rank", "start_ns")
-        since = pl.col("end_ns").shift(1).over("rank", "communicator")
-        rows = rows.with_columns(since=since).drop_nulls("since")
-        rows = rows.with_columns(own=(pl.col("start_ns") - pl.col("since")).clip(lower_bound=1))
-        rows = rows.with_columns(usual=pl.col("own").quantile(0.5, "lower").over("joint"))
-        late = rows.filter((pl.col("own") > pl.col("usual")) & (pl.col("joint").len().over("joint") > 1))
-        timelines = list(state.timelines)
-        for number, run in enumerate(timelines):
-            own = late.filter(pl.col("part") == number)
-            if own.height:
-                begin = (own["since"] - own["shift_ns"]).to_numpy()
-                end = (own["start_ns"] - own["shift_ns"]).to_numpy()
-                pace = (own["usual"] / own["own"]).to_numpy()
-                timelines[number] = _paced(run, job, number, begin, end, pace)
-        return replace(state, timelines=timelines).touched(
-            late.height,
-            "a rank's own time between two collectives can be that of the median of the ranks that meet there",
-        )
-
-    return JobChange("no rank is later than the median", ("--no-stragglers",), apply)
-
-
-def _paced(
-    run: Timeline,
-    job: JobTimeline,
-    number: int,
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    pace: FloatArray,
-) -> Timeline:
-    """A part with everything between each `begin` and `end` (ns, by the clock of its file, since what members count from)
-    taking so much of its time.
-    """
-    order = np.argsort(begin)
-    begin, end, pace = begin[order], end[order], pace[order]
-    base = job.bases_ns[number]
-
-    def factor(times: NDArray[np.int64]) -> FloatArray:
-        at = np.searchsorted(begin, times + base, side="right") - 1
-        inside = (at >= 0) & (times + base < end[np.maximum(at, 0)])
-        return np.where(inside, pace[np.maximum(at, 0)], 1.0)
-
-    started, called = (frame["start_ns"].to_numpy() for frame in (run.operations, run.calls))
-    own, calls = factor(started), factor(called)
-    columns = run.columns
-    slower = {f"operation_{name}": own for name in ("duration", "launch_lag", "order_lag", "extra")}
-    slower |= {f"call_{name}": calls for name in ("gap", "own", "wait_lag")}
-    return run.with_columns(
-        **{name: np.rint(columns[name] * by).astype(np.int64) for name, by in slower.items()}
-    )
-
-
 def collective_bytes(factor: float, node: Node | None) -> JobChange:
-    """Collectives carry so many times their bytes."""
+    """Collectives carry so many times their bytes; what is less is packed before and unpacked behind."""
 
     def apply(state: JobState) -> JobState:
         kinds, sizes = kinds_and_sizes(state.job)
@@ -133,13 +75,27 @@ def collective_bytes(factor: float, node: Node | None) -> JobChange:
                 ratio[rows] = seconds(kind, sizes[rows] * factor) / seconds(kind, sizes[rows])
         known = int(np.isfinite(sizes).sum())
         carried = int(np.nansum(sizes))
-        return replace(state, transfer_ns=state.transfer_ns * ratio).touched(
-            known, "what is packed and unpacked for it takes no time", bytes=carried
-        )
+        transfer = state.transfer_ns * ratio
+        rests_on = "what is packed and unpacked for it takes no time"
+        if node is not None and (rate := _gpu_bandwidth(node)) and factor < 1:
+            # Read whole and written small before it, and the other way round behind it.
+            transfer += np.nan_to_num(2 * (1 + factor) * sizes / rate / NS)
+            rests_on = (
+                "what is packed and unpacked for it is read and written once at the rate of the GPU's memory"
+            )
+        return replace(state, transfer_ns=transfer).touched(known, rests_on, bytes=carried)
 
     return JobChange(
         f"collectives carry {factor:g} times their bytes", ("--collective-bytes", f"{factor:g}x"), apply
     )
+
+
+def _gpu_bandwidth(node: Node) -> float | None:
+    """What a GPU's memory moves, bytes per second; None where nobody says."""
+    try:
+        return limits_of(node).memory
+    except InputError:
+        return None
 
 
 def bucket(size: int, node: Node | None) -> JobChange:

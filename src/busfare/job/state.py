@@ -46,7 +46,7 @@ class JobState:
         return JobState(job, timelines, job.transfer_ns.astype(float), gone, crowd=Crowd.of(job))
 
     def play(self) -> Played:
-        """The whole job, kernels as long as what communicates beside them lets them be; as recorded where nothing changed."""
+        """The whole job, kernels as long as what communicates beside them makes them."""
         played = self._play(self.timelines)
         if self.count and self.crowd is not None:
             for _ in range(ROUNDS):
