@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,19 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 BEFORE, AFTER = "before", "after"
 Step = Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A job, what changes in it, and the options of `what-if` that say so. `steps`: of a measured region."""
-
-    name: str
-    make: Callable[[int, str], Step]
-    options: tuple[str, ...]
-    steps: int
-    over: str = "nccl"
-    #: Written after the models had seen the others.
-    unseen: bool = False
 
 
 @contextmanager
@@ -397,27 +383,153 @@ def second(rank: int) -> bool:
     return rank == 1
 
 
-PIN = ("--pin", "--async")
-PAIRS = (
-    Pair("small-buckets", small_buckets, ("--bucket", "25MB"), 6),
-    Pair("behind-backward", behind_backward, ("--overlap-collectives",), 4),
-    Pair("straggler", straggler, ("--no-stragglers",), 8),
-    Pair("one-rank-pageable", fed(second, 4096, 4096, 4), ("--rank", "1", *PIN), 8),
-    Pair("all-ranks-pageable", fed(both, 4096, 4096, 4), PIN, 8),
-    # Little is copied: pinning it changes nothing.
-    Pair("little-copied", fed(both, 2048, 128, 16), PIN, 8),
-    Pair("compressed", compressed, ("--collective-bytes", "0.5x"), 6),
-    Pair("tensor-parallel", tensor_parallel, ("--drop-synchronisations",), 6),
-    Pair("pipeline", pipeline, ("--rank", "0", *PIN), 4),
-    Pair("experts", experts, ("--collective-bytes", "0.5x"), 6),
-    Pair("sharded", sharded, ("--overlap-collectives",), 4),
-    Pair("checkpoint", checkpoint, ("--rank", "0", "--remove", "d2h"), 6),
-    Pair("halo", halo, ("--pin",), 20, "mpi"),
-    Pair("convolutions", convolutions, ("--bucket", "25MB"), 6, unseen=True),
-    Pair("logged", logged, ("--rank", "0", "--collect-below", "64KB"), 8, unseen=True),
-    Pair("wide-activations", wide_activations, ("--collective-bytes", "0.5x"), 4, unseen=True),
-    Pair("uneven", uneven, ("--no-stragglers",), 6, unseen=True),
-    Pair("results-back", results_back, ("--pin",), 6, unseen=True),
-    Pair("waiting-anyway", waiting_anyway, ("--rank", "0", *PIN), 6, unseen=True),
-    Pair("tables", tables, PIN, 6, unseen=True),
-)
+def one_rank_twice(rank: int, variant: str) -> Step:
+    """Sharded gradients; rank 0 computes every layer a second time, as for a check, or nobody does."""
+    torch.manual_seed(rank)
+    width, count = 3072, 8
+    weights = [torch.randn(width, width, device="cuda") / 64 for _ in range(count)]
+    parts = [torch.empty(width * width // 2, device="cuda") for _ in range(count)]
+    data = torch.randn(6144, width, device="cuda")
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        x = data
+        for own, part in zip(weights, parts, strict=True):
+            x = nn.functional.gelu(x @ own)
+            if rank == 0 and variant == BEFORE:
+                torch.testing.assert_close(x.shape, nn.functional.gelu(data @ own).shape)
+            dist.reduce_scatter_tensor(part, own.view(-1))
+        return x
+
+    return step
+
+
+def outputs_kept(rank: int, variant: str) -> Step:
+    """Outputs of both ranks go to the host, pageable or pinned, and their sums to all ranks."""
+    model, data = layers(3072, 6), torch.randn(6144, 3072, device="cuda")
+    kept = torch.zeros(6144, 3072)
+    kept = kept.pin_memory() if variant == AFTER else kept
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        out = model(data)
+        kept.copy_(out)
+        sums = out.sum(0)
+        dist.all_reduce(sums)
+        return sums
+
+    return step
+
+
+def routed(rank: int, variant: str) -> Step:
+    """Experts on both ranks; rank 0 takes its tokens from pageable memory, or from pinned."""
+    expert = layers(2048, 6)
+    held = torch.randn(16384, 2048)
+    pinned = variant == AFTER or rank == 1
+    held = held.pin_memory() if pinned else held
+    got = torch.empty(16384, 2048, device="cuda")
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        tokens = held.to("cuda", non_blocking=pinned)
+        dist.all_to_all_single(got, tokens)
+        out = expert(got)
+        dist.all_to_all_single(tokens, out)
+        return tokens
+
+    return step
+
+
+def long_buckets(rank: int, variant: str) -> Step:
+    """Layers that compute for longer than their buckets take, of 2 or of 25 MB."""
+    cap = 2 if variant == BEFORE else 25
+    model = DistributedDataParallel(
+        layers(1024, 32), device_ids=[rank], bucket_cap_mb=cap, gradient_as_bucket_view=True
+    )
+    data = torch.randn(16384, 1024, device="cuda")
+    return trained(model, lambda: data)
+
+
+def half_gradients(rank: int, variant: str) -> Step:
+    """Gradients of large layers summed as they are, or in half of the bytes."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    model = DistributedDataParallel(layers(6144, 5), device_ids=[rank], gradient_as_bucket_view=True)
+    if variant == AFTER:
+        model.register_comm_hook(None, fp16_compress_hook)
+    data = torch.randn(4096, 6144, device="cuda")
+    return trained(model, lambda: data)
+
+
+def late_targets(rank: int, variant: str) -> Step:
+    """Two stages; the second compares with targets from the host, pageable or pinned."""
+    model = layers(3072, 4)
+    batch, width, count = 4096, 3072, 4
+    held = [torch.randn(batch, width) for _ in range(2)]
+    if variant == AFTER:
+        held = [one.pin_memory() for one in held]
+    data = torch.randn(batch, width, device="cuda")
+    between, error = torch.empty_like(data), torch.zeros((), device="cuda")
+
+    @torch.no_grad()
+    def step() -> None:
+        for number in range(count):
+            if rank == 0:
+                dist.send(model(data), 1)
+            else:
+                dist.recv(between, 0)
+                targets = held[number % 2].to("cuda", non_blocking=variant == AFTER)
+                error.add_((model(between) - targets).square().mean())
+
+    return step
+
+
+def debug_copies(rank: int, variant: str) -> Step:
+    """Both ranks copy every layer's output to the host, or nobody does."""
+    model, data = layers(2048, 6), torch.randn(4096, 2048, device="cuda")
+    kept = torch.zeros(4096, 2048)
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        x = data
+        for number, part in enumerate(model):
+            x = part(x)
+            if variant == BEFORE and number % 2:
+                kept.copy_(x)
+        sums = x.sum(0)
+        dist.all_reduce(sums)
+        return sums
+
+    return step
+
+
+#: What makes a step of each pair of `jobs.toml`, by rank and variant.
+MAKERS: dict[str, Callable[[int, str], Step]] = {
+    "small-buckets": small_buckets,
+    "behind-backward": behind_backward,
+    "straggler": straggler,
+    "one-rank-pageable": fed(second, 4096, 4096, 4),
+    "all-ranks-pageable": fed(both, 4096, 4096, 4),
+    "little-copied": fed(both, 2048, 128, 16),
+    "compressed": compressed,
+    "tensor-parallel": tensor_parallel,
+    "pipeline": pipeline,
+    "experts": experts,
+    "sharded": sharded,
+    "checkpoint": checkpoint,
+    "halo": halo,
+    "convolutions": convolutions,
+    "logged": logged,
+    "wide-activations": wide_activations,
+    "uneven": uneven,
+    "results-back": results_back,
+    "waiting-anyway": waiting_anyway,
+    "tables": tables,
+    "one-rank-twice": one_rank_twice,
+    "outputs-kept": outputs_kept,
+    "routed": routed,
+    "long-buckets": long_buckets,
+    "half-gradients": half_gradients,
+    "late-targets": late_targets,
+    "debug-copies": debug_copies,
+}

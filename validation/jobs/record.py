@@ -3,9 +3,9 @@
     python validation/jobs/record.py --out results/jobs/h100-x2 [--only NAME,…]
 
 Every variant of every pair is made and timed first, nothing recorded, variants by turns; then regions of `before` are
-recorded by PyTorch's profiler, of which the one of median length is kept. Pairs over MPI are timed by themselves; they and some over NCCL then run
-under `busfare record`. Writes OUT/times.json.gz and OUT/NAME/rank*.json.gz or OUT/NAME.bf. Exit status 1 where something
-failed.
+recorded by PyTorch's profiler, of which the one of median length is kept. Pairs over MPI are timed by themselves; they and
+some over NCCL then run under `busfare record`. Writes OUT/times.json.gz and OUT/NAME/rank*.json.gz or OUT/NAME.bf. Exit
+status 1 where something failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from programs import AFTER, BEFORE, PAIRS, Pair
+from pairs_of_jobs import PAIRS, Pair
+from programs import AFTER, BEFORE, MAKERS
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from busfare.measure.record import environment
@@ -33,7 +34,10 @@ from busfare.measure.record import environment
 RANKS, REGIONS, WARM, RECORDINGS = 2, 9, 3, 3
 HERE = Path(__file__).resolve()
 #: Also recorded by `busfare record`, from processes that no profiler of PyTorch ran in.
-RECORDED = ("one-rank-pageable", "small-buckets", "pipeline", "halo", "results-back", "uneven")
+RECORDED = (
+    *("one-rank-pageable", "small-buckets", "pipeline", "halo", "results-back", "uneven"),
+    *("one-rank-twice", "routed", "debug-copies"),
+)
 
 
 def meet(over: str) -> None:
@@ -86,14 +90,13 @@ def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
     """One rank: every pair timed, then recorded as `mode` says."""
     torch.cuda.set_device(rank)
     torch.backends.cuda.matmul.allow_tf32 = True
-    named = {pair.name: pair for pair in PAIRS}
-    if any(named[name].over == "nccl" for name in chosen):
+    if any(PAIRS[name].over == "nccl" for name in chosen):
         dist.init_process_group("nccl", rank=rank, world_size=RANKS, device_id=torch.device("cuda", rank))
     made: dict[str, dict[str, Callable[[], Any]]] = {}
     times: dict[str, Any] = {}
     for name in chosen:
-        pair = named[name]
-        made[name] = {variant: pair.make(rank, variant) for variant in (BEFORE, AFTER)}
+        pair = PAIRS[name]
+        made[name] = {variant: MAKERS[name](rank, variant) for variant in (BEFORE, AFTER)}
         times[name] = timed(pair, made[name])
         if rank == 0:
             spans = {
@@ -102,7 +105,7 @@ def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
             print(mode, name, {variant: f"{1e3 * s:.2f} ms" for variant, s in spans.items()}, flush=True)
     recorded: dict[str, Any] = {}
     for name in chosen:
-        pair, step = named[name], made[name][BEFORE]
+        pair, step = PAIRS[name], made[name][BEFORE]
         if mode == "profiler":
             recorded[name] = profiled(pair, step, out / name, rank)
         elif mode == "recorder":
@@ -177,7 +180,7 @@ def main() -> int:
     parser.add_argument("--mode", help="(of the processes that this program starts)")
     parser.add_argument("--timeout", type=float, default=150, help="seconds for a group of pairs")
     options = parser.parse_args()
-    names = options.only.split(",") if options.only else [pair.name for pair in PAIRS]
+    names = options.only.split(",") if options.only else list(PAIRS)
     if options.mode is not None:
         try:
             work(
@@ -191,9 +194,9 @@ def main() -> int:
             os._exit(1)  # the other rank waits in a collective
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
-    of_nccl = [pair.name for pair in PAIRS if pair.over == "nccl" and pair.name in names]
+    of_nccl = [name for name in names if PAIRS[name].over == "nccl"]
     groups = [(of_nccl, "profiler")] if of_nccl else []
-    groups += [([pair.name], "none") for pair in PAIRS if pair.over == "mpi" and pair.name in names]
+    groups += [([name], "none") for name in names if PAIRS[name].over == "mpi"]
     groups += [([name], "recorder") for name in RECORDED if name in names]
     went = [ranks(chosen, options.out, mode, options.timeout) for chosen, mode in groups]
     records = [json.loads(file.read_text()) for file in sorted(options.out.glob("*-*.json"))]

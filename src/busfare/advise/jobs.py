@@ -1,0 +1,198 @@
+"""What to do about a job: each advice with what the whole job gains, by all of its ranks replayed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from msgspec.structs import replace
+
+from busfare.advise import amounts
+from busfare.cost.ranges import figures_of, gain_beside, seconds_between
+from busfare.errors import InputError
+from busfare.job.changes import bucket, no_stragglers, on_ranks, overlap
+from busfare.job.results import JobFinding, LargestFinding
+from busfare.job.state import JobChange, JobState
+from busfare.job.timeline import JobTimeline
+from busfare.node import Node
+from busfare.timeline.changes import OPTIONS, Change, Setting
+
+__all__ = ["job_findings"]
+
+#: What saves less of the job than this is no advice.
+WORTH = 0.01
+#: What many all-reduces are joined to: the size of a bucket of PyTorch's DistributedDataParallel.
+BUCKET_BYTES = 25_000_000
+#: All-reduces are small below this: their latency on NVLink is then more than a tenth of their time.
+SMALL_BYTES = 1 << 20
+TOGETHER = {
+    "straggling-rank": (
+        "Ranks wait for one that comes late",
+        "Look at what that rank does between collectives that the others do not: host work, copies, more samples, a slower "
+        "GPU.",
+    ),
+    "exposed-collectives": (
+        "Collectives while no kernel runs",
+        "Start each collective as soon as what it carries is there (gradient hooks, prefetched weights), in a stream of its "
+        "own, and wait for it where its result is needed.",
+    ),
+    "small-all-reduces": (
+        "Many small all-reduces",
+        "Sum gradients in buckets of about 25 MB (bucket_cap_mb of DistributedDataParallel) or several tensors in one call.",
+    ),
+}
+
+
+def job_findings(
+    job: JobTimeline, findings: Sequence[JobFinding], recorded_on: Node | None
+) -> list[JobFinding]:
+    """`findings` of single ranks with what the whole job gains by them, and those of what ranks do together; most first.
+
+    What is not worth a hundredth of the job is left out. A finding that no replay prices keeps what it says.
+    """
+    unchanged = JobState.of(job)
+    before = unchanged.play().makespan_seconds
+    setting = Setting(recorded_on)
+    found = []
+    for finding in findings:
+        changes = _changes(finding.largest.what_if)
+        if not changes or not finding.largest.by_replay:
+            found.append(finding)
+            continue
+        ranks = [r.rank for r in job.ranks if r.path == finding.largest.path] if finding.traces == 1 else None
+        job_changes = [on_ranks(change, setting, ranks) for change in changes]
+        options = [
+            *finding.largest.what_if,
+            *(word for rank in ranks or () for word in ("--rank", str(rank))),
+        ]
+        priced = _priced(unchanged, before, job_changes, options, recorded_on)
+        if priced is not None:
+            gain, keys, rests_on = priced
+            largest = replace(finding.largest, what_if=options, rests_on=rests_on)
+            found.append(replace(finding, predicted_gain_seconds=gain, **keys, largest=largest))
+    found += _together(unchanged, before, recorded_on)
+    return sorted(found, key=lambda finding: -finding.predicted_gain_seconds)
+
+
+def _priced(
+    unchanged: JobState,
+    before: float,
+    changes: Sequence[JobChange],
+    options: Sequence[str],
+    node: Node | None,
+) -> tuple[float, dict[str, object], list[str]] | None:
+    """What the job gains by `changes`, its range as keys, and what must hold; None where that is not worth a word."""
+    state = unchanged
+    try:
+        for change in changes:
+            state = change.apply(state)
+        gain = before - state.play().makespan_seconds if state.count else 0.0
+    except InputError:
+        return None
+    if gain < WORTH * before:
+        return None
+    names = " ".join(word for word in options if word.startswith("--") and word != "--rank")
+    low, high = gain_beside(gain, before, names, figures_of(node))
+    return gain, seconds_between(max(0.0, low), high, "calibrated"), state.rests_on
+
+
+def _changes(options: Sequence[str]) -> list[Change]:
+    """The changes to a program that these words of `what-if` ask for; none where one of them is not known."""
+    known = {option.name: option for option in OPTIONS}
+    values: dict[str, object] = {}
+    key = ""
+    for word in options:
+        if not word.startswith("--") and key:
+            values[key] = word
+        elif word in known:
+            key = known[word].key
+            values[key] = True if known[word].metavar is None else ""
+        else:
+            return []
+    try:
+        return [change for option in OPTIONS for change in option.changes(values)]
+    except InputError:
+        return []
+
+
+def _together(unchanged: JobState, before: float, node: Node | None) -> list[JobFinding]:
+    """What the ranks do together, where changing it gains something."""
+    members = unchanged.job.members.drop_nulls("joint")
+    found = []
+    for id, change, evidence, rank in (
+        ("straggling-rank", no_stragglers(), *_late(members)),
+        ("exposed-collectives", overlap(), _exposed(members), None),
+        ("small-all-reduces", bucket(BUCKET_BYTES, node), _small(members), None),
+    ):
+        if not evidence:
+            continue
+        options = list(change.options)
+        priced = _priced(unchanged, before, [change], options, node)
+        if priced is None:
+            continue
+        gain, keys, rests_on = priced
+        title, what = TOGETHER[id]
+        ranks = unchanged.job.ranks
+        own = next((one for one in ranks if one.rank == rank), ranks[0])
+        found.append(
+            JobFinding(
+                id=id,
+                title=title,
+                traces=len({one.path for one in ranks}),
+                predicted_gain_seconds=gain,
+                **keys,
+                traces_without_gain=0,
+                traces_by_replay=len({one.path for one in ranks}),
+                overlaps_with=[],
+                largest=LargestFinding(
+                    path=own.path,
+                    rank=own.rank,
+                    host=own.host,
+                    evidence=evidence,
+                    change=what,
+                    predicted_gain_seconds=gain,
+                    **{key: value for key, value in keys.items() if key != "reason"},
+                    by_replay=True,
+                    rests_on=rests_on,
+                    what_if=options,
+                ),
+            )
+        )
+    return found
+
+
+def _late(members: pl.DataFrame) -> tuple[str, int | None]:
+    """Who comes last most often, and what the others wait for it."""
+    wait = (pl.col("last_ns") - pl.col("start_ns")).clip(lower_bound=0)
+    joints = members.with_columns(wait=wait).group_by("joint").agg(
+        last=pl.col("rank").sort_by("start_ns").last(), wait=pl.col("wait").sum()
+    )  # fmt: skip
+    if joints.is_empty():
+        return "", None
+    of_rank = (
+        joints.group_by("last").agg(pl.len(), pl.col("wait").sum()).sort("wait", "last", descending=True)
+    )
+    rank, count, waited = of_rank.row(0)
+    return (
+        f"Rank {rank} came last to {count:,} of {joints.height:,} collectives; the others waited "
+        f"{amounts.time(waited * 1e-9)} for it.",
+        int(rank),
+    )
+
+
+def _exposed(members: pl.DataFrame) -> str:
+    transfer = members.select(
+        (pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")).clip(lower_bound=0)
+    )
+    total = int(transfer.to_series().sum())
+    return f"Their transfers take {amounts.time(total * 1e-9)} in all ranks together." if total else ""
+
+
+def _small(members: pl.DataFrame) -> str:
+    sizes = (
+        members.filter(pl.col("collective_kind") == "all_reduce").drop_nulls("bytes").unique("joint")["bytes"]
+    )
+    if len(sizes) < 2 or float(np.median(sizes.to_numpy())) >= SMALL_BYTES * 8:
+        return ""
+    return f"{len(sizes):,} all-reduces of {amounts.size(float(np.median(sizes.to_numpy())))} in the median."

@@ -1,0 +1,149 @@
+"""Jobs of two GPUs before and after a change: what `what-if` makes of the recording before, beside what then was measured.
+
+Run `python validation/job_pairs.py`; `--pack FOLDER FILE` packs what `validation/jobs/record.py` wrote, without what no
+replay needs. Speed-ups are those of the job without a recorder. Goals: 80 % of the predictions within 10 %, a replay without
+a change within 1 %. Exit status 1 where one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import sys
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from jobs.pairs_of_jobs import PAIRS, Pair
+from stored import NoAnswerError, busfare, unpacked
+
+WITHIN_PERCENT, OF_PREDICTIONS_PERCENT, UNCHANGED_PERCENT = 10.0, 80.0, 1.0
+ARCHIVES = ("jobs-h100-x2",)
+#: What a replay looks at, of PyTorch's traces.
+KINDS = {"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "user_annotation"}
+UNUSED = {
+    "External id", "Record function id", "Ev Idx", "queued", "est. achieved occupancy %", "warps per SM", "blocks per SM",
+    "memory bandwidth (GB/s)", "cbid",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A pair as one recorder saw it: speed-ups, and how far the unchanged replay is off, in percent."""
+
+    machine: str
+    pair: Pair
+    recorder: str
+    measured: float
+    predicted: float
+    unchanged_percent: float
+
+    @property
+    def off_percent(self) -> float:
+        return 100 * (self.predicted / self.measured - 1)
+
+
+@cache
+def predictions() -> list[Prediction]:
+    """All pairs of all machines, by each recorder that was there."""
+    return [found for archive in ARCHIVES for found in _of_machine(archive)]
+
+
+def _of_machine(archive: str) -> Iterator[Prediction]:
+    folder = unpacked(archive)
+    processes = json.loads((folder / archive / "times.json").read_text("utf-8"))["processes"]
+    for name, pair in PAIRS.items():
+        bare = [one["times"][name] for one in processes if one["mode"] != "recorder" and name in one["times"]]
+        if not bare:
+            continue
+        measured = _seconds(bare, "before") / _seconds(bare, "after")
+        for recorder, place in (("profiler", folder / name), ("record", folder / f"{name}.bf")):
+            if not place.exists():
+                continue
+            told = busfare("what-if", str(place), *pair.change)
+            replayed, recorded = (told["baseline"][f"{key}_seconds"] for key in ("replayed", "recorded"))
+            predicted = replayed / told["predicted_seconds"]
+            yield Prediction(archive, pair, recorder, measured, predicted, 100 * abs(replayed / recorded - 1))
+
+
+def _seconds(ranks: list[dict[str, list[list[float]]]], variant: str) -> float:
+    """The median region of a variant, from the first rank's begin to the last one's end."""
+    regions = zip(*(rank[variant] for rank in ranks), strict=True)
+    return median(max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in regions)
+
+
+def pack(folder: Path, file: Path) -> None:
+    """`folder` of `jobs/record.py` as an archive."""
+    with tarfile.open(file, "w:xz") as packed:
+        for path in sorted(folder.rglob("*")):
+            name, content = path.name.removesuffix(".gz"), path.read_bytes() if path.is_file() else b""
+            if path.is_dir():
+                continue
+            if path.suffix == ".gz":
+                content = gzip.decompress(content)
+                if path.parent != folder:
+                    content = _needed(json.loads(content))
+            parent = path.parent.name if path.parent != folder else file.name.partition(".")[0]
+            member = tarfile.TarInfo(f"{parent}/{name}")
+            member.size = len(content)
+            packed.addfile(member, io.BytesIO(content))
+
+
+def _needed(trace: dict[str, Any]) -> bytes:
+    trace.pop("traceName", None)
+    kept = []
+    for event in trace["traceEvents"]:
+        if (
+            event.get("cat") in KINDS
+            and event.get("ph") == "X"
+            and not event["name"].startswith("ProfilerStep")
+        ):
+            arguments = {key: value for key, value in event.get("args", {}).items() if key not in UNUSED}
+            kept.append(event | {"args": arguments})
+    trace["traceEvents"] = kept
+    return json.dumps(trace, separators=(",", ":")).encode()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument(
+        "--pack", nargs=2, type=Path, metavar=("FOLDER", "FILE"), help="instead: pack a folder"
+    )
+    options = parser.parse_args()
+    if options.pack:
+        pack(*options.pack)
+        return 0
+    try:
+        found = predictions()
+    except NoAnswerError as error:
+        print(f"job_pairs.py: {error}", file=sys.stderr)
+        return 1
+    print(f"{'pair':20} {'recorder':10} measured predicted    off")
+    for one in found:
+        mark = " (unseen)" if one.pair.unseen else ""
+        ratios = f"{one.measured:7.2f}× {one.predicted:8.2f}×"
+        print(f"{one.pair.name:20} {one.recorder:10} {ratios} {one.off_percent:+6.1f} %{mark}")
+    met = True
+    for title, some in (
+        ("all", found),
+        ("unseen", [one for one in found if one.pair.unseen]),
+        ("by busfare record", [one for one in found if one.recorder == "record"]),
+    ):
+        within = sum(abs(one.off_percent) <= WITHIN_PERCENT for one in some)
+        print(f"{title}: {within} of {len(some)} within {WITHIN_PERCENT:g} %")
+        met &= 100 * within >= OF_PREDICTIONS_PERCENT * len(some)
+    unchanged = max(one.unchanged_percent for one in found)
+    print(f"replayed unchanged: {unchanged:.3f} % off at most")
+    met &= unchanged <= UNCHANGED_PERCENT
+    print("met" if met else "MISSED")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
