@@ -91,6 +91,10 @@ def test_a_command_loads_no_more_than_it_needs(
             ("price", "--node", "summit", "--bytes", "1G", "--collective", "all_to_all", "--ranks", "6"),
             "busfare.price/1",
         ),
+        (
+            ("price", "--node", "h200-sxm", "--from", "h100-sxm", "--kernel", "other", "--seconds", "1.2ms"),
+            "busfare.price/1",
+        ),
         (("plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "k20"), "busfare.plan/1"),
         (("plan", "kv", "--node", "k20", "--bytes-per-token", "128KiB"), "busfare.plan-kv/1"),
         (("plan", "--from-trace", TRACE, "--kernel-name", "smooth"), "busfare.plan/1"),

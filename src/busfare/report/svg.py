@@ -149,7 +149,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over a logarithmic axis x, and y as asked. `marks` are dotted vertical lines at values of x."""
+    """Lines over a logarithmic axis x, and y as asked. `marks`: dotted vertical lines at those values of x above 0."""
 
     lines: Sequence[Line]
     x_axis: str
@@ -189,7 +189,7 @@ class Lines:
                 parts.append(
                     f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{line.colour}">{title}</circle>'
                 )
-        parts += [_rule(x.at(value), top, end) for value in self.marks]
+        parts += [_rule(x.at(value), top, end) for value in self.marks if value > 0]
         return drawn(end + 44, parts)
 
 

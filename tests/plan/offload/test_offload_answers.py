@@ -73,6 +73,12 @@ def test_tokens_say_from_where_streaming_pays() -> None:
     assert "From 12 tokens a pass on, streaming is faster than the processor." in shown
 
 
+def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
+    asked = {"node": "h100-sxm", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms"}
+    shown = page(offload_document(answer_offload(asked | {"resident": "4"})))
+    assert "nothing is streamed" in shown and 'id="resident"' in shown
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
