@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.errors import InputError
 from busfare.job.results import Carried, JobFinding, JobReport, Slow, Spreading
 from busfare.node import Node, load_node
-from busfare.report.blocks import conditions, overlaps, paths, sizes
-from busfare.report.communication_blocks import communication_blocks
+from busfare.report.blocks import beside_gain, communication_blocks, paths, sizes
 from busfare.report.document import (
     Block,
     Cells,
@@ -25,8 +24,8 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.link_picture import LinkPicture
-from busfare.report.svg import COLOUR, Bar, Bars, BarSeries, Strip
+from busfare.report.job_pictures import LinkPicture, Strip
+from busfare.report.svg import COLOUR, Bar, Bars, BarSeries
 
 #: What the figures are called.
 WORDS = {
@@ -80,9 +79,9 @@ def job_document(result: JobReport, node: Node | None = None) -> Document:
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
 
 
-def _amount(figure: str, value: float) -> str:
-    """A value of one of the figures, with its unit."""
-    return size(value) if figure.endswith("bytes") else time(value)
+def _amount(figure: str) -> Callable[[float], str]:
+    """How a value of one of the figures is shown."""
+    return size if figure.endswith("bytes") else time
 
 
 def _tiles(result: JobReport) -> Tiles:
@@ -107,7 +106,7 @@ def _strip(result: JobReport) -> list[Figure]:
     ranks = [str(c.first_rank) + (f"–{c.last_rank}" if c.last_rank > c.first_rank else "") for c in cells]
     most = dict(zip(result.strip.figures, zip(*(cell.most for cell in cells), strict=True), strict=True))
     hovers = [
-        [f"rank {rank}: {_amount(name, value)}" for rank, value in zip(ranks, most[name], strict=True)]
+        [f"rank {rank}: {_amount(name)(value)}" for rank, value in zip(ranks, most[name], strict=True)]
         for name in medians
     ]
     times = [[value / median for value in most[name]] for name, median in medians.items()]
@@ -120,37 +119,41 @@ def _strip(result: JobReport) -> list[Figure]:
 
 def _spreads(spreads: Sequence[Spreading]) -> list[Block]:
     shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
-    names = ("least", "median", "p95", "most", "mean")
     figures: Cells[Spreading] = {
-        name: lambda row, name=name: _amount(row.figure, getattr(row, name)) for name in names
-    } | {"outliers": lambda row: count(row.outliers.count)}
-    recorded: Cells[Spreading] = {"recorded": lambda row: WORDS[row.figure]}
-    blocks: list[Block] = [table(shown, "Spread over the traces", recorded, figures)]
+        name: lambda row, name=name: _amount(row.figure)(getattr(row, name))
+        for name in ("least", "median", "p95", "most", "mean")
+    } | {"outliers": "outliers.count"}
+    blocks: list[Block] = [
+        table(shown, "Spread over the traces", {"recorded": lambda row: WORDS[row.figure]}, figures)
+    ]
     for row in shown:
-        figure, what = row.figure, WORDS[row.figure]
+        amount, what = _amount(row.figure), WORDS[row.figure]
         if row.outliers.listed and row.outliers.above is not None:
-            title = f"Outliers by {what} (above {_amount(figure, row.outliers.above)})"
-            listed = [(o.name, _amount(figure, o.value), f"{o.of_median:.2f} ×") for o in row.outliers.listed]
+            listed = [(o.name, amount(o.value), f"{o.of_median:.2f} ×") for o in row.outliers.listed]
+            title = f"Outliers by {what} (above {amount(row.outliers.above)})"
             blocks.append(Table(words("trace") + numbers(what, "of the median"), listed, title, most=MOST))
-        if figure in DRAWN and row.most:
-            blocks += _drawn(row, what)
+        if row.figure in DRAWN and row.most:
+            blocks += _drawn(row, amount, what)
     return blocks
 
 
-def _drawn(row: Spreading, what: str) -> list[Figure]:
+def _drawn(row: Spreading, amount: Callable[[float], str], what: str) -> list[Figure]:
     """How many traces have how much of a figure, and those with most of it."""
-    labels = [f"{_amount(row.figure, b.lower)} – {_amount(row.figure, b.upper)}" for b in row.bars]
-    bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
-    spread = Bars(labels, [BarSeries(what, COLOUR["kernels"], bins)], "traces", "")
-    unit = "B" if row.figure.endswith("bytes") else "s"
-    largest = [Bar(r.value, _amount(row.figure, r.value), hover=r.path) for r in row.largest]
-    series = [BarSeries(what, COLOUR["h2d"], largest)]
-    named = Bars([r.name for r in row.largest], series, f"{what}; dotted: median", unit, mark=row.median)
-    figures = [
-        Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"),
-        Figure(f"largest-{row.figure}", named, f"Traces with most: {what}"),
-    ]
-    return figures if len(bins) > 1 else figures[1:]
+    figures = []
+    if len(row.bars) > 1:
+        labels = [f"{amount(b.lower)} – {amount(b.upper)}" for b in row.bars]
+        bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
+        spread = Bars(labels, [BarSeries(what, COLOUR["kernels"], bins)], "traces", "")
+        figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
+    largest = [Bar(r.value, amount(r.value), hover=r.path) for r in row.largest]
+    named = Bars(
+        [r.name for r in row.largest],
+        [BarSeries(what, COLOUR["h2d"], largest)],
+        f"{what}; dotted: median",
+        "B" if amount is size else "s",
+        mark=row.median,
+    )
+    return [*figures, Figure(f"largest-{row.figure}", named, f"Traces with most: {what}")]
 
 
 def _health(result: JobReport) -> list[Block]:
@@ -161,20 +164,18 @@ def _health(result: JobReport) -> list[Block]:
     groups = table(
         health.groups,
         "Link health: best rate of large pinned copies on each link",
-        {"GPU": lambda group: group.gpu or "not named", "direction": lambda group: group.direction},
+        {"GPU": lambda group: group.gpu or "not named", "direction": "direction"},
         {
-            "links": lambda group: count(group.links),
-            "slowest": lambda group: rate(group.least_bytes_per_second),
-            "median": lambda group: rate(group.median_bytes_per_second),
-            "fastest": lambda group: rate(group.most_bytes_per_second),
-            "data sheet": lambda group: rate(group.data_sheet_bytes_per_second),
+            "links": "links",
+            "slowest": "least_bytes_per_second",
+            "median": "median_bytes_per_second",
+            "fastest": "most_bytes_per_second",
+            "data sheet": "data_sheet_bytes_per_second",
         },
         notes=[] if health.slow else [sound],
     )
-    return [
-        groups,
-        *([Items([_slow_link(link) for link in health.slow], "", most=MOST)] if health.slow else []),
-    ]
+    slow = [Items([_slow_link(link) for link in health.slow], "", most=MOST)] if health.slow else []
+    return [groups, *slow]
 
 
 def _slow_link(link: Slow) -> str:
@@ -196,13 +197,9 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
         table(
             links,
             "Traffic over the links, all traces",
+            {"node": "node", "link": "link", "between": lambda link: " → ".join(link.between)},
             {
-                "node": lambda link: link.node,
-                "link": lambda link: link.link,
-                "between": lambda link: " → ".join(link.between),
-            },
-            {
-                "copies": lambda link: count(link.copies),
+                "copies": "copies",
                 "→": lambda link: _carried(link.forward),
                 "←": lambda link: _carried(link.back),
             },
@@ -238,10 +235,7 @@ def _findings(result: JobReport) -> Block:
             _gain(finding, result),
             f"Most in {finding.largest.name}: {finding.largest.evidence}",
             finding.largest.change,
-            [
-                *overlaps(finding.overlaps_with, ids),
-                *conditions(finding.largest.what_if, finding.largest.rests_on),
-            ],
+            beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
         )
         for finding in result.findings
     ]
