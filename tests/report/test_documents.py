@@ -234,7 +234,7 @@ def keys_of(kind: msgspec.inspect.Type) -> set[str]:
             return {f.encode_name for f in kind.fields} | {
                 key for f in kind.fields for key in keys_of(f.type)
             }
-        case msgspec.inspect.ListType():
+        case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType():
             return keys_of(kind.item_type)
         case msgspec.inspect.UnionType():
             return {key for one in kind.types for key in keys_of(one)}

@@ -12,7 +12,7 @@ import pytest
 from busfare.node import load_node
 from busfare.project import project, projected
 from busfare.report.html import page
-from busfare.report.plan_document import plan_document
+from busfare.report.plan_documents import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document
 from busfare.report.terminal import show

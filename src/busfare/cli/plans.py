@@ -73,7 +73,7 @@ def plan_app() -> None:
 @as_html
 def strategies(json: bool, html: Path | None, **asked: Any) -> None:
     """Which overlap strategy is fastest for a kernel, and with how many streams."""
-    from busfare.report.plan_document import plan_document
+    from busfare.report.plan_documents import plan_document
     from busfare.report.plans import answer_plan
 
     result = answer_plan(asked)
@@ -128,7 +128,7 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
 def offload(json: bool, html: Path | None, **asked: Any) -> None:
     """Layers whose weights live on the host: how many should stay, how deep to prefetch, from which memory."""
     from busfare.report.offload import answer_offload
-    from busfare.report.offload_document import offload_document
+    from busfare.report.plan_documents import offload_document
 
     result = answer_offload(asked)
     answer(result, lambda: offload_document(result), json, html)
@@ -159,7 +159,7 @@ def offload(json: bool, html: Path | None, **asked: Any) -> None:
 def kv(json: bool, html: Path | None, **asked: Any) -> None:
     """KV caches on the host: fetch or compute again, and in which blocks and layout."""
     from busfare.report.kv import answer_kv
-    from busfare.report.kv_document import kv_document
+    from busfare.report.plan_documents import kv_document
 
     result = answer_kv(asked)
     answer(result, lambda: kv_document(result), json, html)

@@ -77,13 +77,15 @@ def bar_of(share: float) -> str:
 def sizes(rows: Sequence[Sized]) -> Table:
     """Transfers in each decade of size, by count and by time [A19 figure 1]."""
     counts, seconds = sum(r.count for r in rows) or 1, sum(r.seconds for r in rows) or 1.0
-    columns = words("size") + numbers("count") + words("by count") + numbers("time") + words("by time")
-    cells = [
-        (f"{size(r.lower_bytes)} – {size(r.upper_bytes)}", count(r.count), bar_of(r.count / counts),
-         time(r.seconds), bar_of(r.seconds / seconds))
-        for r in rows
-    ]  # fmt: skip
-    return Table(columns, cells, "Transfers by size")
+    return table(
+        rows,
+        "Transfers by size",
+        {"size": lambda row: f"{size(row.lower_bytes)} – {size(row.upper_bytes)}"},
+        {"count": "count"},
+        {"by count": lambda row: bar_of(row.count / counts)},
+        {"time": "seconds"},
+        {"by time": lambda row: bar_of(row.seconds / seconds)},
+    )
 
 
 def parts(title: str, recorded: Sequence[Part], predicted: Sequence[Part] | None = None) -> Table:

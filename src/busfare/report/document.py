@@ -105,19 +105,11 @@ def cell(row: Any, of: str | Callable[[Any], str]) -> str:
     return value if isinstance(value, str) else shown(value)
 
 
-def table(
-    rows: Sequence[Row],
-    title: str,
-    texts: Cells[Row],
-    figures: Cells[Row],
-    behind: Cells[Row] | None = None,
-    **more: Any,
-) -> Table:
-    """A line for each of `rows`: texts, figures to the right, and texts `behind` them; `more` as of Table."""
-    behind = behind or {}
-    every = [*texts.values(), *figures.values(), *behind.values()]
-    columns = words(*texts) + numbers(*figures) + words(*behind)
-    return Table(columns, [[cell(row, of) for of in every] for row in rows], title, **more)
+def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> Table:
+    """A line for each of `rows`; `cells`: texts, figures to the right, texts, and so on by turns; `more` as of Table."""
+    columns = [Column(name, bool(turn % 2)) for turn, of in enumerate(cells) for name in of]
+    shown = [[cell(row, what) for of in cells for what in of.values()] for row in rows]
+    return Table(tuple(columns), shown, title, **more)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from busfare.cli import app
 from busfare.errors import InputError
 from busfare.report.html import page
 from busfare.report.offload import answer_offload
-from busfare.report.offload_document import offload_document
+from busfare.report.plan_documents import offload_document
 
 ASKED = {"node": "h100-probed", "layers": "16", "bytes_per_layer": "67108864", "seconds_per_layer": "1ms"}
 
