@@ -26,10 +26,10 @@ from busfare.report.lanes import lanes_of
 from busfare.report.nodes import Nodes, Prices
 from busfare.report.plans import PlanResult
 from busfare.report.prediction_documents import comparison_document, projection_document
-from busfare.report.results import Report, WhatIf
-from busfare.report.summary import summarise
+from busfare.report.summary import Report, summarise
 from busfare.report.terminal import render
 from busfare.report.trace_document import report_document
+from busfare.report.what_ifs import WhatIf
 from busfare.trace import Omission, Trace, read
 from tests.job.build_job import Noted, write_job, write_rank
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace

@@ -6,42 +6,35 @@ from pathlib import Path
 
 import click
 
-from busfare.cli.answer import answer, read_trace, where_recorded, with_counters
+from busfare.cli.answer import answer, option, read_trace, where_recorded, with_counters
 from busfare.output import OUTPUT, PATH, as_html, as_json, note
 
 trace_path = click.argument(
     "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
 )
-from_node = click.option(
-    "--from", "from_", metavar="NODE", help="Where it was recorded; guessed from the GPU's name otherwise."
-)
-kernel_rules = click.option(
-    "--kernels",
-    metavar="RULE",
+from_node = option("--from from_ NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
+kernel_rules = option(
+    "--kernels RULE",
+    "Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.",
     multiple=True,
-    help="Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.",
 )
-counted = click.option(
-    "--counters",
-    metavar="RECORDING",
+counted = option(
+    "--counters RECORDING",
+    "Of the same program, by `busfare record --counters`: what its kernels' bytes tell of their times elsewhere.",
     type=PATH,
-    help="Of the same program, by `busfare record --counters`: what its kernels' bytes tell of their times elsewhere.",
 )
-host_rule = click.option(
-    "--host",
-    metavar="RULE",
+host_rule = option(
+    "--host RULE",
+    "Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
     default="measured",
-    help="Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
 )
 
 
 @click.command()
 @trace_path
-@click.option(
-    "--to", metavar="NODE", multiple=True, required=True, help="Node to predict for; may be repeated."
-)
+@option("--to NODE", "Node to predict for; may be repeated.", multiple=True, required=True)
 @from_node
-@click.option("--model", default="calibrated", help="Cost model.")
+@option("--model", "Cost model.", default="calibrated")
 @kernel_rules
 @counted
 @host_rule
@@ -85,8 +78,8 @@ def project(
     help="A trace of the same program, recorded on the node predicted for.",
 )
 @from_node
-@click.option("--to", metavar="NODE", help="Where ACTUAL was recorded; guessed otherwise.")
-@click.option("--model", multiple=True, help="Cost model; may be repeated. All that apply otherwise.")
+@option("--to NODE", "Where ACTUAL was recorded; guessed otherwise.")
+@option("--model", "Cost model; may be repeated. All that apply otherwise.", multiple=True)
 @counted
 @as_json
 def compare(
@@ -111,12 +104,12 @@ def compare(
 
 @click.command()
 @trace_path
-@click.option(
+@option(
     "--to",
+    "parquet (a directory of tables), perfetto (a time line for ui.perfetto.dev) or nsys-sqlite.",
     required=True,
-    help="parquet (a directory of tables), perfetto (a time line for ui.perfetto.dev) or nsys-sqlite.",
 )
-@click.option("--output", "-o", metavar="PATH", type=OUTPUT, required=True, help="Where to write.")
+@option("--output -o PATH", "Where to write.", type=OUTPUT, required=True)
 def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
     from busfare.report.export import export as write
@@ -126,9 +119,7 @@ def export(trace: Path, to: str, output: Path) -> None:
 
 
 @click.command()
-@click.option(
-    "--output", "-o", metavar="FOLDER", type=OUTPUT, default="busfare-demo", help="Where the pages go."
-)
+@option("--output -o FOLDER", "Where the pages go.", type=OUTPUT, default="busfare-demo")
 def demo(output: Path) -> None:
     """Report a real trace that comes with busfare, and project it onto three other nodes."""
     from busfare.report.demo import run_demo

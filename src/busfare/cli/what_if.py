@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from busfare.cli.answer import answer, optional_node, read_trace
+from busfare.cli.answer import answer, option, optional_node, read_trace
 from busfare.cli.traces import from_node, trace_path
 from busfare.errors import InputError
 from busfare.output import OUTPUT, as_html, as_json, write_file
@@ -39,19 +39,12 @@ class WithChanges(click.Command):
 
 @click.command(cls=WithChanges)
 @trace_path
-@click.option(
-    "--unrecorded",
-    metavar="TIME",
-    help="How long the run takes when it is not recorded: 1.5s; the rest is the recorder's.",
+@option(
+    "--unrecorded TIME", "How long the run takes when it is not recorded: 1.5s; the rest is the recorder's."
 )
 @from_node
-@click.option("--model", default="calibrated", help="Cost model for another node.")
-@click.option(
-    "--perfetto",
-    metavar="FILE",
-    type=OUTPUT,
-    help="Write the recorded and the predicted time line for ui.perfetto.dev.",
-)
+@option("--model", "Cost model for another node.", default="calibrated")
+@option("--perfetto FILE", "Write the recorded and the predicted time line for ui.perfetto.dev.", type=OUTPUT)
 @as_json
 @as_html
 def what_if(
@@ -104,14 +97,15 @@ def _of_job(
     from busfare.job.changes import job_changes_of
     from busfare.job.parts import trace_paths
     from busfare.job.timeline import job_timeline
-    from busfare.report.job_what_ifs import answer_job_what_if
     from busfare.report.prediction_documents import what_if_document
+    from busfare.report.what_ifs import answer_job_what_if
     from busfare.timeline.changes import Setting
 
     paths = trace_paths(path)
     traces = [read_trace(each, launches=asked.get("node") is not None) for each in paths]
     recorded_on = optional_node(from_) or guess_node(traces[0])
     job = job_timeline(traces, recorded_on, paths)
-    changes = job_changes_of(asked, job, Setting(recorded_on, model))
-    result = answer_job_what_if(job, str(path), changes, recorded_on, from_ is None, model)
+    setting = Setting(recorded_on, model)
+    changes = job_changes_of(asked, job, setting)
+    result = answer_job_what_if(job, str(path), changes, setting, from_ is None)
     answer(result, lambda: what_if_document(result), json, html)

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from busfare.advise.amounts import count, size, time
 from busfare.job.results import Clock, Collective, RankTimes
 from busfare.report.document import Block, Figure, Items, Table, Text, numbers, table, words
-from busfare.report.results import Omission, Part, RecordingCost, path_name
+from busfare.report.summary import Part, RecordingCost, path_name
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
+from busfare.trace import Omission
 
 RUNGS = {
     "datasheet": "data sheets",

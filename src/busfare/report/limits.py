@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from busfare.errors import InputError, LimitPassed
 from busfare.job.results import JobReport
 from busfare.quantities import parse_bytes, parse_seconds
-from busfare.report.results import Report
+from busfare.report.summary import Report
 
 Result = Report | JobReport
 #: What can be limited: of a share, a part of 1; of the others, seconds, bytes or a count.

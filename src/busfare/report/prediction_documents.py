@@ -12,9 +12,10 @@ from busfare.report.blocks import bar, omitted, parts, percent, ranges, recorder
 from busfare.report.document import Block, Document, Face, Figure, Items, Table, Text, numbers, table, words
 from busfare.report.lanes import Lanes
 from busfare.report.nodes import CollectivePrices, KernelPrices, Nodes, Prices
-from busfare.report.results import Outcome, WhatIf, path_name
+from busfare.report.summary import path_name
 from busfare.report.svg import COLOUR, Bars, BarSeries
 from busfare.report.trace_document import ZOOM
+from busfare.report.what_ifs import Outcome, WhatIf
 
 if TYPE_CHECKING:
     from busfare.project.results import Compared, KernelsCompared, Projected, Projection

@@ -30,7 +30,7 @@ from busfare.report.document import (
     words,
 )
 from busfare.report.lanes import Lanes
-from busfare.report.results import Report, path_name
+from busfare.report.summary import Report, path_name
 from busfare.results import RangedFinding
 from busfare.trace.totals import Gap
 
