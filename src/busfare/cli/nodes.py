@@ -53,28 +53,23 @@ def price(
     """What one copy costs on a node, by every model that applies; or a collective; or a kernel recorded on another node."""
     from busfare.node import load_node
     from busfare.quantities import parse_bytes
-    from busfare.report.nodes import collective_price, kernel_price, prices
-    from busfare.report.prediction_documents import (
-        collective_price_document,
-        kernel_price_document,
-        prices_document,
-    )
+    from busfare.report import nodes as of
 
     size = parse_bytes(bytes_) if bytes_ else None
     if collective:
-        carried = collective_price(load_node(node), collective, size, ranks, hosts, nvls)
-        answer(carried, lambda: collective_price_document(carried), json)
+        carried = of.collective_price(load_node(node), collective, size, ranks, hosts, nvls)
+        answer(carried, lambda: of.collective_price_document(carried), json)
         return
     if kernel["kernel"]:
-        priced = kernel_price(load_node(node), size, **kernel)
-        answer(priced, lambda: kernel_price_document(priced), json)
+        priced = of.kernel_price(load_node(node), size, **kernel)
+        answer(priced, lambda: of.kernel_price_document(priced), json)
         return
     if size is None:
         raise InputError(
             "price: give --bytes, the size of a copy or --collective, or --kernel with --from and --seconds"
         )
-    result = prices(load_node(node), direction, memory, size, optional_node(latency_from))
-    answer(result, lambda: prices_document(result), json)
+    result = of.prices(load_node(node), direction, memory, size, optional_node(latency_from))
+    answer(result, lambda: of.prices_document(result), json)
 
 
 class Nodes(click.Group):
@@ -94,8 +89,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
     of your own.
     """
     if context.invoked_subcommand is None:
-        from busfare.report.nodes import catalogue
-        from busfare.report.prediction_documents import nodes_document
+        from busfare.report.nodes import catalogue, nodes_document
 
         result = catalogue()
         answer(result, lambda: nodes_document(result), json)
@@ -107,8 +101,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
 @click.pass_context
 def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
     """The nodes and GPUs that have every word in their name."""
-    from busfare.report.nodes import nodes_with
-    from busfare.report.prediction_documents import nodes_document
+    from busfare.report.nodes import nodes_document, nodes_with
 
     result = nodes_with(" ".join(words))
     asked = json or (context.parent is not None and context.parent.params["json"])

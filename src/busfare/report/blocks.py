@@ -5,6 +5,7 @@ and ranges.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import count, size, time
 from busfare.job.results import Clock, Collective, RankTimes
@@ -13,6 +14,9 @@ from busfare.report.summary import Part, RecordingCost, path_name
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
 from busfare.trace import Omission
+
+if TYPE_CHECKING:
+    from busfare.timeline import PathPart
 
 RUNGS = {
     "datasheet": "data sheets",
@@ -89,7 +93,9 @@ def sizes(rows: Sequence[Sized]) -> Table:
     )
 
 
-def parts(title: str, recorded: Sequence[Part], predicted: Sequence[Part] | None = None) -> Table:
+def parts(
+    title: str, recorded: Sequence[Part | PathPart], predicted: Sequence[PathPart] | None = None
+) -> Table:
     """A critical path, longest part first; or two of them beside each other."""
     if predicted is None:
         shown = [part for part in recorded if part.share >= 0.001]
@@ -168,10 +174,7 @@ def communication_blocks(
         table(
             collectives,
             "Collectives and messages by communicator (recorded; sums over its ranks)",
-            {
-                "communicator": "communicator",
-                "kind": lambda row: (row.kind or "several").replace("_", "-"),
-            },
+            {"communicator": "communicator", "kind": lambda row: (row.kind or "several").replace("_", "-")},
             {
                 "ranks": lambda row: "?" if row.ranks is None else count(row.ranks),
                 "count": "count",

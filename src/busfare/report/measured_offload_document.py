@@ -58,11 +58,7 @@ def bench_offload_document(result: OffloadResult) -> Document:
         )
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
     blocks += [Text(f"left out: {row.case}: {row.why}") for row in result.left_out]
-    blocks += [
-        schedules,
-        *_measured(result.cells, seen),
-        machine(result.facts),
-    ]
+    blocks += [schedules, *_measured(result.cells, seen), machine(result.facts)]
     played = "VIRTUAL: a node is played here; nothing was measured. " if result.virtual else ""
     facts = f"{played}{result.gpu or 'GPU'}, predicted for {result.node.name} ({result.node.source})"
     return Document("busfare bench offload", "Layers that live on the host", facts, blocks)

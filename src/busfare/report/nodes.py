@@ -1,4 +1,4 @@
-"""The results of `nodes` and `price`."""
+"""The results of `nodes` and `price`, and their documents."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare import cost
+from busfare.advise.amounts import rate, size, time
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.price import price_kernel
 from busfare.cost.ranges import seconds_between
@@ -19,6 +20,8 @@ from busfare.node.gpus import Gpu as GpuSheet
 from busfare.node.gpus import gpu_names, gpus
 from busfare.node.link import Link
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
+from busfare.report.blocks import change
+from busfare.report.document import Block, Cells, Document, Table, Text, table
 from busfare.results import Ranged, rows_of
 
 
@@ -235,3 +238,72 @@ def _named(link: Link) -> str:
     return " ".join(
         [str(link.__struct_config__.tag), *(text.format(v) for v, text in values if v is not None)]
     )
+
+
+def prices_document(result: Prices) -> Document:
+    """One copy by every model."""
+    what = f"{result.direction}, {result.memory}, {size(result.bytes)} on {result.node} (predicted)"
+    figures = {"time (80 % range)": "seconds", "rate": "bytes_per_second"}
+    behind: Cells[Price] = {"rung": lambda row: row.rung or f"– ({row.reason})"}
+    trust = [f"Trust {result.trust.model}: {result.trust.why}."] if result.trust else []
+    return _priced(what, table(result.prices, what, {"model": "model"}, figures, behind, notes=trust))
+
+
+def kernel_price_document(result: KernelPrices) -> Document:
+    """One kernel by every rung."""
+    what = f"{result.kind} kernel on {result.node} (predicted), {time(result.recorded_seconds)} on {result.recorded_on}"
+    figures: Cells[KernelPrice] = {
+        "time (80 % range)": lambda row: "not predicted" if row.seconds is None else row.shown(row.seconds),
+        "change": lambda row: change(result.recorded_seconds, row.seconds),
+    }
+    return _priced(what, table(result.prices, what, {"rung": "rung"}, figures))
+
+
+def collective_price_document(result: CollectivePrices) -> Document:
+    """One collective by every rung."""
+    hosts = f" on each of {result.hosts} hosts" if result.hosts > 1 else ""
+    among = f"{result.ranks // result.hosts} GPUs{hosts}, {result.node}"
+    what = f"{result.collective} of {size(result.bytes)} among {among} ({result.links}; predicted)"
+    figures = {"time (80 % range)": "seconds", "bus rate": "bus_bytes_per_second"}
+    behind = {name: name for name in ("algorithm", "protocol", "rung")}
+    return _priced(what, table(result.prices, what, {"model": "model"}, figures, behind))
+
+
+def _priced(what: str, prices: Table) -> Document:
+    return Document(f"busfare price: {what}", "", "", [prices])
+
+
+def nodes_document(result: Nodes) -> Document:
+    """The catalogue, or what was found in it."""
+    blocks: list[Block] = []
+    if result.nodes:
+        blocks.append(
+            table(
+                result.nodes,
+                "Nodes (rates of large copies, predicted from data sheets)",
+                {"node": "name"},
+                {"GPUs": "gpus"},
+                {"host link": "host_link"},
+                {"h2d": "h2d_bytes_per_second", "d2h": "d2h_bytes_per_second"},
+                {"what": "title"},
+            )
+        )
+    if isinstance(result.gpus_by_name, int):
+        more = f"{result.gpus_by_name} GPUs more by name: busfare nodes 3060 shows those with 3060 in it."
+        blocks.append(Text(more))
+    if isinstance(result.gpus, list) and result.gpus:
+        blocks.append(
+            table(
+                result.gpus,
+                "GPUs by name",
+                {"GPU": "name", "link": lambda gpu: gpu.link or "one memory"},
+                {
+                    "memory": lambda gpu: f"{gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else "",
+                    "rate": lambda gpu: rate(known) if (known := gpu.memory_bandwidth_bytes_per_s) else "",
+                    "SMs or CUs": lambda gpu: str(gpu.multiprocessors or ""),
+                    "copy engines": lambda gpu: str(gpu.copy_engines or ""),
+                },
+                {"node": lambda gpu: gpu.node or ""},
+            )
+        )
+    return Document("busfare nodes", "", "", blocks)

@@ -67,10 +67,7 @@ def plan_document(result: PlanResult) -> Document:
 
 def _over(best: Predicted) -> dict[str, Callable[[Predicted], str]]:
     """Predicted times, and by how much they are longer than the best."""
-    return {
-        "predicted": str,
-        "over best": lambda row: change(best.predicted_seconds, row.predicted_seconds),
-    }
+    return {"predicted": str, "over best": lambda row: change(best.predicted_seconds, row.predicted_seconds)}
 
 
 def _basis(basis: Sequence[Basis]) -> Table:
@@ -109,8 +106,7 @@ def _sweep(swept: Sweep) -> list[Block]:
     columns = words(parameter) + numbers(*names[:MOST_COLUMNS]) + words("best")
     lines = Lines(
         predicted_lines(
-            [p.value for p in swept.points],
-            {name: [p.seconds[name] for p in swept.points] for name in names},
+            [p.value for p in swept.points], {name: [p.seconds[name] for p in swept.points] for name in names}
         ),
         f"{parameter} ({swept.unit}); dotted: the best changes",
         "predicted",
@@ -159,11 +155,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
         {},
         {"resident": lambda row: str(row.resident), "depth": lambda row: str(row.depth)},
         {"memory": "memory"},
-        {
-            **_over(best),
-            "copies hidden": lambda row: hidden(row.share_hidden),
-            "GPU memory": "device_bytes",
-        },
+        {**_over(best), "copies hidden": lambda row: hidden(row.share_hidden), "GPU memory": "device_bytes"},
         notes=[ranges(best)],
         most=MOST_SCHEDULES,
     )

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from busfare.advise.amounts import count, several, size, time
-from busfare.report.blocks import (
-    beside_gain,
-    communication_blocks,
-    omitted,
-    parts,
-    paths,
-    recorder,
-    sizes,
-)
+from busfare.report.blocks import beside_gain, communication_blocks, omitted, parts, paths, recorder, sizes
 from busfare.report.document import (
     Block,
     Cells,
