@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from busfare.cli.answer import answer, option, optional_node
+from busfare.cli.answer import answer, option
 from busfare.errors import InputError
 from busfare.output import PATH, as_json, print_json
 
@@ -37,39 +37,12 @@ from busfare.output import PATH, as_json, print_json
 @option("--registers N", "Registers a thread.", type=int)
 @option("--shared-bytes SIZE", "Shared memory a block.")
 @as_json
-def price(
-    node: str,
-    bytes_: str | None,
-    direction: str,
-    memory: str,
-    latency_from: str | None,
-    collective: str | None,
-    ranks: int | None,
-    hosts: int,
-    nvls: bool,
-    json: bool,
-    **kernel: Any,
-) -> None:
+def price(json: bool, **asked: Any) -> None:
     """What one copy costs on a node, by every model that applies; or a collective; or a kernel recorded on another node."""
-    from busfare.node import load_node
-    from busfare.quantities import parse_bytes
-    from busfare.report import nodes as of
+    from busfare.report.nodes import answer_price, price_document
 
-    size = parse_bytes(bytes_) if bytes_ else None
-    if collective:
-        carried = of.collective_price(load_node(node), collective, size, ranks, hosts, nvls)
-        answer(carried, lambda: of.collective_price_document(carried), json)
-        return
-    if kernel["kernel"]:
-        priced = of.kernel_price(load_node(node), size, **kernel)
-        answer(priced, lambda: of.kernel_price_document(priced), json)
-        return
-    if size is None:
-        raise InputError(
-            "price: give --bytes, the size of a copy or --collective, or --kernel with --from and --seconds"
-        )
-    result = of.prices(load_node(node), direction, memory, size, optional_node(latency_from))
-    answer(result, lambda: of.prices_document(result), json)
+    result = answer_price(asked)
+    answer(result, lambda: price_document(result), json)
 
 
 class Nodes(click.Group):
