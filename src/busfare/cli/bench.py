@@ -107,7 +107,7 @@ def bench_strategies(from_: Path | None, json: bool, html: Path | None, **asked:
 def bench_offload(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
     """Layers whose weights live on the host: by residency, depth, tokens and memory kind."""
     from busfare.measure.offload_results import OffloadResult
-    from busfare.report.measured_offload_document import bench_offload_document
+    from busfare.report.offload_document import bench_offload_document
 
     result = _result("offload", from_, OffloadResult, asked)
     answer(result, lambda: bench_offload_document(result), json, html)
