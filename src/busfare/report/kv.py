@@ -31,6 +31,7 @@ from busfare.plan.offload.kv import (
 )
 from busfare.plan.offload.shapes import Model, kv_bytes_per_token, read_model
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
+from busfare.report.plans import NO_NODE
 from busfare.results import Predicted, Ranged
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
@@ -123,24 +124,10 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     words: list[str]
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A cache of `tokens` in `blocks` of `block_tokens` each, and what computing it again takes, where that is known."""
-
-    machine: Machine
-    host: Host
-    blocks: Blocks
-    tokens: int
-    block_tokens: int
-    prefill: Prefill | None
-
-
 def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     """The result for the options of the command line by name; those not given are None. Raises InputError."""
     if not asked.get("node"):
-        raise InputError(
-            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
-        )
+        raise InputError(NO_NODE)
     machine = machine_of(load_node(asked["node"]))
     model = read_model(asked["model"]) if asked.get("model") else None
     type_ = asked.get("type") or "fp16"
@@ -180,8 +167,9 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
         except InputError as error:
             reason = str(error)
     blocks = Blocks(per_token * block_tokens, count, pieces, left)
-    cache = _Asked(machine, host, blocks, tokens, block_tokens, prefill)
-    return _result(cache, layout, model.name if model else None, reason)
+    result = _Cache(machine, host, blocks, tokens, block_tokens, prefill).result(layout, reason)
+    result.model = model.name if model else None
+    return result
 
 
 def _predicted(model: Model, node: Node, type_: str) -> Prefill:
@@ -193,65 +181,105 @@ def _predicted(model: Model, node: Node, type_: str) -> Prefill:
     return Prefill(points, low, high, last.rung)
 
 
-def _result(cache: _Asked, layout: Layout | None, model: str | None, reason: str) -> PlanKvResult:
-    """`layout`: of which the break-even and the prompts are, in place of the best one; `reason`: why it is not known what
-    computing takes.
-    """
-    blocks, machine, host, prefill = cache.blocks, cache.machine, cache.host, cache.prefill
-    found = ranked(blocks, machine, host)
-    best = next(
-        one for one in found if one.layout == layout or (layout is None and one.layout != "contiguous")
-    )
+@dataclass(frozen=True)
+class _Cache:
+    """A cache of `tokens` in `blocks` of `block_tokens` each, and what computing it again takes, where that is known."""
 
-    def worth(factor: float) -> list[tuple[int, int | None]] | None:
-        if prefill is None:
-            return None
-        return worth_fetching(best.layout, blocks, cache.block_tokens, machine, host, prefill.times(factor))
+    machine: Machine
+    host: Host
+    blocks: Blocks
+    tokens: int
+    block_tokens: int
+    prefill: Prefill | None
 
-    def even(factor: float) -> int | None:
-        """From which length on all longer prompts are worth fetching."""
-        ranges = worth(factor)
-        return ranges[-1][0] if ranges and ranges[-1][1] is None else None
-
-    moved = blocks.bytes * (blocks.count + blocks.evicted)
-    ranking = [
-        KvLayout(
-            layout=one.layout,
-            predicted_seconds=one.seconds,
-            calls=one.calls,
-            limited_by=one.limited_by,
-            bytes_per_second=moved / one.seconds,
-            **one.beside(machine),
+    def result(self, layout: Layout | None, reason: str) -> PlanKvResult:
+        """`layout`: of which the break-even and the prompts are, in place of the best one; `reason`: why it is not known
+        what computing takes.
+        """
+        blocks, prefill = self.blocks, self.prefill
+        found = ranked(blocks, self.machine, self.host)
+        best = next(
+            one for one in found if one.layout == layout or (layout is None and one.layout != "contiguous")
         )
-        for one in found
-    ]
-    result = PlanKvResult(
-        node=machine.node.name,
-        model=model,
-        tokens=cache.tokens,
-        bytes_per_token=blocks.bytes / cache.block_tokens,
-        block=KvBlock(cache.block_tokens, blocks.bytes, blocks.pieces, blocks.piece_bytes, blocks.count),
-        fetched_bytes=blocks.moved("h2d")[0],
-        evicted_bytes=blocks.moved("d2h")[0],
-        ranking=ranking,
-        best=best.layout,
-        recompute=_recompute(prefill, cache.tokens) if prefill else None,
-        worth_fetching=worth(1.0),
-        break_even_tokens=even(1.0),
-        break_even_between=None,
-        by_block=_by_block(cache),
-        by_tokens=_by_tokens(cache, best.layout),
-        basis=[*host.basis, *machine.basis],
-        words=[],
-    )
-    if prefill is None:
-        result.reason = reason
-    elif result.break_even_tokens is None:
-        result.reason = f"computing is faster at {MOST_TOKENS:,} tokens"
-    if prefill and prefill.rung and math.isfinite(prefill.low + prefill.high):
-        result.break_even_between = even(prefill.high), even(prefill.low)
-    result.words = _words(result, found, best)
-    return result
+        moved = blocks.bytes * (blocks.count + blocks.evicted)
+        ranking = [
+            KvLayout(
+                layout=one.layout,
+                predicted_seconds=one.seconds,
+                calls=one.calls,
+                limited_by=one.limited_by,
+                bytes_per_second=moved / one.seconds,
+                **one.beside(self.machine),
+            )
+            for one in found
+        ]
+        worth = self.worth(best.layout)
+        result = PlanKvResult(
+            node=self.machine.node.name,
+            model=None,
+            tokens=self.tokens,
+            bytes_per_token=blocks.bytes / self.block_tokens,
+            block=KvBlock(self.block_tokens, blocks.bytes, blocks.pieces, blocks.piece_bytes, blocks.count),
+            fetched_bytes=blocks.moved("h2d")[0],
+            evicted_bytes=blocks.moved("d2h")[0],
+            ranking=ranking,
+            best=best.layout,
+            recompute=_recompute(prefill, self.tokens) if prefill else None,
+            worth_fetching=worth,
+            break_even_tokens=_even(worth),
+            break_even_between=None,
+            by_block=self.by_block(),
+            by_tokens=self.by_tokens(best.layout),
+            basis=[*self.host.basis, *self.machine.basis],
+            words=[],
+        )
+        if prefill is None:
+            result.reason = reason
+        elif result.break_even_tokens is None:
+            result.reason = f"computing is faster at {MOST_TOKENS:,} tokens"
+        if prefill and prefill.rung and math.isfinite(prefill.low + prefill.high):
+            low, high = (_even(self.worth(best.layout, end)) for end in (prefill.high, prefill.low))
+            result.break_even_between = low, high
+        result.words = _words(result, found, best)
+        return result
+
+    def worth(self, layout: Layout, factor: float = 1.0) -> list[tuple[int, int | None]] | None:
+        """From and up to which lengths a prompt is worth fetching, where computing takes so many times as long."""
+        if self.prefill is None:
+            return None
+        prefill = self.prefill.times(factor)
+        return worth_fetching(layout, self.blocks, self.block_tokens, self.machine, self.host, prefill)
+
+    def by_block(self) -> list[KvByBlock]:
+        """The same cache in other blocks, in as many pieces each."""
+        rows, blocks, own = [], self.blocks, self.block_tokens
+        for many in sorted({own, *(n for n in SWEPT_TOKENS if n <= max(self.tokens, own))}):
+            size, evicted = blocks.bytes / own * many, math.ceil(blocks.evicted * own / many)
+            if size >= blocks.pieces:
+                cut = Blocks(size, math.ceil(self.tokens / many), blocks.pieces, evicted)
+                seconds = {one: fetch(one, cut, self.machine, self.host).seconds for one in LAYOUTS}
+                rows.append(KvByBlock(many, cut.piece_bytes, seconds))
+        return rows
+
+    def by_tokens(self, layout: Layout) -> list[KvByTokens]:
+        """Prompts from one block on, each twice as long as the one before; and the one that was asked for."""
+        lengths, blocks, many = {self.tokens}, self.blocks, self.block_tokens
+        while many <= max(LONGEST_DRAWN, self.tokens):
+            lengths.add(many)
+            many *= 2
+        rows = []
+        for length in sorted(lengths):
+            count = math.ceil(length / self.block_tokens)
+            cut = replace(blocks, count=count, evicted=round(count * blocks.evicted / max(1, blocks.count)))
+            seconds = fetch(layout, cut, self.machine, self.host).seconds
+            computing = self.prefill.seconds(length) if self.prefill else None
+            rows.append(KvByTokens(length, seconds, computing))
+        return rows
+
+
+def _even(worth: list[tuple[int, int | None]] | None) -> int | None:
+    """From which length on all longer prompts are worth fetching."""
+    return worth[-1][0] if worth and worth[-1][1] is None else None
 
 
 def _recompute(prefill: Prefill, tokens: int) -> Recompute:
@@ -260,39 +288,6 @@ def _recompute(prefill: Prefill, tokens: int) -> Recompute:
         return Recompute(by="given", seconds=seconds, reason="as given")
     between = seconds_between(seconds * prefill.low, seconds * prefill.high, prefill.rung)
     return Recompute(by="model", seconds=seconds, **between)
-
-
-def _by_block(cache: _Asked) -> list[KvByBlock]:
-    """The same cache in other blocks, in as many pieces each."""
-    rows, blocks = [], cache.blocks
-    for many in sorted(
-        {cache.block_tokens, *(n for n in SWEPT_TOKENS if n <= max(cache.tokens, cache.block_tokens))}
-    ):
-        size = blocks.bytes / cache.block_tokens * many
-        if size < blocks.pieces:
-            continue
-        evicted = math.ceil(blocks.evicted * cache.block_tokens / many)
-        cut = Blocks(size, math.ceil(cache.tokens / many), blocks.pieces, evicted)
-        seconds = {one: fetch(one, cut, cache.machine, cache.host).seconds for one in LAYOUTS}
-        rows.append(KvByBlock(many, cut.piece_bytes, seconds))
-    return rows
-
-
-def _by_tokens(cache: _Asked, layout: Layout) -> list[KvByTokens]:
-    """Longer prompts, each twice the one before."""
-    lengths, blocks, prefill = {cache.tokens}, cache.blocks, cache.prefill
-    many = cache.block_tokens
-    while many <= max(LONGEST_DRAWN, cache.tokens):
-        lengths.add(many)
-        many *= 2
-    rows = []
-    for length in sorted(lengths):
-        count = math.ceil(length / cache.block_tokens)
-        evicted = round(count * blocks.evicted / max(1, blocks.count))
-        cut = replace(blocks, count=count, evicted=evicted)
-        seconds = fetch(layout, cut, cache.machine, cache.host).seconds
-        rows.append(KvByTokens(length, seconds, prefill.seconds(length) if prefill else None))
-    return rows
 
 
 def _words(result: PlanKvResult, found: list[Fetch], best: Fetch) -> list[str]:

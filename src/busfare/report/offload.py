@@ -28,6 +28,7 @@ from busfare.plan.offload.rank import (
     share_hidden,
 )
 from busfare.plan.offload.schedule import MEMORIES, Schedule
+from busfare.report.plans import NO_NODE
 from busfare.results import Predicted
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
@@ -126,9 +127,7 @@ def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
     used, and where nothing fits.
     """
     if not asked.get("node"):
-        raise InputError(
-            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
-        )
+        raise InputError(NO_NODE)
     machine = machine_of(load_node(asked["node"]))
     if asked.get("model"):
         if asked.get("from_trace"):

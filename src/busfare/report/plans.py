@@ -44,6 +44,7 @@ DO = {
     "explicit-pageable": "Leave the copies as they are.",
     "streams-pageable": "Use {streams} even without pinning; kernels hide behind the staging of later chunks.",
 }
+NO_NODE = "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
 
@@ -120,10 +121,8 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
     Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
     """
     problems, name, recorded = _question(asked)
-    if name is None:
-        raise InputError(
-            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
-        )
+    if not name:
+        raise InputError(NO_NODE)
     to = [load_node(other) for other in asked.get("to") or ()]
     machine = machine_of(load_node(name))
     if recorded:
