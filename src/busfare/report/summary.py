@@ -21,7 +21,7 @@ from busfare.trace import totals as account
 from busfare.trace.beside import beside
 from busfare.trace.bounds import REPLAYED_ROWS
 from busfare.trace.model import INCOMPLETE
-from busfare.trace.totals import Counted, Gap, Gpu, MovedInAll
+from busfare.trace.totals import Gap, Totals
 
 if TYPE_CHECKING:
     from busfare.project.results import PathCompared, PathThere
@@ -113,17 +113,10 @@ class RecordingCost(Struct):
     replayed_seconds: float
 
 
-class Report(Struct, tag_field="schema", tag="busfare.report/1", kw_only=True):
+class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     trace: Traced
     node: RecordedOn | None
-    transfers: MovedInAll
-    kernels: Counted
-    communication: Counted
-    graph_work: Counted
-    sets: Counted
-    makespan_seconds: float
     unexplained_seconds: float | None
-    gpus: list[Gpu]
     by_path: list[RecordedPath]
     size_histogram: list[Sized]
     engines: list[Engine]
