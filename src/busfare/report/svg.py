@@ -65,34 +65,34 @@ class Bars:
     mark: float | None = None
 
     def svg(self) -> str:
-        most_bars = max(len(self.labels) * (1 if self.stacked else len(self.series)), 1)
-        thick = 9 if most_bars > 60 else 13 if most_bars > 24 else 18
-        row = thick * (1 if self.stacked else len(self.series)) + 8
+        beside = 1 if self.stacked else len(self.series)
+        bars = max(len(self.labels) * beside, 1)
+        thick = 9 if bars > 60 else 13 if bars > 24 else 18
+        row = thick * beside + 8
         left = min(LETTER * max((len(short(label)) for label in self.labels), default=0) + 14, 330)
-        legend, top = _legend(
-            [(s.name, s.colour, _style(s)) for s in self.series] if self._told_apart() else []
-        )
         right = 30 + LETTER * max((len(bar.label) for s in self.series for bar in s.bars), default=0)
+        kinds = [{bar.predicted for bar in s.bars if bar.value is not None} for s in self.series]
+        told_apart = len(self.series) > 1 or len(set().union(*kinds)) > 1
+        styles = ["both" if len(kind) > 1 else "hatched" if True in kind else "solid" for kind in kinds]
+        legend, top = _legend(
+            [(s.name, s.colour, style) for s, style in zip(self.series, styles, strict=True)]
+            if told_apart
+            else []
+        )
         end = top + row * len(self.labels)
         x = Scale(0.0, self._most(), left, WIDTH - right)
         parts = [legend, *_x_axis(x, top, end, self.axis, self.unit)]
         for number, label in enumerate(self.labels):
-            y = top + row * number
+            y, start = top + row * number, 0.0
             parts.append(text(left - 8, y + row / 2 + 4, short(label), "end", hover=label))
-            start = 0.0
             for place, series in enumerate(self.series):
                 bar = series.bars[number]
-                if bar.value is None:
-                    continue
                 at = y + 4 + (0 if self.stacked else thick * place)
                 parts += _bar(x, start, bar, at, thick, series.colour)
-                start += bar.value if self.stacked else 0.0
+                start += (bar.value or 0.0) if self.stacked else 0.0
         if self.mark is not None:
             parts.append(_rule(x.at(self.mark), top, end))
         return drawn(end + 44, parts)
-
-    def _told_apart(self) -> bool:
-        return len(self.series) > 1 or len({bar.predicted for s in self.series for bar in s.bars}) > 1
 
     def _most(self) -> float:
         values = [[bar.value or 0.0 for bar in s.bars] for s in self.series]
@@ -103,13 +103,9 @@ class Bars:
         return max(highest, min(whiskers, LONGEST_WHISKER * highest)) or 1.0
 
 
-def _style(series: BarSeries) -> str:
-    kinds = {bar.predicted for bar in series.bars if bar.value is not None}
-    return {(True,): "hatched", (False, True): "both"}.get(tuple(sorted(kinds)), "solid")
-
-
 def _bar(x: Scale, start: float, bar: Bar, y: float, thick: float, colour: str) -> Iterator[str]:
-    assert bar.value is not None
+    if bar.value is None:
+        return
     left, right = x.at(start), x.at(start + bar.value)
     box = f'x="{left:.1f}" y="{y:.1f}" width="{max(right - left, 0.5):.1f}" height="{thick - 2}"'
     hover = f"<title>{escaped(bar.hover or bar.label)}</title>"
