@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -58,10 +58,7 @@ def report(
     fail_if: tuple[str, ...],
     json: bool,
     html: Path | None,
-    jobs: int | None,
-    scheduler: str | None,
-    slurm: str | None,
-    resume: Path | None,
+    **asked: Any,
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
     from busfare.errors import InputError
@@ -74,7 +71,7 @@ def report(
         from busfare.report.limits import check, parse_limit
 
         limits = [parse_limit(text) for text in fail_if]
-    how = How(jobs, scheduler, slurm, resume)
+    how = How(**asked)
     how.check()
     one = None if how.asked else one_trace(list(traces))
     if one is None and unrecorded:
